@@ -1,0 +1,90 @@
+# Every target sets up what it needs: a fresh clone, Python 3.11 or newer, make and the network are enough.
+#
+#   make demo        a stream that is killed and read again; installs little
+#   make test        every test, on SQLite and on Postgres
+#   make lint        ruff, mypy, import-linter
+#   make bench       the benchmarks
+#   make test-all    `make test`, then on every other Python found (PYTHONS="python3.12 …" to choose), then on the oldest
+#                    versions of the dependencies that pyproject.toml allows
+#   make clean       removes what these made
+
+PYTHON ?= python3
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+VENV ?= .venv
+ARGS ?=
+
+BIN := $(VENV)/bin
+DEMO_READY := $(VENV)/.ready-demo
+DEV_READY := $(VENV)/.ready-dev
+LOWEST := .venv-lowest
+LOWEST_READY := $(LOWEST)/.ready
+PIP := -m pip --disable-pip-version-check --quiet
+VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
+
+.PHONY: demo test test-all test-lowest lint bench clean
+.NOTPARALLEL:
+
+# The full environment can run the demo too, so the small one is only made when there is none.
+demo: $(if $(wildcard $(DEV_READY)),$(DEV_READY),$(DEMO_READY))
+	$(BIN)/python examples/demo.py $(ARGS)
+
+test: $(DEV_READY)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(DEV_READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(DEV_READY)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+# A name on the path is no interpreter yet: version managers leave stubs there that only print an error.
+test-all: test
+	@done=$$($(BIN)/python $(VERSION_OF)); \
+	for python in $(PYTHONS); do \
+		version=$$($$python $(VERSION_OF) 2>/dev/null) || { echo "== $$python: not found, left out"; continue; }; \
+		case " $$done " in *" $$version "*) continue;; esac; \
+		echo "== Python $$version"; \
+		$(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version || exit 1; \
+		done="$$done $$version"; \
+	done
+	@echo "== lowest direct dependencies"
+	@$(MAKE) --no-print-directory test-lowest
+
+test-lowest: $(LOWEST_READY)
+	$(LOWEST)/bin/python -m pytest $(ARGS)
+
+$(DEMO_READY): pyproject.toml | $(BIN)/python
+	$(BIN)/python $(PIP) install --editable ".[cli]"
+	@touch $@
+
+$(DEV_READY): pyproject.toml | $(BIN)/python
+	$(BIN)/python $(PIP) install --editable ".[postgres,cli,test,lint]"
+	@touch $@
+
+# Lower bounds are promised for the oldest Python, which is the only one that all of them have wheels for.
+$(LOWEST_READY): PYTHON = $(shell python3.11 -c "" 2>/dev/null && echo python3.11 || echo python3)
+$(LOWEST_READY): pyproject.toml
+	@$(CREATE_VENV) --clear $(LOWEST)
+	$(LOWEST)/bin/python $(PIP) install uv
+	UV_PYTHON_DOWNLOADS=never $(LOWEST)/bin/uv pip install --quiet --no-cache --python $(LOWEST)/bin/python \
+		--resolution lowest-direct --editable ".[postgres,cli,test]"
+	@touch $@
+
+$(BIN)/python:
+	@$(CREATE_VENV) $(VENV)
+
+define CREATE_VENV
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	echo "persist needs Python 3.11 or newer, and $(PYTHON) is missing or older." >&2; \
+	echo "Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }; \
+$(PYTHON) -c 'import ensurepip, venv' || { \
+	echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu install the package python3-venv." >&2; exit 1; }; \
+$(PYTHON) -m venv
+endef
+
+clean:
+	rm -rf .venv .venv-* dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find persist tests alembic examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
