@@ -1,0 +1,158 @@
+"""The async face: the one synchronous body of every verb, run on worker threads, one hop per verb.
+
+A transaction stays on one connection; its verbs queue on one asyncio lock, so that `gather` inside it is safe. On
+cancellation the running statement is interrupted and its end awaited before the transaction is rolled back: nothing is
+committed, and no lock is leaked.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from persist.db.locks import PATIENCE
+from persist.db.repository import Repository
+from persist.db.runtime import Runtime, entered
+from persist.db.work import Work
+from persist.errors import StoreBusy, WrongOwner
+
+S = TypeVar("S", bound=Repository)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_WIDTH = 25
+
+
+class Hops:
+    """The worker threads of one store, never fewer than the transactions that may need one."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._executor = ThreadPoolExecutor(2 * _WIDTH, thread_name_prefix="persist")
+        # Whoever waits for a transaction waits here, not on a thread that an open transaction may need.
+        self._writers = asyncio.Semaphore(1 if runtime.dialect.one_writer else _WIDTH)
+        self._readers = self._writers if runtime.dialect.in_memory else asyncio.Semaphore(_WIDTH)
+
+    async def call(self, function: Callable[[], R], interrupt: Callable[[], None] | None = None) -> R:
+        """Run it on a thread. Cancelled meanwhile: interrupt it, wait for its end, then let the cancellation go on."""
+        future = asyncio.get_running_loop().run_in_executor(self._executor, function)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if interrupt is not None:
+                with suppress(Exception):  # what it interrupts may be over by now
+                    await _finish(asyncio.get_running_loop().run_in_executor(None, interrupt))
+            await _finish(future)
+            raise
+
+    async def certainly(self, function: Callable[[], R]) -> R:
+        """Run it to its end, cancelled or not; a cancellation goes on afterwards."""
+        return await self.call(function)
+
+    async def admit(self, *, writable: bool) -> asyncio.Semaphore:
+        """Wait for the turn to open a transaction, at most `PATIENCE` seconds (StoreBusy); release it after its end."""
+        gate = self._writers if writable else self._readers
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await gate.acquire()
+        except TimeoutError:
+            raise StoreBusy(PATIENCE, "other transactions of this store do not end") from None
+        return gate
+
+    def close(self) -> None:
+        """After the last call."""
+        self._executor.shutdown(wait=False)
+
+
+class AsyncWork:
+    """An async transaction: the unit of work, the hops it is run by, and whose it is."""
+
+    def __init__(self, hops: Hops, work: Work) -> None:
+        self.work = work
+        work.thread = None  # worker threads take turns; ownership is checked here
+        self._hops = hops
+        self._lock = asyncio.Lock()
+        self._gate: asyncio.Semaphore | None = None
+        self._outer: tuple[object, ...] = ()
+
+    async def begin(self) -> None:
+        """Open it, or leave nothing behind. The object exists before the hop: a cancelled one can be undone."""
+        what = "begin()" if self.work.writable else "read()"
+        runtime = self.work.runtime
+        runtime.check_usable()
+        if self.work.writable or runtime.dialect.in_memory:
+            runtime.refuse_inside_transaction(what)
+        self._gate = await self._hops.admit(writable=self.work.writable)
+        called_off = threading.Event()
+        try:
+            await self._hops.call(lambda: self.work.begin(called_off.is_set), called_off.set)
+        except BaseException:
+            if self.work.is_open:
+                await self._hops.certainly(self.work.rollback)
+            self._gate.release()
+            raise
+        self._outer = entered.get()
+        entered.set((*self._outer, self.work.owner))
+
+    async def end(self, *, commit: bool) -> None:
+        """Commit or roll back, whatever is cancelled meanwhile."""
+        assert self._gate is not None
+        try:
+            async with self._lock:
+                await self._hops.certainly(self.work.commit if commit else self.work.rollback)
+        finally:
+            entered.set(self._outer)
+            self._gate.release()
+
+    async def call(self, function: Callable[[], R]) -> R:
+        """One verb."""
+        if self.work.owner not in entered.get() and self.work.is_open:
+            raise WrongOwner
+        async with self._lock:
+            return await self._hops.call(function, self.work.interrupt)
+
+
+class JoinedWork:
+    """Verbs inside a transaction of the host's async connection, through its own bridge to synchronous code."""
+
+    def __init__(self, run_sync: Callable[[Callable[[Any], Any]], Awaitable[Any]], work: Work) -> None:
+        self.work = work
+        work.thread = None
+        self._run_sync = run_sync
+        self._lock = asyncio.Lock()
+
+    async def call(self, function: Callable[[], R]) -> R:
+        """One verb."""
+        async with self._lock:
+            result: R = await self._run_sync(lambda _connection: function())
+            return result
+
+
+class AsyncRepository(Generic[S]):
+    """The coroutines of one repository: `get = awaitable(Repository.get)`."""
+
+    def __init__(self, repository: S, work: AsyncWork | JoinedWork) -> None:
+        self._repository = repository
+        self._async_work = work
+
+
+def awaitable(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[AsyncRepository[S], P], Coroutine[Any, Any, R]]:
+    """The same verb as a coroutine: same parameters, same result, same errors."""
+
+    @wraps(method)
+    async def call(self: AsyncRepository[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._async_work.call(lambda: method(self._repository, *args, **kwargs))
+
+    return call
+
+
+async def _finish(future: "asyncio.Future[Any]") -> None:
+    """Wait for its end through further cancellations; its outcome is nobody's concern any more."""
+    while not future.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([future])
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,77 @@
+"""The declarative base of every table, and the schema token that connections map to the real schema.
+
+Every table says `schema="persist"`, a token: connections map it to the configured Postgres schema, and to none on
+SQLite. A forgotten map therefore fails instead of hitting `public`, and a host's own tables are never re-routed.
+"""
+
+from typing import Any
+
+from sqlalchemy import Index, MetaData, Table
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.visitors import InternalTraversal
+from sqlalchemy.types import Boolean
+
+SCHEMA_TOKEN = "persist"
+VERSION_TABLE = "persist_alembic_version"
+
+_NAMES = {
+    "pk": "pk_%(table_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """The root of every model."""
+
+    metadata = MetaData(schema=SCHEMA_TOKEN, naming_convention=_NAMES)
+
+
+def table_of(model: type[Base]) -> Table:
+    """The Core table of a model, as statements are built from."""
+    table = model.__table__
+    assert isinstance(table, Table)
+    return table
+
+
+class json_key_set(ColumnElement[bool]):
+    """Whether a JSON object column has a non-null value under a key: the same predicate in queries and partial indexes."""
+
+    inherit_cache = True
+    _traverse_internals = [  # noqa: RUF012  # SQLAlchemy's own declaration of what makes up the cache key
+        ("column", InternalTraversal.dp_clauseelement),
+        ("key", InternalTraversal.dp_string),
+        ("present", InternalTraversal.dp_boolean),
+    ]
+    type = Boolean()
+
+    def __init__(self, column: ColumnElement[Any], key: str, *, present: bool = True) -> None:
+        assert key.isidentifier(), key  # it is rendered into the statement
+        self.column, self.key, self.present = column, key, present
+
+    def __invert__(self) -> "json_key_set":
+        return json_key_set(self.column, self.key, present=not self.present)
+
+
+@compiles(json_key_set, "sqlite")
+def _render_lite(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str:
+    column = compiler.process(element.column, **kw)
+    # json_valid first: text that another program left unreadable counts as without the key, instead of failing the query
+    value = f"CASE WHEN json_valid({column}) THEN json_extract({column}, '$.{element.key}') END"
+    return f"{value} IS {'NOT ' if element.present else ''}NULL"
+
+
+@compiles(json_key_set, "postgresql")
+def _render_pg(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str:
+    column = compiler.process(element.column, **kw)
+    return f"({column} ->> '{element.key}') IS {'NOT ' if element.present else ''}NULL"
+
+
+def partial_index(name: str, *columns: Any, where: ColumnElement[bool], unique: bool = False) -> Index:
+    """An index over the rows that meet `where`, on both databases."""
+    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)

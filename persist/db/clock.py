@@ -1,0 +1,40 @@
+"""Time: an injected clock, aware UTC datetimes, and the integer forms that columns store."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from persist.errors import InvalidValue
+
+Clock = Callable[[], datetime]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def system_clock() -> datetime:
+    """The default clock: now, aware, UTC."""
+    return datetime.now(UTC)
+
+
+def aware(path: str, value: object) -> datetime:
+    """The instant in UTC; a naive datetime is refused, since its zone would be a guess."""
+    if not isinstance(value, datetime):
+        raise InvalidValue(path, f"expected a datetime, got {type(value).__name__}.")
+    if value.utcoffset() is None:
+        raise InvalidValue(path, "a naive datetime has no instant; give it a time zone.")
+    return value.astimezone(UTC)
+
+
+def epoch_us(value: datetime) -> int:
+    """Whole microseconds since 1970; integer arithmetic, since float seconds lose some."""
+    gap = value - EPOCH
+    return (gap.days * 86_400 + gap.seconds) * 1_000_000 + gap.microseconds
+
+
+def epoch_ms(value: datetime) -> int:
+    """Whole milliseconds since 1970, cut, not rounded."""
+    return epoch_us(value) // 1000
+
+
+def from_epoch_ms(value: int) -> datetime:
+    """The instant of that many milliseconds since 1970."""
+    return EPOCH + timedelta(milliseconds=value)

@@ -1,0 +1,62 @@
+"""Keyset cursors: opaque to callers, bound to the list and filters they came from."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import orjson
+
+from persist.errors import InvalidValue
+
+_VERSION = 1
+T = TypeVar("T")
+
+
+class Page(Generic[T]):
+    """One page of a list: `items`, and `cursor` to pass as `after=`, None when this was the last page."""
+
+    __slots__ = ("cursor", "items")
+
+    def __init__(self, items: list[T], cursor: str | None) -> None:
+        self.items, self.cursor = items, cursor
+
+    def __repr__(self) -> str:
+        return f"Page(items={self.items!r}, cursor={self.cursor!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Page) and (self.items, self.cursor) == (other.items, other.cursor)
+
+    __hash__ = None  # type: ignore[assignment]  # holds a list
+
+
+def encode_cursor(name: str, filters: Mapping[str, Any], key: list[Any]) -> str:
+    """The cursor behind the row whose stored sort values are `key` (its id last)."""
+    raw = orjson.dumps([_VERSION, name, _digest(filters), key])
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def decode_cursor(cursor: str, name: str, filters: Mapping[str, Any], kinds: tuple[type, ...]) -> list[Any]:
+    """The stored sort values of a cursor of this list with these filters; any other cursor is InvalidValue."""
+    try:
+        raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        version, list_name, digest, key = orjson.loads(raw)
+    except (binascii.Error, ValueError, TypeError):
+        raise InvalidValue("after", "this is not a cursor.") from None
+    if version != _VERSION or list_name != name or digest != _digest(filters):
+        raise InvalidValue("after", "the cursor belongs to another list, or to other filters.")
+    if type(key) is not list or len(key) != len(kinds) or any(type(v) is not k for v, k in zip(key, kinds, strict=True)):
+        raise InvalidValue("after", "this is not a cursor.")
+    return key
+
+
+def check_limit(limit: object, *, most: int = 1000, path: str = "limit") -> int:
+    """A page size from 1 to `most`."""
+    if type(limit) is not int or not 1 <= limit <= most:
+        raise InvalidValue(path, f"expected a whole number from 1 to {most}.")
+    return limit
+
+
+def _digest(filters: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(orjson.dumps(filters, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()

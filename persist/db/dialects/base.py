@@ -1,0 +1,89 @@
+"""What persist asks of a database: everything the two do differently, and nothing else, is declared here."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from persist.errors import PersistError
+
+
+class Dialect(ABC):
+    """One database behind one store. `schema` is the real schema of our tables (None on SQLite)."""
+
+    name: str
+    schema: str | None
+    path: Path | None = None
+    read_only: bool = False
+    in_memory: bool = False
+    one_writer: bool
+    """Whether writers queue on the store's own lock before they ask the database."""
+
+    writer: Engine
+    reader: Engine
+
+    @abstractmethod
+    def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> None:
+        """Start a transaction on a connection that is in none. The only place where one starts."""
+
+    @abstractmethod
+    def join(self, connection: Connection) -> None:
+        """Make sure that the caller's own transaction holds what a write needs, and can hold savepoints."""
+
+    @abstractmethod
+    def begin_driver(self, driver: Any) -> None:
+        """Start a write transaction on a held driver connection."""
+
+    @abstractmethod
+    def prepare_held(self, driver: Any) -> Callable[[], None]:
+        """Set up a driver connection that is kept checked out for recorders; what is returned undoes it."""
+
+    @abstractmethod
+    def autocommit_one(self) -> bool:
+        """Whether a single statement on the held connection commits by itself, durably and without a BEGIN."""
+
+    @abstractmethod
+    def interrupt(self, driver: Any) -> None:
+        """Cancel what runs on the driver connection, from another thread."""
+
+    @abstractmethod
+    def usable(self, driver: Any) -> bool:
+        """Whether a held driver connection can still be used."""
+
+    @abstractmethod
+    def in_transaction(self, driver: Any) -> bool:
+        """Whether the driver connection is inside a transaction."""
+
+    @abstractmethod
+    def classify(self, error: BaseException) -> PersistError | None:
+        """Our error for a driver's, or None where the error is not a driver's."""
+
+    @abstractmethod
+    def retryable(self, error: PersistError) -> bool:
+        """Whether replaying the whole transaction may succeed: lock contention, serialization failure, deadlock."""
+
+    @abstractmethod
+    def wire(self, text: str) -> str:
+        """Plain JSON text for the stored text of a Json column."""
+
+    @abstractmethod
+    def tables(self, connection: Connection) -> set[str]:
+        """The names of the tables in our schema."""
+
+    @abstractmethod
+    def upgrade_command(self) -> str:
+        """What an operator types to upgrade this database."""
+
+    def dispose(self) -> None:
+        """Close every connection of ours."""
+        self.writer.dispose()
+        if self.reader is not self.writer:
+            self.reader.dispose()
+
+    def abandon(self) -> None:
+        """Forget inherited connections in a forked child, without touching their descriptors."""
+        self.writer.dispose(close=False)
+        if self.reader is not self.writer:
+            self.reader.dispose(close=False)

@@ -1,0 +1,151 @@
+"""Postgres through psycopg 3: a schema of our own, READ COMMITTED writes, snapshot reads, no session state."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, exc
+
+from persist.db.base import SCHEMA_TOKEN
+from persist.db.dialects.base import Dialect
+from persist.db.escape import unescape_json
+from persist.errors import (
+    Conflict,
+    InvalidValue,
+    NotFound,
+    NotPermitted,
+    PersistError,
+    ReadOnlyTransaction,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    Unavailable,
+    UnsupportedEngine,
+)
+from persist.settings import Settings
+
+_SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+_LOCK_TIMEOUT = "5s"
+
+
+class PostgresDialect(Dialect):
+    """A Postgres database, reached directly or through a transaction-mode pooler."""
+
+    name = "postgresql"
+    one_writer = False
+
+    def __init__(self, url: URL, schema: str, *, pooler: str | None = None, read_only: bool = False) -> None:
+        try:
+            import psycopg
+        except ImportError as error:
+            raise UnsupportedEngine("postgresql", "install agent-persist[postgres] for the psycopg driver.") from error
+        self._psycopg = psycopg
+        self.schema = schema
+        self.read_only = read_only
+        self.url = url.set(drivername="postgresql+psycopg")
+        connect_args: dict[str, Any] = {"prepare_threshold": None} if pooler == "transaction" else {}
+        engine = create_engine(self.url, pool_pre_ping=True, pool_size=5, max_overflow=20, connect_args=connect_args)
+        self._use(engine)
+
+    def _use(self, engine: Engine) -> None:
+        translate = {**(engine.get_execution_options().get("schema_translate_map") or {}), SCHEMA_TOKEN: self.schema}
+        self.writer = engine.execution_options(schema_translate_map=translate)
+        self.reader = engine.execution_options(schema_translate_map=translate, **_SNAPSHOT)
+
+    @classmethod
+    def of_engine(cls, engine: Engine, schema: str) -> "PostgresDialect":
+        """A caller-owned engine: its pool and settings stay as they are."""
+        import psycopg
+
+        self = cls.__new__(cls)
+        self._psycopg, self.schema, self.url = psycopg, schema, engine.url
+        self._use(engine)
+        return self
+
+    def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> None:
+        if not connection.in_transaction():
+            connection.begin()
+        # A row lock held elsewhere must not hang us for ever; LOCAL, so that a pooler's next client is not bound by it.
+        # Sent without waiting for its own round trip by the first statement would need a pipeline: one statement, then.
+        if write:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+
+    def join(self, connection: Connection) -> None:
+        if not connection.in_transaction():
+            connection.begin()
+
+    def begin_driver(self, driver: Any) -> None:
+        driver.execute(f"BEGIN; SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'", prepare=False)
+
+    def prepare_held(self, driver: Any) -> Callable[[], None]:
+        before = driver.autocommit
+
+        def restore() -> None:
+            if self.usable(driver):
+                driver.autocommit = before
+
+        driver.autocommit = True
+        return restore
+
+    def autocommit_one(self) -> bool:
+        return True
+
+    def interrupt(self, driver: Any) -> None:
+        driver.cancel_safe(timeout=5.0)
+
+    def usable(self, driver: Any) -> bool:
+        return not (driver.closed or driver.broken)
+
+    def in_transaction(self, driver: Any) -> bool:
+        return bool(driver.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE)
+
+    def classify(self, error: BaseException) -> PersistError | None:
+        original = error.orig if isinstance(error, exc.StatementError) else error
+        if isinstance(original, PersistError):
+            return original
+        if isinstance(original, OverflowError):
+            return InvalidValue("value", "an integer must fit 64 bits.")
+        if isinstance(original, UnicodeEncodeError):
+            return InvalidValue("value", "the text holds a lone surrogate half.")
+        if isinstance(original, self._psycopg.Error):
+            return self._classify(original)
+        if isinstance(error, exc.TimeoutError):
+            return StoreBusy(30.0, "every connection of the pool is in use")
+        return None
+
+    def _classify(self, error: Any) -> PersistError:
+        state: str = error.sqlstate or ""
+        text = (error.diag.message_primary or str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".")
+        if state.startswith("23"):
+            return Conflict(f"The database refuses the write: {text}.", constraint=error.diag.constraint_name)
+        if state in ("40001", "40P01", "55P03"):
+            return StoreBusy(5.0 if state == "55P03" else 0.0, text)
+        if state == "53100":
+            return StoreFull(self.url.database or "the database")
+        if state == "25006":
+            return ReadOnlyTransaction("the statement")
+        if state in ("XX001", "XX002"):
+            return StoreCorrupt(self.url.database or "the database", text)
+        if state.startswith("42501") or state.startswith("28"):
+            return NotPermitted(text + ".")
+        if state == "3D000":
+            return NotFound("database", self.url.database or "")
+        if state.startswith("22") or isinstance(error, self._psycopg.DataError):
+            return InvalidValue("value", text + ".")
+        if state.startswith(("08", "57", "53")) or (not state and isinstance(error, self._psycopg.OperationalError)):
+            return Unavailable(text)
+        return StoreError(text + ".")
+
+    def retryable(self, error: PersistError) -> bool:
+        return isinstance(error, StoreBusy) or (isinstance(error, Unavailable) and error.outcome == "rolled back")
+
+    def wire(self, text: str) -> str:
+        return unescape_json(text)
+
+    def tables(self, connection: Connection) -> set[str]:
+        query = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = %s"
+        return {name for (name,) in connection.exec_driver_sql(query, (self.schema,))}
+
+    def upgrade_command(self) -> str:
+        schema = "" if self.schema == "persist" else f" --schema {self.schema}"
+        return f"persist upgrade --url {self.url.set(drivername='postgresql').render_as_string(hide_password=True)}{schema}"

@@ -1,0 +1,270 @@
+"""SQLite: WAL, one writer, pragmas on every connection, BEGIN IMMEDIATE for every write."""
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, QueuePool, StaticPool, create_engine, exc
+
+from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE
+from persist.db.dialects.base import Dialect
+from persist.db.locks import Cancelled
+from persist.errors import (
+    Conflict,
+    InvalidValue,
+    NotFound,
+    NotPermitted,
+    PersistError,
+    ReadOnlyTransaction,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    Unavailable,
+)
+from persist.settings import Settings
+
+log = logging.getLogger("persist")
+
+_JOURNAL_TRIES = 200
+_SLICE_MS = 100
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse.sshfs", "glusterfs", "ceph", "lustre"})
+
+
+class SqliteDialect(Dialect):
+    """A SQLite file, or `:memory:` with its one connection."""
+
+    name = "sqlite"
+    schema = None
+    one_writer = True
+
+    def __init__(self, path: Path | None, settings: Settings, *, read_only: bool = False) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.in_memory = path is None
+        self._settings = settings
+        self._memory: sqlite3.Connection | None = None
+        if path is None:
+            self.writer = self.reader = self._engine(self._connect_memory, StaticPool)
+        else:
+            _warn_of_network(path)
+            self.writer = self._engine(lambda: self._connect(query_only=read_only), QueuePool, pool_size=2, max_overflow=2)
+            self.reader = self._engine(lambda: self._connect(query_only=True), QueuePool, pool_size=5, max_overflow=20)
+
+    @classmethod
+    def of_engine(cls, engine: Engine, settings: Settings) -> "SqliteDialect":
+        """A caller-owned engine: no pragma is set; what it lacks is said once."""
+        self = cls.__new__(cls)
+        self._settings = settings
+        name = engine.url.database
+        self.in_memory = name in (None, "", ":memory:") or isinstance(engine.pool, StaticPool)
+        self.path = None if self.in_memory or name is None else Path(name)
+        self.writer = self.reader = engine.execution_options(schema_translate_map={SCHEMA_TOKEN: None})
+        self._memory = None
+        with self.writer.connect() as connection:
+            if not connection.exec_driver_sql("PRAGMA foreign_keys").scalar():
+                log.warning("foreign_keys is OFF on this engine: deleting a session will leave its messages behind")
+            if not self.in_memory and connection.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":
+                log.warning("journal_mode is not WAL on this engine: readers and the writer will block each other")
+            connection.rollback()
+        return self
+
+    def _engine(self, creator: Callable[[], sqlite3.Connection], pool: type[Any], **options: Any) -> Engine:
+        return create_engine("sqlite://", creator=creator, poolclass=pool, **options).execution_options(
+            schema_translate_map={SCHEMA_TOKEN: None}
+        )
+
+    def _connect_memory(self) -> sqlite3.Connection:
+        self._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
+        self._memory.execute("PRAGMA foreign_keys=ON")
+        return self._memory
+
+    def _connect(self, *, query_only: bool) -> sqlite3.Connection:
+        assert self.path is not None
+        mode = "ro" if self.read_only else "rw" if self.path.exists() else "rwc"
+        if mode == "ro" and not self.path.exists():
+            raise NotFound("SQLite file", str(self.path))
+        uri = f"{self.path.resolve().as_uri()}?mode={mode}"
+        timeout = self._settings.busy_timeout_ms
+        connection = sqlite3.connect(
+            uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=timeout / 1000
+        )
+        try:
+            connection.execute(f"PRAGMA busy_timeout={timeout}")
+            self._use_wal(connection)
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute(f"PRAGMA wal_autocheckpoint={self._settings.wal_autocheckpoint}")
+            if query_only:
+                connection.execute("PRAGMA query_only=ON")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """Changing the journal mode ignores busy_timeout: read it first, and try again while others open the file."""
+        for attempt in range(_JOURNAL_TRIES):
+            try:
+                if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal" or self.read_only:
+                    return
+                if connection.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal":
+                    return
+            except sqlite3.OperationalError as error:
+                if not _name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or attempt == _JOURNAL_TRIES - 1:
+                    raise
+            time.sleep(0.01)
+        log.warning("%s cannot be switched to WAL; readers and the writer will block each other", self.path)
+
+    def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> None:
+        if not connection.in_transaction():
+            connection.begin()
+        driver = _driver(connection)
+        if self.in_memory:
+            driver.execute(f"PRAGMA query_only={'OFF' if write else 'ON'}")
+        if not driver.in_transaction:
+            if write:
+                self._begin_immediate(driver, cancelled)
+            else:
+                driver.execute("BEGIN")
+        elif write:
+            self._lock(driver)
+
+    def _begin_immediate(self, driver: Any, cancelled: Callable[[], bool] | None) -> None:
+        """With a way to call it off, wait in slices: interrupt() does not end a busy wait."""
+        if cancelled is None:
+            driver.execute("BEGIN IMMEDIATE")
+            return
+        timeout = self._settings.busy_timeout_ms
+        deadline = time.monotonic() + timeout / 1000
+        driver.execute(f"PRAGMA busy_timeout={min(_SLICE_MS, timeout)}")
+        try:
+            while True:
+                if cancelled():
+                    raise Cancelled
+                try:
+                    driver.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    if not _name(error).startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
+                        raise
+        finally:
+            driver.execute(f"PRAGMA busy_timeout={timeout}")
+
+    def _lock(self, driver: Any) -> None:
+        """Inside a transaction the host's engine began, perhaps deferred: an UPDATE of no row takes the write lock."""
+        driver.execute(f"UPDATE {VERSION_TABLE} SET version_num = version_num WHERE 0")
+
+    def join(self, connection: Connection) -> None:
+        cursor = connection.connection.cursor()
+        try:
+            if self.in_transaction(connection.connection.driver_connection):
+                cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = version_num WHERE 0")
+            else:  # a savepoint outside of a transaction would commit when it is released
+                cursor.execute("BEGIN IMMEDIATE")
+        finally:
+            cursor.close()
+
+    def begin_driver(self, driver: Any) -> None:
+        if self.in_memory:
+            driver.execute("PRAGMA query_only=OFF")
+        driver.execute("BEGIN IMMEDIATE")
+
+    def prepare_held(self, driver: Any) -> Callable[[], None]:
+        before = driver.isolation_level
+
+        def restore() -> None:
+            driver.isolation_level = before
+
+        driver.isolation_level = None
+        return restore
+
+    def autocommit_one(self) -> bool:
+        return False
+
+    def interrupt(self, driver: Any) -> None:
+        driver.interrupt()
+
+    def usable(self, driver: Any) -> bool:
+        return True
+
+    def in_transaction(self, driver: Any) -> bool:
+        return bool(driver.in_transaction)
+
+    def classify(self, error: BaseException) -> PersistError | None:
+        original = error.orig if isinstance(error, exc.StatementError) else error
+        if isinstance(original, PersistError):
+            return original
+        if isinstance(original, OverflowError):
+            return InvalidValue("value", "an integer must fit 64 bits.")
+        if isinstance(original, UnicodeEncodeError):
+            return InvalidValue("value", "the text holds a lone surrogate half.")
+        if isinstance(original, sqlite3.Error):
+            return self._classify(original)
+        if isinstance(error, exc.TimeoutError):
+            return StoreBusy(30.0, "every connection of the pool is in use")
+        return None
+
+    def _classify(self, error: sqlite3.Error) -> PersistError:
+        name, text = _name(error), str(error)
+        where = str(self.path or ":memory:")
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return StoreBusy(self._settings.busy_timeout_ms / 1000)
+        if name.startswith("SQLITE_CONSTRAINT"):
+            constraint = text.partition("failed: ")[2] or name
+            return Conflict(f"The database refuses the write: {text}.", constraint=constraint)
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return StoreCorrupt(where, text)
+        if name == "SQLITE_FULL":
+            return StoreFull(where)
+        if name.startswith("SQLITE_READONLY") and "readonly database" in text and not self.read_only:
+            return NotPermitted(f"{where}: {text}")
+        if name.startswith("SQLITE_READONLY"):
+            return ReadOnlyTransaction("the statement")
+        if name.startswith(("SQLITE_PERM", "SQLITE_AUTH", "SQLITE_CANTOPEN")):
+            return NotPermitted(f"{where}: {text}")
+        if name == "SQLITE_TOOBIG":
+            return InvalidValue("value", "larger than SQLite can store.")
+        if name.startswith(("SQLITE_IOERR", "SQLITE_INTERRUPT", "SQLITE_PROTOCOL")):
+            return Unavailable(f"{where}: {text}")
+        return StoreError(f"{where}: {text}")
+
+    def retryable(self, error: PersistError) -> bool:
+        return isinstance(error, StoreBusy)
+
+    def wire(self, text: str) -> str:
+        return text
+
+    def tables(self, connection: Connection) -> set[str]:
+        rows = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {name for (name,) in rows}
+
+    def upgrade_command(self) -> str:
+        return f"persist upgrade --url sqlite:///{self.path}"
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.driver_connection
+
+
+def _name(error: BaseException) -> str:
+    return getattr(error, "sqlite_errorname", "") or ""
+
+
+def _warn_of_network(path: Path) -> None:
+    """WAL needs shared memory, which network file systems do not have."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    target, best, kind = os.path.realpath(path), "", ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) > 2 and len(fields[1]) > len(best) and (target + "/").startswith(fields[1].rstrip("/") + "/"):
+            best, kind = fields[1], fields[2]
+    if kind in _NETWORK:
+        log.warning("%s is on a network file system (%s), where WAL can corrupt it; use a local disk or Postgres", path, kind)

@@ -1,0 +1,52 @@
+"""From a URL, or a host's own engine, to the dialect behind a store."""
+
+from pathlib import Path
+
+from sqlalchemy import Engine, make_url
+from sqlalchemy.exc import ArgumentError
+
+from persist.db.dialects.base import Dialect
+from persist.db.dialects.postgres import PostgresDialect
+from persist.db.dialects.sqlite import SqliteDialect
+from persist.errors import InvalidValue, UnsupportedEngine
+from persist.settings import Settings
+
+_SQLITE = {"sqlite", "sqlite+pysqlite"}
+_POSTGRES = {"postgres", "postgresql", "postgresql+psycopg"}
+
+
+def dialect_for(
+    url: str, settings: Settings, *, schema: str | None = None, pooler: str | None = None, read_only: bool = False
+) -> Dialect:
+    """The dialect of `sqlite:///file`, `sqlite:///:memory:` or `postgresql://…`; no connection is made."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError, AttributeError):
+        # the text itself may hold a password, so it is not repeated
+        raise InvalidValue("url", "expected sqlite:///path/to/file.db or postgresql://host/database.") from None
+    if parsed.drivername in _SQLITE:
+        name = parsed.database
+        path = None if name in (None, "", ":memory:") else Path(str(name))
+        return SqliteDialect(path, settings, read_only=read_only)
+    if parsed.drivername in _POSTGRES:
+        return PostgresDialect(
+            parsed, check_schema(schema or settings.schema_name), pooler=pooler or settings.pooler, read_only=read_only
+        )
+    raise UnsupportedEngine(parsed.drivername, "persist runs on sqlite:/// and postgresql:// URLs.")
+
+
+def dialect_of(engine: Engine, settings: Settings, *, schema: str | None = None) -> Dialect:
+    """The dialect of a caller-owned engine; its pool, pragmas and settings stay as they are."""
+    if engine.dialect.name == "sqlite" and engine.dialect.driver == "pysqlite":
+        return SqliteDialect.of_engine(engine, settings)
+    if engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg":
+        return PostgresDialect.of_engine(engine, check_schema(schema or settings.schema_name))
+    found = f"{engine.dialect.name}+{engine.dialect.driver}"
+    raise UnsupportedEngine(found, "persist runs on engines of sqlite (the standard library's driver) and postgresql+psycopg.")
+
+
+def check_schema(name: str) -> str:
+    """A schema name that needs no quoting rules of its own."""
+    if not (name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit() and len(name) <= 63):
+        raise InvalidValue("schema", f"{name!r} is not a schema name of letters, digits and underscores.")
+    return name

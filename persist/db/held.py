@@ -1,0 +1,198 @@
+"""One driver connection kept checked out for the recorders of a store: their statements pay no pool and no ORM."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy.pool import PoolProxiedConnection
+
+from persist.db.hot import HotConnection, Statements
+from persist.db.runtime import Runtime
+from persist.errors import Unavailable
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[R]):
+    """Statements to run on the driver connection. It may run twice (a group is replayed), so it must change nothing else.
+
+    `single`: it is one statement, which a database with autocommit makes durable by itself.
+    """
+
+    run: Callable[[Statements], R]
+    single: bool = False
+
+
+@dataclass(slots=True)
+class Outcome(Generic[R]):
+    """What became of one job of a group."""
+
+    result: R | None = None
+    error: BaseException | None = field(default=None)
+
+
+class HeldConnection:
+    """Runs jobs one transaction after the other, under the store's writer lock where there is one."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._mutex = threading.RLock()
+        self._pooled: PoolProxiedConnection | None = None
+        self._driver: Any = None
+        self._restore: Callable[[], None] | None = None
+
+    def run(self, job: Job[R], *, what: str = "feed()") -> R:
+        """The job in a transaction of its own, durable on return; a database error is ours, and nothing was written."""
+        runtime = self._runtime
+        runtime.check_usable()
+        runtime.refuse_inside_transaction(what)
+        with _Exclusive(self, what):
+            driver = self._ready()
+            alone = job.single and runtime.dialect.autocommit_one()
+            try:
+                if alone:
+                    return job.run(self._statements(driver))
+                self._begin(driver)
+                result = job.run(self._statements(driver))
+            except BaseException as error:
+                self._undo(driver)
+                raise self._ours(error, committing=alone) from error
+            self._commit(driver)
+            return result
+
+    @property
+    def runtime(self) -> Runtime:
+        """The store's shared state."""
+        return self._runtime
+
+    def look(self, question: Callable[[Statements], R]) -> R:
+        """One reading statement outside of any transaction, without the writer lock."""
+        with self._mutex:
+            try:
+                return question(self._statements(self._ready()))
+            except Exception as error:
+                raise self._ours(error) from error
+
+    def run_group(self, jobs: Sequence[Job[Any]], *, what: str = "feed()") -> list[Outcome[Any]]:
+        """Every job in one transaction. If one fails, all are replayed, each in its own savepoint: only it fails."""
+        if len(jobs) == 1:
+            try:
+                return [Outcome(self.run(jobs[0], what=what))]
+            except Exception as error:
+                return [Outcome(error=error)]
+        try:
+            self._runtime.check_usable()
+            with _Exclusive(self, what):
+                driver = self._ready()
+                try:
+                    self._begin(driver)
+                    outcomes = [Outcome(job.run(self._statements(driver))) for job in jobs]
+                except Exception as error:
+                    self._undo(driver)
+                    if not self._runtime.dialect.usable(driver):
+                        raise self._ours(error) from error
+                    self._begin(driver)
+                    outcomes = [self._replay(driver, job) for job in jobs]
+                self._commit(driver)
+                return outcomes
+        except Exception as error:  # the lock, BEGIN or COMMIT: nobody's chunk was kept
+            ours = self._ours(error)
+            return [Outcome(error=ours) for _ in jobs]
+
+    def close(self) -> None:
+        """Give the connection back to its pool."""
+        with self._mutex:
+            pooled, self._pooled, self._driver = self._pooled, None, None
+            if pooled is not None:
+                if self._restore is not None:
+                    self._restore()
+                pooled.close()
+
+    def _statements(self, driver: Any) -> HotConnection:
+        return HotConnection(self._runtime.hot, driver, self._runtime.dialect.wire)
+
+    def _ready(self) -> Any:
+        dialect = self._runtime.dialect
+        if self._driver is not None and not dialect.usable(self._driver):
+            self._drop()
+        if self._driver is None:
+            try:
+                pooled = dialect.writer.raw_connection()
+            except Exception as error:
+                raise self._ours(error) from error
+            driver = pooled.driver_connection
+            self._restore = dialect.prepare_held(driver)
+            self._pooled, self._driver = pooled, driver
+        return self._driver
+
+    def _begin(self, driver: Any) -> None:
+        try:
+            self._runtime.dialect.begin_driver(driver)
+        except Exception as error:
+            if not self._runtime.dialect.usable(driver):
+                raise self._ours(error) from error
+            self._runtime.retrying_lock(lambda: self._runtime.dialect.begin_driver(driver))
+
+    def _commit(self, driver: Any) -> None:
+        try:
+            driver.execute("COMMIT")
+        except BaseException as error:
+            self._undo(driver)
+            raise self._ours(error, committing=True) from error
+
+    def _undo(self, driver: Any) -> None:
+        dialect = self._runtime.dialect
+        if not dialect.usable(driver):
+            self._drop()
+        elif dialect.in_transaction(driver):
+            try:
+                driver.execute("ROLLBACK")
+            except Exception as error:
+                if dialect.classify(error) is None:
+                    raise
+                self._drop()
+
+    def _drop(self) -> None:
+        pooled, self._pooled, self._driver = self._pooled, None, None
+        if pooled is not None:
+            pooled.invalidate()
+
+    def _replay(self, driver: Any, job: Job[Any]) -> Outcome[Any]:
+        driver.execute("SAVEPOINT member")
+        try:
+            outcome = Outcome(job.run(self._statements(driver)))
+        except Exception as error:
+            driver.execute("ROLLBACK TO SAVEPOINT member")
+            outcome = Outcome(error=self._ours(error))
+        driver.execute("RELEASE SAVEPOINT member")
+        return outcome
+
+    def _ours(self, error: BaseException, *, committing: bool = False) -> BaseException:
+        ours = self._runtime.translate(error)
+        if committing and isinstance(ours, Unavailable):
+            return Unavailable("The connection was lost while committing", outcome="unknown")
+        return ours
+
+
+class _Exclusive:
+    """The store's writer lock on a one-writer database, else the connection's own."""
+
+    __slots__ = ("_held", "_what")
+
+    def __init__(self, held: HeldConnection, what: str) -> None:
+        self._held, self._what = held, what
+
+    def __enter__(self) -> None:
+        runtime = self._held._runtime
+        if runtime.dialect.one_writer:
+            runtime.lock.acquire(threading.get_ident(), what=self._what)
+        self._held._mutex.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._held._mutex.release()
+        if self._held._runtime.dialect.one_writer:
+            self._held._runtime.lock.release()
+
+

@@ -1,0 +1,56 @@
+"""Ids: `ses_ msg_ prt_ …` + 14 hex digits of `ms * 4096 + counter` + 12 base62 characters, 30 in all.
+
+Lexicographic order is minting order within a process, whatever the clock does; across processes it is as good as
+their clocks. The published layout (12 hex + 14 base62) is a special case, since hex digits are base62 digits: the
+56-bit stamp needs 14 of them. See the chat persistency document, "ID strategy".
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from datetime import datetime
+
+from persist.db.clock import Clock, epoch_ms
+
+_BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_TAIL = 12
+_POOL = 4096
+
+
+def decode_ms(id: str) -> int:
+    """The millisecond an id of ours was minted in."""
+    return int(id[4:18], 16) >> 12
+
+
+class IdMinter:
+    """Mints ids of every prefix from one counter. Safe for threads; a forked child draws fresh entropy."""
+
+    def __init__(self, clock: Clock, *, entropy: Callable[[int], bytes] = os.urandom) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self._lock = threading.Lock()
+        self._last = 0
+        self._pool: list[str] = []
+        self._pid = os.getpid()
+
+    def mint(self, prefix: str, at: datetime | None = None) -> str:
+        """One new id, greater than every id this minter gave before."""
+        now = epoch_ms(at or self._clock()) << 12
+        with self._lock:
+            stamp = self._last = max(now, self._last + 1)
+            if not self._pool or self._pid != os.getpid():
+                self._refill()
+            tail = self._pool.pop()
+        return f"{prefix}_{stamp:014x}{tail}"
+
+    def mint_many(self, prefix: str, count: int) -> list[str]:
+        """Ascending new ids, for bulk inserts."""
+        return [self.mint(prefix) for _ in range(count)]
+
+    def _refill(self) -> None:
+        self._pid = os.getpid()
+        # A byte over 247 would favour the first letters: 248 is the last multiple of 62 that fits.
+        letters = "".join(_BASE62[byte % 62] for byte in self._entropy(_POOL) if byte < 248)
+        self._pool = [letters[i : i + _TAIL] for i in range(0, len(letters) - _TAIL + 1, _TAIL)]
+        if not self._pool:  # an injected source may give few usable bytes
+            self._pool = [(letters + "0" * _TAIL)[:_TAIL]]

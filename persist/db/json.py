@@ -1,0 +1,168 @@
+"""JSON in and out: one value domain on both databases, checked before any driver sees the value.
+
+The domain: None, bool, str, integers from -2**63 to 2**64-1, finite floats, lists, and dicts with string keys, nested
+at most `max_depth` levels, at most `max_bytes` of UTF-8 text. -0.0 becomes 0.0, adjacent surrogate halves become one
+character; NUL and lone halves survive. Everything else is InvalidValue, and names the path of the offending value.
+Subclasses (enums, named tuples, numpy scalars) and datetimes, UUIDs and tuples are refused: they would not come back
+as what they were.
+"""
+
+import json as stdlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from persist.db.escape import has_half, join_halves
+from persist.errors import InvalidValue, PayloadTooLarge
+
+Json = Any
+INT_MIN, INT_MAX = -(2**63), 2**64 - 1
+_BIG_FLOAT = 1e16  # from here on JSONB would keep the float as an integer, unless written with a decimal point
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLimits:
+    """What an encoded value may weigh, and how deep it may nest."""
+
+    max_bytes: int = 16 * 2**20
+    max_depth: int = 200
+
+
+DEFAULT_LIMITS = JsonLimits()
+
+
+class JsonText(str):
+    """JSON text that `encode` made: bound to a Json column as it is."""
+
+    __slots__ = ()
+
+
+class _Walk:
+    """One look at every node: refuses what is outside the domain, and notes what the fast encoder gets wrong."""
+
+    __slots__ = ("max_depth", "special", "trail")
+
+    def __init__(self, max_depth: int) -> None:
+        self.max_depth = max_depth
+        self.special = False  # a float or text that needs the slow writer
+        self.trail: list[str | int] = []
+
+    def node(self, value: object, depth: int) -> None:
+        kind = type(value)
+        if kind is str:
+            if not value.isascii() and has_half(value):  # type: ignore[attr-defined]  # kind is str
+                self.special = True
+        elif kind is int:
+            if not INT_MIN <= value <= INT_MAX:  # type: ignore[operator]  # kind is int
+                self.refuse("an integer must fit 64 bits (-2**63 to 2**64-1).")
+        elif kind is float:
+            self.number(value)  # type: ignore[arg-type]  # kind is float
+        elif kind is dict:
+            self.items(value, depth + 1)  # type: ignore[arg-type]  # kind is dict
+        elif kind is list:
+            if depth >= self.max_depth:
+                self.refuse(f"nested deeper than {self.max_depth} levels.")
+            for index, item in enumerate(value):  # type: ignore[arg-type, var-annotated]  # kind is list
+                if item is not None and type(item) is not bool:
+                    self.trail.append(index)
+                    self.node(item, depth + 1)
+                    self.trail.pop()
+        elif value is not None and kind is not bool:
+            self.refuse(f"{kind.__name__} is not a JSON value.")
+
+    def items(self, value: dict[Any, object], depth: int) -> None:
+        if depth > self.max_depth:
+            self.refuse(f"nested deeper than {self.max_depth} levels.")
+        for key, item in value.items():
+            if type(key) is not str:
+                self.refuse(f"the key {key!r} is not a string.")
+            if not key.isascii() and has_half(key):
+                self.special = True
+            if item is not None and type(item) is not bool:
+                self.trail.append(key)
+                self.node(item, depth)
+                self.trail.pop()
+
+    def number(self, value: float) -> None:
+        if not math.isfinite(value):
+            self.refuse(f"{value} is not a JSON number.")
+        if abs(value) >= _BIG_FLOAT or (value == 0.0 and math.copysign(1.0, value) < 0):
+            self.special = True
+
+    def refuse(self, reason: str) -> None:
+        raise InvalidValue(_join(self.trail), reason)
+
+
+def encode(value: Json, path: str = "value", limits: JsonLimits = DEFAULT_LIMITS) -> JsonText:
+    """The JSON text of a value. InvalidValue or PayloadTooLarge name the path below `path`."""
+    if isinstance(value, JsonText):
+        return value
+    walk = _Walk(limits.max_depth)
+    try:
+        walk.node(value, 0)
+    except InvalidValue as error:
+        raise InvalidValue(path + error.path, error.reason) from None
+    text = _write(value) if walk.special else orjson.dumps(value).decode()
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    if size > limits.max_bytes:
+        raise PayloadTooLarge(path, size, limits.max_bytes, advice="Keep large content in a file and store its reference.")
+    return JsonText(text)
+
+
+def check(value: Json, path: str, limits: JsonLimits = DEFAULT_LIMITS) -> None:
+    """InvalidValue, naming the path, unless the value is in the domain; its size is not looked at."""
+    try:
+        _Walk(limits.max_depth).node(value, 0)
+    except InvalidValue as error:
+        raise InvalidValue((path + error.path).lstrip("."), error.reason) from None
+
+
+def decode(text: str | bytes) -> Json:
+    """The value of JSON text; lone halves, which orjson refuses, through the standard library."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return stdlib.loads(text)
+
+
+def merge_patch(target: Mapping[str, Json], patch: Mapping[str, Json]) -> dict[str, Json]:
+    """RFC 7396: objects merge, null removes the key, everything else replaces."""
+    result = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            below = result.get(key)
+            result[key] = merge_patch(below if isinstance(below, dict) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _write(value: object) -> str:
+    """The slow writer, for values orjson would refuse or JSONB would change: halves, -0.0, floats from 1e16 on."""
+    if isinstance(value, dict):
+        inner = ",".join(f"{_write_text(key)}:{_write(item)}" for key, item in value.items())
+        return f"{{{inner}}}"
+    if isinstance(value, list):
+        return f"[{','.join(_write(item) for item in value)}]"
+    if isinstance(value, str):
+        return _write_text(value)
+    if isinstance(value, float):
+        if abs(value) >= _BIG_FLOAT:
+            return f"{value:.1f}"
+        return "0.0" if value == 0.0 else orjson.dumps(value).decode()
+    return orjson.dumps(value).decode()
+
+
+def _write_text(text: str) -> str:
+    text = join_halves(text)
+    return stdlib.dumps(text) if has_half(text) else orjson.dumps(text).decode()
+
+
+def _join(trail: list[str | int]) -> str:
+    shown = trail if len(trail) <= 12 else [*trail[:6], "…", *trail[-5:]]
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in shown)

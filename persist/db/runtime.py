@@ -1,0 +1,121 @@
+"""What the transactions and recorders of one store share: dialect, clock, ids, settings, compiled statements, locks."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+
+from persist.db.clock import Clock
+from persist.db.dialects.base import Dialect
+from persist.db.hot import HotCache
+from persist.db.ids import IdMinter
+from persist.db.locks import Owner, WriterLock
+from persist.errors import Closed, PersistError, StoreBusy, StoreForked, TransactionOpen
+from persist.settings import Settings
+
+_ATTEMPTS = 5
+_NO_NEW_ATTEMPT_AFTER = 10.0
+
+entered: ContextVar[tuple[Owner, ...]] = ContextVar("persist_entered", default=())
+"""The async transactions that this task, or a task that started it, is in: the async face's idea of an owner."""
+
+
+class Runtime:
+    """One per store."""
+
+    def __init__(
+        self, dialect: Dialect, settings: Settings, clock: Clock, sleep: Callable[[float], None], *, owns_engine: bool = True
+    ) -> None:
+        self.dialect = dialect
+        self.settings = settings
+        self.limits = settings.json_limits
+        self.clock = clock
+        self.sleep = sleep
+        self.ids = IdMinter(clock)
+        self.owns_engine = owns_engine
+        self.read_only = dialect.read_only
+        self.lock = WriterLock()
+        self.pid = os.getpid()
+        self.closed = False
+        self._writing: set[Owner] = set()
+        self._reading: dict[Owner, int] = {}
+        engine_dialect = dialect.writer.dialect
+        if dialect.name == "sqlite":
+            engine_dialect.default_schema_name = engine_dialect.default_schema_name or "main"
+            self.hot = HotCache(engine_dialect, None)
+        else:
+            self.hot = HotCache(type(engine_dialect)(paramstyle="format"), dialect.schema)
+
+    def check_usable(self) -> None:
+        """Before any descriptor is touched: StoreForked, Closed."""
+        if self.pid != os.getpid():
+            raise StoreForked
+        if self.closed:
+            raise Closed("store")
+
+    def enter_write(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
+        """Register a writer, and on SQLite wait for the store's lock. TransactionOpen if the owner already writes."""
+        if owner in self._writing or (self.dialect.in_memory and owner in self._reading):
+            raise TransactionOpen(what)
+        if self.dialect.one_writer:
+            self.lock.acquire(owner, what=what, cancelled=cancelled)
+        self._writing.add(owner)
+
+    def leave_write(self, owner: Owner) -> None:
+        """The counterpart of enter_write."""
+        self._writing.discard(owner)
+        if self.dialect.one_writer:
+            self.lock.release()
+
+    def enter_read(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
+        """Register a reader. The one connection of `:memory:` serves one transaction at a time."""
+        if self.dialect.in_memory:
+            if owner in self._writing or owner in self._reading:
+                raise TransactionOpen(what)
+            self.lock.acquire(owner, what=what, cancelled=cancelled)
+        self._reading[owner] = self._reading.get(owner, 0) + 1
+
+    def leave_read(self, owner: Owner) -> None:
+        """The counterpart of enter_read."""
+        left = self._reading.get(owner, 1) - 1
+        if left:
+            self._reading[owner] = left
+        else:
+            self._reading.pop(owner, None)
+        if self.dialect.in_memory:
+            self.lock.release()
+
+    def refuse_inside_transaction(self, what: str) -> None:
+        """Inside the caller's own transaction, another one (or a recorder's commit) would wait for it, for ever."""
+        if not self._writing and not (self.dialect.in_memory and self._reading):
+            return
+        for owner in (threading.get_ident(), *entered.get()):
+            if owner in self._writing or (self.dialect.in_memory and owner in self._reading):
+                raise TransactionOpen(what)
+
+    def anything_open(self) -> bool:
+        """Whether a transaction is open, of whatever owner."""
+        return bool(self._writing or self._reading)
+
+    def retrying_lock(self, begin: Callable[[], None]) -> None:
+        """Try to take the database's write lock: 5 attempts, 100·2ⁿ ms apart, no new one after 10 s."""
+        started = time.monotonic()
+        for attempt in range(_ATTEMPTS):
+            try:
+                return begin()
+            except Exception as error:
+                classified = self.dialect.classify(error)
+                waited = time.monotonic() - started
+                if not isinstance(classified, StoreBusy):
+                    raise (classified or error) from error
+                if attempt == _ATTEMPTS - 1 or waited >= _NO_NEW_ATTEMPT_AFTER:
+                    raise StoreBusy(waited) from error
+                self.sleep(0.1 * 2**attempt)
+        return None
+
+    def translate(self, error: BaseException) -> BaseException:
+        """Ours for a driver's error; anything else as it is."""
+        if isinstance(error, PersistError):
+            return error
+        return self.dialect.classify(error) or error

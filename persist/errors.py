@@ -1,0 +1,253 @@
+"""Every failure of persist is a `PersistError`, with fields, and also the built-in exception a caller would catch.
+
+    PersistError
+    ├── NotFound (LookupError)                    kind, id
+    ├── Conflict (RuntimeError)                   constraint
+    ├── InvalidValue (ValueError)                 path, reason
+    │   ├── PayloadTooLarge                       path, size, limit
+    │   ├── RecursionLimitExceeded                path, depth, limit
+    │   └── StreamProtocolError                   index, chunk_type
+    ├── TransitionError (RuntimeError)            current, requested
+    ├── LeaseLost (RuntimeError)                  subject
+    ├── NotPermitted (PermissionError)            reason
+    ├── TransactionError (RuntimeError)
+    │   ├── ReadOnlyTransaction                   verb
+    │   ├── TransactionOpen                       what
+    │   ├── TransactionAborted
+    │   └── WrongOwner                            what
+    ├── StoreError (RuntimeError)
+    │   ├── StoreForked
+    │   ├── StoreInUse
+    │   ├── Closed                                what
+    │   ├── UnsupportedEngine                     found, reason
+    │   └── StoreCorrupt                          path, reason
+    ├── SchemaError (RuntimeError)
+    │   ├── SchemaOutdated                        found, known, command
+    │   ├── SchemaTooNew                          found, known
+    │   ├── UnmanagedDatabase                     tables
+    │   └── MigrationFailed                       path, from_version, to_version, revision
+    ├── StoreBusy (OSError)                       waited
+    ├── StoreFull (OSError)                       path
+    └── Unavailable (OSError)                     outcome ("rolled back" | "unknown")
+
+No driver or SQLAlchemy exception leaves the public API; the original is kept as `__cause__`.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+
+class PersistError(Exception):
+    """The root of every exception that persist raises on purpose."""
+
+
+class NotFound(PersistError, LookupError):
+    """No row (or file) of that kind has that id."""
+
+    def __init__(self, kind: str, id: str) -> None:
+        self.kind, self.id = kind, id
+        super().__init__(f"There is no {kind} {id!r}.")
+
+
+class Conflict(PersistError, RuntimeError):
+    """The write contradicts what is stored: a unique key, a foreign key, or another owner's running work."""
+
+    def __init__(self, message: str, *, constraint: str | None = None) -> None:
+        self.constraint = constraint
+        super().__init__(message)
+
+
+class InvalidValue(PersistError, ValueError):
+    """A value is outside the documented domain; `path` says where, `reason` says why. Nothing was written."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"{path}: {reason}" if path else reason)
+
+
+class PayloadTooLarge(InvalidValue):
+    """A value is over its cap; `reason` says where large values of that kind belong."""
+
+    def __init__(self, path: str, size: int, limit: int, *, advice: str = "") -> None:
+        self.size, self.limit = size, limit
+        super().__init__(path, f"{size} bytes is over the limit of {limit}." + (f" {advice}" if advice else ""))
+
+
+class RecursionLimitExceeded(InvalidValue):
+    """A value, or a program, is nested deeper than the limit."""
+
+    def __init__(self, path: str, depth: int, limit: int) -> None:
+        self.depth, self.limit = depth, limit
+        super().__init__(path, f"nested {depth} levels deep, over the limit of {limit}.")
+
+
+class StreamProtocolError(InvalidValue):
+    """A chunk cannot follow the ones before it (a delta without its start). What came before is kept and stored."""
+
+    def __init__(self, index: int, chunk_type: str, reason: str) -> None:
+        self.index, self.chunk_type = index, chunk_type
+        super().__init__(f"chunk {index} ({chunk_type})", reason)
+
+
+class TransitionError(PersistError, RuntimeError):
+    """A status does not lead to the requested one."""
+
+    def __init__(self, current: str, requested: str, *, subject: str = "the row") -> None:
+        self.current, self.requested = current, requested
+        super().__init__(f"{subject} is {current!r} and cannot become {requested!r}.")
+
+
+class LeaseLost(PersistError, RuntimeError):
+    """The lease expired or was taken by another worker; nothing was written."""
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        super().__init__(f"The lease on {subject} is no longer held.")
+
+
+class NotPermitted(PersistError, PermissionError):
+    """The database or the file system refuses access."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class TransactionError(PersistError, RuntimeError):
+    """A transaction is used in a way its state does not allow."""
+
+
+class ReadOnlyTransaction(TransactionError):
+    """A writing verb was called under `read()` or on a read-only store, before any statement ran."""
+
+    def __init__(self, verb: str) -> None:
+        self.verb = verb
+        super().__init__(f"{verb} writes, and this transaction is read-only; use store.begin() of a writable store.")
+
+
+class TransactionOpen(TransactionError):
+    """The same thread or task already holds a transaction of this store."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"{what} was called inside an open transaction of the same owner; use that transaction instead.")
+
+
+class TransactionAborted(TransactionError):
+    """An earlier error doomed the transaction: leaving it rolls back, and no further verb runs."""
+
+    def __init__(self) -> None:
+        super().__init__("An earlier error doomed this transaction; leave it, then begin a new one.")
+
+
+class WrongOwner(TransactionError):
+    """A transaction is used by a thread or task that did not enter it."""
+
+    def __init__(self, what: str = "the transaction") -> None:
+        self.what = what
+        super().__init__(f"{what} belongs to the thread or task that entered it.")
+
+
+class StoreError(PersistError, RuntimeError):
+    """The store itself cannot be used this way."""
+
+
+class StoreForked(StoreError):
+    """The process forked after the store was opened; connections are not shared across a fork."""
+
+    def __init__(self) -> None:
+        super().__init__("This store was opened before fork(); open a new one in the child process.")
+
+
+class StoreInUse(StoreError):
+    """Another owner still has a transaction open."""
+
+    def __init__(self, reason: str = "A transaction of another thread or task is still open.") -> None:
+        super().__init__(reason)
+
+
+class Closed(StoreError):
+    """A store, transaction or recorder is used after its end."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        super().__init__(f"The {what} is closed.")
+
+
+class UnsupportedEngine(StoreError):
+    """The URL or engine names a database, driver or mode that persist does not run on."""
+
+    def __init__(self, found: str, reason: str) -> None:
+        self.found, self.reason = found, reason
+        super().__init__(f"{found}: {reason}")
+
+
+class StoreCorrupt(StoreError):
+    """The database file is damaged, or not a database."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"{path}: {reason}")
+
+
+class SchemaError(PersistError, RuntimeError):
+    """The tables of the database do not fit this version of persist."""
+
+
+class SchemaOutdated(SchemaError):
+    """The database is older than the code; `command` upgrades it."""
+
+    def __init__(self, found: str | None, known: str, command: str) -> None:
+        self.found, self.known, self.command = found, known, command
+        super().__init__(f"The schema is at {found or 'no revision'} and this version needs {known}; run: {command}")
+
+
+class SchemaTooNew(SchemaError):
+    """The database was migrated by a newer persist; it was left untouched."""
+
+    def __init__(self, found: str, known: str) -> None:
+        self.found, self.known = found, known
+        super().__init__(f"The schema is at {found}, newer than {known}, the newest this version knows; upgrade persist.")
+
+
+class UnmanagedDatabase(SchemaError):
+    """Tables with our names exist without our version table; nothing was changed."""
+
+    def __init__(self, tables: Sequence[str]) -> None:
+        self.tables = list(tables)
+        shown = ", ".join(self.tables[:5]) + (", …" if len(self.tables) > 5 else "")
+        super().__init__(f"Tables named like persist's exist without a persist schema version ({shown}); nothing was changed.")
+
+
+class MigrationFailed(SchemaError):
+    """A revision failed; the whole upgrade was rolled back and the database is as it was."""
+
+    def __init__(self, path: str, from_version: str | None, to_version: str, revision: str | None, cause: str) -> None:
+        self.path, self.from_version, self.to_version, self.revision = path, from_version, to_version, revision
+        at = f" at revision {revision}" if revision else ""
+        super().__init__(f"{path}: upgrading from {from_version or 'no revision'} to {to_version} failed{at}, nothing was changed: {cause}")
+
+
+class StoreBusy(PersistError, OSError):
+    """Another connection held the write lock for too long; nothing was written, try again."""
+
+    def __init__(self, waited: float, reason: str = "another connection holds the write lock") -> None:
+        self.waited = waited
+        super().__init__(f"Gave up after {waited:.1f} s: {reason}.")
+
+
+class StoreFull(PersistError, OSError):
+    """The disk or the database is full; nothing was written."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: no space left; nothing was written.")
+
+
+class Unavailable(PersistError, OSError):
+    """The database cannot be reached, or the connection was lost; `outcome` says what became of the transaction."""
+
+    def __init__(self, reason: str, *, outcome: Literal["rolled back", "unknown"] = "rolled back") -> None:
+        self.outcome: Literal["rolled back", "unknown"] = outcome
+        tail = "; it is unknown whether the transaction was committed" if outcome == "unknown" else ""
+        super().__init__(f"{reason}{tail}.")

@@ -1,0 +1,46 @@
+"""Settings: what the environment (PERSIST_*) or the caller decides. Every byte limit is in bytes of UTF-8."""
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from persist.db.json import JsonLimits
+
+
+class SaveOn(StrEnum):
+    """When a recorder makes the stream durable: at every chunk, at finish-step, or at finish."""
+
+    CHUNK = "chunk"
+    STEP = "step"
+    TURN = "turn"
+
+
+class Settings(BaseSettings):
+    """Read once per store; an argument of `Store.open` or `record` beats them."""
+
+    model_config = SettingsConfigDict(env_prefix="PERSIST_", frozen=True, extra="ignore")
+
+    database_url: str | None = None
+    schema_name: str = Field("persist", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")
+    pooler: Literal["transaction"] | None = None
+
+    save_on: SaveOn = SaveOn.CHUNK
+    save_buffer_bytes: int = Field(0, ge=0)
+    save_buffer_ms: int = Field(0, ge=0)
+    fold_bytes: int = Field(4096, ge=1)
+    fold_ms: int = Field(250, ge=1)
+
+    max_json_bytes: int = Field(16 * 2**20, ge=1)
+    max_text_bytes: int = Field(64 * 2**20, ge=1)
+    # orjson stops at 254 levels
+    max_json_depth: int = Field(200, ge=1, le=250)
+
+    wal_autocheckpoint: int = Field(1000, ge=0)
+    busy_timeout_ms: int = Field(5000, ge=0)
+
+    @property
+    def json_limits(self) -> JsonLimits:
+        """The caps of one JSON value."""
+        return JsonLimits(self.max_json_bytes, self.max_json_depth)
