@@ -1,0 +1,113 @@
+"""Runs the revisions: one transaction for the whole upgrade, one upgrade at a time, on both databases."""
+
+import os
+from pathlib import Path
+
+from sqlalchemy import Connection, create_engine, event, text
+
+from alembic import context
+from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE
+from persist.metadata import metadata
+
+LOCK = 0x7065727369737430  # any constant of ours: upgrades of one database wait for each other
+
+config = context.config
+options = context.get_x_argument(as_dictionary=True)
+
+
+def schema_name() -> str:
+    given = config.attributes.get("schema") or options.get("schema") or os.environ.get("PERSIST_SCHEMA_NAME") or SCHEMA_TOKEN
+    if not given.replace("_", "a").isalnum():
+        raise ValueError(f"{given!r} is not a schema name")
+    return str(given)
+
+
+def include_name(name: str | None, type_: str, parents: object) -> bool:
+    # a host's tables are none of ours: never propose to drop them
+    return f"{SCHEMA_TOKEN}.{name}" in metadata.tables if type_ == "table" else True
+
+
+def run(connection: Connection) -> None:
+    postgres = connection.dialect.name == "postgresql"
+    schema = schema_name() if postgres else None
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        version_table=VERSION_TABLE,
+        version_table_schema=schema,
+        include_name=include_name,
+        transaction_per_migration=False,
+        transactional_ddl=True,
+        on_version_apply=lambda step, **_: config.attributes.get("applied", []).append(step.up_revision_id),
+    )
+    with context.begin_transaction():
+        if postgres:
+            connection.execute(text("SET LOCAL lock_timeout = '30s'"))
+            # before CREATE SCHEMA, which two upgrades at once do not survive
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+            known = connection.execute(text("SELECT 1 FROM pg_namespace WHERE nspname = :schema"), {"schema": schema})
+            if known.first() is None:  # looked for first: IF NOT EXISTS wants the privilege even when it exists
+                connection.execute(text(f'CREATE SCHEMA "{schema}"'))
+            connection.execute(text(f'SET LOCAL search_path = "{schema}"'))
+        before = config.attributes.get("before")
+        if before is not None:
+            before(connection)
+        context.run_migrations()
+
+
+def connect(url: str) -> None:
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1).replace("postgres://", "postgresql+psycopg://", 1))
+    if engine.dialect.name == "sqlite":
+        if engine.url.database and engine.url.database != ":memory:":
+            Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
+
+        @event.listens_for(engine, "connect")
+        def _on_connect(driver, _record):  # type: ignore[no-untyped-def]  # the driver's own type
+            driver.isolation_level = None
+            driver.execute("PRAGMA busy_timeout=30000")
+            driver.execute("PRAGMA foreign_keys=ON")
+
+        @event.listens_for(engine, "begin")
+        def _on_begin(connection: Connection) -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    try:
+        with engine.begin() as connection:
+            run(connection)
+    finally:
+        engine.dispose()
+
+
+def offline(url: str) -> None:
+    dialect = "postgresql" if url.startswith("postgres") else "sqlite"
+    schema = schema_name() if dialect == "postgresql" else None
+    context.configure(
+        dialect_name=dialect,
+        version_table=VERSION_TABLE,
+        version_table_schema=schema,
+        literal_binds=True,
+        transaction_per_migration=False,
+        transactional_ddl=True,
+    )
+    with context.begin_transaction():
+        if schema:
+            context.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+            context.execute(f'SET LOCAL search_path = "{schema}"')
+        context.run_migrations()
+
+
+given = config.attributes.get("connection")
+if given is not None:
+    run(given)
+else:
+    url = (
+        config.attributes.get("url")
+        or options.get("url")
+        or os.environ.get("PERSIST_DATABASE_URL")
+        or config.get_main_option("sqlalchemy.url")
+        or "sqlite:///state.db"
+    )
+    if context.is_offline_mode():
+        offline(url)
+    else:
+        connect(url)

@@ -1,0 +1,30 @@
+"""Every table of persist, imported here once: Alembic's target, and what a new SQLite file is made from."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import persist.chat.models  # noqa: F401  # registers its tables
+from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE, Base, table_of
+from persist.db.models import Meta
+
+metadata = Base.metadata
+
+HEAD = "0001"
+"""The newest revision in alembic/versions."""
+
+table_of(Meta).info["seed"] = [{"key": "schema_version", "value": HEAD}]
+
+REVISIONS = ("0001",)
+"""Every revision, oldest first: how a version is known to be older, or newer than this code."""
+
+
+def include_name(name: str | None, type_: str, parents: Mapping[str, Any]) -> bool:
+    """A filter for a host's own autogenerate (`include_name=` of `context.configure`): leaves persist's tables alone.
+
+    Give it to your env.py, so that `alembic revision --autogenerate` and `alembic check` do not propose to drop them.
+    """
+    if type_ == "schema":
+        return name != SCHEMA_TOKEN
+    if type_ == "table":
+        return f"{SCHEMA_TOKEN}.{name}" not in metadata.tables and name != VERSION_TABLE
+    return True

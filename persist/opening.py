@@ -1,0 +1,110 @@
+"""Bringing a database to the schema of this code, or saying why it cannot be: what happens before a store exists."""
+
+from typing import Any
+
+from sqlalchemy import Connection, insert
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from persist.db.base import SCHEMA_TOKEN
+from persist.db.dialects.base import Dialect
+from persist.db.version import is_at, read_version, version_table
+from persist.errors import NotFound, PersistError, SchemaOutdated, SchemaTooNew, UnmanagedDatabase
+from persist.metadata import HEAD, REVISIONS, metadata
+
+
+def prepare(dialect: Dialect, *, migrate: bool | None) -> None:
+    """Check the version; create or upgrade where `migrate` says so (None: on SQLite yes, on Postgres no)."""
+    if dialect.read_only and dialect.path is not None and not dialect.path.exists():
+        raise NotFound("SQLite file", str(dialect.path))
+    try:
+        with dialect.reader.connect() if dialect.read_only else dialect.writer.connect() as connection:
+            if not _is_current(connection):
+                _bring_up(connection, dialect, migrate=migrate)
+    except PersistError:
+        raise
+    except Exception as error:
+        raise (dialect.classify(error) or error) from error
+
+
+def verify(connection: Connection, dialect: Dialect) -> None:
+    """SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at HEAD."""
+    found = read_version(connection, dialect)
+    if found == HEAD:
+        return
+    if found is None:
+        strangers = sorted(dialect.tables(connection) & {table.name for table in metadata.sorted_tables})
+        if strangers:
+            raise UnmanagedDatabase(strangers)
+    elif found not in REVISIONS:
+        raise SchemaTooNew(found, HEAD)
+    raise SchemaOutdated(found, HEAD, dialect.upgrade_command())
+
+
+def _is_current(connection: Connection) -> bool:
+    try:
+        return is_at(connection, HEAD)
+    except DBAPIError:  # no such table: a new, foreign or older database, looked at closely next
+        return False
+    finally:
+        connection.rollback()
+
+
+def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None) -> None:
+    may_write = not dialect.read_only and (migrate if migrate is not None else dialect.one_writer)
+    try:
+        verify(connection, dialect)
+    except SchemaTooNew:
+        if not dialect.read_only:
+            raise
+    except SchemaOutdated as outdated:
+        connection.rollback()
+        if not may_write:
+            raise
+        if outdated.found is None and dialect.one_writer:
+            _create(connection, dialect)
+        else:
+            # Alembic costs 80 ms to import, and only a database that lags behind needs it
+            from persist.migrate import upgrade_with
+
+            upgrade_with(dialect)
+    finally:
+        connection.rollback()
+
+
+def _create(connection: Connection, dialect: Dialect) -> None:
+    """A new file: the models' own DDL and seed rows in one transaction, after looking again under the write lock."""
+    dialect.begin(connection, write=True)
+    try:
+        verify(connection, dialect)
+    except SchemaOutdated as outdated:
+        if outdated.found is not None:
+            raise
+    else:
+        return  # another process was faster
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    for statement in ddl(dialect):
+        driver.execute(statement)
+    for table in metadata.sorted_tables:
+        for row in table.info.get("seed", ()):
+            connection.execute(insert(table), row)
+    connection.execute(insert(version_table), {"version_num": HEAD})
+    connection.commit()
+
+
+def ddl(dialect: Dialect) -> list[str]:
+    """The statements that make every table and index of the models."""
+    options: dict[str, Any] = {
+        "dialect": dialect.writer.dialect,
+        "schema_translate_map": {SCHEMA_TOKEN: dialect.schema},
+        "render_schema_translate": True,
+    }
+    if dialect.schema is None:  # SQLite says main. then, and strips it from what it stores
+        dialect.writer.dialect.default_schema_name = "main"
+    statements = [str(CreateTable(version_table).compile(**options))]
+    for table in metadata.sorted_tables:
+        statements.append(str(CreateTable(table).compile(**options)))
+        indexes = sorted(table.indexes, key=lambda index: str(index.name))
+        statements += [str(CreateIndex(index).compile(**options)) for index in indexes]
+    return statements
