@@ -1,0 +1,215 @@
+"""The store on the async face: the same names as Store, awaited."""
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from sqlalchemy import Engine
+
+from persist.chat.aio import AsyncChat
+from persist.chat.async_recorder import AsyncRecorder
+from persist.db.aio import AsyncWork, Hops, JoinedWork
+from persist.db.clock import Clock
+from persist.db.group import GroupWriter
+from persist.db.json import Json
+from persist.db.work import Work
+from persist.errors import InvalidValue, PersistError, StoreInUse
+from persist.settings import Settings
+from persist.store import Store
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+T = TypeVar("T")
+
+
+class AsyncTransaction:
+    """See Transaction. Belongs to the task that entered it and the tasks started from there."""
+
+    def __init__(self, work: AsyncWork | JoinedWork) -> None:
+        self._work = work
+        self.chat = AsyncChat(work)
+
+
+class AsyncStore:
+    """See Store. Verbs run on worker threads; recorders share one writer thread and its commits."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._runtime = store.runtime
+        self._hops = Hops(store.runtime)
+        self._writer = GroupWriter(store.held)
+        self._recorders: weakref.WeakSet[AsyncRecorder] = weakref.WeakSet()
+
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file, None elsewhere."""
+        return self._store.path
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        migrate: bool | None = None,
+        schema: str | None = None,
+        pooler: Literal["transaction"] | None = None,
+        read_only: bool = False,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> "Opening":
+        """See Store.open. Await it, or enter it: `async with AsyncStore.open(url) as store`."""
+        return Opening(
+            lambda: Store.open(
+                url,
+                migrate=migrate,
+                schema=schema,
+                pooler=pooler,
+                read_only=read_only,
+                settings=settings,
+                clock=clock,
+                sleep=sleep,
+            )
+        )
+
+    @classmethod
+    def from_engine(
+        cls, engine: Engine, *, schema: str | None = None, settings: Settings | None = None, clock: Clock | None = None
+    ) -> "Opening":
+        """See Store.from_engine: a synchronous engine, used from worker threads."""
+        return Opening(lambda: Store.from_engine(engine, schema=schema, settings=settings, clock=clock))
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncTransaction]:
+        """See Store.begin."""
+        async with self._transaction(writable=True) as transaction:
+            yield transaction
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncTransaction]:
+        """See Store.read."""
+        async with self._transaction(writable=False) as transaction:
+            yield transaction
+
+    @asynccontextmanager
+    async def _transaction(self, *, writable: bool) -> AsyncIterator[AsyncTransaction]:
+        work = AsyncWork(self._hops, Work(self._runtime, writable=writable, owner=object()))
+        await work.begin()
+        try:
+            yield AsyncTransaction(work)
+        except BaseException:
+            await work.end(commit=False)
+            raise
+        await work.end(commit=writable)
+
+    def join(self, connection: "AsyncConnection") -> AsyncTransaction:
+        """See Store.join: inside the caller's own transaction on an async connection."""
+        self._runtime.check_usable()
+        if connection.dialect.name != self._runtime.dialect.name:
+            raise InvalidValue("connection", "it belongs to another kind of database than this store.")
+        inner = connection.sync_connection
+        if inner is None:
+            raise InvalidValue("connection", "it is not open.")
+        work = Work(self._runtime, writable=not self._runtime.read_only, owner=object(), joined=inner)
+        return AsyncTransaction(JoinedWork(connection.run_sync, work))
+
+    async def transact(self, fn: Callable[[AsyncTransaction], Awaitable[T]], *, attempts: int = 5) -> T:
+        """See Store.transact."""
+        if attempts < 1:
+            raise InvalidValue("attempts", "expected at least 1.")
+        for attempt in range(attempts):
+            try:
+                async with self.begin() as tx:
+                    result = await fn(tx)
+                return result
+            except PersistError as error:
+                if attempt == attempts - 1 or not self._runtime.dialect.retryable(error):
+                    raise
+                await self._hops.call(lambda wait=0.1 * 2**attempt: self._runtime.sleep(wait))  # type: ignore[misc]  # a bound default
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def record(
+        self,
+        session_id: str,
+        *,
+        model: Json = None,
+        agent: str | None = None,
+        system_prompt: str | None = None,
+        metadata: Json = None,
+        takeover: bool = False,
+        save_on: Literal["chunk", "step", "turn"] | None = None,
+        buffer_bytes: int | None = None,
+        buffer_ms: int | None = None,
+    ) -> AsyncRecorder:
+        """See Store.record."""
+        options = self._store.record_options(
+            model=model,
+            agent=agent,
+            system_prompt=system_prompt,
+            metadata=metadata,
+            takeover=takeover,
+            save_on=save_on,
+            buffer_bytes=buffer_bytes,
+            buffer_ms=buffer_ms,
+        )
+        recorder = AsyncRecorder(self._runtime, self._writer, self._store.timer, session_id, options)
+        self._recorders.add(recorder)
+        return recorder
+
+    async def close(self) -> None:
+        """See Store.close."""
+        if self._runtime.closed:
+            return
+        if self._runtime.anything_open():
+            raise StoreInUse
+        for recorder in list(self._recorders):
+            await recorder.close()
+        await self._writer.close()
+        await asyncio.to_thread(self._store.close)
+        self._hops.close()
+
+    async def __aenter__(self) -> "AsyncStore":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"Async{self._store!r}"
+
+
+class Opening:
+    """What `AsyncStore.open` gives: awaited it is the store, entered it is closed at the end."""
+
+    def __init__(self, opener: Callable[[], Store]) -> None:
+        self._opener = opener
+        self._store: AsyncStore | None = None
+
+    async def _open(self) -> AsyncStore:
+        opening = asyncio.get_running_loop().run_in_executor(None, self._opener)
+        try:
+            return AsyncStore(await asyncio.shield(opening))
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unwanted)
+            raise
+
+    def __await__(self) -> Generator[Any, None, AsyncStore]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncStore:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+def _close_unwanted(opening: "asyncio.Future[Store]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()

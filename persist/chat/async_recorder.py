@@ -1,0 +1,139 @@
+"""The recorder's async face: the same recording, its database work handed to the store's writer thread."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from persist.chat.options import RecordOptions
+from persist.chat.recording import Recording, Steps
+from persist.chat.sse import parse_sse
+from persist.chat.usage import check_step, step_counts
+from persist.db.group import GroupWriter
+from persist.db.runtime import Runtime
+from persist.db.timer import Timer
+from persist.errors import Closed, PersistError
+
+
+class AsyncRecorder:
+    """See Recorder. Chunks of many recorders share commits; a failing one fails alone.
+
+    A cancelled `feed` has either not started, or its chunk is durable.
+    """
+
+    def __init__(self, runtime: Runtime, writer: GroupWriter, timer: Timer, session_id: str, options: RecordOptions) -> None:
+        self._runtime = runtime
+        self._writer = writer
+        self._timer = timer
+        self._recording = Recording(runtime, session_id, options)
+        self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timed_task: asyncio.Task[None] | None = None
+        self.due: float | None = None
+
+    @property
+    def message_id(self) -> str | None:
+        """See Recorder.message_id."""
+        return self._recording.message_id
+
+    @property
+    def ignored(self) -> int:
+        """See Recorder.ignored."""
+        return self._recording.ignored
+
+    async def feed(self, chunk: Mapping[str, Any]) -> None:
+        """See Recorder.feed."""
+        await self._run("feed()", lambda recording: recording.feeding((chunk,)))
+
+    async def feed_many(self, chunks: Iterable[Mapping[str, Any]]) -> None:
+        """See Recorder.feed_many."""
+        await self._run("feed_many()", lambda recording: recording.feeding(chunks))
+
+    async def feed_sse(self, line: str | bytes) -> None:
+        """See Recorder.feed_sse."""
+        chunk = parse_sse(line)
+        if chunk is not None:
+            await self.feed(chunk)
+
+    async def step_usage(self, step: int, **tokens: int | float) -> None:
+        """See Recorder.step_usage."""
+        number, counts = check_step(step), step_counts(**tokens)  # type: ignore[arg-type]  # checked there, field by field
+        await self._run("step_usage()", lambda recording: recording.using(number, counts))
+
+    async def flush(self) -> None:
+        """See Recorder.flush."""
+        await self._run("flush()", lambda recording: recording.flushing())
+
+    async def close(self) -> None:
+        """See Recorder.close."""
+        async with self._lock:
+            if self._recording.opened and not self._recording.closed:
+                await self._drive(self._recording.closing())
+            self._recording.abandon()
+            self.due = None
+        self._timer.forget(self)
+
+    async def __aenter__(self) -> "AsyncRecorder":
+        async with self._lock:
+            await self._open("record()")
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    def on_timer(self, now: float) -> None:
+        """Called on the timer's thread: the work itself belongs to the loop."""
+        self.due = None
+        loop = self._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._start_timed)
+
+    def _start_timed(self) -> None:
+        self._timed_task = asyncio.get_running_loop().create_task(self._timed())
+
+    async def _timed(self) -> None:
+        async with self._lock:
+            try:
+                if not self._recording.closed:
+                    await self._drive(self._recording.timed(time.monotonic()))
+            except PersistError:
+                self._recording.postpone()  # nothing is lost: the next flush, or the next deadline, tries again
+            self._schedule()
+
+    async def _run(self, what: str, steps: Callable[[Recording], Steps]) -> None:
+        async with self._lock:
+            await self._open(what)
+            try:
+                await self._drive(steps(self._recording))
+            finally:
+                self._schedule()
+
+    async def _open(self, what: str) -> None:
+        self._runtime.check_usable()
+        self._runtime.refuse_inside_transaction(what)
+        if self._recording.closed:
+            raise Closed("recorder")
+        if not self._recording.opened:
+            self._loop = asyncio.get_running_loop()
+            await self._drive(self._recording.opening())
+
+    async def _drive(self, steps: Steps) -> None:
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            job = next(steps)
+            while True:
+                outcome, called_off = await self._writer.run(job)
+                cancelled = cancelled or called_off
+                job = steps.send(outcome.result) if outcome.error is None else steps.throw(outcome.error)
+        except StopIteration:
+            pass
+        if cancelled is not None:
+            raise cancelled
+
+    def _schedule(self) -> None:
+        due = self._recording.due
+        if due != self.due:
+            self.due = due
+            if due is not None:
+                self._timer.watch(self)

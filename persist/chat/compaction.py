@@ -1,0 +1,38 @@
+"""Compaction: a marker message carries the summary; nothing is hidden, but the model sees less."""
+
+from persist.chat.posting import Posting, check_parts, post
+from persist.chat.schemas import ChatMessage, Role, UIMessage
+from persist.chat.transcript import read_messages
+from persist.chat.usage import newest_marker, recompute, since_boundary
+from persist.db.work import Work
+from persist.errors import InvalidValue, NotFound
+
+COMPACTION = "data-compaction"
+
+
+def compact(
+    work: Work, session_id: str, *, summary: str, tail_start_id: str | None, auto: bool, summary_tokens: int
+) -> ChatMessage:
+    """The marker, stamped now so that it sorts last. NotFound for a tail start that the session does not show."""
+    work.body("summary", summary)
+    if type(auto) is not bool:
+        raise InvalidValue("auto", "expected True or False.")
+    if type(summary_tokens) is not int or not 0 <= summary_tokens < 2**53:
+        raise InvalidValue("summary_tokens", "expected a whole number of tokens, 0 or more.")
+    if tail_start_id is not None:
+        work.label("tail_start_id", tail_start_id)
+        if all(message["id"] != tail_start_id for message in read_messages(work, session_id)):
+            raise NotFound("message", tail_start_id)
+    data = {"summary": summary, "tail_start_id": tail_start_id, "auto": auto, "summary_tokens": summary_tokens}
+    parts = check_parts(work, [{"type": COMPACTION, "data": data}])
+    usage = {"input": summary_tokens, "output": 0, "reasoning": 0, "cache_read": 0, "cache_write": 0}
+    marker = post(work, Posting(session_id, Role.ASSISTANT, parts, {"usage": usage}), id=None)
+    recompute(work, session_id)
+    return marker
+
+
+def model_view(work: Work, session_id: str) -> list[UIMessage]:
+    """[summary, tail start … marker), and everything after the newest visible marker; all of it without one."""
+    shown = read_messages(work, session_id)
+    marker = newest_marker(work, session_id)
+    return since_boundary(shown, *marker) if marker else shown

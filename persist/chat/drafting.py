@@ -1,0 +1,125 @@
+"""From what waits to what is written: choosing inserts, rewrites, folds and deltas, and marking them as stored afterwards."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from persist.chat.accumulator import PartState
+from persist.chat.flush import Flush, MessageWrite, PartWrite, tool_columns
+from persist.chat.pending import Entry, Pending, Unit
+from persist.db.json import encode
+from persist.db.runtime import Runtime
+
+
+class Draft:
+    """One flush in the making. Nothing of the recorder's state is changed before `acknowledge`."""
+
+    __slots__ = ("_deltas", "_folded", "_written", "end", "fold_all", "pending", "rest", "stop")
+
+    def __init__(self, pending: Pending) -> None:
+        self.pending = pending
+        self.rest = Pending()
+        """What cannot be written yet: metadata and usage of a message without a row."""
+        self.fold_all = False
+        self.end = False
+        """Whether the turn's row goes."""
+        self.stop = False
+        """Whether the turn is over."""
+        self._written: list[Unit] = []
+        self._folded: list[PartState] = []
+        self._deltas: list[tuple[PartState, int]] = []
+
+    @classmethod
+    def of(cls, pending: Pending, entries: Sequence[Entry] = ()) -> "Draft":
+        """What waits, with new entries on top; the original stays as it is."""
+        draft = cls(pending.copy())
+        for entry in entries:
+            draft.pending.add(entry)
+        draft.fold_all = draft.pending.structural
+        return draft
+
+    def __bool__(self) -> bool:
+        return bool(self.pending) or self.end
+
+    def fill(
+        self,
+        flush: Flush,
+        tails: Mapping[PartState, None],
+        owned: Mapping[str, Any],
+        base: Mapping[str, Any],
+        runtime: Runtime,
+        fold_at: Callable[[PartState], int],
+    ) -> None:
+        """Put everything into the flush. InvalidValue when a value cannot be encoded."""
+        waiting = dict(tails) if self.fold_all else {}
+        for current, unit in self.pending.units.items():
+            if not unit.writable():
+                self.rest.units[current] = unit
+                continue
+            assert current.id is not None or unit.create or not unit.new
+            if current.id is None:
+                current.id = runtime.ids.mint("msg")
+            write = MessageWrite(current.id, new=not current.stored, patches=unit.patches, usage=unit.usage, touch=unit.touch)
+            if write.new:
+                write.base, write.owned = base, owned
+                flush.touch_session = True
+            elif unit.patches or not current.marked:
+                write.owned = owned
+            for part, at in unit.dirty.items():
+                write.parts.append(self._part(part, unit, current.id, at, runtime, had_tail=part in tails))
+                waiting.pop(part, None)
+            for part, pieces in unit.grown.items():
+                self._grown(write, part, pieces, runtime, fold=self.fold_all or part.tail + _size(pieces) >= fold_at(part))
+                waiting.pop(part, None)
+            flush.messages.append(write)
+            self._written.append(unit)
+        for part, (message_id, at) in self.pending.foreign.items():
+            flush.foreign.append((message_id, self._part(part, None, message_id, at, runtime, had_tail=False)))
+        if waiting:
+            flush.messages.append(MessageWrite("", new=False, folds=[self._fold(part, runtime) for part in waiting]))
+        flush.touch_session = flush.touch_session or self.pending.touched
+        flush.failed = self.pending.failed
+        flush.end = self.end
+
+    def acknowledge(self, tails: dict[PartState, None]) -> None:
+        """It is durable: parts and messages are stored, tails are as long as they now are."""
+        for unit in self._written:
+            unit.current.stored = unit.current.marked = True
+            for part in unit.dirty:
+                part.tail = 0
+                tails.pop(part, None)
+        for part in self._folded:
+            part.tail = 0
+            tails.pop(part, None)
+        for part, size in self._deltas:
+            part.seq += 1
+            part.tail += size
+            tails[part] = None
+
+    def _part(self, part: PartState, unit: Unit | None, message_id: str, at: Any, runtime: Runtime, *, had_tail: bool) -> PartWrite:
+        assert part.id is not None
+        data = part.snapshot()
+        call_id, state = tool_columns(data)
+        text = encode(data, data["type"], runtime.limits)
+        write = PartWrite(part.id, text, data["type"], call_id, state, at, had_tail=had_tail)
+        if unit is not None and part in unit.new:
+            write.created = (message_id, part.index, unit.new[part])
+        return write
+
+    def _grown(self, write: MessageWrite, part: PartState, pieces: list[str], runtime: Runtime, *, fold: bool) -> None:
+        if fold:
+            write.folds.append(self._fold(part, runtime))
+            return
+        assert part.id is not None
+        text = pieces[0] if len(pieces) == 1 else "".join(pieces)
+        write.deltas.append((part.id, part.seq + 1, text))
+        self._deltas.append((part, _size(pieces)))
+
+    def _fold(self, part: PartState, runtime: Runtime) -> tuple[str, Any]:
+        assert part.id is not None
+        self._folded.append(part)
+        data = part.snapshot()
+        return part.id, encode(data, data["type"], runtime.limits)
+
+
+def _size(pieces: list[str]) -> int:
+    return sum(len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass")) for piece in pieces)

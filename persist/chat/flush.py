@@ -1,0 +1,248 @@
+"""What one flush of a recorder writes, decided beforehand and run in one transaction. Running it twice is the same as once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Text, bindparam, cast, delete, func, insert, select, update
+
+from persist.chat import turns, usage
+from persist.chat.message_state import merged
+from persist.chat.models import deltas, messages, parts, prompts, sessions
+from persist.chat.schemas import Role, StepUsage
+from persist.db.hot import Hot, Statements
+from persist.db.insert import insert_missing
+from persist.db.json import JsonText, decode, encode
+from persist.db.types import Whole
+
+_M, _P, _D, _S = messages.c, parts.c, deltas.c, sessions.c
+_id = bindparam("row_id")
+_MILLISECOND = timedelta(milliseconds=1)
+
+ADD_DELTA = Hot(
+    insert(deltas).from_select(
+        ["part_id", "seq", "created_at", "delta"],
+        select(
+            bindparam("part_id", type_=_D.part_id.type),
+            bindparam("seq", type_=_D.seq.type),
+            bindparam("at", type_=Whole()),
+            bindparam("delta", type_=_D.delta.type),
+        ).where(turns.OWNED),
+    )
+)
+INSERT_PART = Hot(insert(parts))
+REWRITE_PART = Hot(
+    update(parts)
+    .where(_P.id == _id)
+    .values(
+        type=bindparam("kind"),
+        tool_state=bindparam("tool"),
+        data_json=bindparam("data"),
+        updated_at=bindparam("at"),
+    )
+)
+FOLD = Hot(update(parts).where(_P.id == _id).values(data_json=bindparam("data")))
+DROP_DELTAS = Hot(delete(deltas).where(_D.part_id == _id))
+INSERT_MESSAGE = Hot(insert(messages))
+_TOUCH_MESSAGE = Hot(update(messages).where(_M.id == _id).values(updated_at=bindparam("at")))
+_METADATA = Hot(select(cast(_M.metadata_json, Text)).where(_M.id == _id).with_for_update())
+_SET_METADATA = Hot(update(messages).where(_M.id == _id).values(metadata_json=bindparam("metadata"), updated_at=bindparam("at")))
+_MODEL = Hot(update(sessions).where(_S.id == _id).values(model_json=bindparam("model"), updated_at=bindparam("at")))
+_TOUCH_SESSION = Hot(update(sessions).where(_S.id == _id).values(updated_at=bindparam("at")))
+_NEWEST = Hot(
+    select(_M.created_at, func.max(_M.id))
+    .where(_M.session_id == _id)
+    .group_by(_M.created_at)
+    .order_by(_M.created_at.desc())
+    .limit(1)
+)
+ADD_PROMPT = Hot(insert_missing(prompts, "digest"))
+
+
+@dataclass(slots=True)
+class PartWrite:
+    """A new or rewritten part, with its complete data."""
+
+    id: str
+    data: JsonText
+    kind: str
+    tool_call_id: str | None
+    tool_state: str | None
+    at: datetime
+    created: tuple[str, int, datetime] | None = None
+    """(message id, index, created_at) of a new part."""
+    had_tail: bool = False
+
+
+@dataclass(slots=True)
+class MessageWrite:
+    """One message's share of a flush."""
+
+    id: str
+    new: bool
+    base: Mapping[str, Any] = field(default_factory=dict)
+    """Metadata of a new message below what the stream says."""
+    owned: Mapping[str, Any] = field(default_factory=dict)
+    """Metadata that beats what the stream says."""
+    patches: list[Mapping[str, Any]] = field(default_factory=list)
+    parts: list[PartWrite] = field(default_factory=list)
+    folds: list[tuple[str, JsonText]] = field(default_factory=list)
+    deltas: list[tuple[str, int, str]] = field(default_factory=list)
+    usage: list[tuple[int, StepUsage]] = field(default_factory=list)
+    touch: bool = False
+
+
+@dataclass(slots=True)
+class Flush:
+    """Everything one transaction of a recorder writes."""
+
+    session_id: str
+    owner: str
+    at: datetime
+    at_ms: int
+    begin: bool = False
+    takeover: bool = False
+    message_id: str | None = None
+    messages: list[MessageWrite] = field(default_factory=list)
+    foreign: list[tuple[str, PartWrite]] = field(default_factory=list)
+    """(message id, part) of tool parts in earlier messages."""
+    model: JsonText | None = None
+    prompt: tuple[str, str] | None = None
+    """(digest, body)."""
+    touch_session: bool = False
+    failed: bool = False
+    end: bool = False
+
+    def delta_only(self) -> bool:
+        """Whether it is one piece of one growing part: a single statement, guarded by itself."""
+        if self.begin or self.end or self.failed or self.touch_session or len(self.messages) != 1 or self.foreign:
+            return False
+        only = self.messages[0]
+        return len(only.deltas) == 1 and not (only.parts or only.folds or only.patches or only.usage or only.touch or only.new)
+
+    def run(self, db: Statements) -> None:
+        """Write it. Conflict when the session's turn is not ours (any more)."""
+        if self.begin:
+            turns.begin_turn(db, self.session_id, self.owner, self.message_id, self.at, takeover=self.takeover)
+        elif not self.delta_only():
+            turns.guard(db, self.session_id, self.owner)
+        if self.model is not None:
+            db.run(_MODEL, row_id=self.session_id, model=self.model, at=self.at)
+        if self.prompt is not None:
+            db.run(ADD_PROMPT, digest=self.prompt[0], body=self.prompt[1], created_at=self.at)
+        for message in self.messages:
+            self._message(db, message)
+        for message_id, part in self.foreign:
+            self._part(db, part)
+            db.run(_TOUCH_MESSAGE, row_id=message_id, at=self.at)
+        if self.touch_session and self.model is None:
+            db.run(_TOUCH_SESSION, row_id=self.session_id, at=self.at)
+        if self.failed:
+            turns.mark_error(db, self.session_id, self.owner)
+        if self.end:
+            turns.end_turn(db, self.session_id, self.owner)
+
+    def _message(self, db: Statements, message: MessageWrite) -> None:
+        if message.new:
+            metadata = _merge(message.base, message.patches, message.owned)
+            at = place_after_all(db, self.session_id, message.id, self.at)
+            insert_message(db, message.id, self.session_id, Role.ASSISTANT, encode(metadata), created_at=at, updated_at=self.at)
+        elif message.patches or message.owned:
+            self._merge_metadata(db, message)
+        elif message.touch:
+            db.run(_TOUCH_MESSAGE, row_id=message.id, at=self.at)
+        for part in message.parts:
+            self._part(db, part)
+        for part_id, data in message.folds:
+            db.run(FOLD, row_id=part_id, data=data)
+            db.run(DROP_DELTAS, row_id=part_id)
+        for part_id, seq, delta in message.deltas:
+            self.add_delta(db, part_id, seq, delta)
+        for step, counts in message.usage:
+            usage.add_step(db, message.id, step, counts, self.at)
+
+    def add_delta(self, db: Statements, part_id: str, seq: int, delta: str) -> None:
+        """One piece, if the turn is still ours."""
+        values = {"part_id": part_id, "seq": seq, "at": self.at_ms, "delta": delta}
+        if db.run(ADD_DELTA, session_id=self.session_id, owner_id=self.owner, **values) != 1:
+            raise turns.lost(self.session_id)
+
+    def _part(self, db: Statements, part: PartWrite) -> None:
+        if part.created is None:
+            db.run(REWRITE_PART, row_id=part.id, kind=part.kind, tool=part.tool_state, data=part.data, at=part.at)
+            if part.had_tail:
+                db.run(DROP_DELTAS, row_id=part.id)
+            return
+        message_id, index, created_at = part.created
+        db.run(
+            INSERT_PART,
+            id=part.id,
+            message_id=message_id,
+            session_id=self.session_id,
+            index=index,
+            type=part.kind,
+            tool_call_id=part.tool_call_id,
+            tool_state=part.tool_state,
+            created_at=created_at,
+            updated_at=part.at,
+            data_json=part.data,
+        )
+
+    def _merge_metadata(self, db: Statements, message: MessageWrite) -> None:
+        """Into what is stored now: others may have written keys of theirs meanwhile."""
+        row = db.row(_METADATA, row_id=message.id)
+        if row is None:
+            raise turns.lost(self.session_id)
+        patches = message.patches
+        if any("usage" in patch for patch in patches) and usage.has_steps(db, message.id):
+            patches = [{key: value for key, value in patch.items() if key != "usage"} for patch in patches]
+        metadata = _merge(decode(db.wire(row[0])), patches, message.owned)
+        db.run(_SET_METADATA, row_id=message.id, metadata=encode(metadata), at=self.at)
+
+
+def place_after_all(db: Statements, session_id: str, message_id: str, now: datetime) -> datetime:
+    """The created_at of a new message: not before any message of the session, and after it where its id would lose the tie."""
+    row = db.row(_NEWEST, row_id=session_id)
+    if row is None or row[0] < now.replace(microsecond=now.microsecond // 1000 * 1000):
+        return now
+    newest: datetime = row[0]
+    return newest if message_id > row[1] else newest + _MILLISECOND
+
+
+def insert_message(
+    db: Statements,
+    id: str,
+    session_id: str,
+    role: Role,
+    metadata: JsonText,
+    *,
+    created_at: datetime,
+    updated_at: datetime | None = None,
+) -> None:
+    """One chat_messages row."""
+    db.run(
+        INSERT_MESSAGE,
+        id=id,
+        session_id=session_id,
+        role=role,
+        created_at=created_at,
+        updated_at=updated_at or created_at,
+        metadata_json=metadata,
+    )
+
+
+def tool_columns(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """(tool_call_id, tool_state): hoisted from a tool part, None for every other."""
+    kind = data["type"]
+    if not (kind.startswith("tool-") or kind == "dynamic-tool"):
+        return None, None
+    call_id, state = data.get("toolCallId"), data.get("state")
+    return call_id if isinstance(call_id, str) else None, state if isinstance(state, str) else None
+
+
+def _merge(base: Mapping[str, Any], patches: list[Mapping[str, Any]], owned: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = dict(base)
+    for patch in patches:
+        metadata = merged(metadata, patch)
+    return {**metadata, **owned}

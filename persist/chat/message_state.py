@@ -1,0 +1,129 @@
+"""One message while it streams, with the indexes that make every chunk O(1)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from persist.chat.chunks import DATA_PREFIX
+from persist.chat.parts import Part, PartState
+from persist.chat.schemas import UIMessage
+from persist.chat.tool_parts import ToolInput, is_dynamic, is_tool, resumed_input
+from persist.errors import InvalidValue
+
+_UNMERGED = frozenset(("__proto__", "constructor", "prototype"))
+
+
+class ToolIndex:
+    """The tool parts of the current step by call id. Ids repeat across steps, and across the two kinds."""
+
+    __slots__ = ("dynamic", "first", "static")
+
+    def __init__(self) -> None:
+        self.first: dict[str, PartState] = {}
+        self.static: dict[str, PartState] = {}
+        self.dynamic: dict[str, PartState] = {}
+
+    def of_kind(self, dynamic: bool) -> dict[str, PartState]:
+        return self.dynamic if dynamic else self.static
+
+
+class MessageState:
+    """An assistant message: {"id", "role", "parts"[, "metadata"]} taken apart for growing."""
+
+    __slots__ = (
+        "data",
+        "extra",
+        "finished",
+        "foreign",
+        "id",
+        "inputs",
+        "latest",
+        "metadata",
+        "parts",
+        "reasoning",
+        "step",
+        "text",
+    )
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.metadata: dict[str, Any] | None = None
+        self.parts: list[PartState] = []
+        self.finished = False
+        self.text: dict[str, PartState] = {}  # open text parts by chunk id
+        self.reasoning: dict[str, PartState] = {}  # another namespace
+        self.inputs: dict[str, ToolInput] = {}  # by call id; never forgotten within a message
+        self.step = ToolIndex()
+        self.latest: dict[str, PartState] = {}  # newest tool part by call id
+        self.data: dict[tuple[str, str], PartState] = {}  # first data part by (type, id)
+        self.foreign: dict[str, PartState] = {}  # tool parts of earlier messages by call id
+        self.extra: dict[str, Any] = {}  # what else a resumed message carries
+
+    @classmethod
+    def resume(cls, message: Mapping[str, Any]) -> "MessageState":
+        """Continue a stored message; one of another role only lends its id, as in the SDK."""
+        state = cls(_message_id(message))
+        if message.get("role") != "assistant":
+            return state
+        metadata, parts = message.get("metadata"), message.get("parts")
+        state.metadata = metadata if isinstance(metadata, dict) else None
+        state.extra = {key: value for key, value in message.items() if key not in ("id", "role", "metadata", "parts")}
+        if not isinstance(parts, list):
+            raise InvalidValue("message.parts", "must be a list")
+        for index, data in enumerate(parts):
+            if not isinstance(data, dict) or not isinstance(data.get("type"), str):
+                raise InvalidValue(f"message.parts[{index}]", "must be an object with a string type")
+            state.take(PartState(dict(data), index))
+        for part in state.parts[state.step_start() :]:
+            call_id = part.data.get("toolCallId")
+            tool_input = resumed_input(part) if is_tool(part.data) else None
+            if tool_input is not None and isinstance(call_id, str):
+                state.inputs[call_id] = tool_input
+        return state
+
+    def step_start(self) -> int:
+        """Position after the last step-start."""
+        return next((part.index + 1 for part in reversed(self.parts) if part.data["type"] == "step-start"), 0)
+
+    def take(self, part: PartState) -> None:
+        """Append a stored part and index it."""
+        self.parts.append(part)
+        data = part.data
+        if data["type"] == "step-start":
+            self.step = ToolIndex()
+        elif is_tool(data) and isinstance(call_id := data.get("toolCallId"), str):
+            self.step.first.setdefault(call_id, part)
+            self.step.of_kind(is_dynamic(data)).setdefault(call_id, part)
+            self.latest[call_id] = part
+        elif data["type"].startswith(DATA_PREFIX) and isinstance(data_id := data.get("id"), str):
+            self.data.setdefault((data["type"], data_id), part)
+
+    def message(self) -> UIMessage:
+        """The whole message as JSON: {"id", "role", "parts"[, "metadata"]}."""
+        parts: list[Part] = [part.snapshot() for part in self.parts]
+        metadata = {} if self.metadata is None else {"metadata": self.metadata}
+        return {**self.extra, "id": self.id, **metadata, "role": "assistant", "parts": parts}
+
+
+def _message_id(message: Mapping[str, Any]) -> str:
+    id = message.get("id")
+    if id is not None and not isinstance(id, str):
+        raise InvalidValue("message.id", "must be a string")
+    return id or ""
+
+
+def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Deep merge: objects recurse, everything else replaces; neither argument is changed."""
+    result = dict(base)
+    pending = [(result, overrides)]
+    while pending:
+        target, source = pending.pop()
+        for key, value in source.items():
+            if key in _UNMERGED:
+                continue
+            former = target.get(key)
+            if isinstance(value, Mapping) and isinstance(former, Mapping):
+                target[key] = copy = dict(former)
+                pending.append((copy, value))
+            else:
+                target[key] = value
+    return result

@@ -1,0 +1,164 @@
+"""The tables of chat: sessions, messages and parts as published, and what streaming needs beside them.
+
+Blob columns are declared last, so that reading the others never walks them.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Boolean, CheckConstraint, ForeignKey, Index, and_, literal_column, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from persist.chat.schemas import UNFINISHED, Role, TurnState
+from persist.db.base import SCHEMA_TOKEN, Base, json_key_set, partial_index, table_of
+from persist.db.types import Amount, Body, EpochMs, Json, Label, Vocabulary, Whole
+
+_ZERO = text("0")
+
+
+def _ref(column: str) -> ForeignKey:
+    return ForeignKey(f"{SCHEMA_TOKEN}.{column}", ondelete="CASCADE")
+
+
+class ChatSessionRow(Base):
+    """One session: the unit of state, with token rollups for listing."""
+
+    __tablename__ = "chat_sessions"
+    id: Mapped[str] = mapped_column(Label(), primary_key=True)
+    agent: Mapped[str] = mapped_column(Label())
+    workspace_root: Mapped[str | None] = mapped_column(Label())
+    parent_id: Mapped[str | None] = mapped_column(Label())
+    parent_message_id: Mapped[str | None] = mapped_column(Label())
+    prompt_tokens: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
+    completion_tokens: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
+    reasoning_tokens: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
+    cache_read: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
+    cache_write: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
+    total_tokens: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
+    cost_usd: Mapped[float] = mapped_column(Amount(), server_default=_ZERO)
+    created_at: Mapped[datetime] = mapped_column(EpochMs())
+    updated_at: Mapped[datetime] = mapped_column(EpochMs())
+    archived_at: Mapped[datetime | None] = mapped_column(EpochMs())
+    model_json: Mapped[Any] = mapped_column(Json())
+    permissions_json: Mapped[Any] = mapped_column(Json(), server_default="[]")
+    metadata_json: Mapped[Any] = mapped_column(Json(), server_default="{}")
+
+    __table_args__ = (
+        Index("ix_chat_sessions_agent_updated_at", "agent", "updated_at"),
+        Index("ix_chat_sessions_workspace_root_updated_at", "workspace_root", "updated_at"),
+        Index("ix_chat_sessions_updated_at_id", "updated_at", "id"),
+        Index("ix_chat_sessions_parent_id", "parent_id"),
+        Index("ix_chat_sessions_archived_at", "archived_at"),
+    )
+
+
+class ChatMessageRow(Base):
+    """One message of a session; a queued or hidden one says so in its metadata."""
+
+    __tablename__ = "chat_messages"
+    id: Mapped[str] = mapped_column(Label(), primary_key=True)
+    session_id: Mapped[str] = mapped_column(Label(), _ref("chat_sessions.id"))
+    role: Mapped[Role] = mapped_column(Vocabulary(Role))
+    created_at: Mapped[datetime] = mapped_column(EpochMs())
+    updated_at: Mapped[datetime] = mapped_column(EpochMs())
+    metadata_json: Mapped[Any] = mapped_column(Json(), server_default="{}")
+
+    __table_args__ = (
+        CheckConstraint("role IN ('user', 'assistant', 'system')", name="role"),
+        Index("ix_chat_messages_session_id_created_at", "session_id", "created_at"),
+    )
+
+
+class ChatPartRow(Base):
+    """One part of a message: the AI SDK part verbatim, as of the last fold."""
+
+    __tablename__ = "chat_parts"
+    id: Mapped[str] = mapped_column(Label(), primary_key=True)
+    message_id: Mapped[str] = mapped_column(Label(), _ref("chat_messages.id"))
+    session_id: Mapped[str] = mapped_column(Label())
+    index: Mapped[int] = mapped_column("index", Whole())
+    type: Mapped[str] = mapped_column(Label())
+    tool_call_id: Mapped[str | None] = mapped_column(Label())
+    tool_state: Mapped[str | None] = mapped_column(Label())
+    created_at: Mapped[datetime] = mapped_column(EpochMs())
+    updated_at: Mapped[datetime] = mapped_column(EpochMs())
+    data_json: Mapped[Any] = mapped_column(Json())
+
+    __table_args__ = (
+        Index("ix_chat_parts_message_id_index", "message_id", "index", unique=True),
+        Index("ix_chat_parts_session_id", "session_id"),
+        Index("ix_chat_parts_tool_call_id", "tool_call_id"),
+    )
+
+
+class ChatPartDeltaRow(Base):
+    """A piece of growing text that is not yet folded into its part."""
+
+    __tablename__ = "chat_part_deltas"
+    part_id: Mapped[str] = mapped_column(Label(), _ref("chat_parts.id"), primary_key=True)
+    seq: Mapped[int] = mapped_column(Whole(), primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(EpochMs())
+    delta: Mapped[str] = mapped_column(Body())
+
+    # one tree instead of two: a chunk costs one page of write-ahead log
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+
+class ChatTurnRow(Base):
+    """Whose turn runs in a session. `message_id` names no row yet when the turn begins, hence no foreign key."""
+
+    __tablename__ = "chat_turns"
+    session_id: Mapped[str] = mapped_column(Label(), _ref("chat_sessions.id"), primary_key=True)
+    message_id: Mapped[str | None] = mapped_column(Label())
+    state: Mapped[TurnState] = mapped_column(Vocabulary(TurnState))
+    owner: Mapped[str] = mapped_column(Label())
+    started_at: Mapped[datetime] = mapped_column(EpochMs())
+    seen_at: Mapped[datetime] = mapped_column(EpochMs())
+
+    __table_args__ = (CheckConstraint("state IN ('running', 'error')", name="state"), {"sqlite_with_rowid": False})
+
+
+class ChatStepUsageRow(Base):
+    """What one step of one message used: the row that makes recording usage idempotent."""
+
+    __tablename__ = "chat_step_usage"
+    message_id: Mapped[str] = mapped_column(Label(), _ref("chat_messages.id"), primary_key=True)
+    step: Mapped[int] = mapped_column(Whole(), primary_key=True)
+    input: Mapped[int] = mapped_column(Whole())
+    output: Mapped[int] = mapped_column(Whole())
+    reasoning: Mapped[int] = mapped_column(Whole())
+    cache_read: Mapped[int] = mapped_column(Whole())
+    cache_write: Mapped[int] = mapped_column(Whole())
+    cost_usd: Mapped[float] = mapped_column(Amount())
+    created_at: Mapped[datetime] = mapped_column(EpochMs())
+
+    __table_args__ = ({"sqlite_with_rowid": False},)
+
+
+class SystemPromptRow(Base):
+    """A system prompt, once, by the sha256 of its text."""
+
+    __tablename__ = "system_prompts"
+    digest: Mapped[str] = mapped_column(Label(), primary_key=True)
+    created_at: Mapped[datetime] = mapped_column(EpochMs())
+    body: Mapped[str] = mapped_column(Body())
+
+
+sessions = table_of(ChatSessionRow)
+messages = table_of(ChatMessageRow)
+parts = table_of(ChatPartRow)
+deltas = table_of(ChatPartDeltaRow)
+turns = table_of(ChatTurnRow)
+step_usage = table_of(ChatStepUsageRow)
+prompts = table_of(SystemPromptRow)
+
+# Written with their values, in queries too: an index over part of a table serves only a query that says the same words.
+QUEUED = json_key_set(messages.c.metadata_json, "queued_at")
+HIDDEN = json_key_set(messages.c.metadata_json, "hidden_at")
+VISIBLE = and_(~QUEUED, ~HIDDEN)
+IS_COMPACTION = literal_column("type = 'data-compaction'", Boolean())
+IS_UNFINISHED = literal_column(f"tool_state IN ({', '.join(repr(str(state)) for state in UNFINISHED)})", Boolean())
+
+partial_index("ix_chat_messages_queued", messages.c.session_id, where=QUEUED)
+partial_index("ix_chat_parts_compaction", parts.c.session_id, where=IS_COMPACTION)
+partial_index("ix_chat_parts_unfinished", parts.c.session_id, parts.c.tool_call_id, where=IS_UNFINISHED)

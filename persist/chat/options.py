@@ -1,0 +1,80 @@
+"""What `record(...)` was asked for, checked before anything runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from persist.db.json import Json, JsonText, encode
+from persist.db.runtime import Runtime
+from persist.db.types import check_label
+from persist.db.work import check_body
+from persist.errors import InvalidValue
+from persist.settings import SaveOn
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """Settings of one recorder; None in the call means what the store's Settings say."""
+
+    model: Json
+    model_text: JsonText | None
+    agent: str | None
+    system_prompt: str | None
+    metadata: Mapping[str, Any]
+    takeover: bool
+    save_on: SaveOn
+    buffer_bytes: int
+    buffer_ms: int
+
+    @classmethod
+    def of(
+        cls,
+        runtime: Runtime,
+        *,
+        model: Json,
+        agent: str | None,
+        system_prompt: str | None,
+        metadata: Json,
+        takeover: bool,
+        save_on: str | None,
+        buffer_bytes: int | None,
+        buffer_ms: int | None,
+    ) -> "RecordOptions":
+        """InvalidValue names the argument that is wrong."""
+        settings = runtime.settings
+        if metadata is not None and type(metadata) is not dict:
+            raise InvalidValue("metadata", "expected an object.")
+        encode(metadata, "metadata", runtime.limits)
+        if agent is not None:
+            check_label("agent", agent)
+        if system_prompt is not None:
+            check_body("system_prompt", system_prompt, settings.max_text_bytes)
+        return cls(
+            model=model,
+            model_text=None if model is None else encode(model, "model", runtime.limits),
+            agent=agent,
+            system_prompt=system_prompt,
+            metadata=metadata or {},
+            takeover=bool(takeover),
+            save_on=_save_on(settings.save_on if save_on is None else save_on),
+            buffer_bytes=_not_negative("buffer_bytes", settings.save_buffer_bytes if buffer_bytes is None else buffer_bytes),
+            buffer_ms=_not_negative("buffer_ms", settings.save_buffer_ms if buffer_ms is None else buffer_ms),
+        )
+
+    @property
+    def buffered(self) -> bool:
+        """Whether text may wait in memory before it is written."""
+        return self.buffer_bytes > 0 or self.buffer_ms > 0
+
+
+def _save_on(value: str) -> SaveOn:
+    try:
+        return SaveOn(value)
+    except ValueError:
+        raise InvalidValue("save_on", f"expected one of {', '.join(SaveOn)}, got {value!r}.") from None
+
+
+def _not_negative(path: str, value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise InvalidValue(path, "expected a whole number, 0 or more.")
+    return value

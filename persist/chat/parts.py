@@ -1,0 +1,91 @@
+"""One part of a message while it grows: the JSON as of its last structural change, and the text that came since."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from persist.chat.chunks import InputEncoding
+from persist.chat.partial_json import ABSENT, parse_partial
+from persist.chat.surrogates import join_halves
+
+Part = dict[str, Any]
+
+TEXT_TYPES = frozenset(("text", "reasoning"))
+
+MAX_INPUT_DEPTH = 150  # a derived input may not be what the JSON encoder refuses (200): nobody sent it, nobody could react
+
+
+class PartState:
+    """One part of a message: {"type", ...} plus the pieces of text that extend it.
+
+    `data` is replaced, never changed, so that whoever holds the former value can put it back.
+    `id`, `index`, `seq`, `tail` and `base` belong to the recorder; `index` starts as the position in the message.
+    """
+
+    __slots__ = ("base", "data", "id", "index", "pieces", "seq", "tail")
+
+    def __init__(self, data: Part, index: int = 0) -> None:
+        self.data = data
+        self.pieces: list[str] = []
+        self.id: str | None = None
+        self.index = index
+        self.seq = 0
+        self.tail = 0
+        self.base = 0
+
+    def snapshot(self) -> Part:
+        """The whole part exactly as the SDK holds it now."""
+        if not self.pieces:
+            return dict(self.data)
+        if len(self.pieces) > 1:
+            self.pieces = ["".join(self.pieces)]  # a new list: an undo may still hold the old one
+        return grow(self.data, self.pieces[0])
+
+    def restore(self, data: Part, pieces: list[str]) -> None:
+        self.data, self.pieces = data, pieces
+
+    def retract(self, pieces: list[str]) -> None:
+        """Take back the piece that was last added to `pieces`."""
+        pieces.pop()
+        self.pieces = pieces
+
+
+def picked(source: Mapping[str, Any], *keys: str) -> Part:
+    """Those of the named keys that are there: an absent one stays absent, null stays null."""
+    return {key: source[key] for key in keys if key in source}
+
+
+def grow(data: Part, text: str) -> Part:
+    """Apply the concatenated tail to a stored part -> the whole part: `text`, or a tool's `rawInput` and `input`."""
+    if data["type"] in TEXT_TYPES:
+        return {**data, "text": join_halves(data.get("text", "") + text)}
+    raw_input = join_halves((data.get("rawInput") or "") + text)
+    grown = {**data, "rawInput": raw_input}
+    value = derived_input(raw_input, data.get("inputEncoding"))
+    if value is ABSENT:
+        grown.pop("input", None)
+    else:
+        grown["input"] = value
+    return grown
+
+
+def derived_input(raw_input: str, encoding: str | None) -> Any:
+    """The input that a streamed `rawInput` shows so far, ABSENT when there is none to show."""
+    if encoding == InputEncoding.TEXT:
+        return raw_input
+    value = parse_partial(raw_input)[1]
+    return ABSENT if _deeper_than(value, MAX_INPUT_DEPTH) else value
+
+
+def _deeper_than(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit + 1):
+        level = [item for node in level for item in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _children(node: Any) -> Iterable[Any]:
+    if isinstance(node, dict):
+        return node.values()
+    return node if isinstance(node, list) else ()

@@ -1,0 +1,134 @@
+"""Writing a complete message: its row, its parts, and what the session row learns from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Text, bindparam, cast, select, update
+
+from persist.chat.flush import INSERT_PART, insert_message, place_after_all, tool_columns
+from persist.chat.models import messages, sessions
+from persist.chat.schemas import ChatMessage, Role
+from persist.chat.stored import stored_object
+from persist.db.hot import Hot, Row, Statements
+from persist.db.json import Json, JsonText
+from persist.db.values import build
+from persist.db.work import Work
+from persist.errors import InvalidValue, NotFound
+
+_M, _S = messages.c, sessions.c
+_id = bindparam("row_id")
+MESSAGE_COLUMNS = (_M.id, _M.session_id, _M.role, cast(_M.metadata_json, Text), _M.created_at, _M.updated_at)
+_LOCK_SESSION = Hot(select(_S.id).where(_S.id == _id).with_for_update())
+_TOUCH = Hot(update(sessions).where(_S.id == _id).values(updated_at=bindparam("at")))
+_MODEL = Hot(update(sessions).where(_S.id == _id).values(model_json=bindparam("model"), updated_at=bindparam("at")))
+_GET = Hot(select(*MESSAGE_COLUMNS).where(_M.id == _id))
+_LOCK = Hot(select(*MESSAGE_COLUMNS).where(_M.id == _id).with_for_update())
+_RESTAMP = Hot(
+    update(messages)
+    .where(_M.id == _id)
+    .values(metadata_json=bindparam("metadata"), created_at=bindparam("created"), updated_at=bindparam("at"))
+)
+_SET_METADATA = Hot(update(messages).where(_M.id == _id).values(metadata_json=bindparam("metadata"), updated_at=bindparam("at")))
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """A message to write: checked, its parts encoded."""
+
+    session_id: str
+    role: Role
+    parts: list[tuple[Mapping[str, Any], JsonText]]
+    metadata: dict[str, Any]
+
+
+def check_parts(work: Work, parts: Sequence[Json]) -> list[tuple[Mapping[str, Any], JsonText]]:
+    """Each part an object with a `type`, encoded; InvalidValue names the part."""
+    if isinstance(parts, (str, bytes, Mapping)) or not isinstance(parts, Sequence):
+        raise InvalidValue("parts", "expected a list of parts.")
+    checked = []
+    for index, part in enumerate(parts):
+        path = f"parts[{index}]"
+        data = work.object(path, part)
+        work.label(f"{path}.type", data.get("type"))
+        checked.append((data, work.json(path, data)))
+    return checked
+
+
+def post(work: Work, given: Posting, *, id: str | None, touch: bool = True) -> ChatMessage:
+    """Insert the message after every other of its session."""
+    lock_session(work, given.session_id)
+    now = work.now()
+    id = work.runtime.ids.mint("msg") if id is None else id
+    created = place_after_all(work, given.session_id, id, now)
+    insert_message(
+        work, id, given.session_id, given.role, work.json("metadata", given.metadata), created_at=created, updated_at=now
+    )
+    for index, (data, text) in enumerate(given.parts):
+        call_id, state = tool_columns(data)
+        work.run(
+            INSERT_PART,
+            id=work.runtime.ids.mint("prt"),
+            message_id=id,
+            session_id=given.session_id,
+            index=index,
+            type=data["type"],
+            tool_call_id=call_id,
+            tool_state=state,
+            created_at=now,
+            updated_at=now,
+            data_json=text,
+        )
+    if touch:
+        fired(work, given.session_id, given.metadata if given.role is Role.USER else {}, now)
+    return get_message(work, id)
+
+
+def fired(work: Work, session_id: str, metadata: Mapping[str, Any], now: datetime) -> None:
+    """The session was used just now; a user message may have chosen another model."""
+    model = metadata.get("model")
+    if model is None:
+        work.run(_TOUCH, row_id=session_id, at=now)
+    else:
+        work.run(_MODEL, row_id=session_id, model=work.json("metadata.model", model), at=now)
+
+
+def lock_session(db: Statements, session_id: str) -> None:
+    """Hold the session against other writers until the transaction ends; NotFound."""
+    if db.row(_LOCK_SESSION, row_id=session_id) is None:
+        raise NotFound("session", session_id)
+
+
+def get_message(db: Statements, id: str, *, lock: bool = False) -> ChatMessage:
+    """The message's row; NotFound."""
+    row = db.row(_LOCK if lock else _GET, row_id=id)
+    if row is None:
+        raise NotFound("message", id)
+    return message_value(db, row)
+
+
+def set_metadata(work: Work, id: str, metadata: Mapping[str, Any], *, created: datetime | None = None) -> ChatMessage:
+    """Replace the metadata, and with `created` the message's place in the transcript."""
+    text = work.json("metadata", dict(metadata))
+    if created is None:
+        work.run(_SET_METADATA, row_id=id, metadata=text, at=work.now())
+    else:
+        work.run(_RESTAMP, row_id=id, metadata=text, created=created, at=work.now())
+    return get_message(work, id)
+
+
+def message_value(db: Statements, row: Row) -> ChatMessage:
+    """A row of MESSAGE_COLUMNS."""
+    id, session_id, role, stored, created_at, updated_at = row
+    return build(
+        ChatMessage,
+        {
+            "id": id,
+            "session_id": session_id,
+            "role": role,
+            "metadata": stored_object(db, stored, f"the metadata of message {id}"),
+            "created_at": created_at,
+            "updated_at": updated_at,
+        },
+    )

@@ -1,0 +1,74 @@
+"""What a recorder reads back: a stored message to continue, and the unfinished tool call a late result belongs to."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Text, bindparam, cast, select
+
+from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts
+from persist.chat.schemas import Role, UIMessage
+from persist.chat.tails import fold, fold_message
+from persist.db.hot import Hot, Statements
+from persist.db.json import decode
+from persist.errors import Conflict
+
+_M, _P = messages.c, parts.c
+_id = bindparam("row_id")
+_HEAD = Hot(select(_M.session_id, _M.role, cast(_M.metadata_json, Text)).where(_M.id == _id))
+_PARTS = Hot(select(_P.id, _P.index, _P.data_json).where(_P.message_id == _id).order_by(_P.index))
+_CALL = Hot(
+    select(_P.id, _P.message_id)
+    .join(messages, _M.id == _P.message_id)
+    .where(_P.session_id == _id, _P.tool_call_id == bindparam("call_id"), IS_UNFINISHED, VISIBLE)
+    .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc())
+    .limit(1)
+)
+_DATA = Hot(select(_P.data_json).where(_P.id == _id))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message as it stands, and the (id, index) of its part rows."""
+
+    message: UIMessage
+    rows: list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCall:
+    """An unfinished tool part of an earlier message."""
+
+    part_id: str
+    message_id: str
+    data: dict[str, Any]
+
+
+def load_message(db: Statements, session_id: str, id: str) -> StoredMessage | None:
+    """The message to resume, its tails folded first; None if there is none. Conflict for one that is not ours to continue."""
+    head = db.row(_HEAD, row_id=id)
+    if head is None:
+        return None
+    owner, role, stored = head
+    if owner != session_id:
+        raise Conflict(f"Message {id} belongs to another session.", constraint="chat_messages")
+    if role != Role.ASSISTANT:
+        raise Conflict(f"Message {id} is a {role} message; only an assistant message can be resumed.", constraint="chat_messages")
+    fold_message(db, id)
+    rows = db.rows(_PARTS, row_id=id)
+    message: UIMessage = {"id": id, "role": "assistant", "parts": [data for _, _, data in rows]}
+    metadata = decode(db.wire(stored))
+    if metadata:
+        message["metadata"] = metadata
+    return StoredMessage(message, [(part_id, index) for part_id, index, _ in rows])
+
+
+def find_unfinished_call(db: Statements, session_id: str, call_id: str) -> StoredCall | None:
+    """The latest visible unfinished part of the session with that call id: providers reuse ids across turns."""
+    row = db.row(_CALL, row_id=session_id, call_id=call_id)
+    if row is None:
+        return None
+    part_id, message_id = row
+    fold(db, part_id)
+    data = db.row(_DATA, row_id=part_id)
+    assert data is not None  # same transaction
+    return StoredCall(part_id, message_id, data[0])

@@ -1,0 +1,46 @@
+"""Folding: the text fed since a part was last written moves from its delta rows into the part, in one transaction.
+
+A fold re-reads the deltas, appends them and deletes exactly those rows, so any process may fold any tail, twice as well as
+once. It never changes `updated_at`, the instant of the last structural chunk.
+"""
+
+
+from sqlalchemy import bindparam, delete, select, update
+
+from persist.chat.models import deltas, parts
+from persist.chat.parts import grow
+from persist.db.hot import Hot, Statements
+from persist.db.json import encode
+
+
+_D, _P = deltas.c, parts.c
+_id = bindparam("row_id")
+_READ = Hot(select(_D.seq, _D.delta).where(_D.part_id == _id).order_by(_D.seq))
+_DATA = Hot(select(_P.data_json).where(_P.id == _id).with_for_update())
+_WRITE = Hot(update(parts).where(_P.id == _id).values(data_json=bindparam("data")))
+_DROP = Hot(delete(deltas).where(_D.part_id == _id, _D.seq <= bindparam("last")))
+_OF_MESSAGE = Hot(select(_D.part_id).join(parts, _P.id == _D.part_id).where(_P.message_id == _id).distinct())
+_OF_SESSION = Hot(select(_D.part_id).join(parts, _P.id == _D.part_id).where(_P.session_id == _id).distinct())
+
+
+def fold(db: Statements, part_id: str) -> None:
+    """Fold one part's tail, if it has one."""
+    row = db.row(_DATA, row_id=part_id)
+    tail = db.rows(_READ, row_id=part_id)
+    if row is None or not tail:
+        return
+    data = grow(row[0], "".join([delta for _, delta in tail]))
+    db.run(_WRITE, row_id=part_id, data=encode(data))
+    db.run(_DROP, row_id=part_id, last=tail[-1][0])
+
+
+def fold_message(db: Statements, message_id: str) -> None:
+    """Fold every tail of one message."""
+    for (part_id,) in db.rows(_OF_MESSAGE, row_id=message_id):
+        fold(db, part_id)
+
+
+def fold_session(db: Statements, session_id: str) -> None:
+    """Fold every tail of one session."""
+    for (part_id,) in db.rows(_OF_SESSION, row_id=session_id):
+        fold(db, part_id)

@@ -1,0 +1,153 @@
+"""Whose turn runs in a session: `chat_turns` rows, their owners, and when an owner counts as gone.
+
+A row is written at the first chunk fed and removed at finish, abort and close, so only a dead process leaves one behind.
+A row in state `error` does not count as running; it stays until the next recorder starts.
+"""
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import bindparam, delete, exists, insert, select, update
+
+from persist.chat.models import sessions, turns
+from persist.chat.schemas import TurnState
+from persist.db.hot import Hot, Statements
+from persist.errors import Conflict, NotFound
+
+BEAT_SECONDS = 20.0
+_UNSEEN = timedelta(seconds=60)
+
+_T = turns.c
+_session, _owner = bindparam("session_id"), bindparam("owner_id")
+_READ = Hot(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
+_HEAD = Hot(select(sessions.c.agent).where(sessions.c.id == _session))
+_INSERT = Hot(insert(turns))
+_TAKE = Hot(
+    update(turns)
+    .where(_T.session_id == _session, _T.owner == bindparam("former"))
+    .values(
+        owner=_owner, message_id=bindparam("message"), state=TurnState.RUNNING, started_at=bindparam("at"), seen_at=bindparam("at2")
+    )
+)
+_BEAT = Hot(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(seen_at=bindparam("at")))
+_MARK = Hot(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(state=bindparam("mark")))
+_END = Hot(delete(turns).where(_T.session_id == _session, _T.owner == _owner))
+_GUARD = Hot(select(_T.owner).where(_T.session_id == _session, _T.owner == _owner).with_for_update())
+
+OWNED = exists().where(_T.session_id == _session, _T.owner == _owner)
+"""A condition for statements of the recorder: the turn is still ours."""
+
+_live: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A row of chat_turns."""
+
+    owner: str
+    state: TurnState
+    seen_at: datetime
+    message_id: str | None
+
+    def running(self, now: datetime) -> bool:
+        """Whether somebody alive is recording."""
+        return self.state == TurnState.RUNNING and not is_stale(self.owner, self.seen_at, now)
+
+
+def new_owner() -> str:
+    """Host, process and a nonce: enough to tell, on the same host at once, that an owner is gone."""
+    owner = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(6)}"
+    _live.add(owner)
+    return owner
+
+
+def retire_owner(owner: str) -> None:
+    """Its recorder is closed."""
+    _live.discard(owner)
+
+
+def is_stale(owner: str, seen_at: datetime, now: datetime) -> bool:
+    """Its process is gone (same host: at once), or nobody has seen it for 60 s."""
+    host, _, rest = owner.partition("/")
+    pid = rest.partition("/")[0]
+    if host == socket.gethostname() and pid.isdigit():
+        if int(pid) == os.getpid():
+            return owner not in _live
+        if not _alive(int(pid)):
+            return True
+    return now - seen_at > _UNSEEN
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def session_agent(db: Statements, session_id: str) -> str:
+    """The session's agent; NotFound without a session."""
+    row = db.row(_HEAD, session_id=session_id)
+    if row is None:
+        raise NotFound("session", session_id)
+    agent: str = row[0]
+    return agent
+
+
+def read_turn(db: Statements, session_id: str) -> Turn | None:
+    """The session's turn row, None when it is idle."""
+    row = db.row(_READ, session_id=session_id)
+    return None if row is None else Turn(*row)
+
+
+def refuse_running(db: Statements, session_id: str, now: datetime, doing: str) -> None:
+    """Conflict while somebody alive is recording in the session."""
+    turn = read_turn(db, session_id)
+    if turn is not None and turn.running(now):
+        raise Conflict(f"{doing} must wait: a turn is running in session {session_id}.", constraint="chat_turns")
+
+
+def begin_turn(db: Statements, session_id: str, owner: str, message_id: str | None, now: datetime, *, takeover: bool) -> None:
+    """Make the turn ours; Conflict if somebody alive has it and we do not take over."""
+    turn = read_turn(db, session_id)
+    if turn is None:
+        db.run(_INSERT, session_id=session_id, message_id=message_id, state="running", owner=owner, started_at=now, seen_at=now)
+        return
+    if turn.owner != owner and not takeover and turn.running(now):
+        raise lost(session_id)
+    if db.run(_TAKE, session_id=session_id, former=turn.owner, owner_id=owner, message=message_id, at=now, at2=now) != 1:
+        raise lost(session_id)
+
+
+def guard(db: Statements, session_id: str, owner: str) -> None:
+    """Conflict unless the turn is still ours, and ours until the transaction ends."""
+    if db.row(_GUARD, session_id=session_id, owner_id=owner) is None:
+        raise lost(session_id)
+
+
+def beat(db: Statements, session_id: str, owner: str, now: datetime) -> None:
+    """Say that we are alive."""
+    db.run(_BEAT, session_id=session_id, owner_id=owner, at=now)
+
+
+def mark_error(db: Statements, session_id: str, owner: str) -> None:
+    """The stream reported an error."""
+    db.run(_MARK, session_id=session_id, owner_id=owner, mark=TurnState.ERROR)
+
+
+def end_turn(db: Statements, session_id: str, owner: str) -> None:
+    """Nobody's turn runs any more."""
+    db.run(_END, session_id=session_id, owner_id=owner)
+
+
+def lost(session_id: str) -> Conflict:
+    """Another recorder has the session's turn."""
+    return Conflict(
+        f"Another recorder is running in session {session_id}; wait for it, or record with takeover=True.", constraint="chat_turns"
+    )

@@ -1,0 +1,163 @@
+"""Token usage: recorded once per message and step, summed into the message's metadata and the session's rollups."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Text, bindparam, cast, select, update
+
+from persist.chat.models import IS_COMPACTION, VISIBLE, messages, parts, sessions, step_usage
+
+from persist.chat.schemas import StepUsage, UIMessage
+from persist.chat.stored import stored_object
+from persist.db.hot import Hot, Statements
+from persist.db.insert import insert_missing
+from persist.db.json import encode
+from persist.errors import InvalidValue, NotFound
+
+COUNTERS = ("input", "output", "reasoning", "cache_read", "cache_write")
+_COLUMNS = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write")
+_MOST = 2**53
+
+_S, _M, _P = sessions.c, messages.c, parts.c
+_id = bindparam("row_id")
+_INSERT = Hot(insert_missing(step_usage, "message_id", "step"))
+_HAS_STEPS = Hot(select(step_usage.c.step).where(step_usage.c.message_id == _id).limit(1))
+_METADATA = Hot(select(_M.session_id, cast(_M.metadata_json, Text)).where(_M.id == _id).with_for_update())
+_SET_METADATA = Hot(update(messages).where(_M.id == _id).values(metadata_json=bindparam("metadata"), updated_at=bindparam("at")))
+_ADD = Hot(
+    update(sessions)
+    .where(_S.id == _id)
+    .values(
+        {
+            **{_S[column]: _S[column] + bindparam(f"add_{column}", type_=_S[column].type) for column in _COLUMNS},
+            _S.total_tokens: _S.total_tokens + bindparam("add_total", type_=_S.total_tokens.type),
+            _S.cost_usd: _S.cost_usd + bindparam("add_cost", type_=_S.cost_usd.type),
+            _S.updated_at: bindparam("at"),
+        }
+    )
+)
+_SET = Hot(
+    update(sessions)
+    .where(_S.id == _id)
+    .values({**{_S[column]: bindparam(f"set_{column}") for column in _COLUMNS}, _S.total_tokens: bindparam("set_total")})
+)
+_VISIBLE = Hot(
+    select(_M.id, _M.role, cast(_M.metadata_json, Text)).where(_M.session_id == _id, VISIBLE).order_by(_M.created_at, _M.id)
+)
+_MARKERS = Hot(
+    select(_P.message_id, _P.data_json)
+    .join(messages, _M.id == _P.message_id)
+    .where(_P.session_id == _id, IS_COMPACTION, VISIBLE)
+    .order_by(_M.created_at.desc(), _M.id.desc())
+)
+
+
+def step_counts(
+    *,
+    input_tokens: int,
+    output_tokens: int,
+    reasoning_tokens: int = 0,
+    cache_read_tokens: int = 0,
+    cache_write_tokens: int = 0,
+    cost_usd: float = 0.0,
+) -> StepUsage:
+    """Counts as the SDK reports them -> as stored: the SDK's input includes what the cache served or took."""
+    counts = {
+        "input_tokens": input_tokens,
+        "output_tokens": output_tokens,
+        "reasoning_tokens": reasoning_tokens,
+        "cache_read_tokens": cache_read_tokens,
+        "cache_write_tokens": cache_write_tokens,
+    }
+    for name, value in counts.items():
+        if type(value) is not int or not 0 <= value <= _MOST:
+            raise InvalidValue(name, "expected a whole number of tokens, 0 or more.")
+    if type(cost_usd) not in (int, float) or not 0.0 <= cost_usd < float("inf"):
+        raise InvalidValue("cost_usd", "expected a finite amount, 0 or more.")
+    return StepUsage(
+        input=max(0, input_tokens - cache_read_tokens - cache_write_tokens),
+        output=output_tokens,
+        reasoning=reasoning_tokens,
+        cache_read=cache_read_tokens,
+        cache_write=cache_write_tokens,
+        cost_usd=float(cost_usd),
+    )
+
+
+def check_step(step: object) -> int:
+    """A step number."""
+    if type(step) is not int or not 0 <= step < 2**31:
+        raise InvalidValue("step", "expected a step number, 0 or more.")
+    return step
+
+
+def add_step(db: Statements, message_id: str, step: int, usage: StepUsage, now: datetime) -> bool:
+    """Record a step once: False, and nothing changed, when it was recorded before. Three sums in one transaction."""
+    row = db.row(_METADATA, row_id=message_id)
+    if row is None:
+        raise NotFound("message", message_id)
+    session_id, stored = row
+    counts = usage.model_dump()
+    if db.run(_INSERT, message_id=message_id, step=step, created_at=now, **counts) != 1:
+        return False
+    metadata = stored_object(db, stored, f"the metadata of message {message_id}")
+    former = usage_of(metadata) if db.row(_HAS_STEPS, row_id=message_id) and "usage" in metadata else dict.fromkeys(COUNTERS, 0)
+    metadata["usage"] = {name: former[name] + counts[name] for name in COUNTERS}
+    db.run(_SET_METADATA, row_id=message_id, metadata=encode(metadata), at=now)
+    added = {f"add_{column}": counts[name] for column, name in zip(_COLUMNS, COUNTERS, strict=True)}
+    db.run(_ADD, row_id=session_id, at=now, add_total=usage.total, add_cost=usage.cost_usd, **added)
+    if metadata.get("hidden_at") is not None or db.row(_MARKERS, row_id=session_id) is not None:
+        recompute(db, session_id)
+    return True
+
+
+def has_steps(db: Statements, message_id: str) -> bool:
+    """Whether the store counts this message itself: then its `usage` is ours, whatever the stream says."""
+    return db.row(_HAS_STEPS, row_id=message_id) is not None
+
+
+def recompute(db: Statements, session_id: str) -> None:
+    """The rollups anew: the usage of the visible assistant messages from the compaction boundary on. Cost is never reduced."""
+    visible = [
+        {"id": id, "role": str(role), "metadata": stored_object(db, stored, f"the metadata of message {id}")}
+        for id, role, stored in db.rows(_VISIBLE, row_id=session_id)
+    ]
+    marker = newest_marker(db, session_id)
+    counted = since_boundary(visible, *marker) if marker else visible
+    totals = dict.fromkeys(COUNTERS, 0)
+    for message in counted:
+        if message["role"] == "assistant":
+            usage = usage_of(message["metadata"])
+            for name in COUNTERS:
+                totals[name] += usage[name]
+    values = {f"set_{column}": totals[name] for column, name in zip(_COLUMNS, COUNTERS, strict=True)}
+    db.run(_SET, row_id=session_id, set_total=sum(totals.values()), **values)
+
+
+def newest_marker(db: Statements, session_id: str) -> tuple[str, str | None] | None:
+    """(message id, tail_start_id) of the latest visible compaction."""
+    row = db.row(_MARKERS, row_id=session_id)
+    if row is None:
+        return None
+    data = row[1].get("data") if isinstance(row[1], dict) else None
+    tail = data.get("tail_start_id") if isinstance(data, dict) else None
+    return row[0], tail if isinstance(tail, str) else None
+
+
+def since_boundary(shown: list[UIMessage], marker_id: str, tail_start_id: str | None) -> list[UIMessage]:
+    """What the model sees after a compaction: the summary, [tail start … marker), and everything after the marker."""
+    ids = [message["id"] for message in shown]
+    if marker_id not in ids:
+        return shown
+    at = ids.index(marker_id)
+    start = ids.index(tail_start_id) if tail_start_id in ids[:at] else at
+    return [shown[at], *shown[start:at], *shown[at + 1 :]]
+
+
+def usage_of(metadata: Mapping[str, Any]) -> dict[str, int]:
+    """The five counters of a message's metadata; whatever is not a count is 0."""
+    usage = metadata.get("usage")
+    usage = usage if isinstance(usage, dict) else {}
+    return {name: value if type(value := usage.get(name)) is int and value > 0 else 0 for name in COUNTERS}
+

@@ -1,0 +1,245 @@
+"""The store: opening, transactions, recorders. Wiring only; what the verbs do is in the domain packages."""
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from persist.chat.options import RecordOptions
+from persist.chat.recorder import Recorder
+from persist.chat.recovery import fold_old_tails
+from persist.db.clock import Clock, system_clock
+from persist.db.dialects.base import Dialect
+from persist.db.engine import dialect_for, dialect_of
+from persist.db.held import HeldConnection
+from persist.db.json import Json
+from persist.db.runtime import Runtime
+from persist.db.timer import Timer
+from persist.db.work import Work
+from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction, StoreInUse
+from persist.opening import prepare
+from persist.settings import Settings
+from persist.transaction import Transaction
+
+T = TypeVar("T")
+
+
+class Store:
+    """One database. Safe for threads; a transaction belongs to the thread that entered it.
+
+    `path` is the SQLite file, None elsewhere.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.held = HeldConnection(runtime)
+        self.timer = Timer()
+        self._recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+        self.path: Path | None = runtime.dialect.path
+        _stores.add(self)
+
+    # -- opening and closing
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        migrate: bool | None = None,
+        schema: str | None = None,
+        pooler: Literal["transaction"] | None = None,
+        read_only: bool = False,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> "Store":
+        """Open `sqlite:///file.db`, `sqlite:///:memory:` or `postgresql://…`.
+
+        `migrate`: create and upgrade tables; by default on SQLite only. On Postgres an older schema is SchemaOutdated.
+        `read_only`: never creates nor migrates, `begin()` raises, a newer schema is allowed, a missing file is NotFound.
+        `schema`, `pooler`: None means what Settings say.
+        """
+        settings = settings or Settings()
+        dialect = dialect_for(url, settings, schema=schema, pooler=pooler, read_only=read_only)
+        return cls._prepared(dialect, settings, clock, sleep, migrate=migrate)
+
+    @classmethod
+    def _prepared(
+        cls,
+        dialect: Dialect,
+        settings: Settings,
+        clock: Clock | None,
+        sleep: Callable[[float], None] | None,
+        *,
+        migrate: bool | None,
+        owns_engine: bool = True,
+    ) -> "Store":
+        try:
+            prepare(dialect, migrate=migrate)
+        except BaseException:
+            if owns_engine:
+                dialect.dispose()
+            raise
+        runtime = Runtime(dialect, settings, clock or system_clock, sleep or time.sleep, owns_engine=owns_engine)
+        store = cls(runtime)
+        if dialect.one_writer and not dialect.read_only and owns_engine and not dialect.in_memory:
+            try:
+                fold_old_tails(store.held)
+            except BaseException:
+                store.close()
+                raise
+        return store
+
+    @classmethod
+    def from_engine(
+        cls, engine: Engine, *, schema: str | None = None, settings: Settings | None = None, clock: Clock | None = None
+    ) -> "Store":
+        """A store over the caller's own engine, which is never configured nor disposed. The schema must be current."""
+        settings = settings or Settings()
+        dialect = dialect_of(engine, settings, schema=schema)
+        return cls._prepared(dialect, settings, clock, None, migrate=False, owns_engine=False)
+
+    def close(self) -> None:
+        """Flush recorders without finishing them, stop timers, close our connections. Twice is once.
+
+        StoreInUse while a transaction is open.
+        """
+        runtime = self.runtime
+        if runtime.closed:
+            return
+        if runtime.pid != os.getpid():
+            runtime.closed = True
+            return
+        if runtime.anything_open():
+            raise StoreInUse
+        for recorder in list(self._recorders):
+            recorder.close()
+        self.timer.stop()
+        runtime.closed = True
+        self.held.close()
+        if runtime.owns_engine:
+            runtime.dialect.dispose()
+        _stores.discard(self)
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.path) if self.path else self.runtime.dialect.name!r})"
+
+    # -- transactions
+
+    @contextmanager
+    def begin(self) -> Iterator[Transaction]:
+        """One write transaction: commits on a clean exit, rolls back on an error."""
+        with self._work(writable=True) as work:
+            yield Transaction(work)
+
+    @contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """A consistent snapshot that never takes the write lock."""
+        with self._work(writable=False) as work:
+            yield Transaction(work)
+
+    @contextmanager
+    def _work(self, *, writable: bool) -> Iterator[Work]:
+        work = Work(self.runtime, writable=writable, owner=threading.get_ident())
+        work.begin()
+        try:
+            yield work
+        except BaseException:
+            work.rollback()
+            raise
+        if writable:
+            work.commit()
+        else:
+            work.rollback()
+
+    def join(self, connection: Connection) -> Transaction:
+        """The verbs inside the caller's own transaction, which we never commit nor roll back."""
+        self.runtime.check_usable()
+        if connection.dialect.name != self.runtime.dialect.name:
+            raise InvalidValue("connection", "it belongs to another kind of database than this store.")
+        return Transaction(Work(self.runtime, writable=not self.runtime.read_only, owner=threading.get_ident(), joined=connection))
+
+    def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5) -> T:
+        """Run `fn` in a write transaction and replay it whole on lock contention, serialization failure or deadlock."""
+        if attempts < 1:
+            raise InvalidValue("attempts", "expected at least 1.")
+        for attempt in range(attempts):
+            try:
+                with self.begin() as tx:
+                    return fn(tx)
+            except PersistError as error:
+                if attempt == attempts - 1 or not self.runtime.dialect.retryable(error):
+                    raise
+                self.runtime.sleep(0.1 * 2**attempt)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    # -- recorders
+
+    def record(
+        self,
+        session_id: str,
+        *,
+        model: Json = None,
+        agent: str | None = None,
+        system_prompt: str | None = None,
+        metadata: Json = None,
+        takeover: bool = False,
+        save_on: Literal["chunk", "step", "turn"] | None = None,
+        buffer_bytes: int | None = None,
+        buffer_ms: int | None = None,
+    ) -> Recorder:
+        """A recorder of one turn: feed it the chunks of an AI SDK v6 UI-message stream.
+
+        `save_on` and `buffer_*`: None means what Settings say; with both buffers 0 every chunk is durable when fed.
+        Entering it raises Conflict while another recorder runs in the session, unless that one is dead or `takeover`.
+        """
+        options = self.record_options(
+            model=model,
+            agent=agent,
+            system_prompt=system_prompt,
+            metadata=metadata,
+            takeover=takeover,
+            save_on=save_on,
+            buffer_bytes=buffer_bytes,
+            buffer_ms=buffer_ms,
+        )
+        recorder = Recorder(self.runtime, self.held, self.timer, session_id, options)
+        self._recorders.add(recorder)
+        return recorder
+
+    def record_options(self, **given: Any) -> RecordOptions:
+        """The checked arguments of `record`, for both faces."""
+        self.runtime.check_usable()
+        if self.runtime.read_only:
+            raise ReadOnlyTransaction("record()")
+        return RecordOptions.of(self.runtime, **given)
+
+
+_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
+_inherited: list[Any] = []
+
+
+def _after_fork_in_child() -> None:
+    """Connections of the parent are dropped in the child without closing them, and kept alive so that nobody does."""
+    for store in list(_stores):
+        dialect = store.runtime.dialect
+        _inherited.append((store.held, dialect.writer.pool, dialect.reader.pool))
+        if store.runtime.owns_engine:
+            dialect.abandon()
+    _stores.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
