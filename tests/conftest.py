@@ -1,0 +1,132 @@
+"""Fixtures: a store on SQLite and Postgres, synchronous and asynchronous, and the databases below it.
+
+store           four times: sqlite-sync, sqlite-async, postgres-sync, postgres-async
+open_store      opens another store on the same database, with the same face and clock
+database_url    twice: a database of the test's own, ready for Store.open
+new_database    a function that makes one more of the same kind, for tests that copy from one to another
+sqlite_url, postgres_url, empty_postgres_url      one kind only; the last has no tables
+clock           the frozen clock of every store opened here
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persist.aio import AsyncStore
+from persist.migrate import upgrade
+from persist.store import Store
+from persist.testing import FrozenClock
+from tests.databases import Databases, PostgresNotFoundError, postgres_server
+from tests.portal import Portal, PortalStore
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Which database the test runs on."""
+    return str(request.param)
+
+
+@pytest.fixture(params=["sync", "async"])
+def face(request: pytest.FixtureRequest) -> str:
+    """Which of Store and AsyncStore is behind `store`."""
+    return str(request.param)
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    """Stands at 2026-01-02T03:04:05.678Z until it is advanced."""
+    return FrozenClock()
+
+
+@pytest.fixture(scope="session")
+def databases() -> Iterator[Databases]:
+    """The Postgres server; a skip without one, or a failure where the environment requires it, as CI does."""
+    with ExitStack() as stack:
+        try:
+            server_url = stack.enter_context(postgres_server())
+        except PostgresNotFoundError as reason:
+            if os.environ.get("PERSIST_REQUIRE_POSTGRES") == "1":
+                pytest.fail(f"PERSIST_REQUIRE_POSTGRES is set, and there is no Postgres: {reason}", pytrace=False)
+            pytest.skip(f"there is no Postgres: {reason}")
+        databases = Databases(server_url, upgrade)
+        stack.callback(databases.close)
+        yield databases
+
+
+@pytest.fixture
+def new_postgres_database(databases: Databases) -> Iterator[Callable[..., str]]:
+    """A function that makes a Postgres database, migrated or empty; all are dropped at the end of the test."""
+    with ExitStack() as stack:
+
+        def create(*, migrated: bool = True) -> str:
+            url = databases.create(migrated=migrated)
+            stack.callback(databases.drop, url)
+            return url
+
+        yield create
+
+
+@pytest.fixture
+def postgres_url(new_postgres_database: Callable[..., str]) -> str:
+    return new_postgres_database()
+
+
+@pytest.fixture
+def empty_postgres_url(new_postgres_database: Callable[..., str]) -> str:
+    return new_postgres_database(migrated=False)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """A file that does not exist yet: opening a store makes it."""
+    return f"sqlite:///{(tmp_path / 'state.db').as_posix()}"
+
+
+@pytest.fixture
+def new_database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """A function that makes one more database of the kind the test runs on."""
+    if backend == "postgres":
+        create: Callable[[], str] = request.getfixturevalue("new_postgres_database")
+        return create
+    paths = (tmp_path / f"other-{number}.db" for number in range(1000))
+    return lambda: f"sqlite:///{next(paths).as_posix()}"
+
+
+@pytest.fixture
+def database_url(backend: str, request: pytest.FixtureRequest) -> str:
+    # Looked up by name, so that a run of the SQLite tests alone never starts a server.
+    return str(request.getfixturevalue(f"{backend}_url"))
+
+
+@pytest.fixture(scope="session")
+def portal() -> Iterator[Portal]:
+    portal = Portal()
+    yield portal
+    portal.close()
+
+
+@pytest.fixture
+def open_store(database_url: str, face: str, clock: FrozenClock, request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """`open_store(**options)` opens a store, on this test's database unless it says `url=`. All are closed at the end."""
+    with ExitStack() as stack:
+
+        def open_(*, url: str = database_url, **options: Any) -> Any:
+            options = {"clock": clock} | options
+            if face == "sync":
+                store: Any = Store.open(url, **options)
+            else:
+                store = PortalStore.open(request.getfixturevalue("portal"), AsyncStore.open, url, **options)
+            stack.callback(store.close)
+            return store
+
+        yield open_
+
+
+@pytest.fixture
+def store(open_store: Callable[..., Any]) -> Any:
+    """A Store, or an AsyncStore behind the same synchronous face."""
+    return open_store()

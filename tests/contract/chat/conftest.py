@@ -1,0 +1,75 @@
+"""A second handle on the test's database, and a raw connection that knows nothing of persist."""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.contract.chat.scenes import create
+
+
+class Raw:
+    """SQL on a connection of its own, in autocommit, with the tables' bare names and `?` for parameters."""
+
+    def __init__(self, url: str) -> None:
+        self._connection: Any
+        self.is_sqlite = url.startswith("sqlite")
+        if self.is_sqlite:
+            self._connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)
+        else:
+            self._connection = psycopg.connect(url, autocommit=True, options="-c search_path=persist")
+
+    def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        if not self.is_sqlite:
+            statement = statement.replace("?", "%s")
+        cursor = self._connection.execute(statement, values)
+        rows: list[tuple[Any, ...]] = [tuple(row) for row in cursor.fetchall()] if cursor.description else []
+        return rows
+
+    def value(self, statement: str, *values: Any) -> Any:
+        return self.rows(statement, *values)[0][0]
+
+    def count(self, table: str) -> int:
+        return int(self.value(f"SELECT count(*) FROM {table}"))
+
+    def json(self, statement: str, *values: Any) -> Any:
+        """One JSON column of one row, as a Python value on both databases."""
+        value = self.value(statement, *values)
+        return json.loads(value) if isinstance(value, str) else value
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture
+def open_raw() -> Iterator[Callable[[str], Raw]]:
+    with ExitStack() as stack:
+
+        def open_(url: str) -> Raw:
+            raw = Raw(url)
+            stack.callback(raw.close)
+            return raw
+
+        yield open_
+
+
+@pytest.fixture
+def raw(store: Any, database_url: str, open_raw: Callable[[str], Raw]) -> Raw:
+    """After the store, so that there is a database."""
+    return open_raw(database_url)
+
+
+@pytest.fixture
+def other(store: Any, open_store: Callable[..., Any]) -> Any:
+    """Another store on the same database: what it reads is durable."""
+    return open_store()
+
+
+@pytest.fixture
+def session(store: Any) -> str:
+    """The id of an empty session."""
+    return create(store)

@@ -1,0 +1,94 @@
+"""The list of sessions: newest first, filtered, in pages that neither repeat nor skip a session nobody touched."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue
+from tests.contract.chat.scenes import create, say
+
+
+def pages(store: Any, **options: Any) -> Iterator[list[str]]:
+    cursor = None
+    while True:
+        with store.read() as tx:
+            page = tx.chat.sessions.list(after=cursor, **options)
+        yield [session.id for session in page.items]
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+@pytest.fixture
+def ten(store: Any, clock: Any) -> list[str]:
+    """Ten sessions, oldest first; pairs of them share their instant."""
+    made = []
+    for number in range(10):
+        clock.advance(seconds=number % 2)
+        made.append(create(store, agent="plan" if number % 3 == 0 else "build", workspace_root=f"/{number % 2}"))
+    return made
+
+
+def test_most_recently_updated_first_and_ids_break_ties(store: Any, ten: list[str]) -> None:
+    assert list(pages(store)) == [ten[::-1]]
+
+
+def test_a_page_that_ends_exactly_has_no_cursor(store: Any, ten: list[str]) -> None:
+    assert [len(page) for page in pages(store, limit=5)] == [5, 5]
+    assert [len(page) for page in pages(store, limit=4)] == [4, 4, 2]
+
+
+def test_no_sessions_are_one_empty_page(store: Any) -> None:
+    assert list(pages(store)) == [[]]
+
+
+def test_archived_sessions_are_left_out_unless_asked_for(store: Any, ten: list[str]) -> None:
+    """(c) 20"""
+    with store.begin() as tx:
+        tx.chat.sessions.archive(ten[4])
+    assert [*pages(store, limit=100)] == [[id for id in ten[::-1] if id != ten[4]]]
+    assert ten[4] in [id for page in pages(store, limit=100, include_archived=True) for id in page]
+    with store.begin() as tx:
+        tx.chat.sessions.unarchive(ten[4])
+    assert ten[4] in [id for page in pages(store, limit=100) for id in page]
+
+
+def test_a_session_touched_while_paging_neither_repeats_nor_hides_another(store: Any, clock: Any, ten: list[str]) -> None:
+    """(c) 20"""
+    seen = []
+    for number, page in enumerate(pages(store, limit=3)):
+        seen += page
+        if number == 0:
+            clock.advance(seconds=60)
+            say(store, ten[0], "the oldest becomes the newest")
+    untouched = [id for id in ten[::-1] if id != ten[0]]
+    assert [id for id in seen if id != ten[0]] == untouched
+
+
+def test_agent_and_workspace_filter(store: Any, ten: list[str]) -> None:
+    plan = [id for number, id in enumerate(ten) if number % 3 == 0]
+    assert list(pages(store, agent="plan")) == [plan[::-1]]
+    both = [id for number, id in enumerate(ten) if number % 3 == 0 and number % 2 == 1]
+    assert list(pages(store, agent="plan", workspace_root="/1")) == [both[::-1]]
+    assert list(pages(store, agent="nobody")) == [[]]
+
+
+def test_a_cursor_serves_only_the_list_it_came_from(store: Any, ten: list[str]) -> None:
+    with store.read() as tx:
+        cursor = tx.chat.sessions.list(limit=2, agent="build").cursor
+        assert len(tx.chat.sessions.list(limit=2, agent="build", after=cursor).items) == 2
+        for bad in (cursor[:-2], cursor + "A", "", "nonsense", ten[0]):
+            with pytest.raises(InvalidValue):
+                tx.chat.sessions.list(limit=2, agent="build", after=bad)
+        with pytest.raises(InvalidValue):
+            tx.chat.sessions.list(limit=2, agent="plan", after=cursor)
+        with pytest.raises(InvalidValue):
+            tx.chat.sessions.list(limit=2, agent="build", include_archived=True, after=cursor)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, True, "3", 10**9])
+def test_a_limit_is_a_positive_number_within_reason(store: Any, limit: Any) -> None:
+    with store.read() as tx, pytest.raises(InvalidValue) as refused:
+        tx.chat.sessions.list(limit=limit)
+    assert refused.value.path == "limit"

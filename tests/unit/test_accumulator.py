@@ -1,0 +1,220 @@
+"""What the accumulator promises the recorder; test_accumulator_vectors.py compares it with the AI SDK."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from persist.chat.accumulator import Accumulator, UnknownToolCall
+from persist.chat.parts import MAX_INPUT_DEPTH
+from persist.errors import InvalidValue
+
+REPOSITORY = Path(__file__).parents[2]
+
+TEXT = [{"type": "start", "messageId": "m1"}, {"type": "start-step"}, {"type": "text-start", "id": "t"}]
+TOOL = [{"type": "start-step"}, {"type": "tool-input-start", "toolCallId": "c", "toolName": "w"}]
+CALLED = {"type": "tool-input-available", "toolCallId": "c", "toolName": "w", "input": 1}
+OUTPUT = {"type": "tool-output-available", "toolCallId": "c", "output": 2}
+
+
+def text(delta: str, **more: Any) -> dict[str, Any]:
+    return {"type": "text-delta", "id": "t", "delta": delta, **more}
+
+
+def tool_input(delta: str) -> dict[str, Any]:
+    return {"type": "tool-input-delta", "toolCallId": "c", "inputTextDelta": delta}
+
+
+def fed(chunks: Iterable[dict[str, Any]], message: dict[str, Any] | None = None) -> Accumulator:
+    accumulator = Accumulator(message)
+    for chunk in chunks:
+        accumulator.apply(chunk)
+    return accumulator
+
+
+def test_positions_of_parts_are_their_indexes() -> None:
+    initial = {"id": "m1", "role": "assistant", "parts": [{"type": "step-start"}, {"type": "text", "text": "a"}]}
+    assert [part.index for part in fed([{"type": "start-step"}, CALLED], initial).parts] == [0, 1, 2, 3]
+
+
+def test_text_that_only_grows_is_a_delta() -> None:
+    accumulator = fed(TEXT)
+    part = accumulator.parts[-1]
+    change = accumulator.apply(text("Hel"))
+    assert (change.delta, change.part, change.structural) == ("Hel", part, False)
+    assert part.data["text"] == ""
+    assert part.snapshot()["text"] == "Hel"
+
+
+def test_provider_metadata_is_structural_when_it_differs() -> None:
+    accumulator = fed(TEXT)
+    assert accumulator.apply(text("a", providerMetadata={"p": {"n": 1}})).changed is accumulator.parts[-1]
+    assert accumulator.apply(text("b", providerMetadata={"p": {"n": 1}})).delta == "b"
+    assert accumulator.apply(text("c", providerMetadata={"p": {"n": True}})).changed is accumulator.parts[-1]
+    assert accumulator.parts[-1].snapshot()["text"] == "abc"
+
+
+def test_tool_input_is_a_delta_while_its_part_stands() -> None:
+    accumulator = fed(TOOL)
+    assert accumulator.apply(tool_input("[1")).part is accumulator.parts[-1]
+    accumulator.apply(CALLED)
+    assert accumulator.apply(tool_input(",2")).changed is accumulator.parts[-1]
+    assert accumulator.apply(tool_input(",3")).delta == ",3"
+    accumulator.apply({"type": "start-step"})
+    assert accumulator.apply(tool_input("]")).appended is accumulator.parts[-1]
+    assert accumulator.parts[-1].snapshot()["input"] == [1, 2, 3]
+
+
+def test_boundaries_ignored_and_dropped_chunks_are_reported() -> None:
+    accumulator = Accumulator()
+    kinds: list[tuple[dict[str, Any], str]] = [
+        ({"type": "finish-step"}, "step"),
+        ({"type": "finish"}, "finish"),
+        ({"type": "abort"}, "abort"),
+    ]
+    assert accumulator.apply({"type": "from-the-future"}).ignored
+    for chunk, boundary in kinds:
+        change = accumulator.apply(chunk)
+        assert (change.boundary, change.structural) == (boundary, False)
+    for late in ({"type": "text-start", "id": "t"}, {"type": "text-start"}, {"type": "from-the-future"}):
+        assert accumulator.apply(late).dropped
+    assert (accumulator.message(), accumulator.index) == ({"id": "", "role": "assistant", "parts": []}, 7)
+
+
+def test_an_abort_can_be_undone() -> None:
+    accumulator = fed(TEXT)
+    accumulator.undo(accumulator.apply({"type": "abort"}))
+    assert not accumulator.aborted
+    assert accumulator.apply(text("x")).delta == "x"
+
+
+@pytest.mark.parametrize(
+    ("before", "opened"),
+    [
+        ([], False),
+        ([{"type": "start"}], False),
+        ([{"type": "message-metadata", "messageMetadata": {"a": 1}}], False),
+        ([{"type": "start", "messageId": "m1"}], False),
+        ([{"type": "start", "messageId": "m0"}], True),
+        ([{"type": "start-step"}], True),
+        ([{"type": "start"}, {"type": "finish"}], True),
+    ],
+)
+def test_a_start_opens_a_message_only_when_there_is_one_to_close(before: list[dict[str, Any]], opened: bool) -> None:
+    accumulator = fed(before)
+    former = accumulator.message()
+    change = accumulator.apply({"type": "start", "messageId": "m1"})
+    assert (change.opened, change.structural) == (opened, opened)
+    assert (change.closed.message() if change.closed else None) == (former if opened else None)
+    assert accumulator.message_id == "m1"
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        text("x") | {"delta": None},
+        {"type": "text-start"},
+        {"type": "start", "messageId": "m2", "messageMetadata": "not an object"},
+        {"type": "finish", "messageMetadata": [1]},
+        {"type": None},
+    ],
+    ids=str,
+)
+def test_a_bad_chunk_changes_nothing(chunk: dict[str, Any]) -> None:
+    accumulator = fed([*TEXT, text("a")])
+    before = accumulator.message()
+    with pytest.raises(InvalidValue):
+        accumulator.apply(chunk)
+    assert (accumulator.message(), accumulator.index) == (before, 4)
+    assert accumulator.apply(text("b")).delta == "b"
+
+
+def test_only_the_latest_change_can_be_undone() -> None:
+    accumulator = fed(TEXT)
+    first = accumulator.apply(text("a"))
+    accumulator.apply(text("b"))
+    with pytest.raises(InvalidValue):
+        accumulator.undo(first)
+    assert accumulator.parts[-1].snapshot()["text"] == "ab"
+
+
+def test_a_result_reaches_a_part_of_an_earlier_message() -> None:
+    earlier = fed([CALLED]).parts[0]
+    accumulator = fed(TEXT)
+    with pytest.raises(UnknownToolCall) as caught:
+        accumulator.apply(OUTPUT)
+    assert (caught.value.tool_call_id, caught.value.index, accumulator.index) == ("c", 3, 3)
+    accumulator.foreign["c"] = earlier
+    change = accumulator.apply(OUTPUT)
+    assert change.changed is earlier
+    assert (earlier.data["state"], earlier.data["output"]) == ("output-available", 2)
+    accumulator.undo(change)
+    assert earlier.data["state"] == "input-available"
+    assert accumulator.apply(CALLED).appended is accumulator.parts[-1]  # only results look there
+    assert accumulator.apply(OUTPUT).changed is accumulator.parts[-1]
+    accumulator.apply({"type": "start", "messageId": "m2"})
+    assert accumulator.foreign == {}
+
+
+@pytest.mark.parametrize(
+    "message", [{"id": 5}, {"id": "m", "role": "assistant"}, {"id": "m", "role": "assistant", "parts": [{}]}], ids=str
+)
+def test_a_message_that_cannot_be_resumed_is_refused(message: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue):
+        Accumulator(message)
+
+
+def test_a_derived_input_is_left_out_when_it_could_not_be_stored() -> None:
+    accumulator = fed(TOOL)
+    accumulator.apply(tool_input("[" * MAX_INPUT_DEPTH))
+    assert "input" in accumulator.parts[-1].snapshot()
+    accumulator.apply(tool_input("[[["))
+    assert "input" not in accumulator.parts[-1].snapshot()
+    accumulator.apply(tool_input("[" * 100_000))
+    assert "input" not in accumulator.parts[-1].snapshot()
+
+
+def test_metadata_merges_at_any_depth() -> None:
+    def nested(leaf: str) -> dict[str, Any]:
+        value: dict[str, Any] = {leaf: 1}
+        for _ in range(5000):
+            value = {"a": value}
+        return value
+
+    accumulator = fed({"type": "message-metadata", "messageMetadata": nested(leaf)} for leaf in ("x", "y"))
+    value: Any = accumulator.metadata
+    for _ in range(5000):
+        value = value["a"]
+    assert value == {"x": 1, "y": 1}
+
+
+@given(st.text(alphabet=st.sampled_from('ab"\\{[,:1 é😀\n')), st.data())
+def test_text_comes_out_whole_however_it_is_cut(whole: str, data: st.DataObject) -> None:
+    units = whole.encode("utf-16-le", "surrogatepass")
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(units) // 2), max_size=6)))
+    ends = [2 * cut for cut in cuts]
+    pieces = [
+        units[begin:end].decode("utf-16-le", "surrogatepass") for begin, end in zip([0, *ends], [*ends, len(units)], strict=True)
+    ]
+    accumulator = fed([*TEXT, *map(text, pieces), *TOOL, *map(tool_input, pieces)])
+    spoken, called = accumulator.message()["parts"][1], accumulator.message()["parts"][-1]
+    assert spoken["text"] == whole
+    assert called["rawInput"] == whole
+
+
+def test_the_example_answer_reduces_to_one_message() -> None:
+    lines = (REPOSITORY / "examples" / "answer.sse").read_text(encoding="utf-8").split("\n\n")
+    frames = [line.removeprefix("data: ") for line in lines if line]
+    assert frames.pop() == "[DONE]"
+    accumulator = Accumulator()
+    changes = [accumulator.apply(json.loads(frame)) for frame in frames]
+    message = accumulator.message()
+    assert (message["id"], message["metadata"]["provider"]) == ("msg_answer", "mock")
+    states = [part.get("state") for part in message["parts"] if part["type"].startswith("tool-")]
+    assert states == ["output-available", "output-error"]
+    assert sum(change.delta is not None for change in changes) >= 400
+    assert sum(change.boundary == "step" for change in changes) == 3
