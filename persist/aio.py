@@ -130,7 +130,7 @@ class AsyncStore:
             except PersistError as error:
                 if attempt == attempts - 1 or not self._runtime.dialect.retryable(error):
                     raise
-                await self._hops.call(lambda wait=0.1 * 2**attempt: self._runtime.sleep(wait))  # type: ignore[misc]  # a bound default
+                await self._hops.workers.call(lambda wait=0.1 * 2**attempt: self._runtime.sleep(wait))  # type: ignore[misc]  # a bound default
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def record(

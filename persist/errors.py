@@ -225,7 +225,9 @@ class MigrationFailed(SchemaError):
     def __init__(self, path: str, from_version: str | None, to_version: str, revision: str | None, cause: str) -> None:
         self.path, self.from_version, self.to_version, self.revision = path, from_version, to_version, revision
         at = f" at revision {revision}" if revision else ""
-        super().__init__(f"{path}: upgrading from {from_version or 'no revision'} to {to_version} failed{at}, nothing was changed: {cause}")
+        super().__init__(
+            f"{path}: upgrading from {from_version or 'no revision'} to {to_version} failed{at}, nothing was changed: {cause}"
+        )
 
 
 class StoreBusy(PersistError, OSError):

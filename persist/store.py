@@ -170,7 +170,9 @@ class Store:
         self.runtime.check_usable()
         if connection.dialect.name != self.runtime.dialect.name:
             raise InvalidValue("connection", "it belongs to another kind of database than this store.")
-        return Transaction(Work(self.runtime, writable=not self.runtime.read_only, owner=threading.get_ident(), joined=connection))
+        return Transaction(
+            Work(self.runtime, writable=not self.runtime.read_only, owner=threading.get_ident(), joined=connection)
+        )
 
     def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5) -> T:
         """Run `fn` in a write transaction and replay it whole on lock contention, serialization failure or deadlock."""

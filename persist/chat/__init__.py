@@ -1,0 +1,1 @@
+"""Chat: sessions, messages and parts of AI SDK conversations, recorded as they stream."""

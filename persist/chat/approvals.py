@@ -1,12 +1,12 @@
 """Answering a tool's approval request."""
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import select
 
 from persist.chat.flush import REWRITE_PART
 from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts
 from persist.chat.posting import lock_session
 from persist.chat.schemas import ToolState
-from persist.db.hot import Hot
+from persist.db.hot import Hot, param
 from persist.db.work import Work
 from persist.errors import InvalidValue
 
@@ -14,7 +14,7 @@ _M, _P = messages.c, parts.c
 _REQUESTED = Hot(
     select(_P.id, _P.type, _P.data_json)
     .join(messages, _M.id == _P.message_id)
-    .where(_P.session_id == bindparam("session_id"), IS_UNFINISHED, _P.tool_state == ToolState.APPROVAL_REQUESTED, VISIBLE)
+    .where(_P.session_id == param("session_id"), IS_UNFINISHED, _P.tool_state == ToolState.APPROVAL_REQUESTED, VISIBLE)
 )
 
 

@@ -7,8 +7,9 @@ from types import TracebackType
 from typing import Any
 
 from persist.chat.options import RecordOptions
-from persist.chat.recording import Recording, Steps
+from persist.chat.recording import Recording
 from persist.chat.sse import parse_sse
+from persist.chat.stream import Steps
 from persist.chat.usage import check_step, step_counts
 from persist.db.group import GroupWriter
 from persist.db.runtime import Runtime
@@ -44,7 +45,7 @@ class AsyncRecorder:
 
     async def feed(self, chunk: Mapping[str, Any]) -> None:
         """See Recorder.feed."""
-        await self._run("feed()", lambda recording: recording.feeding((chunk,)))
+        await self._run("feed()", lambda recording: recording.feeding_one(chunk))
 
     async def feed_many(self, chunks: Iterable[Mapping[str, Any]]) -> None:
         """See Recorder.feed_many."""

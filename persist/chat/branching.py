@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, bindparam, cast, insert, select, update
+from sqlalchemy import Text, cast, insert, select, update
 
 from persist.chat import turns
 from persist.chat.models import messages, parts
@@ -13,20 +13,18 @@ from persist.chat.stored import stored_object
 from persist.chat.tails import fold_session
 from persist.chat.usage import recompute
 from persist.db.clock import epoch_ms
-from persist.db.hot import Hot, Row
+from persist.db.hot import Hot, Row, param
 from persist.db.json import Json
 from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import InvalidValue, NotFound
 
 _M, _P = messages.c, parts.c
-_id = bindparam("row_id")
+_id = param("row_id")
 _ROWS = Hot(
-    select(_M.id, _M.role, cast(_M.metadata_json, Text), _M.created_at)
-    .where(_M.session_id == _id)
-    .order_by(_M.created_at, _M.id)
+    select(_M.id, _M.role, cast(_M.metadata_json, Text), _M.created_at).where(_M.session_id == _id).order_by(_M.created_at, _M.id)
 )
-_SET_METADATA = Hot(update(messages).where(_M.id == _id).values(metadata_json=bindparam("metadata"), updated_at=bindparam("at")))
+_SET_METADATA = Hot(update(messages).where(_M.id == _id).values(metadata_json=param("metadata"), updated_at=param("at")))
 _PARTS = Hot(
     select(_P.message_id, _P.index, _P.type, _P.tool_call_id, _P.tool_state, _P.created_at, _P.updated_at, _P.data_json)
     .where(_P.session_id == _id)
@@ -166,4 +164,3 @@ def _remapped(data: Json, ids: Mapping[str, str]) -> Json:
     if not isinstance(inner, dict) or inner.get("tail_start_id") is None:
         return data
     return {**data, "data": {**inner, "tail_start_id": ids.get(inner["tail_start_id"])}}
-

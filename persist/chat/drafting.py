@@ -37,8 +37,12 @@ class Draft:
         draft.fold_all = draft.pending.structural
         return draft
 
-    def __bool__(self) -> bool:
-        return bool(self.pending) or self.end
+    def writes(self) -> bool:
+        """Whether there is anything that can be written now."""
+        pending = self.pending
+        return bool(
+            pending.foreign or pending.failed or pending.touched or any(unit.writable() for unit in pending.units.values())
+        )
 
     def fill(
         self,
@@ -95,7 +99,9 @@ class Draft:
             part.tail += size
             tails[part] = None
 
-    def _part(self, part: PartState, unit: Unit | None, message_id: str, at: Any, runtime: Runtime, *, had_tail: bool) -> PartWrite:
+    def _part(
+        self, part: PartState, unit: Unit | None, message_id: str, at: Any, runtime: Runtime, *, had_tail: bool
+    ) -> PartWrite:
         assert part.id is not None
         data = part.snapshot()
         call_id, state = tool_columns(data)

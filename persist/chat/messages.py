@@ -37,7 +37,9 @@ class ChatMessages(Repository):
             speaker = Role(role)
         except ValueError:
             raise InvalidValue("role", f"expected one of {', '.join(Role)}, got {role!r}.") from None
-        given = Posting(work.label("session_id", session_id), speaker, check_parts(work, parts), work.object("metadata", metadata))
+        given = Posting(
+            work.label("session_id", session_id), speaker, check_parts(work, parts), work.json_object("metadata", metadata)
+        )
         return post(work, given, id=None if id is None else work.label("id", id))
 
     @reads
@@ -67,7 +69,7 @@ class ChatMessages(Repository):
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatMessage:
         """Merge a patch (RFC 7396): objects merge, null removes."""
-        return queueing.patch_metadata(self._work, self._work.label("id", id), self._work.object("patch", patch))
+        return queueing.patch_metadata(self._work, self._work.label("id", id), self._work.json_object("patch", patch))
 
     @reads
     def model_view(self, session_id: str) -> List[UIMessage]:
@@ -92,7 +94,9 @@ class ChatMessages(Repository):
     def enqueue(self, session_id: str, *, parts: Sequence[Json], metadata: Json = None, id: str | None = None) -> ChatMessage:
         """A user message that waits behind the running turn. The id, or `metadata.trigger.delivery_id`, makes it idempotent."""
         work = self._work
-        given = Posting(work.label("session_id", session_id), Role.USER, check_parts(work, parts), work.object("metadata", metadata))
+        given = Posting(
+            work.label("session_id", session_id), Role.USER, check_parts(work, parts), work.json_object("metadata", metadata)
+        )
         return queueing.enqueue(work, given, id=None if id is None else work.label("id", id))
 
     @reads

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enum import IntEnum, auto
 from typing import Any, Final, NoReturn
 
-from persist.chat.surrogates import has_halves, join_halves
+from persist.db.escape import has_half, join_halves
 
 
 class Absent:
@@ -40,7 +40,7 @@ def _parse(text: str) -> Any:
     if ("__proto__" in text or "constructor" in text or "\\u" in text) and _poisonous(value):
         raise ValueError("a key would reach a JavaScript prototype")
     # Only a raw half can still stand beside its partner: the decoder joins two escapes itself.
-    return _with_joined_halves(value) if has_halves(text) else value
+    return _with_joined_halves(value) if has_half(text) else value
 
 
 def _refuse_constant(name: str) -> NoReturn:

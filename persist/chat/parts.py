@@ -5,7 +5,7 @@ from typing import Any
 
 from persist.chat.chunks import InputEncoding
 from persist.chat.partial_json import ABSENT, parse_partial
-from persist.chat.surrogates import join_halves
+from persist.db.escape import join_halves
 
 Part = dict[str, Any]
 

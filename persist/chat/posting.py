@@ -5,32 +5,32 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, bindparam, cast, select, update
+from sqlalchemy import Text, cast, select, update
 
 from persist.chat.flush import INSERT_PART, insert_message, place_after_all, tool_columns
 from persist.chat.models import messages, sessions
 from persist.chat.schemas import ChatMessage, Role
 from persist.chat.stored import stored_object
-from persist.db.hot import Hot, Row, Statements
+from persist.db.hot import Hot, Row, Statements, param
 from persist.db.json import Json, JsonText
 from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import InvalidValue, NotFound
 
 _M, _S = messages.c, sessions.c
-_id = bindparam("row_id")
+_id = param("row_id")
 MESSAGE_COLUMNS = (_M.id, _M.session_id, _M.role, cast(_M.metadata_json, Text), _M.created_at, _M.updated_at)
 _LOCK_SESSION = Hot(select(_S.id).where(_S.id == _id).with_for_update())
-_TOUCH = Hot(update(sessions).where(_S.id == _id).values(updated_at=bindparam("at")))
-_MODEL = Hot(update(sessions).where(_S.id == _id).values(model_json=bindparam("model"), updated_at=bindparam("at")))
+_TOUCH = Hot(update(sessions).where(_S.id == _id).values(updated_at=param("at")))
+_MODEL = Hot(update(sessions).where(_S.id == _id).values(model_json=param("model"), updated_at=param("at")))
 _GET = Hot(select(*MESSAGE_COLUMNS).where(_M.id == _id))
 _LOCK = Hot(select(*MESSAGE_COLUMNS).where(_M.id == _id).with_for_update())
 _RESTAMP = Hot(
     update(messages)
     .where(_M.id == _id)
-    .values(metadata_json=bindparam("metadata"), created_at=bindparam("created"), updated_at=bindparam("at"))
+    .values(metadata_json=param("metadata"), created_at=param("created"), updated_at=param("at"))
 )
-_SET_METADATA = Hot(update(messages).where(_M.id == _id).values(metadata_json=bindparam("metadata"), updated_at=bindparam("at")))
+_SET_METADATA = Hot(update(messages).where(_M.id == _id).values(metadata_json=param("metadata"), updated_at=param("at")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ def check_parts(work: Work, parts: Sequence[Json]) -> list[tuple[Mapping[str, An
     """Each part an object with a `type`, encoded; InvalidValue names the part."""
     if isinstance(parts, (str, bytes, Mapping)) or not isinstance(parts, Sequence):
         raise InvalidValue("parts", "expected a list of parts.")
-    checked = []
+    checked: list[tuple[Mapping[str, Any], JsonText]] = []
     for index, part in enumerate(parts):
         path = f"parts[{index}]"
-        data = work.object(path, part)
+        data = work.json_object(path, part)
         work.label(f"{path}.type", data.get("type"))
         checked.append((data, work.json(path, data)))
     return checked

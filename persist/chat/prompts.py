@@ -1,15 +1,15 @@
 """System prompts, stored once by the sha256 of their text."""
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import select
 
 from persist.chat.flush import ADD_PROMPT
 from persist.chat.models import prompts
 from persist.chat.recording import digest_of
-from persist.db.hot import Hot
+from persist.db.hot import Hot, param
 from persist.db.repository import Repository, reads, writes
 from persist.errors import NotFound
 
-_GET = Hot(select(prompts.c.body).where(prompts.c.digest == bindparam("row_id")))
+_GET = Hot(select(prompts.c.body).where(prompts.c.digest == param("row_id")))
 
 
 class SystemPrompts(Repository):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import select
 
 from persist.chat import turns
 from persist.chat.flush import place_after_all
@@ -13,20 +13,18 @@ from persist.chat.posting import MESSAGE_COLUMNS, Posting, fired, get_message, l
 from persist.chat.schemas import ChatMessage, Role, ToolState, TurnState
 from persist.chat.tool_parts import tool_name
 from persist.db.clock import epoch_ms
-from persist.db.hot import Hot
+from persist.db.hot import Hot, param
 from persist.db.json import Json, decode, encode, merge_patch
 from persist.db.work import Work
 from persist.errors import Conflict, InvalidValue, NotFound
 
 _M, _P = messages.c, parts.c
-_id = bindparam("row_id")
+_id = param("row_id")
 _QUEUED = Hot(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, QUEUED))
 _USERS = Hot(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, _M.role == Role.USER))
 _PARTS = Hot(select(_P.data_json).where(_P.message_id == _id).order_by(_P.index))
 _OPEN = Hot(
-    select(_P.tool_state, _P.data_json)
-    .join(messages, _M.id == _P.message_id)
-    .where(_P.session_id == _id, IS_UNFINISHED, VISIBLE)
+    select(_P.tool_state, _P.data_json).join(messages, _M.id == _P.message_id).where(_P.session_id == _id, IS_UNFINISHED, VISIBLE)
 )
 _OWN_KEYS = frozenset({"queued_at", "queue_enqueued_at", "queue_canceled_at", "hidden_at"})
 
@@ -132,5 +130,3 @@ def _delivery_id(metadata: Mapping[str, Any]) -> str | None:
 def _stamp(message: ChatMessage) -> float:
     stamp = message.metadata.get("queued_at")
     return stamp if isinstance(stamp, (int, float)) else 0
-
-

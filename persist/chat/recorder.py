@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import Any
 
 from persist.chat.options import RecordOptions
-from persist.chat.recording import Recording, Steps
+from persist.chat.recording import Recording
 from persist.chat.sse import parse_sse
+from persist.chat.stream import Steps
 from persist.chat.usage import check_step, step_counts
 from persist.db.held import HeldConnection
 from persist.db.runtime import Runtime
@@ -50,7 +51,7 @@ class Recorder:
         next chunk. StreamProtocolError: the chunk cannot follow; what came before is stored and the recorder is closed.
         StoreBusy and other database errors: the chunk was not recorded and may be fed again.
         """
-        self._run("feed()", lambda recording: recording.feeding((chunk,)))
+        self._run("feed()", lambda recording: recording.feeding_one(chunk))
 
     def feed_many(self, chunks: Iterable[Mapping[str, Any]]) -> None:
         """Record many chunks in one transaction, with one write for each part they touch.

@@ -7,28 +7,27 @@ is right; state moves on only when a job is acknowledged.
 
 import hashlib
 import time
-from collections.abc import Generator, Iterable, Mapping
+import weakref
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from persist.chat import turns, usage
-from persist.chat.accumulator import Accumulator, Change, PartState, UnknownToolCall
+from persist.chat.accumulator import PartState
 from persist.chat.chunks import ChunkType
 from persist.chat.drafting import Draft
-from persist.chat.flush import Flush
+from persist.chat.flush import Flush, Piece
 from persist.chat.options import RecordOptions
-from persist.chat.pending import Current, Entry, Pending
-from persist.chat.resume import find_unfinished_call, load_message
+from persist.chat.pending import Entry, Pending
 from persist.chat.schemas import StepUsage
-from persist.db.clock import EPOCH, epoch_ms
+from persist.chat.stream import Batch, Steps, Stream, text_size
+from persist.db.clock import epoch_ms
 from persist.db.held import Job
 from persist.db.hot import Statements
-from persist.db.json import check
 from persist.db.runtime import Runtime
-from persist.db.types import check_label
-from persist.errors import Conflict, InvalidValue, PayloadTooLarge, PersistError, StoreBusy, StoreFull, StreamProtocolError, Unavailable
+from persist.errors import Conflict, PersistError, StoreBusy, StoreFull, StreamProtocolError, Unavailable
 from persist.settings import SaveOn
 
-Steps = Generator[Job[Any], Any, None]
+_GROWING = frozenset((ChunkType.TEXT_DELTA.value, ChunkType.REASONING_DELTA.value, ChunkType.TOOL_INPUT_DELTA.value))
 _UNFOLDED_SHARE = 16  # a long part is folded when a sixteenth of it is new: total work stays linear in its length
 
 
@@ -40,11 +39,12 @@ class Recording:
         self._session_id = session_id
         self._options = options
         self._owner = turns.new_owner()
+        weakref.finalize(self, turns.retire_owner, self._owner)  # a recorder that was dropped without close() is nobody's turn
+        self._immediate = options.save_on == SaveOn.CHUNK and not options.buffered
+        self._most = runtime.limits.max_bytes
         self._takeover = options.takeover
-        self._accumulator = Accumulator()
-        self._current = Current()
+        self._stream = Stream(runtime, session_id)
         self._pending = Pending()
-        self._foreign: dict[PartState, str] = {}
         self._tails: dict[PartState, None] = {}
         self._owned: dict[str, Any] = {}
         self._running = False
@@ -59,7 +59,7 @@ class Recording:
     @property
     def message_id(self) -> str | None:
         """The message being recorded; None before there is one."""
-        return self._current.id
+        return self._stream.current.id
 
     @property
     def due(self) -> float | None:
@@ -87,53 +87,69 @@ class Recording:
             self._owned["system_prompt_digest"] = digest_of(options.system_prompt)
         self.opened = True
 
-    def feeding(self, chunks: Iterable[Mapping[str, Any]]) -> Steps:
-        """Apply chunks, then write in one transaction what the save policy wants written."""
-        undo: list[tuple[Accumulator, Change]] = []
-        current = self._current
-        before = (self._accumulator, current.id, current.started, self.ignored)
-        entries: list[Entry] = []
-        problem: PersistError | None = None
-        for chunk in chunks:
-            try:
-                change = yield from self._apply(chunk, undo)
-                if change is None:
-                    self.ignored += 1
-                elif not change.dropped:
-                    entries.append(self._entry(change, chunk, undo))
-            except PersistError as error:
-                problem = error
-                break
+    def feeding_one(self, chunk: Mapping[str, Any]) -> Steps:
+        """As `feeding`; a piece of text that only extends a growing part, which nearly every chunk is, takes a short way."""
+        if not (self._running and self._immediate and chunk.__class__ is dict and chunk.get("type") in _GROWING) or self._pending:
+            yield from self.feeding((chunk,))
+            return
+        accumulator = self._stream.accumulator
         try:
-            yield from self._keep(entries)
+            change = accumulator.apply(chunk)
+        except PersistError:
+            yield from self.feeding((chunk,))  # refused there in the same words, with what follows from it
+            return
+        part, delta = change.part, change.delta
+        size = 0 if delta is None else text_size(delta)
+        if part is None or delta is None or part.tail + size >= self._fold_at(part) or part.base + size > self._most:
+            accumulator.undo(change)
+            yield from self.feeding((chunk,))
+            return
+        piece = Piece(self._session_id, self._owner, part.id or "", part.seq + 1, epoch_ms(self._runtime.clock()), delta)
+        try:
+            yield Job(piece.run, single=True)
         except BaseException as error:
-            for accumulator, change in reversed(undo):
-                accumulator.undo(change)
-            for entry in entries:
-                _shrink(entry)
-            self._accumulator, current.id, current.started, self.ignored = before
-            self._current = current
+            accumulator.undo(change)
             self._gone(error)
             raise
-        if isinstance(problem, StreamProtocolError):
+        part.base += size
+        part.seq += 1
+        part.tail += size
+        self._tails[part] = None
+        if self._fold_due is None:
+            self._arm_fold()
+
+    def feeding(self, chunks: Iterable[Mapping[str, Any]]) -> Steps:
+        """Apply chunks, then write in one transaction what the save policy wants written."""
+        batch, place = Batch(), self._stream.place()
+        try:
+            yield from self._stream.applying(chunks, batch)
+            yield from self._keep(batch.entries)
+        except BaseException as error:
+            self._stream.take_back(batch, place)
+            self._gone(error)
+            raise
+        self.ignored += batch.ignored
+        if isinstance(batch.problem, StreamProtocolError):
             yield from self.closing()
-        if problem is not None:
-            raise problem
+        if batch.problem is not None:
+            raise batch.problem
 
     def flushing(self) -> Steps:
         """Write what waits in memory."""
-        yield from self._write(Draft.of(self._pending))
+        draft = Draft.of(self._pending)
+        if draft.writes():
+            yield from self._write(draft)
 
     def closing(self) -> Steps:
         """Flush, fold and give up the turn; marks nothing finished."""
         if self.closed:
             return
         draft = Draft.of(self._pending)
-        draft.fold_all = True
-        draft.end = self._running and not self._errored
         for unit in draft.pending.units.values():
             unit.create = unit.create or bool(unit.usage)
-        if draft or self._tails:
+        if self._running or self._tails or draft.writes():
+            draft.fold_all = True
+            draft.end = not (self._errored or draft.pending.failed)
             try:
                 yield from self._write(draft)
             except (StoreBusy, StoreFull):
@@ -150,7 +166,7 @@ class Recording:
         if self._fold_due is not None and self._fold_due <= now and self._tails:
             draft = Draft(Pending())
             draft.fold_all = True
-            yield from self._write(draft)
+            yield from self._write(draft, keep=self._pending)
         if self._beat_due is not None and self._beat_due <= now:
             at = self._runtime.clock()
             yield Job(lambda db: turns.beat(db, self._session_id, self._owner, at))
@@ -158,85 +174,12 @@ class Recording:
 
     def using(self, step: int, counts: StepUsage) -> Steps:
         """A step's token usage: at once for a stored message, with the message's row otherwise."""
-        current, at = self._current, self._runtime.clock()
+        current, at = self._stream.current, self._runtime.clock()
         if current.stored and current.id is not None:
             id = current.id
             yield Job(lambda db: usage.add_step(db, id, step, counts, at))
         else:
             self._pending.unit(current).usage.append((step, counts))
-
-    # -- applying
-
-    def _apply(self, chunk: Mapping[str, Any], undo: list[tuple[Accumulator, Change]]) -> Generator[Job[Any], Any, Change | None]:
-        """One chunk, with what has to be read for it; None for a type nobody knows."""
-        named = chunk.get("messageId") if isinstance(chunk, Mapping) and chunk.get("type") == ChunkType.START else None
-        if isinstance(named, str) and named != self._current.id and not self._accumulator.aborted:
-            yield from self._turn_to(named)
-        try:
-            change = self._accumulator.apply(chunk)
-        except UnknownToolCall as unknown:
-            call_id = unknown.tool_call_id
-            found = yield Job(lambda db: find_unfinished_call(db, self._session_id, call_id))
-            if found is None:
-                raise
-            part = PartState(found.data)
-            part.id = found.part_id
-            self._accumulator.foreign[call_id] = part
-            self._foreign[part] = found.message_id
-            change = self._accumulator.apply(chunk)
-        undo.append((self._accumulator, change))
-        return None if change.ignored else change
-
-    def _turn_to(self, id: str) -> Steps:
-        """A `start` that names another message: continue the stored one, or begin it."""
-        if not id:
-            raise InvalidValue("start.messageId", "it is empty.")
-        check_label("start.messageId", id)
-        stored = yield Job(lambda db: load_message(db, self._session_id, id))
-        if stored is None:
-            return
-        resumed = Accumulator(stored.message)
-        resumed.index = self._accumulator.index
-        for part, (part_id, _) in zip(resumed.parts, stored.rows, strict=True):
-            part.id = part_id
-        last = stored.rows[-1][1] + 1 if stored.rows else 0
-        self._accumulator = resumed
-        self._current = Current(id, stored=True, offset=last - len(stored.rows))
-
-    def _entry(self, change: Change, chunk: Mapping[str, Any], undo: list[tuple[Accumulator, Change]]) -> Entry:
-        """Check the chunk's values, mint what it needs; on a bad value only this chunk is taken back."""
-        try:
-            if change.delta is not None and change.part is not None:
-                return Entry(change, self._current, EPOCH, size=self._grow(change.part, change.delta))
-            check(dict(chunk), "", self._runtime.limits)
-        except PersistError:
-            accumulator, last = undo.pop()
-            accumulator.undo(last)
-            raise
-        now = self._runtime.clock()
-        adopts = False
-        if change.opened:
-            self._current = Current(self._accumulator.message_id)
-        elif self._current.id is None and self._accumulator.message_id:
-            self._current.id, adopts = self._accumulator.message_id, True
-        if change.appended is not None:
-            if self._current.id is None:
-                self._current.id = self._runtime.ids.mint("msg")
-            change.appended.id = self._runtime.ids.mint("prt")
-            change.appended.index += self._current.offset
-        if change.type == ChunkType.START:
-            self._current.started = True
-        patch = chunk.get("messageMetadata") if change.metadata else None
-        foreign = self._foreign.get(change.changed) if change.changed is not None else None
-        return Entry(change, self._current, now, patch=patch, foreign_to=foreign, adopts=adopts)
-
-    def _grow(self, part: PartState, delta: str) -> int:
-        size = len(delta) if delta.isascii() else len(delta.encode("utf-8", "surrogatepass"))
-        limit = self._runtime.limits.max_bytes
-        if part.base + size > limit:
-            raise PayloadTooLarge("delta", part.base + size, limit, advice="Keep large content in a file and store its reference.")
-        part.base += size
-        return size
 
     # -- writing
 
@@ -277,7 +220,7 @@ class Recording:
         now = self._runtime.clock()
         flush = Flush(self._session_id, self._owner, now, epoch_ms(now))
         if not self._running:
-            flush.begin, flush.takeover, flush.message_id = True, self._takeover, self._current.id
+            flush.begin, flush.takeover, flush.message_id = True, self._takeover, self._stream.current.id
             flush.model = self._options.model_text
             if self._options.system_prompt is not None:
                 flush.prompt = (digest_of(self._options.system_prompt), self._options.system_prompt)
@@ -294,7 +237,7 @@ class Recording:
     def _settle(self, draft: Draft, flush: Flush) -> None:
         now = time.monotonic()
         if flush.begin:
-            self._running = True
+            self._running, self._errored = True, False
             self._beat_due = now + turns.BEAT_SECONDS
         self._errored = self._errored or flush.failed
         if draft.end or draft.stop:
@@ -306,10 +249,13 @@ class Recording:
         if not self._tails:
             self._fold_due = None
         elif self._fold_due is None:
-            longest = max(part.base for part in self._tails)
-            settings = self._runtime.settings
-            share = max(1.0, longest / _UNFOLDED_SHARE / settings.fold_bytes)
-            self._fold_due = now + settings.fold_ms / 1000 * share
+            self._arm_fold()
+
+    def _arm_fold(self) -> None:
+        longest = max(part.base for part in self._tails)
+        settings = self._runtime.settings
+        share = max(1.0, longest / _UNFOLDED_SHARE / settings.fold_bytes)
+        self._fold_due = time.monotonic() + settings.fold_ms / 1000 * share
 
     def _fold_at(self, part: PartState) -> int:
         return max(self._runtime.settings.fold_bytes, part.base // _UNFOLDED_SHARE)
@@ -340,8 +286,3 @@ class Recording:
 def digest_of(prompt: str) -> str:
     """sha256 of the prompt's UTF-8 text, in hex."""
     return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _shrink(entry: Entry) -> None:
-    if entry.change.part is not None:
-        entry.change.part.base -= entry.size

@@ -2,16 +2,16 @@
 
 from datetime import timedelta
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import select
 
 from persist.chat.models import deltas
 from persist.chat.tails import fold
 from persist.db.held import HeldConnection, Job
-from persist.db.hot import Hot, Statements
+from persist.db.hot import Hot, Statements, param
 
 _OLD_AFTER = timedelta(seconds=5)
 _ANY = Hot(select(deltas.c.part_id).limit(1))
-_OLD = Hot(select(deltas.c.part_id).where(deltas.c.created_at < bindparam("before")).distinct().limit(100))
+_OLD = Hot(select(deltas.c.part_id).where(deltas.c.created_at < param("before")).distinct().limit(100))
 
 
 def fold_old_tails(held: HeldConnection) -> int:

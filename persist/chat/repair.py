@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import func, select
 
 from persist.chat import turns
 from persist.chat.flush import REWRITE_PART
@@ -11,7 +11,7 @@ from persist.chat.parts import Part
 from persist.chat.schemas import ToolState
 from persist.chat.tails import fold, fold_session
 from persist.chat.tool_parts import is_dynamic, tool_name
-from persist.db.hot import Hot, Row
+from persist.db.hot import Hot, Row, param
 from persist.db.work import Work
 from persist.errors import NotFound
 
@@ -20,14 +20,12 @@ ABORTED = "aborted by host restart"
 _M, _P = messages.c, parts.c
 _COLUMNS = (_P.session_id, _P.message_id, _P.id, _P.type, _P.tool_state, _M.updated_at)
 _OF_SESSION = Hot(
-    select(*_COLUMNS)
-    .join(messages, _M.id == _P.message_id)
-    .where(_P.session_id == bindparam("session_id"), IS_UNFINISHED, VISIBLE)
+    select(*_COLUMNS).join(messages, _M.id == _P.message_id).where(_P.session_id == param("session_id"), IS_UNFINISHED, VISIBLE)
 )
 _OF_ALL = Hot(select(*_COLUMNS).join(messages, _M.id == _P.message_id).where(IS_UNFINISHED, VISIBLE))
-_LATEST = Hot(select(func.max(_P.updated_at)).where(_P.message_id == bindparam("message_id")))
-_DATA = Hot(select(_P.data_json, _P.tool_state).where(_P.id == bindparam("row_id")).with_for_update())
-_EXISTS = Hot(select(sessions.c.id).where(sessions.c.id == bindparam("row_id")))
+_LATEST = Hot(select(func.max(_P.updated_at)).where(_P.message_id == param("message_id")))
+_DATA = Hot(select(_P.data_json, _P.tool_state).where(_P.id == param("row_id")).with_for_update())
+_EXISTS = Hot(select(sessions.c.id).where(sessions.c.id == param("row_id")))
 
 
 def repair(work: Work, session_id: str | None, *, idle: timedelta, human_input_tools: frozenset[str]) -> int:

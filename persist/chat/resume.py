@@ -3,23 +3,23 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Text, bindparam, cast, select
+from sqlalchemy import Text, cast, select
 
 from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts
 from persist.chat.schemas import Role, UIMessage
 from persist.chat.tails import fold, fold_message
-from persist.db.hot import Hot, Statements
+from persist.db.hot import Hot, Statements, param
 from persist.db.json import decode
 from persist.errors import Conflict
 
 _M, _P = messages.c, parts.c
-_id = bindparam("row_id")
+_id = param("row_id")
 _HEAD = Hot(select(_M.session_id, _M.role, cast(_M.metadata_json, Text)).where(_M.id == _id))
 _PARTS = Hot(select(_P.id, _P.index, _P.data_json).where(_P.message_id == _id).order_by(_P.index))
 _CALL = Hot(
     select(_P.id, _P.message_id)
     .join(messages, _M.id == _P.message_id)
-    .where(_P.session_id == _id, _P.tool_call_id == bindparam("call_id"), IS_UNFINISHED, VISIBLE)
+    .where(_P.session_id == _id, _P.tool_call_id == param("call_id"), IS_UNFINISHED, VISIBLE)
     .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc())
     .limit(1)
 )

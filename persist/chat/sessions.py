@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select, tuple_, update
+from sqlalchemy import delete, insert, select, tuple_, update
 
 from persist.chat import branching
 from persist.chat.models import sessions
@@ -12,7 +12,7 @@ from persist.chat.permissions import BOUND, Source, validate_rule
 from persist.chat.schemas import ChatSession
 from persist.db.clock import epoch_ms, from_epoch_ms
 from persist.db.cursor import Page, check_limit, decode_cursor, encode_cursor
-from persist.db.hot import Hot, Row, Statements
+from persist.db.hot import Hot, Row, Statements, param
 from persist.db.json import Json, merge_patch
 from persist.db.repository import Repository, reads, writes
 from persist.db.values import build
@@ -22,14 +22,14 @@ List = list
 _S = sessions.c
 _FIELDS = tuple(ChatSession.model_fields)
 _COLUMNS = tuple(_S[name] if name in _S else _S[f"{name}_json"] for name in _FIELDS)
-_id = bindparam("row_id")
+_id = param("row_id")
 _INSERT = Hot(insert(sessions))
 _GET = Hot(select(*_COLUMNS).where(_S.id == _id))
 _LOCK = Hot(select(*_COLUMNS).where(_S.id == _id).with_for_update())
 _CHILDREN = Hot(select(*_COLUMNS).where(_S.parent_id == _id).order_by(_S.created_at, _S.id))
-_SET_METADATA = Hot(update(sessions).where(_S.id == _id).values(metadata_json=bindparam("value"), updated_at=bindparam("at")))
-_SET_PERMISSIONS = Hot(update(sessions).where(_S.id == _id).values(permissions_json=bindparam("value"), updated_at=bindparam("at")))
-_SET_ARCHIVED = Hot(update(sessions).where(_S.id == _id).values(archived_at=bindparam("value"), updated_at=bindparam("at")))
+_SET_METADATA = Hot(update(sessions).where(_S.id == _id).values(metadata_json=param("value"), updated_at=param("at")))
+_SET_PERMISSIONS = Hot(update(sessions).where(_S.id == _id).values(permissions_json=param("value"), updated_at=param("at")))
+_SET_ARCHIVED = Hot(update(sessions).where(_S.id == _id).values(archived_at=param("value"), updated_at=param("at")))
 _DELETE = Hot(delete(sessions).where(_S.id == _id))
 
 
@@ -74,7 +74,7 @@ class ChatSessions(Repository):
                 "workspace_root": None if workspace_root is None else work.label("workspace_root", workspace_root, empty=True),
                 "model": model,
                 "permissions": session_rules(permissions, now),
-                "metadata": work.object("metadata", metadata),
+                "metadata": work.json_object("metadata", metadata),
                 "prompt_tokens": 0,
                 "completion_tokens": 0,
                 "reasoning_tokens": 0,
@@ -132,7 +132,7 @@ class ChatSessions(Repository):
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatSession:
         """Merge a patch (RFC 7396): objects merge, null removes."""
         work = self._work
-        work.json("patch", work.object("patch", patch))
+        work.json("patch", work.json_object("patch", patch))
         session = get_session(work, work.label("id", id), lock=True)
         return self._replace(session, _SET_METADATA, "metadata", merge_patch(session.metadata, patch))
 
@@ -163,7 +163,7 @@ class ChatSessions(Repository):
         Conflict while a turn runs; NotFound or InvalidValue for a fork point that is foreign, hidden or queued.
         """
         work = self._work
-        given = work.object("metadata", metadata)
+        given = work.json_object("metadata", metadata)
         work.label("at_message_id", at_message_id)
         parent = get_session(work, work.label("id", id), lock=True)
         child = branching.child_of(parent, at_message_id, given, id=work.runtime.ids.mint("ses"), now=work.now())
@@ -202,7 +202,9 @@ class ChatSessions(Repository):
         names = ("permission", "pattern", "action")
         session = get_session(work, work.label("id", id), lock=True)
         kept = [
-            stored for stored in session.permissions if BOUND in stored or any(stored.get(name) != checked[name] for name in names)
+            stored
+            for stored in session.permissions
+            if BOUND in stored or any(stored.get(name) != checked[name] for name in names)
         ]
         return self._replace(session, _SET_PERMISSIONS, "permissions", kept)
 

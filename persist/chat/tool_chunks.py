@@ -8,7 +8,6 @@ from persist.chat.message_state import MessageState
 from persist.chat.partial_json import ABSENT
 from persist.chat.parts import Part, PartState, derived_input, picked
 from persist.chat.schemas import ToolState
-from persist.chat.surrogates import join_halves
 from persist.chat.tool_parts import (
     ToolInput,
     advanced,
@@ -19,6 +18,7 @@ from persist.chat.tool_parts import (
     with_output,
     with_output_error,
 )
+from persist.db.escape import join_halves
 from persist.errors import StreamProtocolError
 
 Chunk = Mapping[str, Any]

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import orjson
-from sqlalchemy import Text, bindparam, cast, select, tuple_, type_coerce
+from sqlalchemy import Text, cast, select, tuple_, type_coerce
 
 from persist.chat.models import QUEUED, VISIBLE, deltas, messages, parts, sessions
 from persist.chat.parts import grow
 from persist.chat.schemas import UIMessage
 from persist.chat.stored import stored_object
-from persist.db.hot import Hot, Row
+from persist.db.hot import Hot, Row, param
 from persist.db.json import decode, encode
 from persist.db.types import Label
 from persist.db.work import Work
@@ -22,16 +22,16 @@ log = logging.getLogger("persist")
 _M, _P = messages.c, parts.c
 _HEAD = (_M.id, type_coerce(_M.role, Label()), cast(_M.metadata_json, Text))
 _BODY = (_P.message_id, _P.index, _P.id, cast(_P.data_json, Text))
-_session = bindparam("session_id")
+_session = param("session_id")
 
 _SESSION = Hot(select(sessions.c.id).where(sessions.c.id == _session))
 _ALL = Hot(select(*_HEAD).where(_M.session_id == _session, ~QUEUED).order_by(_M.created_at, _M.id))
 _SHOWN = Hot(select(*_HEAD).where(_M.session_id == _session, VISIBLE).order_by(_M.created_at, _M.id))
 _ALL_PARTS = Hot(select(*_BODY).where(_P.session_id == _session))
-_ONE = Hot(select(*_HEAD).where(_M.id == bindparam("id")))
-_ONE_PARTS = Hot(select(*_BODY).where(_P.message_id == bindparam("id")))
-_PLACE = Hot(select(_M.created_at, _M.id).where(_M.session_id == _session, _M.id == bindparam("id")))
-_TAIL = Hot(select(deltas.c.delta).where(deltas.c.part_id == bindparam("part_id")).order_by(deltas.c.seq))
+_ONE = Hot(select(*_HEAD).where(_M.id == param("id")))
+_ONE_PARTS = Hot(select(*_BODY).where(_P.message_id == param("id")))
+_PLACE = Hot(select(_M.created_at, _M.id).where(_M.session_id == _session, _M.id == param("id")))
+_TAIL = Hot(select(deltas.c.delta).where(deltas.c.part_id == param("part_id")).order_by(deltas.c.seq))
 
 
 def read_messages(
@@ -101,8 +101,9 @@ def _fetch(
     query = query.order_by(_M.created_at.desc(), _M.id.desc()).limit(limit)
     heads = [tuple(row)[:3] for row in work.select(query)][::-1]
     wanted = [head[0] for head in heads]
-    bodies = work.select(select(*_BODY).where(_P.message_id.in_(wanted))) if wanted else []
-    return heads, [tuple(row) for row in bodies]
+    if not wanted:
+        return heads, []
+    return heads, [tuple(row) for row in work.select(select(*_BODY).where(_P.message_id.in_(wanted)))]
 
 
 def _parts_by_message(work: Work, rows: Iterable[Row]) -> dict[str, list[tuple[int, dict[str, Any]]]]:
@@ -154,4 +155,3 @@ def _message(work: Work, head: Row, numbered: list[tuple[int, dict[str, Any]]]) 
 
 def _by_index(numbered: tuple[int, Any]) -> int:
     return numbered[0]
-

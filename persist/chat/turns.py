@@ -10,35 +10,44 @@ import socket
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import bindparam, delete, exists, insert, select, update
+from sqlalchemy import Exists, bindparam, delete, exists, insert, select, update
+from sqlalchemy.types import TypeEngine
 
 from persist.chat.models import sessions, turns
 from persist.chat.schemas import TurnState
-from persist.db.hot import Hot, Statements
+from persist.db.hot import Hot, Statements, param
 from persist.errors import Conflict, NotFound
 
 BEAT_SECONDS = 20.0
 _UNSEEN = timedelta(seconds=60)
 
 _T = turns.c
-_session, _owner = bindparam("session_id"), bindparam("owner_id")
+_session, _owner = param("session_id"), param("owner_id")
 _READ = Hot(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
 _HEAD = Hot(select(sessions.c.agent).where(sessions.c.id == _session))
 _INSERT = Hot(insert(turns))
 _TAKE = Hot(
     update(turns)
-    .where(_T.session_id == _session, _T.owner == bindparam("former"))
+    .where(_T.session_id == _session, _T.owner == param("former"))
     .values(
-        owner=_owner, message_id=bindparam("message"), state=TurnState.RUNNING, started_at=bindparam("at"), seen_at=bindparam("at2")
+        owner=_owner,
+        message_id=param("message"),
+        state=TurnState.RUNNING,
+        started_at=param("at"),
+        seen_at=param("at2"),
     )
 )
-_BEAT = Hot(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(seen_at=bindparam("at")))
-_MARK = Hot(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(state=bindparam("mark")))
+_BEAT = Hot(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(seen_at=param("at")))
+_MARK = Hot(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(state=param("mark")))
 _END = Hot(delete(turns).where(_T.session_id == _session, _T.owner == _owner))
 _GUARD = Hot(select(_T.owner).where(_T.session_id == _session, _T.owner == _owner).with_for_update())
 
-OWNED = exists().where(_T.session_id == _session, _T.owner == _owner)
-"""A condition for statements of the recorder: the turn is still ours."""
+
+def owned(text: TypeEngine[str]) -> Exists:
+    """A condition for the recorder's statements, with parameters session_id and owner_id: the turn is still ours."""
+    ours = _T.session_id == bindparam("session_id", type_=text), _T.owner == bindparam("owner_id", type_=text)
+    return exists().where(*ours)
+
 
 _live: set[str] = set()
 
@@ -149,5 +158,6 @@ def end_turn(db: Statements, session_id: str, owner: str) -> None:
 def lost(session_id: str) -> Conflict:
     """Another recorder has the session's turn."""
     return Conflict(
-        f"Another recorder is running in session {session_id}; wait for it, or record with takeover=True.", constraint="chat_turns"
+        f"Another recorder is running in session {session_id}; wait for it, or record with takeover=True.",
+        constraint="chat_turns",
     )

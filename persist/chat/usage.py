@@ -7,10 +7,9 @@ from typing import Any
 from sqlalchemy import Text, bindparam, cast, select, update
 
 from persist.chat.models import IS_COMPACTION, VISIBLE, messages, parts, sessions, step_usage
-
 from persist.chat.schemas import StepUsage, UIMessage
 from persist.chat.stored import stored_object
-from persist.db.hot import Hot, Statements
+from persist.db.hot import Hot, Statements, param
 from persist.db.insert import insert_missing
 from persist.db.json import encode
 from persist.errors import InvalidValue, NotFound
@@ -20,11 +19,11 @@ _COLUMNS = ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_rea
 _MOST = 2**53
 
 _S, _M, _P = sessions.c, messages.c, parts.c
-_id = bindparam("row_id")
+_id = param("row_id")
 _INSERT = Hot(insert_missing(step_usage, "message_id", "step"))
 _HAS_STEPS = Hot(select(step_usage.c.step).where(step_usage.c.message_id == _id).limit(1))
 _METADATA = Hot(select(_M.session_id, cast(_M.metadata_json, Text)).where(_M.id == _id).with_for_update())
-_SET_METADATA = Hot(update(messages).where(_M.id == _id).values(metadata_json=bindparam("metadata"), updated_at=bindparam("at")))
+_SET_METADATA = Hot(update(messages).where(_M.id == _id).values(metadata_json=param("metadata"), updated_at=param("at")))
 _ADD = Hot(
     update(sessions)
     .where(_S.id == _id)
@@ -33,14 +32,14 @@ _ADD = Hot(
             **{_S[column]: _S[column] + bindparam(f"add_{column}", type_=_S[column].type) for column in _COLUMNS},
             _S.total_tokens: _S.total_tokens + bindparam("add_total", type_=_S.total_tokens.type),
             _S.cost_usd: _S.cost_usd + bindparam("add_cost", type_=_S.cost_usd.type),
-            _S.updated_at: bindparam("at"),
+            _S.updated_at: param("at"),
         }
     )
 )
 _SET = Hot(
     update(sessions)
     .where(_S.id == _id)
-    .values({**{_S[column]: bindparam(f"set_{column}") for column in _COLUMNS}, _S.total_tokens: bindparam("set_total")})
+    .values({**{_S[column]: bindparam(f"set_{column}") for column in _COLUMNS}, _S.total_tokens: param("set_total")})
 )
 _VISIBLE = Hot(
     select(_M.id, _M.role, cast(_M.metadata_json, Text)).where(_M.session_id == _id, VISIBLE).order_by(_M.created_at, _M.id)
@@ -160,4 +159,3 @@ def usage_of(metadata: Mapping[str, Any]) -> dict[str, int]:
     usage = metadata.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     return {name: value if type(value := usage.get(name)) is int and value > 0 else 0 for name in COUNTERS}
-

@@ -1,0 +1,1 @@
+"""The database below every domain: types, transactions, statements. It knows no domain."""

@@ -8,8 +8,6 @@ committed, and no lock is leaked.
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -17,13 +15,14 @@ from persist.db.locks import PATIENCE
 from persist.db.repository import Repository
 from persist.db.runtime import Runtime, entered
 from persist.db.work import Work
+from persist.db.workers import Workers
 from persist.errors import StoreBusy, WrongOwner
 
 S = TypeVar("S", bound=Repository)
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_WIDTH = 25
+_WIDTH = 25  # transactions of a kind at a time: what the pools hold
 
 
 class Hops:
@@ -31,26 +30,10 @@ class Hops:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._executor = ThreadPoolExecutor(2 * _WIDTH, thread_name_prefix="persist")
+        self.workers = Workers(2 * _WIDTH + 2)
         # Whoever waits for a transaction waits here, not on a thread that an open transaction may need.
         self._writers = asyncio.Semaphore(1 if runtime.dialect.one_writer else _WIDTH)
         self._readers = self._writers if runtime.dialect.in_memory else asyncio.Semaphore(_WIDTH)
-
-    async def call(self, function: Callable[[], R], interrupt: Callable[[], None] | None = None) -> R:
-        """Run it on a thread. Cancelled meanwhile: interrupt it, wait for its end, then let the cancellation go on."""
-        future = asyncio.get_running_loop().run_in_executor(self._executor, function)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            if interrupt is not None:
-                with suppress(Exception):  # what it interrupts may be over by now
-                    await _finish(asyncio.get_running_loop().run_in_executor(None, interrupt))
-            await _finish(future)
-            raise
-
-    async def certainly(self, function: Callable[[], R]) -> R:
-        """Run it to its end, cancelled or not; a cancellation goes on afterwards."""
-        return await self.call(function)
 
     async def admit(self, *, writable: bool) -> asyncio.Semaphore:
         """Wait for the turn to open a transaction, at most `PATIENCE` seconds (StoreBusy); release it after its end."""
@@ -64,7 +47,7 @@ class Hops:
 
     def close(self) -> None:
         """After the last call."""
-        self._executor.shutdown(wait=False)
+        self.workers.close()
 
 
 class AsyncWork:
@@ -88,10 +71,10 @@ class AsyncWork:
         self._gate = await self._hops.admit(writable=self.work.writable)
         called_off = threading.Event()
         try:
-            await self._hops.call(lambda: self.work.begin(called_off.is_set), called_off.set)
+            await self._hops.workers.call(lambda: self.work.begin(called_off.is_set), called_off.set)
         except BaseException:
             if self.work.is_open:
-                await self._hops.certainly(self.work.rollback)
+                await self._hops.workers.call(self.work.rollback)
             self._gate.release()
             raise
         self._outer = entered.get()
@@ -102,7 +85,7 @@ class AsyncWork:
         assert self._gate is not None
         try:
             async with self._lock:
-                await self._hops.certainly(self.work.commit if commit else self.work.rollback)
+                await self._hops.workers.call(self.work.commit if commit else self.work.rollback)
         finally:
             entered.set(self._outer)
             self._gate.release()
@@ -112,7 +95,7 @@ class AsyncWork:
         if self.work.owner not in entered.get() and self.work.is_open:
             raise WrongOwner
         async with self._lock:
-            return await self._hops.call(function, self.work.interrupt)
+            return await self._hops.workers.call(function, self.work.interrupt)
 
 
 class JoinedWork:
@@ -147,12 +130,3 @@ def awaitable(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[As
         return await self._async_work.call(lambda: method(self._repository, *args, **kwargs))
 
     return call
-
-
-async def _finish(future: "asyncio.Future[Any]") -> None:
-    """Wait for its end through further cancellations; its outcome is nobody's concern any more."""
-    while not future.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([future])
-    if not future.cancelled():
-        future.exception()

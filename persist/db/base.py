@@ -39,37 +39,39 @@ def table_of(model: type[Base]) -> Table:
     return table
 
 
-class json_key_set(ColumnElement[bool]):
+class json_key_set(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a JSON object column has a non-null value under a key: the same predicate in queries and partial indexes."""
 
     inherit_cache = True
     _traverse_internals = [  # noqa: RUF012  # SQLAlchemy's own declaration of what makes up the cache key
         ("column", InternalTraversal.dp_clauseelement),
-        ("key", InternalTraversal.dp_string),
+        ("json_key", InternalTraversal.dp_string),
         ("present", InternalTraversal.dp_boolean),
     ]
     type = Boolean()
 
+    key: str
+
     def __init__(self, column: ColumnElement[Any], key: str, *, present: bool = True) -> None:
         assert key.isidentifier(), key  # it is rendered into the statement
-        self.column, self.key, self.present = column, key, present
+        self.column, self.json_key, self.present = column, key, present
 
     def __invert__(self) -> "json_key_set":
-        return json_key_set(self.column, self.key, present=not self.present)
+        return json_key_set(self.column, self.json_key, present=not self.present)
 
 
 @compiles(json_key_set, "sqlite")
 def _render_lite(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str:
     column = compiler.process(element.column, **kw)
     # json_valid first: text that another program left unreadable counts as without the key, instead of failing the query
-    value = f"CASE WHEN json_valid({column}) THEN json_extract({column}, '$.{element.key}') END"
+    value = f"CASE WHEN json_valid({column}) THEN json_extract({column}, '$.{element.json_key}') END"
     return f"{value} IS {'NOT ' if element.present else ''}NULL"
 
 
 @compiles(json_key_set, "postgresql")
 def _render_pg(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str:
     column = compiler.process(element.column, **kw)
-    return f"({column} ->> '{element.key}') IS {'NOT ' if element.present else ''}NULL"
+    return f"({column} ->> '{element.json_key}') IS {'NOT ' if element.present else ''}NULL"
 
 
 def partial_index(name: str, *columns: Any, where: ColumnElement[bool], unique: bool = False) -> Index:

@@ -7,9 +7,10 @@ from typing import Any, Generic, TypeVar
 
 from sqlalchemy.pool import PoolProxiedConnection
 
+from persist.db.dialects.base import Dialect
 from persist.db.hot import HotConnection, Statements
 from persist.db.runtime import Runtime
-from persist.errors import Unavailable
+from persist.errors import StoreBusy, Unavailable
 
 R = TypeVar("R")
 
@@ -41,26 +42,43 @@ class HeldConnection:
         self._mutex = threading.RLock()
         self._pooled: PoolProxiedConnection | None = None
         self._driver: Any = None
+        self._statements: HotConnection
         self._restore: Callable[[], None] | None = None
 
     def run(self, job: Job[R], *, what: str = "feed()") -> R:
         """The job in a transaction of its own, durable on return; a database error is ours, and nothing was written."""
         runtime = self._runtime
         runtime.check_usable()
-        runtime.refuse_inside_transaction(what)
-        with _Exclusive(self, what):
-            driver = self._ready()
-            alone = job.single and runtime.dialect.autocommit_one()
+        dialect = runtime.dialect
+        if dialect.one_writer:
+            runtime.lock.acquire(threading.get_ident(), what=what)
+        try:
+            with self._mutex:
+                return self._run(job, dialect)
+        finally:
+            if dialect.one_writer:
+                runtime.lock.release()
+
+    def _run(self, job: Job[R], dialect: Dialect) -> R:
+        driver = self._ready()
+        if job.single and dialect.autocommit_one:
             try:
-                if alone:
-                    return job.run(self._statements(driver))
-                self._begin(driver)
-                result = job.run(self._statements(driver))
-            except BaseException as error:
+                return job.run(self._statements)
+            except Exception as error:
                 self._undo(driver)
-                raise self._ours(error, committing=alone) from error
-            self._commit(driver)
-            return result
+                ours = self._ours(error, committing=True)
+                if not isinstance(ours, StoreBusy):
+                    raise ours from error
+        # several statements, or a lock that is held elsewhere: a transaction, whose BEGIN is tried again
+        driver = self._ready()
+        try:
+            self._begin(driver)
+            result = job.run(self._statements)
+        except BaseException as error:
+            self._undo(driver)
+            raise self._ours(error) from error
+        self._commit(driver)
+        return result
 
     @property
     def runtime(self) -> Runtime:
@@ -71,7 +89,8 @@ class HeldConnection:
         """One reading statement outside of any transaction, without the writer lock."""
         with self._mutex:
             try:
-                return question(self._statements(self._ready()))
+                self._ready()
+                return question(self._statements)
             except Exception as error:
                 raise self._ours(error) from error
 
@@ -88,7 +107,7 @@ class HeldConnection:
                 driver = self._ready()
                 try:
                     self._begin(driver)
-                    outcomes = [Outcome(job.run(self._statements(driver))) for job in jobs]
+                    outcomes = [Outcome(job.run(self._statements)) for job in jobs]
                 except Exception as error:
                     self._undo(driver)
                     if not self._runtime.dialect.usable(driver):
@@ -110,9 +129,6 @@ class HeldConnection:
                     self._restore()
                 pooled.close()
 
-    def _statements(self, driver: Any) -> HotConnection:
-        return HotConnection(self._runtime.hot, driver, self._runtime.dialect.wire)
-
     def _ready(self) -> Any:
         dialect = self._runtime.dialect
         if self._driver is not None and not dialect.usable(self._driver):
@@ -122,9 +138,10 @@ class HeldConnection:
                 pooled = dialect.writer.raw_connection()
             except Exception as error:
                 raise self._ours(error) from error
-            driver = pooled.driver_connection
+            driver: Any = pooled.driver_connection
             self._restore = dialect.prepare_held(driver)
             self._pooled, self._driver = pooled, driver
+            self._statements = HotConnection(self._runtime.hot, driver, dialect.wire)
         return self._driver
 
     def _begin(self, driver: Any) -> None:
@@ -162,7 +179,7 @@ class HeldConnection:
     def _replay(self, driver: Any, job: Job[Any]) -> Outcome[Any]:
         driver.execute("SAVEPOINT member")
         try:
-            outcome = Outcome(job.run(self._statements(driver)))
+            outcome = Outcome(job.run(self._statements))
         except Exception as error:
             driver.execute("ROLLBACK TO SAVEPOINT member")
             outcome = Outcome(error=self._ours(error))
@@ -194,5 +211,3 @@ class _Exclusive:
         self._held._mutex.release()
         if self._held._runtime.dialect.one_writer:
             self._held._runtime.lock.release()
-
-

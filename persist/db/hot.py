@@ -7,8 +7,8 @@ Column types still encode and decode every value, so a hot statement reads and w
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from sqlalchemy import BindParameter, Executable, Float, bindparam
 from sqlalchemy import Dialect as SADialect
-from sqlalchemy import Executable, Float
 from sqlalchemy.sql.selectable import Select
 from sqlalchemy.types import TypeEngine
 
@@ -18,13 +18,9 @@ Row = tuple[Any, ...]
 Decoder = Callable[[Any], Any] | None
 
 
-class DriverCursor(Protocol):
-    """What both drivers' cursors have in common."""
-
-    rowcount: int
-
-    def fetchall(self) -> list[Row]: ...
-    def fetchone(self) -> Row | None: ...
+def param(name: str) -> BindParameter[Any]:
+    """A named parameter; its column gives it its type."""
+    return bindparam(name)
 
 
 class Driver(Protocol):

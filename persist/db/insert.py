@@ -25,4 +25,5 @@ def insert_missing(table: Table, *keys: str) -> InsertMissing:
 @compiles(InsertMissing)
 def _render(element: InsertMissing, compiler: SQLCompiler, **kw: Any) -> str:
     columns = ", ".join(compiler.preparer.quote(key) for key in element.keys)
-    return f"{compiler.visit_insert(element, **kw)} ON CONFLICT ({columns}) DO NOTHING"
+    insert: str = compiler.visit_insert(element, **kw)  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
+    return f"{insert} ON CONFLICT ({columns}) DO NOTHING"

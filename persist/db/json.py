@@ -53,7 +53,7 @@ class _Walk:
     def node(self, value: object, depth: int) -> None:
         kind = type(value)
         if kind is str:
-            if not value.isascii() and has_half(value):  # type: ignore[attr-defined]  # kind is str
+            if not value.isascii() and has_half(value):  # type: ignore[attr-defined, arg-type]  # kind is str
                 self.special = True
         elif kind is int:
             if not INT_MIN <= value <= INT_MAX:  # type: ignore[operator]  # kind is int

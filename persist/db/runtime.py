@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from contextvars import ContextVar
 
+from sqlalchemy import Dialect as SADialect
+
 from persist.db.clock import Clock
 from persist.db.dialects.base import Dialect
 from persist.db.hot import HotCache
@@ -45,7 +47,8 @@ class Runtime:
             engine_dialect.default_schema_name = engine_dialect.default_schema_name or "main"
             self.hot = HotCache(engine_dialect, None)
         else:
-            self.hot = HotCache(type(engine_dialect)(paramstyle="format"), dialect.schema)
+            positional: Callable[..., SADialect] = type(engine_dialect)
+            self.hot = HotCache(positional(paramstyle="format"), dialect.schema)
 
     def check_usable(self) -> None:
         """Before any descriptor is touched: StoreForked, Closed."""

@@ -150,12 +150,12 @@ class Vocabulary(TypeDecorator[StrEnum]):
         return self.words(value) if value in self.words._value2member_map_ else value
 
 
-def Whole() -> TypeEngine[int]:
+def Whole() -> TypeEngine[int]:  # noqa: N802  # named like the types it stands among
     """A 64-bit integer."""
     return BigInteger().with_variant(Integer(), "sqlite")
 
 
-def Amount() -> TypeEngine[float]:
+def Amount() -> TypeEngine[float]:  # noqa: N802  # named like the types it stands among
     """A 64-bit float."""
     return Double().with_variant(REAL(), "sqlite")
 
@@ -179,7 +179,7 @@ class Flag(TypeDecorator[bool]):
 class _Instant(TypeDecorator[datetime]):
     """An aware UTC instant; each leaf says how it is stored."""
 
-    impl = BigInteger
+    impl: TypeEngine[Any] | type[TypeEngine[Any]] = BigInteger
     cache_ok = True
 
     def store(self, value: datetime, dialect: Dialect) -> Any:
@@ -252,6 +252,5 @@ class IsoMs(_Instant):
         return value.strftime("%Y-%m-%dT%H:%M:%S.") + f"{value.microsecond // 1000:03d}Z"
 
     def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        if isinstance(value, str):
-            value = datetime.fromisoformat(value)
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        instant: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)

@@ -51,7 +51,10 @@ class Work:
         self._began = 0.0
         self._options: dict[str, Any] = {}
         if joined is not None:
-            translate = {**(joined.get_execution_options().get("schema_translate_map") or {}), SCHEMA_TOKEN: runtime.dialect.schema}
+            translate = {
+                **(joined.get_execution_options().get("schema_translate_map") or {}),
+                SCHEMA_TOKEN: runtime.dialect.schema,
+            }
             self._options = {"schema_translate_map": translate}
 
     # -- life
@@ -203,7 +206,7 @@ class Work:
         """The checked JSON text of a value."""
         return encode(value, path, self.runtime.limits)
 
-    def object(self, path: str, value: Json) -> dict[str, Any]:
+    def json_object(self, path: str, value: Json) -> dict[str, Any]:
         """A JSON object of the domain; None is the empty one."""
         if value is None:
             return {}

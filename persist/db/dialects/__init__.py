@@ -1,0 +1,1 @@
+"""What SQLite and Postgres do differently, and nothing else."""

@@ -18,6 +18,8 @@ class Dialect(ABC):
     path: Path | None = None
     read_only: bool = False
     in_memory: bool = False
+    autocommit_one: bool
+    """Whether a single statement on the held connection commits by itself, durably and without a BEGIN."""
     one_writer: bool
     """Whether writers queue on the store's own lock before they ask the database."""
 
@@ -39,10 +41,6 @@ class Dialect(ABC):
     @abstractmethod
     def prepare_held(self, driver: Any) -> Callable[[], None]:
         """Set up a driver connection that is kept checked out for recorders; what is returned undoes it."""
-
-    @abstractmethod
-    def autocommit_one(self) -> bool:
-        """Whether a single statement on the held connection commits by itself, durably and without a BEGIN."""
 
     @abstractmethod
     def interrupt(self, driver: Any) -> None:

@@ -22,7 +22,6 @@ from persist.errors import (
     Unavailable,
     UnsupportedEngine,
 )
-from persist.settings import Settings
 
 _SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 _LOCK_TIMEOUT = "5s"
@@ -33,6 +32,7 @@ class PostgresDialect(Dialect):
 
     name = "postgresql"
     one_writer = False
+    autocommit_one = True
 
     def __init__(self, url: URL, schema: str, *, pooler: str | None = None, read_only: bool = False) -> None:
         try:
@@ -86,9 +86,6 @@ class PostgresDialect(Dialect):
 
         driver.autocommit = True
         return restore
-
-    def autocommit_one(self) -> bool:
-        return True
 
     def interrupt(self, driver: Any) -> None:
         driver.cancel_safe(timeout=5.0)

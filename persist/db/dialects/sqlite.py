@@ -46,6 +46,7 @@ class SqliteDialect(Dialect):
         self.path = path
         self.read_only = read_only
         self.in_memory = path is None
+        self.autocommit_one = path is not None
         self._settings = settings
         self._memory: sqlite3.Connection | None = None
         if path is None:
@@ -65,6 +66,7 @@ class SqliteDialect(Dialect):
         self.path = None if self.in_memory or name is None else Path(name)
         self.writer = self.reader = engine.execution_options(schema_translate_map={SCHEMA_TOKEN: None})
         self._memory = None
+        self.autocommit_one = not self.in_memory
         with self.writer.connect() as connection:
             if not connection.exec_driver_sql("PRAGMA foreign_keys").scalar():
                 log.warning("foreign_keys is OFF on this engine: deleting a session will leave its messages behind")
@@ -182,9 +184,6 @@ class SqliteDialect(Dialect):
 
         driver.isolation_level = None
         return restore
-
-    def autocommit_one(self) -> bool:
-        return False
 
     def interrupt(self, driver: Any) -> None:
         driver.interrupt()

@@ -1,0 +1,1 @@
+"""Benchmarks: ratios against hand-written driver code, alternatives interleaved in the same run."""

@@ -1,0 +1,156 @@
+"""The chunks of one stream applied to the message they belong to, in memory, each so that it can be taken back."""
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from persist.chat.accumulator import Accumulator, Change, PartState, UnknownToolCall
+from persist.chat.chunks import ChunkType
+from persist.chat.pending import Current, Entry
+from persist.chat.resume import find_unfinished_call, load_message
+from persist.db.clock import EPOCH
+from persist.db.held import Job
+from persist.db.json import check
+from persist.db.runtime import Runtime
+from persist.db.types import check_label
+from persist.errors import InvalidValue, PayloadTooLarge, PersistError
+
+Steps = Generator[Job[Any], Any, None]
+
+
+@dataclass(slots=True)
+class Batch:
+    """What came of applying some chunks."""
+
+    entries: list[Entry] = field(default_factory=list)
+    changes: list[tuple[Accumulator, Change]] = field(default_factory=list)
+    ignored: int = 0
+    problem: PersistError | None = None
+    """Why the chunk after the last entry was refused."""
+
+
+class Stream:
+    """The message being recorded. `accumulator` and `current` are replaced when a `start` turns to another message."""
+
+    def __init__(self, runtime: Runtime, session_id: str) -> None:
+        self._runtime = runtime
+        self._session_id = session_id
+        self._foreign: dict[PartState, str] = {}
+        self._most = runtime.limits.max_bytes
+        self.accumulator = Accumulator()
+        self.current = Current()
+
+    def applying(self, chunks: Iterable[Mapping[str, Any]], batch: Batch) -> Steps:
+        """Apply chunks until one is refused."""
+        for chunk in chunks:
+            accumulator, current = self.accumulator, self.current
+            try:
+                change = yield from self._apply(chunk, batch)
+                if change.ignored:
+                    batch.ignored += 1
+                elif not change.dropped:
+                    batch.entries.append(self._entry(change, chunk, batch))
+            except PersistError as error:
+                self.accumulator, self.current = accumulator, current
+                batch.problem = error
+                return
+
+    def place(self) -> "Place":
+        """Where the stream is, to come back to."""
+        return Place(self.accumulator, self.current, self.current.id, self.current.started)
+
+    def take_back(self, batch: Batch, place: "Place") -> None:
+        """As if the batch had never been fed."""
+        for accumulator, change in reversed(batch.changes):
+            accumulator.undo(change)
+        for entry in batch.entries:
+            if entry.change.part is not None:
+                entry.change.part.base -= entry.size
+        self.accumulator, self.current = place.accumulator, place.current
+        self.current.id, self.current.started = place.id, place.started
+
+    def _apply(self, chunk: Any, batch: Batch) -> Generator[Job[Any], Any, Change]:
+        """One chunk, with what has to be read for it."""
+        named = chunk.get("messageId") if isinstance(chunk, Mapping) and chunk.get("type") == ChunkType.START else None
+        if isinstance(named, str) and named != self.current.id and not self.accumulator.aborted:
+            yield from self._turn_to(named)
+        try:
+            change = self.accumulator.apply(chunk)
+        except UnknownToolCall as unknown:
+            call_id = unknown.tool_call_id
+            found = yield Job(lambda db: find_unfinished_call(db, self._session_id, call_id))
+            if found is None:
+                raise
+            part = PartState(found.data)
+            part.id = found.part_id
+            self.accumulator.foreign[call_id] = part
+            self._foreign[part] = found.message_id
+            change = self.accumulator.apply(chunk)
+        batch.changes.append((self.accumulator, change))
+        return change
+
+    def _turn_to(self, id: str) -> Steps:
+        """A `start` that names another message: continue it, if it is stored."""
+        if not id:
+            raise InvalidValue("start.messageId", "it is empty.")
+        check_label("start.messageId", id)
+        stored = yield Job(lambda db: load_message(db, self._session_id, id))
+        if stored is None:
+            return
+        resumed = Accumulator(stored.message)
+        resumed.index = self.accumulator.index
+        for part, (part_id, _) in zip(resumed.parts, stored.rows, strict=True):
+            part.id = part_id
+        last = stored.rows[-1][1] + 1 if stored.rows else 0
+        self.accumulator = resumed
+        self.current = Current(id, stored=True, offset=last - len(stored.rows))
+
+    def _entry(self, change: Change, chunk: Mapping[str, Any], batch: Batch) -> Entry:
+        """Check the chunk's values and mint the ids it needs; on a bad value only this chunk is taken back."""
+        try:
+            if change.delta is not None and change.part is not None:
+                return Entry(change, self.current, EPOCH, size=self._grow(change.part, change.delta))
+            check(dict(chunk), "", self._runtime.limits)
+        except PersistError:
+            accumulator, last = batch.changes.pop()
+            accumulator.undo(last)
+            raise
+        now = self._runtime.clock()
+        adopts = False
+        if change.opened:
+            self.current = Current(self.accumulator.message_id)
+        elif self.current.id is None and self.accumulator.message_id:
+            self.current.id, adopts = self.accumulator.message_id, True
+        if change.appended is not None:
+            if self.current.id is None:
+                self.current.id = self._runtime.ids.mint("msg")
+            change.appended.id = self._runtime.ids.mint("prt")
+            change.appended.index += self.current.offset
+        if change.type == ChunkType.START:
+            self.current.started = True
+        patch = chunk.get("messageMetadata") if change.metadata else None
+        foreign = self._foreign.get(change.changed) if change.changed is not None else None
+        return Entry(change, self.current, now, patch=patch, foreign_to=foreign, adopts=adopts)
+
+    def _grow(self, part: PartState, delta: str) -> int:
+        size = text_size(delta)
+        if part.base + size > self._most:
+            advice = "Keep large content in a file and store its reference."
+            raise PayloadTooLarge("delta", part.base + size, self._most, advice=advice)
+        part.base += size
+        return size
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A point of the stream."""
+
+    accumulator: Accumulator
+    current: Current
+    id: str | None
+    started: bool
+
+
+def text_size(text: str) -> int:
+    """Bytes of UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,49 @@
+"""The options that every command on a database takes, and the store they name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from persist.store import Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+
+@dataclass(frozen=True, slots=True, repr=False)  # the URL may hold a password
+class Database:
+    """Where a command works."""
+
+    url: str
+    schema: str | None
+
+    def open(self, *, read_only: bool) -> Store:
+        """Readers create nothing: a missing file is their error."""
+        return Store.open(self.url, schema=self.schema, read_only=read_only)
+
+
+def on_database(command: F) -> F:
+    """--url and --schema; the command receives `database`."""
+
+    def run(*args: Any, url: str | None, schema: str | None, **rest: Any) -> Any:
+        if url is None:
+            raise click.UsageError("Which database? Give --url sqlite:///FILE or postgresql://…, or set PERSIST_DATABASE_URL.")
+        return command(*args, database=Database(url, schema), **rest)
+
+    run.__doc__, run.__name__ = command.__doc__, command.__name__
+    run.__dict__.update(command.__dict__)
+    schema = click.option(
+        "--schema", envvar="PERSIST_SCHEMA_NAME", help="The schema on Postgres: PERSIST_SCHEMA_NAME, or persist without it."
+    )
+    url = click.option(
+        "--url", envvar="PERSIST_DATABASE_URL", help="sqlite:///FILE or postgresql://…; without it PERSIST_DATABASE_URL."
+    )
+    return url(schema(run))  # type: ignore[return-value]  # click's options go on whatever they decorate
+
+
+def quiet(help: str) -> Callable[[F], F]:
+    """-q, with what the command leaves out."""
+    return click.option("-q", "--quiet", is_flag=True, help=help)

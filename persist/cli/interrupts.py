@@ -1,0 +1,55 @@
+"""Ctrl-C and SIGTERM during a recording: they end the wait for input, and never cut a write in half."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user, or the system, wants us to stop."""
+
+
+class Interrupts:
+    """While entered, a signal is remembered; it raises Interrupted where we wait for input, or when it comes again."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._waiting = False
+        self._before: dict[int, Any] = {}
+
+    @property
+    def exit_code(self) -> int:
+        """128 and the signal's number, as shells have it."""
+        return 128 + (self.signal or signal.SIGINT)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around a read that may take for ever."""
+        self._waiting = True
+        try:
+            if self.signal is not None:
+                raise Interrupted
+            yield
+        finally:
+            self._waiting = False
+
+    def __enter__(self) -> "Interrupts":
+        if threading.current_thread() is threading.main_thread():  # only there signals can be handled
+            handler: Callable[[int, FrameType | None], None] = self._arrived
+            self._before = {number: signal.signal(number, handler) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _arrived(self, number: int, frame: FrameType | None) -> None:
+        again, self.signal = self.signal is not None, number
+        if self._waiting or again:
+            self._waiting = False
+            raise Interrupted

@@ -1,0 +1,227 @@
+"""`persist record`: a stream from standard input into a session, chunk by chunk."""
+
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import Any, BinaryIO, Literal
+
+import click
+
+from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.failures import Failed
+from persist.cli.frames import chunk_of, lines_of
+from persist.cli.interrupts import Interrupted, Interrupts
+from persist.cli.output import columns, inline, say, say_json
+from persist.cli.progress import Progress
+from persist.errors import InvalidValue, NotFound, PersistError, SchemaOutdated, StreamProtocolError
+from persist.store import Store
+
+SaveOn = Literal["chunk", "step", "turn"]
+NEW = "new"
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a recording; printed at its end, as an object with --json."""
+
+    session_id: str
+    message_id: str | None = None
+    message_ids: list[str] = field(default_factory=list)
+    parts: int = 0
+    chunks: int = 0
+    ignored: int = 0
+    skipped: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+    interrupted: bool = False
+    stream_errors: list[str] = field(default_factory=list)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """How to record."""
+
+    takeover: bool
+    save_on: SaveOn | None
+    keep_going: bool
+    new_ids: bool
+
+
+def _model(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[str, str] | None:
+    if value is None:
+        return None
+    provider, _, id = value.partition("/")
+    if not provider or not id:
+        raise click.BadParameter(f"expected PROVIDER/ID, as in anthropic/claude; got {value!r}.")
+    return {"provider_id": provider, "model_id": id}
+
+
+@click.command(short_help="Record a stream from standard input, chunk by chunk.")
+@on_database
+@click.option("--session", required=True, metavar="new|ID", help="A new session, or the one to continue.")
+@click.option("--agent", help="Who answers; a new session must have one.")
+@click.option("--model", metavar="PROVIDER/ID", callback=_model, help="The model that answers.")
+@click.option("--title", help="A title for the new session.")
+@click.option("--workspace", help="The workspace root of the new session.")
+@click.option("--save-on", type=click.Choice(["chunk", "step", "turn"]), help="When to write: by default at every chunk.")
+@click.option("--takeover", is_flag=True, help="Record even if another recorder runs in the session; it is stopped.")
+@click.option("--keep-going", is_flag=True, help="Leave out lines that are no valid chunk instead of stopping at the first.")
+@click.option("--new-ids", is_flag=True, help="Ignore the message ids of the stream, to record the same stream once more.")
+@as_json
+@quiet("Print the session id alone, and no progress.")
+def record(
+    database: Database,
+    session: str,
+    agent: str | None,
+    model: dict[str, str] | None,
+    title: str | None,
+    workspace: str | None,
+    save_on: SaveOn | None,
+    takeover: bool,
+    keep_going: bool,
+    new_ids: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Record an AI SDK UI message stream from standard input: server-sent events, or one JSON chunk a line.
+
+        persist record --session new --agent build < stream.sse
+
+    Every chunk is durable before the next one is read, so Ctrl-C, a crash or a bad line loses nothing that came before. A
+    stream whose `start` names a stored message continues that message.
+    """
+    if session == NEW and agent is None:
+        raise click.UsageError("A new session needs an --agent.")
+    if session != NEW and (title is not None or workspace is not None):
+        raise click.UsageError("--title and --workspace are for a new session.")
+    if sys.stdin is None:
+        raise click.UsageError("There is no standard input to read a stream from.")
+    stream, terminal = sys.stdin.buffer, sys.stderr.isatty()
+    if stream.isatty() and not quiet:
+        say("Reading the stream from this terminal; Ctrl-D ends it.", err=True)
+    if session != NEW:
+        _require(database, session)
+    with database.open(read_only=False) as store:
+        made = session == NEW
+        if made:
+            session = _create(store, agent or "", model, title, workspace)
+        if not as_json or not quiet:
+            say(inline(session) if quiet else f"session   {inline(session)}", err=as_json)
+        report = Report(session)
+        choices = Choices(takeover, save_on, keep_going, new_ids)
+        with Interrupts() as interrupts, Progress(stream, terminal=terminal, quiet=quiet) as progress:
+            _record(store, stream, report, choices, interrupts, progress, agent=agent, model=model)
+        _count(store, report)
+        if report.error is not None and made and not report.message_ids:
+            with store.begin() as tx:
+                tx.chat.sessions.delete(session)
+            report.error += " Nothing was recorded, so the new session is gone again."
+    if as_json:
+        say_json(asdict(report))
+    elif not quiet:
+        for line in columns(_rows(report)):
+            say(line)
+    if report.error is not None:
+        raise Failed(report.error)
+    if report.interrupted:
+        click.get_current_context().exit(interrupts.exit_code)
+
+
+def _require(database: Database, session: str) -> None:
+    """Looked up before anything is created: a mistyped id, or file, must not leave a new file behind."""
+    try:
+        with database.open(read_only=True) as store, store.read() as tx:
+            tx.chat.sessions.get(session)
+    except SchemaOutdated:
+        pass  # opening it for writing upgrades it, or says how
+
+
+def _create(store: Store, agent: str, model: dict[str, str] | None, title: str | None, workspace: str | None) -> str:
+    metadata = {} if title is None else {"title": title}
+    with store.begin() as tx:
+        return tx.chat.sessions.create(agent=agent, model=model or {}, workspace_root=workspace, metadata=metadata).id
+
+
+def _record(
+    store: Store,
+    stream: BinaryIO,
+    report: Report,
+    choices: Choices,
+    interrupts: Interrupts,
+    progress: Progress,
+    *,
+    agent: str | None,
+    model: dict[str, str] | None,
+) -> None:
+    """Feed until the input ends, something is wrong, or somebody interrupts; what was fed stays whichever it was."""
+    number = 0
+    recorder = store.record(report.session_id, agent=agent, model=model, takeover=choices.takeover, save_on=choices.save_on)
+    try:
+        with recorder:
+            for number, line in lines_of(stream, interrupts):
+                progress.line(len(line))
+                try:
+                    chunk = chunk_of(line)
+                    if chunk is None:
+                        continue
+                    if choices.new_ids and chunk.get("type") == "start":
+                        chunk.pop("messageId", None)
+                    recorder.feed(chunk)
+                except InvalidValue as error:
+                    if isinstance(error, StreamProtocolError) or not choices.keep_going:
+                        raise
+                    report.skipped += 1
+                    say(inline(f"Left out {_where(number, error)}"), err=True)
+                    continue
+                _note(report, chunk, recorder.message_id)
+                progress.fed(chunk)
+    except Interrupted:
+        report.interrupted = True
+    except PersistError as error:
+        kept = " What came before is kept." if report.message_ids else ""
+        report.error = _where(number, error) + kept
+    report.ignored = recorder.ignored
+    report.chunks, report.bytes, report.seconds = progress.chunks, progress.bytes, round(progress.seconds, 3)
+
+
+def _where(number: int, error: PersistError) -> str:
+    reason = error.reason if isinstance(error, InvalidValue) and error.path == "line" else error
+    return f"line {number}: {reason}" if number else str(reason)
+
+
+def _note(report: Report, chunk: dict[str, Any], message_id: str | None) -> None:
+    kind = chunk.get("type")
+    if kind == "start":
+        report.finished = False
+    elif kind in ("finish", "abort"):
+        report.finished = True
+    elif kind == "error":
+        report.stream_errors.append(str(chunk.get("errorText")))
+    if message_id is not None and message_id != report.message_id:
+        report.message_id = message_id
+        report.message_ids.append(message_id)
+
+
+def _count(store: Store, report: Report) -> None:
+    """How many parts are stored, which under --save-on step or turn may be fewer than were fed."""
+    with store.read() as tx:
+        for id in list(report.message_ids):
+            try:
+                report.parts += len(tx.chat.messages.get(id)["parts"])
+            except NotFound:
+                report.message_ids.remove(id)
+    report.message_id = report.message_ids[-1] if report.message_ids else None
+
+
+def _rows(report: Report) -> list[tuple[str, str]]:
+    skipped = f", {report.skipped:,} left out" if report.skipped else ""
+    rows = [
+        ("message ", ", ".join(map(inline, report.message_ids)) or "none"),
+        ("parts", f"{report.parts:,}"),
+        ("chunks", f"{report.chunks:,} fed, {report.ignored:,} of them of a type unknown here and ignored{skipped}"),
+    ]
+    rows += [("error", f"the stream says: {inline(text)}") for text in report.stream_errors]
+    if not report.finished:
+        rows.append(("ended", "by an interrupt" if report.interrupted else "without a finish chunk: the message is not complete"))
+    return rows

@@ -1,0 +1,74 @@
+"""The `persist` command: which commands there are, where each one lives, and how each of their failures ends."""
+
+from importlib import import_module
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from persist import __version__
+from persist.cli.failures import INTERRUPTED, Failed, redacted
+from persist.errors import PersistError
+
+_WHERE = {
+    "record": ("persist.cli.record", "record", "Record a stream from standard input, chunk by chunk."),
+    "show": ("persist.cli.show", "show", "Print a session's transcript."),
+    "ls": ("persist.cli.sessions", "ls", "List sessions, the latest first."),
+    "upgrade": ("persist.cli.schema", "upgrade", "Create the tables, or bring them up to date."),
+    "current": ("persist.cli.schema", "current", "Print the revision a database is at."),
+    "check": ("persist.cli.schema", "check", "Fail unless a database is up to date."),
+    "alembic-ini": ("persist.cli.schema", "alembic_ini", "Print an alembic.ini for this installation."),
+}
+
+
+class Root(click.Group):
+    """Imports a command's module when the command is asked for: `persist --help` reads the table above, and no more."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_WHERE)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _WHERE:
+            return None
+        module, name, _ = _WHERE[cmd_name]
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help) for name, (_, _, help) in _WHERE.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Every failure is one line on standard error and an exit code: 1, or 2 for a wrong call, or 130 for Ctrl-C."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            raise click.UsageError(redacted(error.format_message()), error.ctx) from None
+        except PersistError as error:
+            raise Failed(str(error)) from error
+        except ValidationError as error:
+            raise Failed(_wrong_setting(error)) from None
+        except BrokenPipeError:
+            raise  # click ends quietly: whoever read our output has seen enough
+        except OSError as error:
+            raise Failed(f"{error.filename or 'input or output'}: {error.strerror or error}") from error
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+def _wrong_setting(error: ValidationError) -> str:
+    """Which PERSIST_ variable is wrong, without its value."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"PERSIST_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}."
+
+
+@click.group(
+    cls=Root,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Every command says more with -h. A database is sqlite:///FILE or postgresql://…, from --url or PERSIST_DATABASE_URL.",
+)
+@click.version_option(__version__, prog_name="persist")
+def main() -> None:
+    """The durable state of AI agents, on SQLite and Postgres."""

@@ -1,0 +1,63 @@
+"""Commands about the tables: upgrade, current, check, alembic-ini."""
+
+import click
+
+from persist import migrate
+from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.output import say, say_json
+from persist.errors import NotFound
+from persist.metadata import HEAD
+
+
+@click.command(short_help="Create the tables, or bring them up to date.")
+@on_database
+@as_json
+@quiet("Print nothing.")
+def upgrade(database: Database, as_json: bool, quiet: bool) -> None:
+    """Create the tables, or bring them up to date. Tables of others are left alone; upgrading twice is harmless."""
+    try:
+        before = migrate.current(database.url, schema=database.schema)
+    except NotFound:
+        before = None  # a new SQLite file; a Postgres database that does not exist fails below
+    migrate.upgrade(database.url, schema=database.schema)
+    if as_json:
+        say_json({"from": before, "revision": HEAD})
+    elif not quiet:
+        say(f"Up to date already, at {HEAD}." if before == HEAD else f"Upgraded from {before or 'nothing'} to {HEAD}.")
+
+
+@click.command(short_help="Print the revision a database is at.")
+@on_database
+@as_json
+@quiet("Print the revision alone.")
+def current(database: Database, as_json: bool, quiet: bool) -> None:
+    """Print the revision a database is at."""
+    found = migrate.current(database.url, schema=database.schema)
+    if as_json:
+        say_json({"revision": found, "head": HEAD})
+    elif found is None:
+        if not quiet:
+            say("none (there are no tables of persist here; `persist upgrade` creates them)")
+    elif quiet or found != HEAD:
+        say(found if quiet else f"{found} (this version of persist is at {HEAD})")
+    else:
+        say(f"{found} (head)")
+
+
+@click.command(short_help="Fail unless a database is up to date.")
+@on_database
+@as_json
+@quiet("Print nothing when all is well.")
+def check(database: Database, as_json: bool, quiet: bool) -> None:
+    """Fail, with exit code 1, unless a database is at the revision of this version."""
+    migrate.check(database.url, schema=database.schema)
+    if as_json:
+        say_json({"revision": HEAD, "head": HEAD})
+    elif not quiet:
+        say(f"Up to date, at {HEAD}.")
+
+
+@click.command("alembic-ini", short_help="Print an alembic.ini for this installation.")
+def alembic_ini() -> None:
+    """Print an alembic.ini with which `alembic upgrade head` does what `persist upgrade` does."""
+    say(migrate.ini_text().rstrip("\n"))
