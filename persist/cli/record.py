@@ -12,11 +12,12 @@ from persist.cli.frames import chunk_of, lines_of
 from persist.cli.interrupts import Interrupted, Interrupts
 from persist.cli.output import columns, inline, say, say_json
 from persist.cli.progress import Progress
-from persist.errors import InvalidValue, NotFound, PersistError, SchemaOutdated, StreamProtocolError
+from persist.errors import Conflict, InvalidValue, NotFound, PersistError, SchemaOutdated, StreamProtocolError
 from persist.store import Store
 
 SaveOn = Literal["chunk", "step", "turn"]
 NEW = "new"
+_HINTS = {"chat_messages": " With --new-ids the message ids of the stream are ignored."}
 
 
 @dataclass(slots=True)
@@ -116,7 +117,7 @@ def record(
         if report.error is not None and made and not report.message_ids:
             with store.begin() as tx:
                 tx.chat.sessions.delete(session)
-            report.error += " Nothing was recorded, so the new session is gone again."
+            raise Failed(f"{report.error} Nothing was recorded, so the new session is gone again.")
     if as_json:
         say_json(asdict(report))
     elif not quiet:
@@ -181,6 +182,8 @@ def _record(
     except PersistError as error:
         kept = " What came before is kept." if report.message_ids else ""
         report.error = _where(number, error) + kept
+        if isinstance(error, Conflict):
+            report.error = report.error.replace("takeover=True", "--takeover") + _HINTS.get(error.constraint or "", "")
     report.ignored = recorder.ignored
     report.chunks, report.bytes, report.seconds = progress.chunks, progress.bytes, round(progress.seconds, 3)
 

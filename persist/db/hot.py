@@ -70,7 +70,7 @@ class Compiled:
         """Execute; every row, decoded."""
         rows: list[Row] = driver.execute(self.sql, self.args(values)).fetchall()
         decoders = self._decoders
-        if decoders is None:
+        if decoders is None or not rows:
             return rows
         # Column by column: one call site per decoder instead of one test per cell.
         columns = [

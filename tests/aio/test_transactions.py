@@ -1,0 +1,188 @@
+"""Async transactions: whose they are, what cancellation leaves behind, and that the loop goes on meanwhile."""
+
+import asyncio
+import random
+import sqlite3
+import threading
+from typing import Any
+
+import pytest
+
+from persist import AsyncStore, StoreInUse, TransactionOpen, WrongOwner
+from tests.aio.conftest import WithStore, new_session
+
+
+def test_gather_inside_a_transaction_runs_one_verb_after_the_other(with_store: WithStore[object]) -> None:
+    async def body(store: AsyncStore) -> None:
+        session_id = await new_session(store)
+        async with store.begin() as tx:
+            appended = [
+                tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": str(number)}])
+                for number in range(10)
+            ]
+            await asyncio.gather(*appended)
+        async with store.read() as tx:
+            assert len(await tx.chat.messages.list(session_id)) == 10
+
+    with_store(body)
+
+
+def test_a_task_that_did_not_enter_the_transaction_is_refused(with_store: WithStore[object]) -> None:
+    async def body(store: AsyncStore) -> None:
+        session_id = await new_session(store)
+        handed_over: asyncio.Queue[Any] = asyncio.Queue()
+
+        async def stranger() -> None:
+            tx = await handed_over.get()
+            with pytest.raises(WrongOwner):
+                await tx.chat.sessions.get(session_id)
+
+        task = asyncio.create_task(stranger())
+        await asyncio.sleep(0)
+        async with store.begin() as tx:
+            handed_over.put_nowait(tx)
+            await task
+
+    with_store(body)
+
+
+def test_a_nested_begin_is_refused_at_once_and_a_later_one_is_not(with_store: WithStore[object]) -> None:
+    async def body(store: AsyncStore) -> None:
+        session_id = await new_session(store)
+        started = asyncio.Event()
+        ended = asyncio.Event()
+
+        async def child() -> None:
+            with pytest.raises(TransactionOpen):
+                async with store.begin():
+                    pass
+            recorder = store.record(session_id)
+            with pytest.raises(TransactionOpen):
+                await recorder.feed({"type": "start"})
+            started.set()
+            await ended.wait()
+            async with store.begin() as tx:
+                await tx.chat.sessions.get(session_id)
+
+        async with store.begin():
+            task = asyncio.create_task(child())
+            await started.wait()
+        ended.set()
+        await task
+
+    with_store(body)
+
+
+def test_tasks_write_one_after_the_other(with_store: WithStore[object]) -> None:
+    async def body(store: AsyncStore) -> None:
+        session_id = await new_session(store)
+
+        async def writer(number: int) -> None:
+            async with store.begin() as tx:
+                await tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": str(number)}])
+
+        await asyncio.gather(*(writer(number) for number in range(60)))
+        async with store.read() as tx:
+            assert len(await tx.chat.messages.list(session_id)) == 60
+
+    with_store(body)
+
+
+def test_cancellation_at_any_moment_commits_nothing_and_leaks_nothing(with_store: WithStore[object]) -> None:
+    async def body(store: AsyncStore) -> None:
+        session_id = await new_session(store)
+        dice = random.Random(7)
+        finished = 0
+
+        async def writer(number: int) -> None:
+            nonlocal finished
+            async with store.begin() as tx:
+                for part in range(3):
+                    await tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": f"{number} {part}"}])
+            finished += 1
+
+        for number in range(60):
+            task = asyncio.create_task(writer(number))
+            for _ in range(dice.randrange(30)):
+                await asyncio.sleep(0)
+            await asyncio.sleep(dice.random() * 0.004)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        async with store.begin() as tx:  # the lock is free, the pool is whole
+            messages = await tx.chat.messages.list(session_id)
+        texts = [message["parts"][0]["text"].split() for message in messages]
+        whole = {number for number, _ in texts}
+        assert len(texts) == 3 * len(whole)
+        assert len(whole) >= finished
+
+    with_store(body)
+
+
+def test_the_loop_goes_on_while_a_begin_waits_for_another_process(sqlite_url: str) -> None:
+    async def body() -> None:
+        async with AsyncStore.open(sqlite_url) as store:
+            session_id = await new_session(store)
+            locked, release = threading.Event(), threading.Event()
+
+            def other() -> None:
+                connection = sqlite3.connect(str(store.path), isolation_level=None)
+                connection.execute("BEGIN IMMEDIATE")
+                locked.set()
+                release.wait(30)
+                connection.execute("ROLLBACK")
+                connection.close()
+
+            holder = threading.Thread(target=other)
+            holder.start()
+            await asyncio.to_thread(locked.wait)
+
+            async def write() -> None:
+                async with store.begin() as tx:
+                    await tx.chat.sessions.update_metadata(session_id, {"seen": True})
+
+            task = asyncio.create_task(write())
+            for _ in range(20):  # were the loop blocked, nobody would release the lock
+                await asyncio.sleep(0.005)
+            cancelled = asyncio.create_task(write())
+            await asyncio.sleep(0.01)
+            cancelled.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await cancelled
+            release.set()
+            await task
+            await asyncio.to_thread(holder.join)
+
+    asyncio.run(body())
+
+
+def test_a_store_in_use_is_not_closed(with_store: WithStore[object]) -> None:
+    async def body(store: AsyncStore) -> None:
+        async with store.read():
+            with pytest.raises(StoreInUse):
+                await store.close()
+        await store.close()
+        await store.close()
+
+    with_store(body)
+
+
+def test_transact_replays_the_whole_function(with_store: WithStore[object]) -> None:
+    async def body(store: AsyncStore) -> None:
+        from persist import StoreBusy
+
+        session_id = await new_session(store)
+        tries = 0
+
+        async def fn(tx: Any) -> str:
+            nonlocal tries
+            tries += 1
+            await tx.chat.messages.append(session_id, role="user", parts=[])
+            if tries < 3:
+                raise StoreBusy(0.0)
+            return "done"
+
+        assert await store.transact(fn) == "done"
+        async with store.read() as tx:
+            assert len(await tx.chat.messages.list(session_id)) == 1
+
+    with_store(body)
