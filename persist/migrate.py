@@ -13,7 +13,7 @@ from persist.db.engine import dialect_for
 from persist.db.version import read_version
 from persist.errors import MigrationFailed, PersistError, SchemaOutdated, SchemaTooNew, UnmanagedDatabase
 from persist.metadata import HEAD
-from persist.opening import verify
+from persist.revision import verify
 from persist.settings import Settings
 
 

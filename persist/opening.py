@@ -8,15 +8,14 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.dialects.base import Dialect
-from persist.db.version import is_at, read_version, version_table
-from persist.errors import NotFound, PersistError, SchemaOutdated, SchemaTooNew, UnmanagedDatabase
-from persist.metadata import HEAD, REVISIONS, metadata
+from persist.db.version import is_at, version_table
+from persist.errors import PersistError, SchemaOutdated, SchemaTooNew
+from persist.metadata import HEAD, metadata
+from persist.revision import verify
 
 
 def prepare(dialect: Dialect, *, migrate: bool | None) -> None:
     """Check the version; create or upgrade where `migrate` says so (None: on SQLite yes, on Postgres no)."""
-    if dialect.read_only and dialect.path is not None and not dialect.path.exists():
-        raise NotFound("SQLite file", str(dialect.path))
     try:
         with dialect.reader.connect() if dialect.read_only else dialect.writer.connect() as connection:
             if not _is_current(connection):
@@ -25,20 +24,6 @@ def prepare(dialect: Dialect, *, migrate: bool | None) -> None:
         raise
     except Exception as error:
         raise (dialect.classify(error) or error) from error
-
-
-def verify(connection: Connection, dialect: Dialect) -> None:
-    """SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at HEAD."""
-    found = read_version(connection, dialect)
-    if found == HEAD:
-        return
-    if found is None:
-        strangers = sorted(dialect.tables(connection) & {table.name for table in metadata.sorted_tables})
-        if strangers:
-            raise UnmanagedDatabase(strangers)
-    elif found not in REVISIONS:
-        raise SchemaTooNew(found, HEAD)
-    raise SchemaOutdated(found, HEAD, dialect.upgrade_command())
 
 
 def _is_current(connection: Connection) -> bool:

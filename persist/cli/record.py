@@ -17,7 +17,10 @@ from persist.store import Store
 
 SaveOn = Literal["chunk", "step", "turn"]
 NEW = "new"
-_HINTS = {"chat_messages": " With --new-ids the message ids of the stream are ignored."}
+_HINTS = {
+    "chat_messages": " With --new-ids the message ids of the stream are ignored.",
+    "chat_turns": " With --takeover the other recorder is stopped.",
+}
 
 
 @dataclass(slots=True)
@@ -183,7 +186,7 @@ def _record(
         kept = " What came before is kept." if report.message_ids else ""
         report.error = _where(number, error) + kept
         if isinstance(error, Conflict):
-            report.error = report.error.replace("takeover=True", "--takeover") + _HINTS.get(error.constraint or "", "")
+            report.error += _HINTS.get(error.constraint or "", "")
     report.ignored = recorder.ignored
     report.chunks, report.bytes, report.seconds = progress.chunks, progress.bytes, round(progress.seconds, 3)
 
