@@ -1,12 +1,12 @@
 """Runs the revisions: one transaction for the whole upgrade, one upgrade at a time, on both databases."""
 
 import os
-from pathlib import Path
-
-from sqlalchemy import Connection, create_engine, event, text
 
 from alembic import context
+from sqlalchemy import BLANK_SCHEMA, Connection, MetaData, create_engine, event, text
+
 from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE
+from persist.db.engine import check_schema
 from persist.metadata import metadata
 
 LOCK = 0x7065727369737430  # any constant of ours: upgrades of one database wait for each other
@@ -16,10 +16,16 @@ options = context.get_x_argument(as_dictionary=True)
 
 
 def schema_name() -> str:
-    given = config.attributes.get("schema") or options.get("schema") or os.environ.get("PERSIST_SCHEMA_NAME") or SCHEMA_TOKEN
-    if not given.replace("_", "a").isalnum():
-        raise ValueError(f"{given!r} is not a schema name")
-    return str(given)
+    named = config.attributes.get("schema") or options.get("schema") or os.environ.get("PERSIST_SCHEMA_NAME") or SCHEMA_TOKEN
+    return check_schema(str(named))
+
+
+def unqualified() -> MetaData:
+    """The models without their schema token: revisions and autogenerate name no schema, the search path does."""
+    target = MetaData(naming_convention=metadata.naming_convention)
+    for table in metadata.sorted_tables:
+        table.to_metadata(target, schema=None, referred_schema_fn=lambda *_: BLANK_SCHEMA)
+    return target
 
 
 def include_name(name: str | None, type_: str, parents: object) -> bool:
@@ -32,7 +38,7 @@ def run(connection: Connection) -> None:
     schema = schema_name() if postgres else None
     context.configure(
         connection=connection,
-        target_metadata=metadata,
+        target_metadata=unqualified(),
         version_table=VERSION_TABLE,
         version_table_schema=schema,
         include_name=include_name,
@@ -56,11 +62,9 @@ def run(connection: Connection) -> None:
 
 
 def connect(url: str) -> None:
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1).replace("postgres://", "postgresql+psycopg://", 1))
+    driver = "postgresql+psycopg://"
+    engine = create_engine(url.replace("postgresql://", driver, 1).replace("postgres://", driver, 1))
     if engine.dialect.name == "sqlite":
-        if engine.url.database and engine.url.database != ":memory:":
-            Path(engine.url.database).parent.mkdir(parents=True, exist_ok=True)
-
         @event.listens_for(engine, "connect")
         def _on_connect(driver, _record):  # type: ignore[no-untyped-def]  # the driver's own type
             driver.isolation_level = None

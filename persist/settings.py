@@ -1,12 +1,13 @@
 """Settings: what the environment (PERSIST_*) or the caller decides. Every byte limit is in bytes of UTF-8."""
 
 from enum import StrEnum
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from persist.db.json import JsonLimits
+from persist.errors import InvalidValue
 
 
 class SaveOn(StrEnum):
@@ -21,6 +22,15 @@ class Settings(BaseSettings):
     """Read once per store; an argument of `Store.open` or `record` beats them."""
 
     model_config = SettingsConfigDict(env_prefix="PERSIST_", frozen=True, extra="ignore")
+
+    def __init__(self, **values: Any) -> None:
+        """InvalidValue names the setting; its value, which may hold a password, is not repeated."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            name = ".".join(str(step) for step in first["loc"])
+            raise InvalidValue(f"PERSIST_{name.upper()}" if name not in values else name, f"{first['msg']}.") from None
 
     database_url: str | None = None
     schema_name: str = Field("persist", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")

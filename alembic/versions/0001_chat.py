@@ -94,7 +94,9 @@ def upgrade() -> None:
         "ix_chat_messages_queued",
         "chat_messages",
         ["session_id"],
-        sqlite_where=sa.text("CASE WHEN json_valid(metadata_json) THEN json_extract(metadata_json, '$.queued_at') END IS NOT NULL"),
+        sqlite_where=sa.text(
+            "CASE WHEN json_valid(metadata_json) THEN json_extract(metadata_json, '$.queued_at') END IS NOT NULL"
+        ),
         postgresql_where=sa.text("(metadata_json ->> 'queued_at') IS NOT NULL"),
     )
     op.create_table(
@@ -122,9 +124,7 @@ def upgrade() -> None:
         sqlite_where=sa.text("type = 'data-compaction'"),
         postgresql_where=sa.text("type = 'data-compaction'"),
     )
-    unfinished = sa.text(
-        "tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded')"
-    )
+    unfinished = sa.text("tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded')")
     op.create_index(
         "ix_chat_parts_unfinished",
         "chat_parts",

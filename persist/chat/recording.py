@@ -154,6 +154,10 @@ class Recording:
                 yield from self._write(draft)
             except (StoreBusy, StoreFull):
                 raise  # still open: what waits can be written by another close()
+            except Conflict:
+                self._end()
+                if draft.writes():
+                    raise  # else all of it was written, and whoever has the turn now goes on from there
             except BaseException:
                 self._end()
                 raise

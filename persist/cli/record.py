@@ -225,7 +225,7 @@ def _rows(report: Report) -> list[tuple[str, str]]:
     rows = [
         ("message ", ", ".join(map(inline, report.message_ids)) or "none"),
         ("parts", f"{report.parts:,}"),
-        ("chunks", f"{report.chunks:,} fed, {report.ignored:,} of them of a type unknown here and ignored{skipped}"),
+        ("chunks", f"{report.chunks:,} fed, {report.ignored:,} ignored{skipped}"),
     ]
     rows += [("error", f"the stream says: {inline(text)}") for text in report.stream_errors]
     if not report.finished:

@@ -33,14 +33,15 @@ class Page(Generic[T]):
 
 def encode_cursor(name: str, filters: Mapping[str, Any], key: list[Any]) -> str:
     """The cursor behind the row whose stored sort values are `key` (its id last)."""
-    raw = orjson.dumps([_VERSION, name, _digest(filters), key])
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return _written(orjson.dumps([_VERSION, name, _digest(filters), key]))
 
 
 def decode_cursor(cursor: str, name: str, filters: Mapping[str, Any], kinds: tuple[type, ...]) -> list[Any]:
     """The stored sort values of a cursor of this list with these filters; any other cursor is InvalidValue."""
     try:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        if _written(raw) != cursor:  # the decoder skips what is not of its alphabet
+            raise ValueError
         version, list_name, digest, key = orjson.loads(raw)
     except (binascii.Error, ValueError, TypeError):
         raise InvalidValue("after", "this is not a cursor.") from None
@@ -56,6 +57,10 @@ def check_limit(limit: object, *, most: int = 1000, path: str = "limit") -> int:
     if type(limit) is not int or not 1 <= limit <= most:
         raise InvalidValue(path, f"expected a whole number from 1 to {most}.")
     return limit
+
+
+def _written(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 def _digest(filters: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from sqlalchemy.exc import ArgumentError
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.postgres import PostgresDialect
 from persist.db.dialects.sqlite import SqliteDialect
-from persist.errors import InvalidValue, UnsupportedEngine
+from persist.errors import InvalidValue, NotFound, UnsupportedEngine
 from persist.settings import Settings
 
 _SQLITE = {"sqlite", "sqlite+pysqlite"}
@@ -27,6 +27,10 @@ def dialect_for(
     if parsed.drivername in _SQLITE:
         name = parsed.database
         path = None if name in (None, "", ":memory:") else Path(str(name))
+        if path is not None and path.is_dir():
+            raise InvalidValue("url", f"{path} is a folder, not a SQLite file.")
+        if path is not None and not path.parent.is_dir():
+            raise NotFound("folder", str(path.parent))
         return SqliteDialect(path, settings, read_only=read_only)
     if parsed.drivername in _POSTGRES:
         return PostgresDialect(

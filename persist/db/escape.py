@@ -13,7 +13,9 @@ _RAW_LITE = re.compile("[\ud800-\udfff\ufdd0]")
 _RAW_FULL = re.compile("[\x00\ud800-\udfff\ufdd0]")
 _ESCAPED = re.compile(LEAD + "(" + LEAD + "|[0-9a-f]{4})")
 # In JSON text: a real pair first, then what must go, then any other escape (so that "\\u0000" is not taken for one).
-_JSON_RAW = re.compile(r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\u(0000|d[89a-f][0-9a-f]{2})|\\.|" + LEAD, re.IGNORECASE)
+_JSON_RAW = re.compile(
+    r"\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\u(0000|d[89a-f][0-9a-f]{2})|(\\ufdd0|" + LEAD + r")|\\.", re.IGNORECASE
+)
 
 
 def has_half(text: str) -> bool:
@@ -63,7 +65,7 @@ def _unmark(found: re.Match[str]) -> str:
 
 
 def _mark_json(found: re.Match[str]) -> str:
-    if found[0] == LEAD:
+    if found[2]:  # also where it is written as an escape, which the database would undo
         return LEAD + LEAD
     return LEAD + found[1].lower() if found[1] else found[0]
 

@@ -1,7 +1,6 @@
 """As a guest of an application: verbs inside its own transaction on an async connection, and stores over its engine."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -17,9 +16,9 @@ def async_engine(url: str) -> AsyncEngine:
 
 
 @pytest.fixture
-def prepared_url(database_url: str) -> Iterator[str]:
+def prepared_url(database_url: str) -> str:
     Store.open(database_url).close()
-    yield database_url
+    return database_url
 
 
 @pytest.mark.parametrize("commits", [True, False])

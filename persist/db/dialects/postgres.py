@@ -1,5 +1,6 @@
 """Postgres through psycopg 3: a schema of our own, READ COMMITTED writes, snapshot reads, no session state."""
 
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -145,4 +146,5 @@ class PostgresDialect(Dialect):
 
     def upgrade_command(self) -> str:
         schema = "" if self.schema == "persist" else f" --schema {self.schema}"
-        return f"persist upgrade --url {self.url.set(drivername='postgresql').render_as_string(hide_password=True)}{schema}"
+        url = self.url.set(drivername="postgresql").render_as_string(hide_password=True)
+        return f"persist upgrade --url {shlex.quote(url)}{schema}"

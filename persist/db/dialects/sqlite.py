@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 import sqlite3
 import time
 from collections.abc import Callable
@@ -90,7 +91,7 @@ class SqliteDialect(Dialect):
         mode = "ro" if self.read_only else "rw" if self.path.exists() else "rwc"
         if mode == "ro" and not self.path.exists():
             raise NotFound("SQLite file", str(self.path))
-        uri = f"{self.path.resolve().as_uri()}?mode={mode}"
+        uri = f"{Path(os.path.abspath(self.path)).as_uri()}?mode={mode}"
         timeout = self._settings.busy_timeout_ms
         connection = sqlite3.connect(
             uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=timeout / 1000
@@ -243,7 +244,7 @@ class SqliteDialect(Dialect):
         return {name for (name,) in rows}
 
     def upgrade_command(self) -> str:
-        return f"persist upgrade --url sqlite:///{self.path}"
+        return f"persist upgrade --url {shlex.quote(f'sqlite:///{self.path}')}"
 
 
 def _driver(connection: Connection) -> Any:
