@@ -16,10 +16,13 @@ from persist.revision import verify
 
 def prepare(dialect: Dialect, *, migrate: bool | None) -> None:
     """Check the version; create or upgrade where `migrate` says so (None: on SQLite yes, on Postgres no)."""
+    if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
+        raise SchemaOutdated(None, HEAD, dialect.upgrade_command())  # connecting would leave an empty file behind
     try:
         with dialect.reader.connect() if dialect.read_only else dialect.writer.connect() as connection:
             if not _is_current(connection):
                 _bring_up(connection, dialect, migrate=migrate)
+        dialect.settle()
     except PersistError:
         raise
     except Exception as error:

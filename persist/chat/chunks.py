@@ -37,6 +37,8 @@ class ChunkType(StrEnum):
 
 
 class FinishReason(StrEnum):
+    """Why a stream finished."""
+
     STOP = "stop"
     LENGTH = "length"
     CONTENT_FILTER = "content-filter"

@@ -14,40 +14,49 @@ Chunk = Mapping[str, Any]
 
 
 def text_start(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """A new text part; an open one with the same id is left as it is."""
     part = change.append(state, {"type": "text", "text": "", **picked(chunk, "providerMetadata"), "state": "streaming"})
     change.put(state.text, chunk["id"], part)
 
 
 def text_delta(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """More text for the open part of that id."""
     _delta(_open_part(state.text, "text", chunk, change), chunk, change)
 
 
 def text_end(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """The text part is done."""
     _end(state.text, "text", chunk, change)
 
 
 def reasoning_start(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """A new reasoning part, in a namespace of its own."""
     data = {**picked(chunk, "id", "providerMetadata"), "type": "reasoning", "text": "", "state": "streaming"}
     change.put(state.reasoning, chunk["id"], change.append(state, data))
 
 
 def reasoning_delta(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """More text for the open reasoning part of that id."""
     _delta(_open_part(state.reasoning, "reasoning", chunk, change), chunk, change)
 
 
 def reasoning_end(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """The reasoning part is done."""
     _end(state.reasoning, "reasoning", chunk, change)
 
 
 def source_url(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """A source part, its known keys only."""
     change.append(state, picked(chunk, "type", "sourceId", "url", "title", "providerMetadata"))
 
 
 def source_document(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """A source part, its known keys only."""
     change.append(state, picked(chunk, "type", "sourceId", "mediaType", "title", "filename", "providerMetadata"))
 
 
 def file(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """A file part, its known keys only."""
     change.append(state, picked(chunk, "type", "mediaType", "url", "providerMetadata"))
 
 

@@ -33,6 +33,7 @@ class UnknownToolCall(StreamProtocolError):  # noqa: N818 - named like the error
 
 
 def input_start(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """The input of a call begins to stream."""
     dynamic, encoding = bool(chunk.get("dynamic")), chunk.get("inputEncoding")
     tool_input = ToolInput(chunk["toolName"], dynamic=dynamic, encoding=encoding, sticky=picked(chunk, "title", "toolMetadata"))
     payload = picked(chunk, "inputEncoding", "title")
@@ -67,6 +68,7 @@ def input_delta(state: MessageState, chunk: Chunk, change: Change) -> None:
 
 
 def input_available(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """The input of a call is complete."""
     payload = picked(chunk, "input", "title")
     _write(state, chunk, change, ToolState.INPUT_AVAILABLE, payload, chunk["toolName"], dynamic=bool(chunk.get("dynamic")))
 
@@ -82,18 +84,22 @@ def input_error(state: MessageState, chunk: Chunk, change: Change) -> None:
 
 
 def output_available(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """A result, perhaps a preliminary one."""
     _rewrite_call(state, chunk, change, with_output)
 
 
 def output_error(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """The call failed."""
     _rewrite_call(state, chunk, change, with_output_error)
 
 
 def output_denied(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """The call was not allowed."""
     _rewrite_call(state, chunk, change, with_denial)
 
 
 def approval_request(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """The call waits for an answer."""
     _rewrite_call(state, chunk, change, with_approval_request)
 
 

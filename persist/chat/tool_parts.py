@@ -33,14 +33,17 @@ class ToolInput:
 
 
 def is_tool(part: Mapping[str, Any]) -> bool:
+    """Whether a part is a tool call of either kind."""
     return is_dynamic(part) or part["type"].startswith(STATIC_PREFIX)
 
 
 def is_dynamic(part: Mapping[str, Any]) -> bool:
+    """Whether its tool was unknown to the host beforehand."""
     return bool(part["type"] == DYNAMIC_TYPE)
 
 
 def tool_name(part: Mapping[str, Any]) -> str:
+    """The name of the tool of a call."""
     name = part.get("toolName", "") if is_dynamic(part) else part["type"].removeprefix(STATIC_PREFIX)
     return str(name)
 
@@ -65,19 +68,23 @@ def advanced(part: Part, state: ToolState, payload: Part, chunk: Mapping[str, An
 
 
 def with_output(part: Part, chunk: Mapping[str, Any]) -> Part:
+    """The part with a result."""
     return advanced(part, ToolState.OUTPUT_AVAILABLE, picked(part, "input") | picked(chunk, "output", "preliminary"), chunk)
 
 
 def with_output_error(part: Part, chunk: Mapping[str, Any]) -> Part:
+    """The part with an error; what was streamed of the input stays with a static one."""
     kept = ("input",) if is_dynamic(part) else ("input", "rawInput")
     return advanced(part, ToolState.OUTPUT_ERROR, picked(part, *kept) | picked(chunk, "errorText"), chunk)
 
 
 def with_denial(part: Part, chunk: Mapping[str, Any]) -> Part:
+    """The part, denied."""
     return {**part, "state": ToolState.OUTPUT_DENIED.value}
 
 
 def with_approval_request(part: Part, chunk: Mapping[str, Any]) -> Part:
+    """The part, waiting for an answer."""
     approval = {"id": chunk["approvalId"], **picked(chunk, "inputSchemaInput", "signature")}
     if chunk.get("approvalDescriptor") is not None:
         approval["descriptor"] = chunk["approvalDescriptor"]

@@ -27,6 +27,10 @@ class Dialect(ABC):
     reader: Engine
 
     @abstractmethod
+    def settle(self) -> None:
+        """Called once, when the schema has been found or made right and before anything else is written."""
+
+    @abstractmethod
     def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> None:
         """Start a transaction on a connection that is in none. The only place where one starts."""
 

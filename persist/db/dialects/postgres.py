@@ -63,6 +63,9 @@ class PostgresDialect(Dialect):
         self._use(engine)
         return self
 
+    def settle(self) -> None:
+        """A server needs nothing from its clients."""
+
     def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> None:
         if not connection.in_transaction():
             connection.begin()

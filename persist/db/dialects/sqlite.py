@@ -50,6 +50,8 @@ class SqliteDialect(Dialect):
         self.autocommit_one = path is not None
         self._settings = settings
         self._memory: sqlite3.Connection | None = None
+        self._settled = False
+        self._owned = True
         if path is None:
             self.writer = self.reader = self._engine(self._connect_memory, StaticPool)
         else:
@@ -67,6 +69,7 @@ class SqliteDialect(Dialect):
         self.path = None if self.in_memory or name is None else Path(name)
         self.writer = self.reader = engine.execution_options(schema_translate_map={SCHEMA_TOKEN: None})
         self._memory = None
+        self._owned = False
         self.autocommit_one = not self.in_memory
         with self.writer.connect() as connection:
             if not connection.exec_driver_sql("PRAGMA foreign_keys").scalar():
@@ -98,7 +101,8 @@ class SqliteDialect(Dialect):
         )
         try:
             connection.execute(f"PRAGMA busy_timeout={timeout}")
-            self._use_wal(connection)
+            if self._settled:
+                self._use_wal(connection)
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute("PRAGMA foreign_keys=ON")
             connection.execute(f"PRAGMA wal_autocheckpoint={self._settings.wal_autocheckpoint}")
@@ -108,6 +112,13 @@ class SqliteDialect(Dialect):
             connection.close()
             raise
         return connection
+
+    def settle(self) -> None:
+        """The file is ours to write: from now on in WAL. One that was refused keeps every byte."""
+        self._settled = True
+        if self.path is not None and self._owned and not self.read_only:
+            with self.writer.connect() as connection:
+                self._use_wal(_driver(connection))
 
     def _use_wal(self, connection: sqlite3.Connection) -> None:
         """Changing the journal mode ignores busy_timeout: read it first, and try again while others open the file."""

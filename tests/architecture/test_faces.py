@@ -1,0 +1,105 @@
+"""Store and AsyncStore have the same names with the same parameters; on one of them they are awaited."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from persist.aio import AsyncStore, AsyncTransaction
+from persist.chat.async_recorder import AsyncRecorder
+from persist.chat.recorder import Recorder
+from persist.store import Store
+from persist.transaction import Transaction
+
+Pairs = list[tuple[str, type, type]]
+
+NOT_AWAITED = {"open", "from_engine", "begin", "read", "join", "record", "watch"}
+"""Of a store: they give something to enter or to await."""
+
+WIRING = {"record_options", "on_timer"}
+"""What the two faces and the timer call; no caller needs it."""
+
+
+async def _domains() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The attributes of a transaction of each face."""
+    with Store.open("sqlite:///:memory:") as store, store.begin() as tx:
+        sync = _public(tx)
+    async with AsyncStore.open("sqlite:///:memory:") as astore, astore.begin() as atx:
+        return sync, _public(atx)
+
+
+def _public(thing: object) -> dict[str, Any]:
+    return {name: value for name, value in vars(thing).items() if not name.startswith("_")}
+
+
+def _repositories() -> Pairs:
+    sync, twins = asyncio.run(_domains())
+    assert sync.keys() == twins.keys(), "the domains of the two transactions differ"
+    found: Pairs = []
+    for domain in sync:
+        ours, theirs = _public(sync[domain]), _public(twins[domain])
+        assert ours.keys() == theirs.keys(), f"the aggregates of {domain} differ"
+        found += [(f"{domain}.{name}", type(ours[name]), type(theirs[name])) for name in ours]
+    return found
+
+
+REPOSITORIES = _repositories()
+PAIRS: Pairs = [("store", Store, AsyncStore), ("tx", Transaction, AsyncTransaction), ("recorder", Recorder, AsyncRecorder)]
+
+
+def methods(face: type) -> dict[str, Callable[..., Any]]:
+    """Public methods, and what makes a class a context manager."""
+    found = {}
+    for name, member in inspect.getmembers(face):
+        if name.startswith("_") or name in WIRING:
+            continue
+        if callable(member):
+            found[name] = member
+    return found
+
+
+def parameters(method: Callable[..., Any]) -> list[tuple[str, Any, Any]]:
+    return [(p.name, p.kind, p.default) for p in inspect.signature(method).parameters.values() if p.name != "self"]
+
+
+def twins() -> Iterator[Any]:
+    for label, sync, other in [*PAIRS, *REPOSITORIES]:
+        for name, method in methods(sync).items():
+            yield pytest.param(method, other, name, id=f"{label}.{name}")
+
+
+@pytest.mark.parametrize(("label", "sync", "other"), [*PAIRS, *REPOSITORIES], ids=[pair[0] for pair in [*PAIRS, *REPOSITORIES]])
+def test_both_faces_have_the_same_names(label: str, sync: type, other: type) -> None:
+    assert methods(sync).keys() == methods(other).keys()
+    properties = [
+        {name for name, member in inspect.getmembers(face, inspect.isdatadescriptor) if name[0] != "_"} for face in (sync, other)
+    ]
+    assert properties[0] <= properties[1]
+    assert other.__name__ == f"Async{sync.__name__}"
+
+
+@pytest.mark.parametrize(("method", "other", "name"), list(twins()))
+def test_a_verb_has_a_twin_with_the_same_parameters(method: Callable[..., Any], other: type, name: str) -> None:
+    twin = getattr(other, name)
+    assert parameters(twin) == parameters(method)
+    assert inspect.iscoroutinefunction(twin) == (name not in NOT_AWAITED or other is not AsyncStore)
+    assert inspect.getdoc(twin)
+
+
+@pytest.mark.parametrize("face", ["sync", "async"])
+def test_every_repository_has_verbs(face: str) -> None:
+    assert {label for label, sync, other in REPOSITORIES if methods(sync if face == "sync" else other)} >= {
+        "chat.sessions",
+        "chat.messages",
+        "chat.prompts",
+    }
+
+
+def test_both_are_context_managers() -> None:
+    for _, sync, other in PAIRS[::2]:
+        assert hasattr(sync, "__enter__")
+        assert hasattr(sync, "__exit__")
+        assert hasattr(other, "__aenter__")
+        assert hasattr(other, "__aexit__")

@@ -1,0 +1,189 @@
+"""House rules that no linter knows. A rule that must be broken somewhere says where, and why, in this file."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from persist.metadata import metadata
+from tests.architecture.sources import sources, texts
+
+PACKAGE = sources("persist")
+EVERYTHING = sources("persist", "tests", "alembic", "examples")
+
+MOST_LINES = 300
+LONGER: dict[str, str] = {}
+"""A module over the soft cap, and why it is not split."""
+
+DIALECT_WORDS = re.compile(r"sqlite|postgres|psycopg|jsonb|pragma", re.IGNORECASE)
+TABLE_OPTIONS = {'"sqlite_with_rowid"'}  # for a model's table arguments; SQLAlchemy ignores them on other databases
+MAY_NAME_A_DIALECT = {
+    "persist/settings.py": "documents what the settings are for",
+    "persist/testing.py": "makes a new file for every test",
+}
+
+LATE_IMPORTS = {
+    ("persist/__init__.py", "persist"): "Alembic costs 80 ms to import; only upgrading needs it",
+    ("persist/opening.py", "persist.migrate"): "Alembic costs 80 ms to import; only a database that lags behind needs it",
+    ("persist/db/dialects/postgres.py", "psycopg"): "an optional driver",
+}
+LATE_IN_COMMANDS = "persist/cli/"  # a command's module is imported when the command runs, so that `persist --help` is quick
+
+
+# ---------------------------------------------------------------- size and names
+
+
+def test_modules_are_small() -> None:
+    long = {source.name: len(source.text.splitlines()) for source in EVERYTHING}
+    assert {name: lines for name, lines in long.items() if lines > (500 if name in LONGER else MOST_LINES)} == {}
+    assert [name for name in LONGER if long[name] <= MOST_LINES] == []
+
+
+def test_module_names_say_what_they_hold() -> None:
+    vague = {"utils", "util", "common", "helpers", "helper", "misc", "shared", "base_utils"}
+    assert [source.name for source in EVERYTHING if vague & set(Path(source.name).with_suffix("").parts)] == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    missing = [source.name for source in EVERYTHING if source.text.strip() and not ast.get_docstring(source.tree)]
+    assert missing == []
+
+
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def test_public_classes_and_functions_are_documented() -> None:
+    missing = []
+    for source in PACKAGE:
+        for node in source.tree.body:
+            if isinstance(node, _DEFINITIONS) and not node.name.startswith("_") and not ast.get_docstring(node):
+                missing.append(f"{source.name}: {node.name}")
+    assert missing == []
+
+
+# ---------------------------------------------------------------- one place for what differs
+
+
+def test_dialect_words_stay_where_they_belong() -> None:
+    found = []
+    for source in PACKAGE:
+        if not source.name.startswith(("persist/db/", "persist/cli/")) and source.name not in MAY_NAME_A_DIALECT:
+            tokens = [token for token in source.code() if token[1] not in TABLE_OPTIONS]
+            found += [f"{source.name}:{line}: {text}" for line, text in tokens if DIALECT_WORDS.search(text)]
+    assert found == []
+
+
+def test_dialects_are_told_apart_in_one_folder() -> None:
+    """Two names may be compared with each other; which name it is only persist/db asks."""
+    asked = []
+    for source in PACKAGE:
+        if source.name.startswith("persist/db/"):
+            continue
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Compare):
+                sides = [node.left, *node.comparators]
+                if any(ast.unparse(side).endswith("dialect.name") for side in sides) and any(
+                    isinstance(s, ast.Constant) for s in sides
+                ):
+                    asked.append(f"{source.name}:{node.lineno}")
+    assert asked == []
+
+
+def test_tables_are_never_named_in_text() -> None:
+    """Their schema differs from database to database, and text cannot be mapped."""
+    tables = re.compile(rf"\b(?:{'|'.join(table.name for table in metadata.sorted_tables)})\b")
+    takes_text = {"text", "literal_column", "exec_driver_sql"}
+    named = []
+    for source in PACKAGE:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in takes_text:
+                words = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+                named += [f"{source.name}:{node.lineno}: {hit}" for hit in tables.findall(" ".join(words))]
+    assert named == []
+
+
+def _late_imports() -> set[tuple[str, str]]:
+    late = set()
+    for source in PACKAGE:
+        for function in ast.walk(source.tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for node in ast.walk(function):
+                    if isinstance(node, ast.ImportFrom):
+                        late.add((source.name, str(node.module)))
+                    elif isinstance(node, ast.Import):
+                        late |= {(source.name, alias.name) for alias in node.names}
+    return late
+
+
+def test_imports_are_at_the_top() -> None:
+    assert {late for late in _late_imports() if not late[0].startswith(LATE_IN_COMMANDS)} == set(LATE_IMPORTS)
+
+
+def test_there_is_one_logger_and_nothing_prints() -> None:
+    wrong = []
+    for source in PACKAGE:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Call):
+                called, given = ast.unparse(node.func), [ast.unparse(argument) for argument in node.args]
+                another = called.endswith("getLogger") and given != ["'persist'"]
+                root = re.fullmatch(r"logging\.(debug|info|warning|error|exception|critical|log|basicConfig)", called)
+                if another or root or called == "print":
+                    wrong.append(f"{source.name}:{node.lineno}: {called}")
+    assert wrong == []
+
+
+# ---------------------------------------------------------------- exceptions give reasons
+
+_EXCEPTION = re.compile(r"#\s*(?:type:\s*ignore|noqa|pragma:\s*no\s*cover|fmt:\s*(?:off|skip)|mypy:|ruff:)", re.IGNORECASE)
+_WITH_REASON = re.compile(r"#\s*(?:type:\s*ignore\[[\w, -]+\]|noqa:\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)\s+[#-]\s*\S.{5,}")
+_SKIPS = {"skip", "skipif", "xfail", "importorskip", "skipTest"}
+
+
+def test_every_silenced_check_says_why() -> None:
+    silent = []
+    for source in EVERYTHING:
+        for line, text in source.comments():
+            if _EXCEPTION.match(text) and not _WITH_REASON.match(text):
+                silent.append(f"{source.name}:{line}: {text}")
+    assert silent == []
+
+
+def test_no_test_is_skipped() -> None:
+    """Only a missing server may skip, and only where nobody asked for one: the fixture in conftest.py does."""
+    skips = []
+    for source in sources("tests"):
+        if source.name != "tests/conftest.py":
+            nodes = [node for node in ast.walk(source.tree) if isinstance(node, ast.Attribute) and node.attr in _SKIPS]
+            skips += [f"{source.name}:{node.lineno}: {ast.unparse(node)}" for node in nodes]
+    assert skips == []
+
+
+# ---------------------------------------------------------------- what no file of the repository says
+
+
+def _joined(*pieces: str) -> str:
+    return "".join(pieces)  # in pieces, or this file would be the one that says it
+
+
+FORBIDDEN = {
+    "a package index": [
+        _joined("py", "pi.org"),
+        _joined("pythonhosted", ".org"),
+        _joined("registry.", "npmjs"),
+        _joined("index", "-url"),
+    ],
+    "a folder beside the repository": [_joined("..", "/", "shared"), _joined("/work", "/main"), _joined("/work", "/shared")],
+    "a machine's own paths": [_joined("/tmp", "/lab"), _joined("/root", "/")],
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_file_names(what: str) -> None:
+    found = [(name, word) for name, text in texts() for word in FORBIDDEN[what] if word in text.lower()]
+    assert found == []
+
+
+def test_there_are_files_to_look_at() -> None:
+    names = {name for name, _ in texts()}
+    assert {"pyproject.toml", ".ci/run", "persist/__init__.py", "tests/architecture/test_sources.py", "alembic.ini"} <= names

@@ -1,0 +1,102 @@
+"""Runs a revision without a database and says what it does that is not additive.
+
+Allowed: create a table, add a column that old code need not know, create an index, insert rows, and other SQL that takes
+nothing away. Everything else would break the previous release, which may still run on the result, or rebuild a table.
+"""
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+from alembic.operations import AbstractOperations, BatchOperations, Operations
+from alembic.operations.ops import AddColumnOp, BulkInsertOp, CreateIndexOp, CreateTableOp, ExecuteSQLOp
+from alembic.runtime.migration import MigrationContext
+
+DIALECTS = ("sqlite", "postgresql")
+
+_ALLOWED = (CreateTableOp, AddColumnOp, CreateIndexOp, ExecuteSQLOp, BulkInsertOp)
+_LITERALS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_TAKES_AWAY = re.compile(
+    r"""\b(?: DROP | TRUNCATE | RENAME | REPLACE\s+INTO | PRAGMA | VACUUM | ATTACH
+        | (?<!ON\s)DELETE
+        | ALTER\s+COLUMN | ALTER\s+TABLE\s+\S+\s+ALTER | SET\s+NOT\s+NULL | SET\s+DATA\s+TYPE
+        | ADD\s+(?:CONSTRAINT|CHECK|UNIQUE|PRIMARY|FOREIGN|EXCLUDE) )\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_RAW_UNIQUE = re.compile(r"\bCREATE\s+UNIQUE\s+INDEX\s+(?:IF\s+NOT\s+EXISTS\s+)?\S+\s+ON\s+(\S+?)\s*\(", re.IGNORECASE)
+_RAW_COLUMN = re.compile(r"\bADD\s+(?:COLUMN\s+)?(.*?NOT\s+NULL.*)", re.IGNORECASE)
+
+
+def offences(upgrade: Callable[[], object]) -> list[str]:
+    """What a revision's upgrade() does that it must not, on either dialect; empty for a good one."""
+    found = [f"{dialect}: {offence}" for dialect in DIALECTS for offence in _offences(upgrade, dialect)]
+    return list(dict.fromkeys(found))
+
+
+def _offences(upgrade: Callable[[], object], dialect: str) -> list[str]:
+    output = io.StringIO()
+    recorder = _Recorder()
+    context = MigrationContext.configure(
+        dialect_name=dialect, opts={"as_sql": True, "output_buffer": output, "literal_binds": True}
+    )
+    with Operations.context(context), recorder.watching():
+        try:
+            upgrade()
+        except Exception as error:
+            # Whoever asks for a connection wants to look at data or at a catalog: a revision must not depend on either.
+            recorder.found.append(f"does not run without a database: {type(error).__name__}: {error}")
+    return recorder.found + _in_sql(output.getvalue(), recorder.created)
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.created: set[str] = set()
+
+    def watching(self) -> Any:
+        """Until the end of the block, every operation passes through here on its way."""
+        invoke, see = AbstractOperations.invoke, self._see
+
+        def seen(operations: AbstractOperations, operation: Any) -> Any:
+            see(operations, operation)
+            return invoke(operations, operation)
+
+        return mock.patch.object(AbstractOperations, "invoke", seen)
+
+    def _see(self, operations: AbstractOperations, operation: Any) -> None:
+        name = type(operation).__name__
+        if isinstance(operations, BatchOperations):
+            self.found.append(f"{name} in batch mode, which rebuilds the table and loses what it does not know")
+        if not isinstance(operation, _ALLOWED):
+            self.found.append(f"{name} is not additive")
+        if getattr(operation, "schema", None):
+            self.found.append(f"{name} names a schema; env.py sets it")
+        if isinstance(operation, CreateTableOp):
+            self.created.add(operation.table_name)
+        elif isinstance(operation, AddColumnOp):
+            self._see_column(operation)
+        elif isinstance(operation, CreateIndexOp) and operation.unique and operation.table_name not in self.created:
+            self.found.append(f"unique index {operation.index_name} on {operation.table_name}: rows of old code may break it")
+
+    def _see_column(self, operation: AddColumnOp) -> None:
+        column, where = operation.column, f"column {operation.table_name}.{operation.column.name}"
+        if not column.nullable and column.server_default is None:
+            self.found.append(f"{where} is NOT NULL without a server default")
+        if column.unique or column.primary_key:
+            self.found.append(f"{where} is unique: rows of old code may break it")
+
+
+def _in_sql(text: str, created: set[str]) -> list[str]:
+    """What the rendered statements say, those of op.execute() included; words inside of literals do not count."""
+    found = []
+    for statement in text.split(";"):
+        bare = _LITERALS.sub("''", statement)
+        if hit := _TAKES_AWAY.search(bare):
+            found.append(f"SQL says {' '.join(hit[0].split())}")
+        if (hit := _RAW_UNIQUE.search(bare)) and hit[1].strip('"') not in created:
+            found.append(f"SQL makes a unique index on {hit[1]}")
+        if (hit := _RAW_COLUMN.search(bare)) and "DEFAULT" not in hit[1].upper():
+            found.append("SQL adds a column that is NOT NULL without a default")
+    return found

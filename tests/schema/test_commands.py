@@ -1,0 +1,158 @@
+"""`alembic` as a command from the repository, and upgrades of several processes at once."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import persist
+from persist.metadata import HEAD
+from persist.store import Store
+from tests.schema.places import ROOT, TABLES, Place
+
+UPGRADE = "import persist; persist.upgrade(url)"
+OPEN = """
+import persist
+with persist.Store.open(url) as store:
+    with store.begin() as tx:
+        tx.chat.sessions.create(agent="build", model={})
+"""
+# Each process imports what it needs, says so, and waits: they all start at the same moment.
+_WAITING = """
+import sys
+url = sys.argv[1]
+import alembic.command, persist.migrate
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, without the settings of whoever runs the tests."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PERSIST_")}
+    return {**kept, "PYTHONPATH": str(ROOT), **more}
+
+
+def alembic(*arguments: str, **more: str) -> str:
+    """The output of one command, which must succeed."""
+    command = [sys.executable, "-W", "error", "-m", "alembic", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment(**more), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def at_once(code: str, url: str, count: int) -> list[str]:
+    """What each of several processes that run the same code at the same time writes to its error output, if it fails."""
+    command = [sys.executable, "-c", _WAITING + code, url]
+    pipe = subprocess.PIPE
+    processes = [
+        subprocess.Popen(command, env=environment(), stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(count)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        process.stdout.readline()
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    failures = []
+    for process in processes:
+        _, said = process.communicate(timeout=120)
+        if process.returncode:
+            failures.append(said)
+    return failures
+
+
+def reference(make: Callable[[], Place]) -> Place:
+    """Another database, upgraded by nobody else at the same time."""
+    place = make()
+    persist.upgrade(place.url)
+    return place
+
+
+def test_four_upgrades_at_once(empty_database: Callable[[], Place]) -> None:
+    place = empty_database()
+    assert at_once(UPGRADE, place.url, 4) == []
+    expected = reference(empty_database)
+    assert place.catalog() ^ expected.catalog() == set()
+    assert place.rows() == expected.rows()
+
+
+def test_eight_opens_of_one_new_file_at_once(sqlite_url: str, empty_file: Place) -> None:
+    assert at_once(OPEN, sqlite_url, 8) == []
+    persist.upgrade(empty_file.url)
+    place = Place(sqlite_url)
+    assert place.catalog() ^ empty_file.catalog() == set()
+    assert place.rows("_meta", "persist_alembic_version") == empty_file.rows("_meta", "persist_alembic_version")
+    assert place.ask("SELECT count(*) FROM chat_sessions") == [(8,)]
+
+
+@pytest.mark.parametrize("how", ["-x url=", "PERSIST_DATABASE_URL"])
+def test_alembic_upgrade_head(how: str, empty_database: Callable[[], Place]) -> None:
+    place = empty_database()
+    if how == "-x url=":
+        alembic("-x", f"url={place.url}", "upgrade", "head")
+    else:
+        alembic("upgrade", "head", PERSIST_DATABASE_URL=place.url)
+    assert persist.current(place.url) == HEAD
+    persist.check(place.url)
+    expected = reference(empty_database)
+    assert place.catalog() ^ expected.catalog() == set()
+
+
+def test_alembic_sees_no_difference_from_the_models(migrated: Place) -> None:
+    assert "No new upgrade operations detected" in alembic("-x", f"url={migrated.url}", "check")
+
+
+def test_alembic_current(migrated: Place) -> None:
+    assert alembic("-x", f"url={migrated.url}", "current").startswith(HEAD)
+
+
+def test_alembic_prints_sql_for_sqlite(sqlite_url: str) -> None:
+    place = Place(sqlite_url)
+    script = alembic("-x", f"url={sqlite_url}", "upgrade", "head", "--sql")
+    assert not place.path.exists()
+    place.run(*filter(str.strip, script.replace("BEGIN;", "").replace("COMMIT;", "").split(";\n")))
+    persist.check(sqlite_url)
+    with Store.open(sqlite_url) as store, store.read() as tx:
+        assert tx.chat.sessions.list().items == []
+
+
+def test_alembic_prints_sql_for_postgres(empty_postgres_url: str, postgres_url: str) -> None:
+    script = alembic("-x", f"url={empty_postgres_url}", "upgrade", "head", "--sql")
+    place = Place(empty_postgres_url)
+    assert persist.current(empty_postgres_url) is None
+    place.run(script)
+    assert place.catalog() ^ Place(postgres_url).catalog() == set()
+    assert place.rows() == Place(postgres_url).rows()
+
+
+def test_a_downgrade_is_refused(migrated: Place) -> None:
+    command = [sys.executable, "-m", "alembic", "-x", f"url={migrated.url}", "downgrade", "base"]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "only grows" in done.stderr
+    assert persist.current(migrated.url) == HEAD
+
+
+@pytest.mark.parametrize("given", ["-x schema=", "PERSIST_SCHEMA_NAME"])
+def test_alembic_upgrades_another_schema(given: str, empty_postgres_url: str) -> None:
+    if given == "-x schema=":
+        alembic("-x", f"url={empty_postgres_url}", "-x", "schema=agents", "upgrade", "head")
+    else:
+        alembic("-x", f"url={empty_postgres_url}", "upgrade", "head", PERSIST_SCHEMA_NAME="agents")
+    assert persist.current(empty_postgres_url, schema="agents") == HEAD
+    assert persist.current(empty_postgres_url) is None
+    place = Place(empty_postgres_url)
+    assert place.ask("SELECT DISTINCT schemaname::text FROM pg_tables WHERE tablename LIKE 'chat%'") == [("agents",)]
+    in_public = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'"
+    assert not {name for (name,) in place.ask(in_public)} & set(TABLES)
+
+
+def test_a_bad_schema_name_is_refused(empty_postgres_url: str) -> None:
+    command = [sys.executable, "-m", "alembic", "-x", f"url={empty_postgres_url}", "-x", 'schema=a"b', "upgrade", "head"]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "schema name" in done.stderr

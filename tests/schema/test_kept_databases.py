@@ -1,0 +1,94 @@
+"""A file of every released revision opens with this code, and reads as it did when it was written."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persist.metadata import REVISIONS
+from persist.store import Store
+from tests.schema.catalog import sqlite_catalog
+from tests.schema.filling import transcript
+from tests.schema.places import Place
+
+FOLDER = Path(__file__).with_name("databases")
+MOST_BYTES = 200 * 1024
+
+
+def kept(revision: str, tmp_path: Path) -> tuple[Place, dict[str, Any]]:
+    """A copy of the file, since opening upgrades it, and what was seen in it."""
+    path = tmp_path / "state.db"
+    shutil.copyfile(FOLDER / f"{revision}.db", path)
+    return Place(f"sqlite:///{path.as_posix()}"), json.loads((FOLDER / f"{revision}.json").read_text(encoding="utf-8"))
+
+
+def assert_reads_as_written(store: Store, written: dict[str, Any]) -> None:
+    seen = transcript(store)
+    # a later revision may add fields; what was written stays what it was
+    for id, session in written["sessions"].items():
+        assert {name: seen["sessions"][id][name] for name in session} == session
+    assert seen["sessions"].keys() == written["sessions"].keys()
+    assert seen["messages"] == written["messages"]
+    assert seen["queued"] == written["queued"]
+
+
+def test_every_revision_has_its_file() -> None:
+    expected = {f"{revision}.{kind}" for revision in REVISIONS for kind in ("db", "json")}
+    assert {path.name for path in FOLDER.glob("0*")} == expected
+    assert all(path.stat().st_size < MOST_BYTES for path in FOLDER.iterdir() if path.is_file())
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_kept_file_holds_something_of_everything(revision: str, tmp_path: Path) -> None:
+    place, _ = kept(revision, tmp_path)
+    assert place.rows("_meta")["_meta"] == [("'schema_version'", repr(revision))]
+    filled = [
+        "chat_sessions",
+        "chat_messages",
+        "chat_parts",
+        "chat_part_deltas",
+        "chat_turns",
+        "chat_step_usage",
+        "system_prompts",
+    ]
+    assert [table for table, rows in place.rows(*filled).items() if not rows] == []
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_kept_file_reads_as_it_was_written(revision: str, tmp_path: Path) -> None:
+    place, written = kept(revision, tmp_path)
+    with Store.open(place.url) as store:
+        assert_reads_as_written(store, written)
+    # the dead process's tail was folded on opening, and that changed nothing that a reader sees
+    assert place.rows("chat_part_deltas") == {"chat_part_deltas": []}
+    with Store.open(place.url) as again:
+        assert_reads_as_written(again, written)
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_kept_file_has_the_tables_of_a_new_one(revision: str, tmp_path: Path, sqlite_url: str) -> None:
+    place, _ = kept(revision, tmp_path)
+    Store.open(place.url).close()
+    fresh = tmp_path / "fresh.db"
+    Store.open(f"sqlite:///{fresh.as_posix()}").close()
+    assert place.catalog() ^ sqlite_catalog(str(fresh)) == set()
+    assert place.rows("_meta") == Place(f"sqlite:///{fresh.as_posix()}").rows("_meta")
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_kept_turn_can_be_gone_on_with(revision: str, tmp_path: Path) -> None:
+    place, written = kept(revision, tmp_path)
+    with Store.open(place.url) as store:
+        (session_id,) = {row[0] for row in place.ask("SELECT session_id FROM chat_turns")}
+        with store.record(session_id) as recorder:
+            for chunk in (
+                {"type": "start"},
+                {"type": "text-start", "id": "1"},
+                {"type": "text-delta", "id": "1", "delta": "on"},
+                {"type": "finish"},
+            ):
+                recorder.feed(chunk)
+        added = transcript(store)["messages"][session_id][len(written["messages"][session_id]) :]
+    assert [part["text"] for message in added for part in message["parts"]] == ["on"]
