@@ -35,6 +35,18 @@ class Accumulator:
         self.aborted = False
         self.index = 0
 
+    @classmethod
+    def over(cls, state: MessageState, index: int) -> "Accumulator":
+        """One that goes on with a message it left, `index` chunks into the stream."""
+        self = cls()
+        self._state, self.index = state, index
+        return self
+
+    @property
+    def state(self) -> MessageState:
+        """The message as it is."""
+        return self._state
+
     @property
     def message_id(self) -> str:
         """The empty string until a start, or the message to continue, names one."""

@@ -15,6 +15,7 @@ _REQUESTED = Hot(
     select(_P.id, _P.type, _P.data_json)
     .join(messages, _M.id == _P.message_id)
     .where(_P.session_id == param("session_id"), IS_UNFINISHED, _P.tool_state == ToolState.APPROVAL_REQUESTED, VISIBLE)
+    .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc())
 )
 
 

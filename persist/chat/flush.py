@@ -10,6 +10,7 @@ from sqlalchemy import Text, bindparam, cast, delete, func, insert, select, upda
 from persist.chat import turns, usage
 from persist.chat.message_state import merged
 from persist.chat.models import deltas, messages, parts, prompts, sessions
+from persist.chat.pending import Patch
 from persist.chat.schemas import Role, StepUsage
 from persist.db.hot import Hot, Statements, param
 from persist.db.insert import insert_missing
@@ -77,7 +78,7 @@ class Piece:
         """Conflict when the turn is somebody else's."""
         values = {"part_id": self.part_id, "seq": self.seq, "at": self.at_ms, "delta": self.delta}
         if db.run(_ADD_DELTA, session_id=self.session_id, owner_id=self.owner, **values) != 1:
-            raise turns.lost(self.session_id)
+            raise turns.lost(db, self.session_id)
 
 
 @dataclass(slots=True)
@@ -105,7 +106,7 @@ class MessageWrite:
     """Metadata of a new message below what the stream says."""
     owned: Mapping[str, Any] = field(default_factory=dict)
     """Metadata that beats what the stream says."""
-    patches: list[Mapping[str, Any]] = field(default_factory=list)
+    patches: list[Patch] = field(default_factory=list)
     parts: list[PartWrite] = field(default_factory=list)
     folds: list[tuple[str, JsonText]] = field(default_factory=list)
     deltas: list[tuple[str, int, str]] = field(default_factory=list)
@@ -165,7 +166,8 @@ class Flush:
 
     def _message(self, db: Statements, message: MessageWrite) -> None:
         if message.new:
-            metadata = _merge(message.base, message.patches, message.owned)
+            patches = _without_usage(message.patches) if message.usage else message.patches
+            metadata = _merge(message.base, patches, message.owned)
             at = place_after_all(db, self.session_id, message.id, self.at)
             insert_message(db, message.id, self.session_id, Role.ASSISTANT, encode(metadata), created_at=at, updated_at=self.at)
         elif message.patches or message.owned:
@@ -207,10 +209,10 @@ class Flush:
         """Into what is stored now: others may have written keys of theirs meanwhile."""
         row = db.row(_METADATA, row_id=message.id)
         if row is None:
-            raise turns.lost(self.session_id)
+            raise turns.lost(db, self.session_id)
         patches = message.patches
-        if any("usage" in patch for patch in patches) and usage.has_steps(db, message.id):
-            patches = [{key: value for key, value in patch.items() if key != "usage"} for patch in patches]
+        if any("usage" in patch.payload for patch in patches) and usage.has_steps(db, message.id):
+            patches = _without_usage(patches)
         metadata = _merge(decode(db.wire(row[0])), patches, message.owned)
         db.run(_SET_METADATA, row_id=message.id, metadata=encode(metadata), at=self.at)
 
@@ -255,8 +257,12 @@ def tool_columns(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
     return call_id if isinstance(call_id, str) else None, state if isinstance(state, str) else None
 
 
-def _merge(base: Mapping[str, Any], patches: list[Mapping[str, Any]], owned: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(base: Mapping[str, Any], patches: list[Patch], owned: Mapping[str, Any]) -> dict[str, Any]:
     metadata = dict(base)
     for patch in patches:
-        metadata = merged(metadata, patch)
+        metadata = merged(metadata, patch.payload, skipped=frozenset()) if patch.first else merged(metadata, patch.payload)
     return {**metadata, **owned}
+
+
+def _without_usage(patches: list[Patch]) -> list[Patch]:
+    return [Patch({key: value for key, value in patch.payload.items() if key != "usage"}, patch.first) for patch in patches]

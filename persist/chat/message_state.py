@@ -111,14 +111,14 @@ def _message_id(message: Mapping[str, Any]) -> str:
     return id or ""
 
 
-def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def merged(base: Mapping[str, Any], overrides: Mapping[str, Any], *, skipped: frozenset[str] = _UNMERGED) -> dict[str, Any]:
     """Deep merge: objects recurse, everything else replaces; neither argument is changed."""
     result = dict(base)
     pending = [(result, overrides)]
     while pending:
         target, source = pending.pop()
         for key, value in source.items():
-            if key in _UNMERGED:
+            if key in skipped:
                 continue
             former = target.get(key)
             if isinstance(value, Mapping) and isinstance(former, Mapping):

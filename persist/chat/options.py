@@ -45,8 +45,8 @@ class RecordOptions:
         if metadata is not None and type(metadata) is not dict:
             raise InvalidValue("metadata", "expected an object.")
         encode(metadata, "metadata", runtime.limits)
-        if agent is not None:
-            check_label("agent", agent)
+        if agent is not None and not check_label("agent", agent):
+            raise InvalidValue("agent", "it is empty.")
         if system_prompt is not None:
             check_body("system_prompt", system_prompt, settings.max_text_bytes)
         return cls(

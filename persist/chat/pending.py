@@ -12,7 +12,7 @@ from persist.chat.schemas import StepUsage
 class Current:
     """One assistant message of the stream."""
 
-    __slots__ = ("id", "marked", "offset", "started", "stored")
+    __slots__ = ("ended", "id", "marked", "offset", "started", "stored")
 
     def __init__(self, id: str | None = None, *, stored: bool = False, offset: int = 0) -> None:
         self.id = id
@@ -22,8 +22,18 @@ class Current:
         """What to add to a new part's position, when the stored rows have gaps."""
         self.marked = False
         """Whether the recorder's own metadata is in the stored row."""
+        self.ended = False
+        """Whether it was finished: a `start` that names it again reads what others wrote meanwhile."""
         self.started = False
         """Whether a `start` named it: then even an empty one is kept at finish."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Metadata that the stream sent. The first payload of a message is taken whole; merging a later one skips some keys."""
+
+    payload: Mapping[str, Any]
+    first: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +43,7 @@ class Entry:
     change: Change
     current: Current
     at: datetime
-    patch: Mapping[str, Any] | None = None
+    patch: Patch | None = None
     size: int = 0
     foreign_to: str | None = None
     adopts: bool = False
@@ -48,7 +58,7 @@ class Unit:
     new: dict[PartState, datetime] = field(default_factory=dict)
     dirty: dict[PartState, datetime] = field(default_factory=dict)
     grown: dict[PartState, list[str]] = field(default_factory=dict)
-    patches: list[Mapping[str, Any]] = field(default_factory=list)
+    patches: list[Patch] = field(default_factory=list)
     usage: list[tuple[int, StepUsage]] = field(default_factory=list)
     create: bool = False
     touch: bool = False

@@ -24,7 +24,7 @@ from persist.db.clock import epoch_ms
 from persist.db.held import Job
 from persist.db.hot import Statements
 from persist.db.runtime import Runtime
-from persist.errors import Conflict, PersistError, StoreBusy, StoreFull, StreamProtocolError, Unavailable
+from persist.errors import Conflict, NotFound, PersistError, StoreBusy, StoreFull, StreamProtocolError, Unavailable
 from persist.settings import SaveOn
 
 _GROWING = frozenset((ChunkType.TEXT_DELTA.value, ChunkType.REASONING_DELTA.value, ChunkType.TOOL_INPUT_DELTA.value))
@@ -122,7 +122,7 @@ class Recording:
         """Apply chunks, then write in one transaction what the save policy wants written."""
         batch, place = Batch(), self._stream.place()
         try:
-            yield from self._stream.applying(chunks, batch)
+            yield from self._stream.applying(chunks, batch, self._pending)
             yield from self._keep(batch.entries)
         except BaseException as error:
             self._stream.take_back(batch, place)
@@ -154,7 +154,7 @@ class Recording:
                 yield from self._write(draft)
             except (StoreBusy, StoreFull):
                 raise  # still open: what waits can be written by another close()
-            except Conflict:
+            except (Conflict, NotFound):
                 self._end()
                 if draft.writes():
                     raise  # else all of it was written, and whoever has the turn now goes on from there
@@ -266,8 +266,9 @@ class Recording:
 
     def _gone(self, error: BaseException) -> None:
         """After a lost turn, or a commit of unknown outcome, this state no longer tells what is stored."""
-        lost = isinstance(error, Conflict) and error.constraint == "chat_turns" and self._running
-        if lost or (isinstance(error, Unavailable) and error.outcome == "unknown"):
+        lost = isinstance(error, Conflict) and error.constraint == "chat_turns"
+        deleted = isinstance(error, NotFound) and error.kind == "session"
+        if (self._running and (lost or deleted)) or (isinstance(error, Unavailable) and error.outcome == "unknown"):
             self._end()
 
     def postpone(self) -> None:

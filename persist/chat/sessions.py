@@ -153,8 +153,8 @@ class ChatSessions(Repository):
     @writes
     def delete(self, id: str) -> None:
         """Delete it with its messages and parts; sessions forked from it stay."""
-        if self._work.run(_DELETE, row_id=self._work.label("id", id)) != 1:
-            raise NotFound("session", id)
+        get_session(self._work, self._work.label("id", id), lock=True)
+        self._work.run(_DELETE, row_id=id)
 
     @writes
     def fork(self, id: str, at_message_id: str, *, metadata: Json = None) -> ChatSession:

@@ -6,7 +6,8 @@ from typing import Any
 
 from persist.chat.accumulator import Accumulator, Change, PartState, UnknownToolCall
 from persist.chat.chunks import ChunkType
-from persist.chat.pending import Current, Entry
+from persist.chat.message_state import MessageState
+from persist.chat.pending import Current, Entry, Patch, Pending
 from persist.chat.resume import find_unfinished_call, load_message
 from persist.db.clock import EPOCH
 from persist.db.held import Job
@@ -36,16 +37,17 @@ class Stream:
         self._runtime = runtime
         self._session_id = session_id
         self._foreign: dict[PartState, str] = {}
+        self._left: dict[str, tuple[MessageState, Current]] = {}
         self._most = runtime.limits.max_bytes
         self.accumulator = Accumulator()
         self.current = Current()
 
-    def applying(self, chunks: Iterable[Mapping[str, Any]], batch: Batch) -> Steps:
-        """Apply chunks until one is refused."""
+    def applying(self, chunks: Iterable[Mapping[str, Any]], batch: Batch, pending: Pending) -> Steps:
+        """Apply chunks until one is refused. `pending` is what was applied before and is not written yet."""
         for chunk in chunks:
             accumulator, current = self.accumulator, self.current
             try:
-                change = yield from self._apply(chunk, batch)
+                change = yield from self._apply(chunk, batch, pending)
                 if change.ignored:
                     batch.ignored += 1
                 elif not change.dropped:
@@ -57,7 +59,8 @@ class Stream:
 
     def place(self) -> "Place":
         """Where the stream is, to come back to."""
-        return Place(self.accumulator, self.current, self.current.id, self.current.started)
+        current = self.current
+        return Place(self.accumulator, current, current.id, current.started, current.ended)
 
     def take_back(self, batch: Batch, place: "Place") -> None:
         """As if the batch had never been fed."""
@@ -67,13 +70,13 @@ class Stream:
             if entry.change.part is not None:
                 entry.change.part.base -= entry.size
         self.accumulator, self.current = place.accumulator, place.current
-        self.current.id, self.current.started = place.id, place.started
+        self.current.id, self.current.started, self.current.ended = place.id, place.started, place.ended
 
-    def _apply(self, chunk: Any, batch: Batch) -> Generator[Job[Any], Any, Change]:
+    def _apply(self, chunk: Any, batch: Batch, pending: Pending) -> Generator[Job[Any], Any, Change]:
         """One chunk, with what has to be read for it."""
         named = chunk.get("messageId") if isinstance(chunk, Mapping) and chunk.get("type") == ChunkType.START else None
-        if isinstance(named, str) and named != self.current.id and not self.accumulator.aborted:
-            yield from self._turn_to(named)
+        if isinstance(named, str) and not self.accumulator.aborted and (named != self.current.id or self.current.ended):
+            yield from self._turn_to(named, batch, pending)
         try:
             change = self.accumulator.apply(chunk)
         except UnknownToolCall as unknown:
@@ -89,11 +92,19 @@ class Stream:
         batch.changes.append((self.accumulator, change))
         return change
 
-    def _turn_to(self, id: str) -> Steps:
-        """A `start` that names another message: continue it, if it is stored."""
+    def _turn_to(self, id: str, batch: Batch, pending: Pending) -> Steps:
+        """A `start` that names another message, or a finished one again: continue it from what is known of it."""
         if not id:
             raise InvalidValue("start.messageId", "it is empty.")
         check_label("start.messageId", id)
+        left = self._left.get(id) if id != self.current.id else (self.accumulator.state, self.current)
+        if left is not None and (left[1] in pending.units or any(entry.current is left[1] for entry in batch.entries)):
+            # what waits to be written is newer than what is stored
+            if id != self.current.id:
+                self._leave()
+                self.accumulator = Accumulator.over(left[0], self.accumulator.index)
+                self.current = left[1]
+            return
         stored = yield Job(lambda db: load_message(db, self._session_id, id))
         if stored is None:
             return
@@ -102,13 +113,19 @@ class Stream:
         for part, (part_id, _) in zip(resumed.parts, stored.rows, strict=True):
             part.id = part_id
         last = stored.rows[-1][1] + 1 if stored.rows else 0
+        self._leave()
         self.accumulator = resumed
         self.current = Current(id, stored=True, offset=last - len(stored.rows))
+
+    def _leave(self) -> None:
+        if self.current.id is not None:
+            self._left[self.current.id] = (self.accumulator.state, self.current)
 
     def _entry(self, change: Change, chunk: Mapping[str, Any], batch: Batch) -> Entry:
         """Check the chunk's values and mint the ids it needs; on a bad value only this chunk is taken back."""
         try:
             if change.delta is not None and change.part is not None:
+                self.current.ended = False
                 return Entry(change, self.current, EPOCH, size=self._grow(change.part, change.delta))
             check(dict(chunk), "", self._runtime.limits)
         except PersistError:
@@ -118,6 +135,8 @@ class Stream:
         now = self._runtime.clock()
         adopts = False
         if change.opened:
+            if change.closed is not None and self.current.id is not None:
+                self._left[self.current.id] = (change.closed, self.current)
             self.current = Current(self.accumulator.message_id)
         elif self.current.id is None and self.accumulator.message_id:
             self.current.id, adopts = self.accumulator.message_id, True
@@ -128,7 +147,11 @@ class Stream:
             change.appended.index += self.current.offset
         if change.type == ChunkType.START:
             self.current.started = True
-        patch = chunk.get("messageMetadata") if change.metadata else None
+        self.current.ended = change.boundary == "finish"
+        patch = None
+        if change.metadata:
+            payload = chunk["messageMetadata"]
+            patch = Patch(payload, first=self.accumulator.metadata == payload)
         foreign = self._foreign.get(change.changed) if change.changed is not None else None
         return Entry(change, self.current, now, patch=patch, foreign_to=foreign, adopts=adopts)
 
@@ -149,6 +172,7 @@ class Place:
     current: Current
     id: str | None
     started: bool
+    ended: bool
 
 
 def text_size(text: str) -> int:

@@ -52,6 +52,9 @@ def read_json(work: Work, session_id: str, *, include_hidden: bool = False) -> b
     by_message: dict[str, list[tuple[int, str]]] = {}
     for message_id, index, part_id, stored in bodies:
         text = wire(stored)
+        if not _looks_whole(text):
+            log.warning("part %s holds text that is not a JSON object; it is left out", part_id)
+            continue
         if "streaming" in text:
             tail = tail_of(work, part_id)
             if tail:
@@ -60,10 +63,15 @@ def read_json(work: Work, session_id: str, *, include_hidden: bool = False) -> b
     pieces = []
     for id, role, stored in heads:
         metadata = wire(stored)
-        shown = "" if metadata == "{}" else f',"metadata":{metadata}'
+        shown = "" if metadata == "{}" or not _looks_whole(metadata) else f',"metadata":{metadata}'
         body = ",".join([text for _, text in sorted(by_message.get(id, ()))])
         pieces.append(f'{{"id":{encode(id)},"role":"{role}","parts":[{body}]{shown}}}')
     return f"[{','.join(pieces)}]".encode()
+
+
+def _looks_whole(text: str) -> bool:
+    """Cut off or foreign text shows at its ends; looking closer would be the parse that splicing avoids."""
+    return text[:1] == "{" and text[-1:] == "}"
 
 
 def read_message(work: Work, id: str) -> UIMessage:

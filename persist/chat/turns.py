@@ -16,7 +16,7 @@ from sqlalchemy.types import TypeEngine
 from persist.chat.models import sessions, turns
 from persist.chat.schemas import TurnState
 from persist.db.hot import Hot, Statements, param
-from persist.errors import Conflict, NotFound
+from persist.errors import Conflict, NotFound, PersistError
 
 BEAT_SECONDS = 20.0
 _UNSEEN = timedelta(seconds=60)
@@ -129,15 +129,15 @@ def begin_turn(db: Statements, session_id: str, owner: str, message_id: str | No
         db.run(_INSERT, session_id=session_id, message_id=message_id, state="running", owner=owner, started_at=now, seen_at=now)
         return
     if turn.owner != owner and not takeover and turn.running(now):
-        raise lost(session_id)
+        raise lost(db, session_id)
     if db.run(_TAKE, session_id=session_id, former=turn.owner, owner_id=owner, message=message_id, at=now, at2=now) != 1:
-        raise lost(session_id)
+        raise lost(db, session_id)
 
 
 def guard(db: Statements, session_id: str, owner: str) -> None:
     """Conflict unless the turn is still ours, and ours until the transaction ends."""
     if db.row(_GUARD, session_id=session_id, owner_id=owner) is None:
-        raise lost(session_id)
+        raise lost(db, session_id)
 
 
 def beat(db: Statements, session_id: str, owner: str, now: datetime) -> None:
@@ -155,8 +155,10 @@ def end_turn(db: Statements, session_id: str, owner: str) -> None:
     db.run(_END, session_id=session_id, owner_id=owner)
 
 
-def lost(session_id: str) -> Conflict:
-    """Another recorder has the session's turn."""
+def lost(db: Statements, session_id: str) -> PersistError:
+    """Why the turn is not ours: another recorder has it, or the session was deleted."""
+    if db.row(_HEAD, session_id=session_id) is None:
+        return NotFound("session", session_id)
     return Conflict(
         f"Another recorder is running in session {session_id}; wait for it, or record with takeover=True.",
         constraint="chat_turns",

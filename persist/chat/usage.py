@@ -98,10 +98,11 @@ def add_step(db: Statements, message_id: str, step: int, usage: StepUsage, now: 
         raise NotFound("message", message_id)
     session_id, stored = row
     counts = usage.model_dump()
+    counted = has_steps(db, message_id)
     if db.run(_INSERT, message_id=message_id, step=step, created_at=now, **counts) != 1:
         return False
     metadata = stored_object(db, stored, f"the metadata of message {message_id}")
-    former = usage_of(metadata) if db.row(_HAS_STEPS, row_id=message_id) and "usage" in metadata else dict.fromkeys(COUNTERS, 0)
+    former = usage_of(metadata) if counted else dict.fromkeys(COUNTERS, 0)  # what the stream said of it is not ours
     metadata["usage"] = {name: former[name] + counts[name] for name in COUNTERS}
     db.run(_SET_METADATA, row_id=message_id, metadata=encode(metadata), at=now)
     added = {f"add_{column}": counts[name] for column, name in zip(_COLUMNS, COUNTERS, strict=True)}

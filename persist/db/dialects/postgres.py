@@ -60,7 +60,8 @@ class PostgresDialect(Dialect):
 
         self = cls.__new__(cls)
         self._psycopg, self.schema, self.url = psycopg, schema, engine.url
-        self._use(engine)
+        # whatever the host's default is: AUTOCOMMIT would be no transaction at all
+        self._use(engine.execution_options(isolation_level="READ COMMITTED"))
         return self
 
     def settle(self) -> None:
@@ -75,6 +76,9 @@ class PostgresDialect(Dialect):
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
 
     def join(self, connection: Connection) -> None:
+        driver: Any = connection.connection.driver_connection
+        if driver.autocommit:
+            raise InvalidValue("connection", "it is in AUTOCOMMIT mode, where there is no transaction to join.")
         if not connection.in_transaction():
             connection.begin()
 

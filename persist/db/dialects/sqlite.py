@@ -174,6 +174,8 @@ class SqliteDialect(Dialect):
         driver.execute(f"UPDATE {VERSION_TABLE} SET version_num = version_num WHERE 0")
 
     def join(self, connection: Connection) -> None:
+        if not connection.in_transaction():
+            connection.begin()  # the host's engine begins as it always does
         cursor = connection.connection.cursor()
         try:
             if self.in_transaction(connection.connection.driver_connection):

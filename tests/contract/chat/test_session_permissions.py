@@ -6,8 +6,8 @@ import pytest
 
 from persist.chat.permissions import decide, intersect
 from persist.errors import InvalidValue, NotFound
-from tests.contract.chat.conftest import Raw
 from tests.contract.chat.scenes import create, session_of
+from tests.contract.conftest import Raw
 
 GIT = {"permission": "bash", "pattern": "git *", "action": "allow"}
 
@@ -35,7 +35,8 @@ def test_rules_of_another_source_live_elsewhere(store: Any, session: str, source
 
 
 @pytest.mark.parametrize(
-    "bad", [{}, {**GIT, "action": "maybe"}, {**GIT, "pattern": 1}, {**GIT, "permission": ""}, "git", None, {**GIT, "added_at": "now"}]
+    "bad",
+    [{}, {**GIT, "action": "maybe"}, {**GIT, "pattern": 1}, {**GIT, "permission": ""}, "git", None, {**GIT, "added_at": "now"}],
 )
 def test_a_bad_rule_is_refused(store: Any, session: str, bad: Any) -> None:
     with store.begin() as tx, pytest.raises(InvalidValue):

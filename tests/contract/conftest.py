@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from persist.store import Store
 from tests.contract.chat.scenes import create
 
 
@@ -73,3 +74,36 @@ def other(store: Any, open_store: Callable[..., Any]) -> Any:
 def session(store: Any) -> str:
     """The id of an empty session."""
     return create(store)
+
+
+@pytest.fixture
+def sqlite_store(sqlite_url: str) -> Iterator[Any]:
+    """A store on SQLite alone, for what only SQLite can hold."""
+    with Store.open(sqlite_url) as store:
+        yield store
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement of every connection that is opened after this fixture, on whatever thread it runs."""
+    seen: list[str] = []
+    connect, execute = sqlite3.connect, psycopg.Cursor.execute
+
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **options)
+        connection.set_trace_callback(seen.append)
+        return connection
+
+    def told(cursor: Any, query: Any, *args: Any, **options: Any) -> Any:
+        seen.append(str(query))
+        return execute(cursor, query, *args, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    monkeypatch.setattr(psycopg.Cursor, "execute", told)
+    return seen
+
+
+@pytest.fixture
+def counted_store(statements: list[str], open_store: Callable[..., Any]) -> Any:
+    """A store whose statements are all seen."""
+    return open_store()

@@ -1,0 +1,78 @@
+"""A recording process is killed at any moment: what it acknowledged is there, and the next one goes on."""
+
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from persist.chat.accumulator import reduce
+from persist.store import Store
+from tests.concurrency.worker import stream
+from tests.contract.chat.scenes import create, record, shown, text
+
+Spawn = Callable[..., subprocess.Popen[str]]
+CUTS = [1, 2, 3, 5, 43, 44, 46, 54, 55, 90, 120, len(stream())]
+
+
+def killed_after(process: subprocess.Popen[str], acknowledged: int) -> int:
+    """Kill it once it has said so many -> how many chunks it had acknowledged by then."""
+    assert process.stdout is not None
+    said = 0
+    while said < acknowledged:
+        said = int(process.stdout.readline())
+    process.send_signal(signal.SIGKILL)
+    rest = process.stdout.read().split()
+    process.wait(30)
+    return int(rest[-1]) if rest else said
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_every_acknowledged_chunk_is_there(store: Store, spawn: Spawn, database_url: str, cut: int) -> None:
+    """(c) 2"""
+    session = create(store)
+    acknowledged = killed_after(spawn("record", session), cut)
+    found = shown(store, session)
+    # the one it was just writing may be there too
+    possible = [reduce(stream()[:count]) for count in (acknowledged, acknowledged + 1)]
+    assert (found or [reduce(stream()[:1])])[0] in possible
+    assert len(found) <= 1
+    if database_url.startswith("sqlite"):
+        connection = sqlite3.connect(database_url.removeprefix("sqlite:///"))
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+        connection.close()
+    resumed = [{"type": "start", "messageId": "m"}, *text("goes on"), {"type": "finish"}]
+    record(store, session, resumed)  # its process is gone: no takeover is needed
+    (message,) = shown(store, session)
+    assert message["parts"][:-1] == (found[0]["parts"] if found else [])
+    assert message["parts"][-1] == {"type": "text", "text": "goes on", "state": "done"}
+
+
+def test_a_dead_process_holds_no_turn(store: Store, spawn: Spawn) -> None:
+    session = create(store)
+    killed_after(spawn("record", session), 60)
+    with store.begin() as tx:
+        waiting = tx.chat.messages.enqueue(session, parts=[])
+        claimed: Any = tx.chat.messages.claim_queued(session)
+        assert claimed is not None
+        assert claimed.id == waiting.id
+        tx.chat.sessions.fork(session, "m")
+
+
+def test_a_killed_call_is_repaired_with_what_had_come_of_its_input(store: Store, spawn: Spawn) -> None:
+    """(c) 27"""
+    session = create(store)
+    acknowledged = killed_after(spawn("record", session), 50)
+    before = shown(store, session)[0]["parts"]
+    unfinished = [part for part in before if str(part.get("state", "")).startswith("input")]
+    with store.begin() as tx:
+        assert tx.chat.messages.repair_interrupted(session) == len(unfinished)
+    after = shown(store, session)[0]["parts"]
+    assert acknowledged >= 50
+    assert [part for part in after if str(part.get("state", "")).startswith("input")] == []
+    for part in unfinished:
+        repaired = next(found for found in after if found.get("toolCallId") == part["toolCallId"])
+        assert (repaired["state"], repaired["errorText"]) == ("output-error", "aborted by host restart")

@@ -1,0 +1,54 @@
+"""Several processes on one database."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+from persist.store import Store
+from tests.contract.chat.scenes import create, shown, words
+
+Spawn = Callable[..., subprocess.Popen[str]]
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    return output
+
+
+def test_two_processes_append_to_one_session(store: Store, spawn: Spawn) -> None:
+    session = create(store)
+    for process in [spawn("append", session, name, 100) for name in ("left", "right")]:
+        assert said(process) == "done\n"
+    found = shown(store, session)
+    for name in ("left", "right"):
+        assert [text for text in words(found) if text.startswith(name)] == [f"{name} {number}" for number in range(100)]
+    assert len(found) == 200
+    pages: list[Any] = []
+    while page := shown(store, session, limit=7, before=pages[0]["id"] if pages else None):
+        pages = page + pages
+    assert pages == found
+
+
+def test_four_processes_write_without_being_turned_away(store: Store, spawn: Spawn) -> None:
+    reports = [json.loads(said(process)) for process in [spawn("write", f"p{number}", 60) for number in range(4)]]
+    assert [report["busy"] for report in reports] == [0, 0, 0, 0]
+    for report in reports:
+        assert len(shown(store, report["session"])) == 120
+
+
+def test_many_processes_open_a_new_file_at_once(spawn: Spawn) -> None:
+    """No store was opened before: on SQLite they all want to make the tables."""
+    reports = [json.loads(said(process)) for process in [spawn("write", f"p{number}", 1) for number in range(6)]]
+    assert [report["busy"] for report in reports] == [0] * 6
+
+
+def test_a_forked_child_is_told_so_and_does_no_harm(store: Store, spawn: Spawn) -> None:
+    session = create(store)
+    report = json.loads(said(spawn("fork", session)))
+    raised = report["raised"]
+    assert raised.pop("close") == ""
+    assert raised == dict.fromkeys(("begin", "read", "record", "feed", "flush"), "StoreForked")
+    assert report["texts"] == ["before, after", "parent"]
+    assert words(shown(store, session)) == ["before, after", "parent"]

@@ -1,0 +1,126 @@
+"""Compaction: a summary takes the place of what came before it in the model's view, and in nobody else's."""
+
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue, NotFound
+from tests.contract.chat.scenes import create, rollup, say, shown, words
+
+
+@pytest.fixture
+def talk(store: Any, clock: Any, session: str) -> list[str]:
+    """Four turns, each with 10·n input tokens -> ids of u1 a1 u2 a2 u3 a3 u4 a4."""
+    ids = []
+    for number in range(1, 5):
+        clock.advance(seconds=1)
+        ids += [say(store, session, f"u{number}"), say(store, session, f"a{number}", role="assistant")]
+        with store.begin() as tx:
+            tx.chat.messages.record_step_usage(ids[-1], 0, input_tokens=10**number, output_tokens=0)
+    return ids
+
+
+def compact(store: Any, session: str, tail: str | None, **options: Any) -> Any:
+    fields = {"summary": "what happened", "auto": True, "summary_tokens": 7, **options}
+    with store.begin() as tx:
+        return tx.chat.messages.compact(session, tail_start_id=tail, **fields)
+
+
+def view(store: Any, session: str) -> list[Any]:
+    with store.read() as tx:
+        messages: list[Any] = tx.chat.messages.model_view(session)
+    return messages
+
+
+def summary(store: Any, session: str) -> Any:
+    return view(store, session)[0]["parts"][0]["data"]["summary"]
+
+
+def test_the_marker_is_an_assistant_message_that_sorts_last(store: Any, session: str, talk: list[str]) -> None:
+    marker = compact(store, session, talk[4])
+    assert marker.role == "assistant"
+    last = shown(store, session)[-1]
+    assert last["id"] == marker.id
+    data = {"summary": "what happened", "tail_start_id": talk[4], "auto": True, "summary_tokens": 7}
+    assert last["parts"] == [{"type": "data-compaction", "data": data}]
+    assert last["metadata"]["usage"]["input"] == 7
+    assert len(shown(store, session)) == 9  # it hides nothing
+
+
+def test_the_model_sees_summary_tail_and_what_follows(store: Any, session: str, talk: list[str]) -> None:
+    """(c) 13"""
+    marker = compact(store, session, talk[4])
+    assert words(view(store, session)) == ["", "u3", "a3", "u4", "a4"]
+    assert view(store, session)[0]["id"] == marker.id
+    assert rollup(store, session)[0] == 1000 + 10_000 + 7
+    say(store, session, "u5")
+    assert words(view(store, session)) == ["", "u3", "a3", "u4", "a4", "u5"]
+
+
+def test_rewinding_before_the_marker_undoes_it(store: Any, session: str, talk: list[str]) -> None:
+    """(c) 13"""
+    compact(store, session, talk[4])
+    with store.begin() as tx:
+        tx.chat.sessions.rewind(session, talk[2])
+    assert words(view(store, session)) == ["u1", "a1", "u2"]
+    assert rollup(store, session)[0] == 10
+    with store.begin() as tx:
+        tx.chat.sessions.unrewind(session, talk[2])
+    assert words(view(store, session)) == ["", "u3", "a3", "u4", "a4"]
+    assert rollup(store, session)[0] == 11_007
+
+
+def test_without_a_tail_the_marker_is_the_boundary(store: Any, session: str, talk: list[str]) -> None:
+    compact(store, session, None)
+    assert words(view(store, session)) == [""]
+    assert rollup(store, session)[0] == 7
+    say(store, session, "u5")
+    assert words(view(store, session)) == ["", "u5"]
+
+
+def test_the_latest_marker_wins(store: Any, session: str, talk: list[str]) -> None:
+    compact(store, session, talk[2], summary="one")
+    say(store, session, "u5")
+    second = compact(store, session, talk[6], summary="two", summary_tokens=3)
+    assert summary(store, session) == "two"
+    seen = [message["id"] for message in view(store, session)]
+    assert seen[:3] == [second.id, talk[6], talk[7]]
+    with store.begin() as tx:
+        tx.chat.sessions.rewind(session, talk[6])
+    assert words(view(store, session)) == ["u1", "a1", "u2", "a2", "u3", "a3", "u4"]
+
+
+def test_usage_after_a_compaction_adds_to_the_boundary(store: Any, session: str, talk: list[str]) -> None:
+    compact(store, session, talk[6])
+    assert rollup(store, session)[0] == 10_007
+    later = say(store, session, "a5", role="assistant")
+    with store.begin() as tx:
+        tx.chat.messages.record_step_usage(later, 0, input_tokens=1, output_tokens=2)
+        tx.chat.messages.record_step_usage(talk[1], 1, input_tokens=5, output_tokens=5)  # before the boundary
+    assert rollup(store, session)[:2] == (10_008, 2)
+
+
+def test_the_tail_starts_at_a_visible_message_of_the_session(store: Any, session: str, talk: list[str]) -> None:
+    stranger = say(store, create(store), "elsewhere")
+    with store.begin() as tx:
+        tx.chat.sessions.rewind(session, talk[4])
+    for tail in (stranger, "msg_nowhere", talk[6]):
+        with pytest.raises(NotFound):
+            compact(store, session, tail)
+    with pytest.raises(NotFound):
+        compact(store, "ses_nowhere", None)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"summary": None}, {"summary": 5}, {"auto": 1}, {"summary_tokens": -1}, {"summary_tokens": 1.5}, {"summary_tokens": True}],
+)
+def test_a_bad_compaction_is_refused(store: Any, session: str, bad: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        compact(store, session, None, **bad)
+    assert refused.value.path == next(iter(bad))
+    assert shown(store, session) == []
+
+
+def test_without_a_compaction_the_model_sees_what_is_visible(store: Any, session: str, talk: list[str]) -> None:
+    assert view(store, session) == shown(store, session)

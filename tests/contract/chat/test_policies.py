@@ -1,0 +1,152 @@
+"""The save policy decides when a stream becomes durable, never what becomes of it."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue
+from persist.settings import Settings
+from tests.contract.chat.scenes import VECTORS, call, create, output, record, shown, step, text, turn, words
+from tests.contract.conftest import Raw
+
+POLICIES = ("chunk", "step", "turn")
+TWO_STEPS = [
+    {"type": "start", "messageId": "m"},
+    *step(*text("one"), call("bash", "c", {}), output("c", 1)),
+    *step(*text("two", "!")),
+    {"type": "finish"},
+]
+
+
+def rows(raw: Raw) -> list[tuple[Any, ...]]:
+    """Everything stored of the messages, minted ids apart."""
+    messages = raw.rows("SELECT id, role, metadata_json, created_at, updated_at FROM chat_messages ORDER BY created_at, id")
+    parts = raw.rows(
+        'SELECT message_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at'
+        ' FROM chat_parts ORDER BY message_id, "index"'
+    )
+    return [tuple(_normal(value) for value in row) for row in [*messages, *parts]]
+
+
+def _normal(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("{"):
+        return json.loads(value)  # the order of keys is no part of a JSON object
+    return "minted" if isinstance(value, str) and re.fullmatch(r"(msg|prt)_[0-9a-f]{12}[0-9A-Za-z]{14}", value) else value
+
+
+@pytest.mark.parametrize("chosen", ["tool", "text", "start", "random", "streamText"])
+def test_the_same_rows_under_every_policy(store: Any, raw: Raw, chosen: str) -> None:
+    """(c) 3"""
+    vectors = [vector for vector in VECTORS if vector["name"].startswith(chosen) and not vector.get("initial")]
+    vectors = [vector for vector in vectors if not vector["fatal"]][:12]
+    assert vectors
+    for vector in vectors:
+        seen = []
+        for policy in POLICIES:
+            session = create(store)
+            record(store, session, vector["chunks"], save_on=policy, model={"model_id": "m"})
+            seen.append(rows(raw))
+            with store.begin() as tx:
+                tx.chat.sessions.delete(session)
+        assert seen[0] == seen[1] == seen[2], vector["name"]
+
+
+def durable(other: Any, session: str) -> list[str]:
+    return words(shown(other, session))
+
+
+def test_chunk_by_chunk_every_chunk_is_durable_when_fed(store: Any, other: Any, session: str) -> None:
+    with store.record(session) as recorder:
+        so_far = ""
+        for piece in ("a", "b", "c"):
+            if not so_far:
+                recorder.feed({"type": "text-start", "id": "t"})
+            recorder.feed({"type": "text-delta", "id": "t", "delta": piece})
+            so_far += piece
+            assert durable(other, session) == [so_far]
+
+
+def test_step_by_step_a_cut_leaves_the_previous_step(store: Any, other: Any, session: str) -> None:
+    """(c) 3"""
+    seen = []
+    with store.record(session, save_on="step") as recorder:
+        for chunk in TWO_STEPS:
+            recorder.feed(chunk)
+            seen.append(durable(other, session))
+    first, second, last = [index for index, chunk in enumerate(TWO_STEPS) if chunk["type"] in ("finish-step", "finish")]
+    assert all(state == [] for state in seen[:first])
+    assert all(state == ["one"] for state in seen[first:second])
+    assert all(state == ["onetwo!"] for state in seen[second:])
+    assert last == len(TWO_STEPS) - 1
+
+
+def test_turn_by_turn_a_cut_leaves_nothing(store: Any, other: Any, session: str) -> None:
+    """(c) 3"""
+    with store.record(session, save_on="turn") as recorder:
+        for chunk in TWO_STEPS[:-1]:
+            recorder.feed(chunk)
+            assert durable(other, session) == []
+        recorder.feed(TWO_STEPS[-1])
+        assert durable(other, session) == ["onetwo!"]
+
+
+@pytest.mark.parametrize("policy", ["step", "turn"])
+@pytest.mark.parametrize("ending", [{"type": "abort"}, {"type": "error", "errorText": "over"}])
+def test_abort_and_error_flush_whatever_the_policy(store: Any, other: Any, session: str, policy: str, ending: Any) -> None:
+    with store.record(session, save_on=policy) as recorder:
+        recorder.feed_many([{"type": "start-step"}, *text("a", "b")[:-1]])
+        assert durable(other, session) == []
+        recorder.feed(ending)
+        assert durable(other, session) == ["ab"]
+
+
+@pytest.mark.parametrize("policy", ["step", "turn"])
+def test_flush_and_close_write_what_waits(store: Any, other: Any, session: str, policy: str) -> None:
+    with store.record(session, save_on=policy) as recorder:
+        recorder.feed_many(text("a")[:-1])
+        recorder.flush()
+        assert durable(other, session) == ["a"]
+        recorder.feed({"type": "text-delta", "id": "t", "delta": "b"})
+        assert durable(other, session) == ["a"]
+    assert durable(other, session) == ["ab"]
+    assert shown(other, session)[0]["parts"][0]["state"] == "streaming"  # closing finishes nothing
+
+
+def test_leaving_on_an_exception_writes_what_waits(store: Any, other: Any, session: str) -> None:
+    def interrupted() -> None:
+        with store.record(session, save_on="turn") as recorder:
+            recorder.feed_many(text("kept")[:-1])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        interrupted()
+    assert durable(other, session) == ["kept"]
+
+
+def test_the_policy_comes_from_the_settings_unless_given(open_store: Any) -> None:
+    store = open_store(settings=Settings(save_on="turn"))
+    session = create(store)
+    other = open_store()
+    with store.record(session) as recorder:
+        recorder.feed_many(text("a"))
+        assert durable(other, session) == []
+    with store.record(session, save_on="chunk") as recorder:
+        recorder.feed_many(text("b"))
+        assert durable(other, session) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"save_on": "never"}, {"buffer_ms": -1}, {"buffer_bytes": 1.5}, {"metadata": [1]}, {"agent": ""}]
+)
+def test_a_bad_option_is_refused(store: Any, session: str, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        store.record(session, **options)
+    assert refused.value.path == next(iter(options))
+
+
+def test_two_turns_follow_each_other(store: Any, session: str) -> None:
+    for word in ("one", "two"):
+        record(store, session, turn(*text(word)))
+    assert durable(store, session) == ["one", "two"]

@@ -1,0 +1,195 @@
+"""The queue: messages that wait behind a running turn, fired once each, in order."""
+
+from typing import Any
+
+import pytest
+
+from persist.errors import Conflict, InvalidValue, NotFound
+from tests.contract.chat.scenes import approval, call, create, record, say, session_of, shown, text, turn, words
+
+HI = [{"type": "text", "text": "hi"}]
+
+
+def enqueue(store: Any, session: str, words: str = "hi", **fields: Any) -> Any:
+    with store.begin() as tx:
+        return tx.chat.messages.enqueue(session, parts=[{"type": "text", "text": words}], **fields)
+
+
+def claim(store: Any, session: str, **options: Any) -> Any:
+    with store.begin() as tx:
+        return tx.chat.messages.claim_queued(session, **options)
+
+
+def cancel(store: Any, id: str) -> bool:
+    with store.begin() as tx:
+        return bool(tx.chat.messages.cancel_queued(id))
+
+
+def waiting(store: Any, session: str) -> list[str]:
+    with store.read() as tx:
+        return [message.id for message in tx.chat.messages.queued(session)]
+
+
+def test_a_queued_message_is_a_user_row_out_of_sight(store: Any, clock: Any, session: str) -> None:
+    at = int(clock().timestamp() * 1000)
+    message = enqueue(store, session, metadata={"custom": 1})
+    assert message.role == "user"
+    assert message.metadata == {"custom": 1, "queued_at": at, "queue_enqueued_at": at}
+    assert waiting(store, session) == [message.id]
+    with store.read() as tx:
+        assert tx.chat.messages.list(session) == tx.chat.messages.model_view(session) == []
+
+
+def test_first_in_first_out_whatever_the_ids(store: Any, session: str) -> None:
+    ids = [enqueue(store, session, id, id=id).id for id in ("z", "a", "m")]
+    assert waiting(store, session) == ids
+    fired = []
+    while message := claim(store, session):
+        fired.append(message.id)
+    assert fired == ids
+    assert [message["id"] for message in shown(store, session)] == ids
+
+
+def test_a_fired_message_comes_after_what_was_said_meanwhile(store: Any, clock: Any, session: str) -> None:
+    """(c) 17"""
+    say(store, session, "first")
+    with store.record(session) as recorder:
+        recorder.feed_many(turn(*text("reply"))[:-1])
+        enqueued = enqueue(store, session, "second", id="aaa")
+        clock.advance(seconds=3)
+        recorder.feed({"type": "finish"})
+    at = clock.advance(seconds=1)
+    fired = claim(store, session)
+    assert (fired.id, fired.created_at) == (enqueued.id, at)
+    assert "queued_at" not in fired.metadata
+    assert fired.metadata["queue_enqueued_at"] == enqueued.metadata["queue_enqueued_at"]
+    assert words(shown(store, session)) == ["first", "reply", "second"]
+    with store.read() as tx:
+        assert tx.chat.messages.get(fired.id)["parts"] == [{"type": "text", "text": "second"}]
+
+
+def test_a_fired_message_sorts_last_even_within_the_millisecond(store: Any, session: str) -> None:
+    """(c) 17"""
+    enqueue(store, session, "queued", id="000")
+    say(store, session, "reply", role="assistant", id="zzz")
+    claim(store, session)
+    assert words(shown(store, session)) == ["reply", "queued"]
+
+
+def test_the_id_makes_it_idempotent(store: Any, session: str) -> None:
+    """(c) 16"""
+    first = enqueue(store, session, "same", id="client-1", metadata={"k": 1})
+    assert enqueue(store, session, "same", id="client-1", metadata={"k": 1}) == first
+    with pytest.raises(Conflict), store.begin() as tx:
+        tx.chat.messages.enqueue(session, parts=HI, id="client-1")
+    with pytest.raises(Conflict):
+        enqueue(store, create(store), "same", id="client-1")
+    assert waiting(store, session) == ["client-1"]
+    fired = claim(store, session)
+    assert enqueue(store, session, "same", id="client-1", metadata={"k": 1}) == fired
+    assert waiting(store, session) == []
+    enqueue(store, session, "other", id="client-2")
+    assert cancel(store, "client-2")
+    assert enqueue(store, session, "other", id="client-2").metadata["queue_canceled_at"]
+    assert waiting(store, session) == []
+
+
+def test_an_id_of_another_message_is_a_conflict(store: Any, session: str) -> None:
+    for role in ("assistant", "user"):
+        taken = say(store, session, "hello", role=role)
+        with pytest.raises(Conflict):
+            enqueue(store, session, "something else", id=taken)
+
+
+def test_a_delivery_is_taken_once(store: Any, session: str) -> None:
+    trigger = {"source": "webhook", "delivery_id": "d-1"}
+    first = enqueue(store, session, "hook", metadata={"trigger": trigger})
+    assert enqueue(store, session, "hook, retried", metadata={"trigger": trigger}).id == first.id
+    fired = claim(store, session)
+    assert enqueue(store, session, "hook", metadata={"trigger": trigger}) == fired
+    other = enqueue(store, session, "hook", metadata={"trigger": {**trigger, "delivery_id": "d-2"}})
+    assert cancel(store, other.id)
+    assert enqueue(store, session, "hook", metadata={"trigger": {**trigger, "delivery_id": "d-2"}}).id == other.id
+    assert waiting(store, session) == []
+    assert enqueue(store, create(store), "hook", metadata={"trigger": trigger}).id != first.id
+
+
+def test_a_message_is_either_fired_or_canceled(store: Any, clock: Any, session: str) -> None:
+    """(c) 16"""
+    one, two = enqueue(store, session, "one"), enqueue(store, session, "two")
+    clock.advance(seconds=1)
+    assert cancel(store, one.id)
+    assert not cancel(store, one.id)
+    assert claim(store, session).id == two.id
+    assert not cancel(store, two.id)
+    assert not cancel(store, "msg_nowhere")
+    assert claim(store, session) is None
+    assert words(shown(store, session)) == ["two"]
+    with store.read() as tx:
+        tombstone = tx.chat.messages.get(one.id)["metadata"]
+    assert tombstone.keys() == {"queue_enqueued_at", "queue_canceled_at", "hidden_at"}
+
+
+def test_a_message_that_never_waited_cannot_be_canceled(store: Any, session: str) -> None:
+    assert not cancel(store, say(store, session, "hi"))
+    assert len(shown(store, session)) == 1
+
+
+def test_nothing_fires_while_a_turn_runs(store: Any, session: str) -> None:
+    message = enqueue(store, session)
+    with store.record(session) as recorder:
+        recorder.feed({"type": "start-step"})
+        assert claim(store, session) is None
+        recorder.feed({"type": "finish"})
+        assert claim(store, session).id == message.id
+
+
+def test_an_abort_drains_on_and_an_error_pauses_until_the_next_turn(store: Any, session: str) -> None:
+    one, two = enqueue(store, session, "one"), enqueue(store, session, "two")
+    record(store, session, [*text("x"), {"type": "abort"}])
+    assert claim(store, session).id == one.id
+    record(store, session, [*text("y"), {"type": "error", "errorText": "overloaded"}, {"type": "finish"}])
+    assert claim(store, session) is None
+    record(store, session, turn(*text("fine again")))
+    assert claim(store, session).id == two.id
+
+
+def test_an_open_approval_or_question_pauses(store: Any, session: str) -> None:
+    message = enqueue(store, session)
+    record(store, session, turn(call("bash", "c", {}), approval("a", "c")))
+    assert claim(store, session) is None
+    with store.begin() as tx:
+        assert tx.chat.messages.answer_approval(session, "a", approved=True)
+    record(store, session, turn(call("question", "q", {})))
+    assert claim(store, session, human_input_tools=["question"]) is None
+    assert claim(store, session, human_input_tools=["another"]).id == message.id
+
+
+def test_a_hidden_approval_does_not_pause(store: Any, session: str) -> None:
+    first = say(store, session, "hi")
+    message = enqueue(store, session)
+    record(store, session, turn(call("bash", "c", {}), approval("a", "c")))
+    with store.begin() as tx:
+        tx.chat.sessions.rewind(session, first)
+    assert claim(store, session).id == message.id
+
+
+def test_the_model_of_a_queued_message_counts_when_it_fires(store: Any, session: str) -> None:
+    model = {"provider_id": "openai", "model_id": "gpt"}
+    before = session_of(store, session).model
+    enqueue(store, session, metadata={"model": model})
+    assert session_of(store, session).model == before
+    claim(store, session)
+    assert session_of(store, session).model == model
+
+
+def test_the_queue_of_an_unknown_session(store: Any, session: str) -> None:
+    with store.begin() as tx:
+        with pytest.raises(NotFound):
+            tx.chat.messages.enqueue("nowhere", parts=HI)
+        with pytest.raises(NotFound):
+            tx.chat.messages.claim_queued("nowhere")
+        with pytest.raises(InvalidValue):
+            tx.chat.messages.claim_queued(session, human_input_tools="question")
+        with pytest.raises(InvalidValue):
+            tx.chat.messages.enqueue(session, parts=HI, id="")

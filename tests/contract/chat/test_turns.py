@@ -1,0 +1,165 @@
+"""Turns: one recorder at a time in a session, and who may take the turn of one that is gone."""
+
+from typing import Any
+
+import pytest
+
+from persist.errors import Closed, Conflict
+from tests.contract.chat.scenes import create, record, shown, text, turn, words
+from tests.contract.conftest import Raw
+
+DELTA = {"type": "text-delta", "id": "t", "delta": "late"}
+
+
+def state(raw: Raw) -> list[tuple[Any, ...]]:
+    return raw.rows("SELECT session_id, message_id, state FROM chat_turns")
+
+
+@pytest.mark.parametrize("policy", ["chunk", "step", "turn"])
+def test_a_turn_runs_from_the_first_chunk_to_the_finish(store: Any, raw: Raw, clock: Any, session: str, policy: str) -> None:
+    at = int(clock().timestamp() * 1000)
+    with store.record(session, save_on=policy) as recorder:
+        assert state(raw) == []
+        recorder.feed({"type": "start", "messageId": "m"})
+        assert state(raw) == [(session, "m", "running")]
+        assert raw.rows("SELECT started_at, seen_at FROM chat_turns") == [(at, at)]
+        recorder.feed_many(text("x"))
+        recorder.feed({"type": "finish"})
+        assert state(raw) == []
+
+
+@pytest.mark.parametrize("end", ["abort", "close", "exception"])
+def test_a_turn_ends_with_abort_close_or_an_exception(store: Any, raw: Raw, session: str, end: str) -> None:
+    def ended() -> None:
+        with store.record(session) as recorder:
+            recorder.feed({"type": "start-step"})
+            assert len(state(raw)) == 1
+            if end == "abort":
+                recorder.feed({"type": "abort"})
+            elif end == "close":
+                recorder.close()
+            else:
+                raise ZeroDivisionError
+            assert state(raw) == []
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ended()
+    assert state(raw) == []
+
+
+def test_a_second_recorder_is_a_conflict_on_entering(store: Any, other: Any, session: str) -> None:
+    with store.record(session) as first:
+        first.feed({"type": "text-start", "id": "t"})
+        for handle in (store, other):
+            with pytest.raises(Conflict), handle.record(session):
+                raise AssertionError("entered")
+        first.feed(DELTA)
+        with store.record(create(store)) as elsewhere:  # another session is another turn
+            elsewhere.feed({"type": "start-step"})
+    record(other, session, text("next"))
+    assert words(shown(store, session)) == ["late", "next"]
+
+
+def test_of_two_that_entered_the_first_to_feed_has_the_turn(store: Any, other: Any, session: str) -> None:
+    with store.record(session) as first, other.record(session) as second:
+        second.feed({"type": "text-start", "id": "t"})
+        with pytest.raises(Conflict):
+            first.feed({"type": "text-start", "id": "t"})
+        second.feed(DELTA)
+    assert words(shown(store, session)) == ["late"]
+
+
+@pytest.mark.parametrize("late", [DELTA, {"type": "text-end", "id": "t"}, {"type": "finish"}], ids=lambda chunk: chunk["type"])
+def test_a_takeover_fences_the_first_recorder(store: Any, other: Any, session: str, late: dict[str, Any]) -> None:
+    with store.record(session) as first:
+        first.feed({"type": "start", "messageId": "m"})
+        first.feed_many(text("kept")[:-1])
+        with other.record(session, takeover=True) as second:
+            second.feed({"type": "start", "messageId": "m"})
+            before = shown(store, session)
+            with pytest.raises(Conflict):
+                first.feed(late)
+            assert shown(store, session) == before
+            with pytest.raises(Closed):
+                first.feed(late)
+            second.feed_many([*text(", and more"), {"type": "finish"}])
+    assert words(shown(store, session)) == ["kept, and more"]
+
+
+def test_a_takeover_of_nothing_is_an_ordinary_turn(store: Any, raw: Raw, session: str) -> None:
+    record(store, session, turn(*text("x")), takeover=True)
+    assert state(raw) == []
+    assert words(shown(store, session)) == ["x"]
+
+
+def test_an_owner_unseen_for_a_minute_is_stale(store: Any, raw: Raw, clock: Any, session: str) -> None:
+    """As if the process of another host were gone: its recorder was never closed."""
+    at = int(clock().timestamp() * 1000)
+    insert = (
+        "INSERT INTO chat_turns (session_id, message_id, state, owner, started_at, seen_at) VALUES (?, 'm', 'running', ?, ?, ?)"
+    )
+    raw.rows(insert, session, "another.host/1/nonce", at, at)
+    clock.advance(seconds=60)
+    with pytest.raises(Conflict), store.record(session):
+        raise AssertionError("entered")
+    with store.begin() as tx:
+        waiting = tx.chat.messages.enqueue(session, parts=[])
+        assert tx.chat.messages.claim_queued(session) is None
+    clock.advance(seconds=0.001)
+    with store.begin() as tx:
+        assert tx.chat.messages.claim_queued(session).id == waiting.id
+    record(store, session, turn(*text("taken over")))
+    assert state(raw) == []
+    assert words(shown(store, session)) == ["", "taken over"]
+
+
+def test_a_live_recorder_is_not_stale_however_long_a_tool_runs(store: Any, other: Any, clock: Any, session: str) -> None:
+    with store.record(session) as recorder:
+        recorder.feed({"type": "start-step"})
+        clock.advance(seconds=3600)
+        with pytest.raises(Conflict), other.record(session):
+            raise AssertionError("entered")
+        recorder.feed_many(text("still here"))
+    assert words(shown(store, session)) == ["still here"]
+
+
+@pytest.mark.parametrize("ending", [{"type": "finish"}, {"type": "abort"}, None], ids=["finish", "abort", "close"])
+def test_an_error_outlives_its_turn_and_does_not_run(store: Any, raw: Raw, session: str, ending: Any) -> None:
+    with store.record(session) as recorder:
+        recorder.feed_many([*text("x"), {"type": "error", "errorText": "overloaded"}])
+        assert [row[2] for row in state(raw)] == ["error"]
+        recorder.feed_many([ending] if ending else [])
+    assert [row[2] for row in state(raw)] == ["error"]
+    with store.begin() as tx:
+        message = tx.chat.messages.enqueue(session, parts=[])
+        assert tx.chat.messages.claim_queued(session) is None
+        point = tx.chat.messages.list(session)[0]["id"]
+        tx.chat.sessions.fork(session, point)  # nothing runs
+    with store.record(session) as recorder:
+        assert [row[2] for row in state(raw)] == ["error"]
+        recorder.feed({"type": "start-step"})
+        assert [row[2] for row in state(raw)] == ["running"]
+    assert state(raw) == []
+    with store.begin() as tx:
+        assert tx.chat.messages.claim_queued(session).id == message.id
+
+
+def test_chunks_after_the_finish_still_count(store: Any, raw: Raw, session: str) -> None:
+    with store.record(session) as recorder:
+        recorder.feed_many(turn(*text("one"), id="m"))
+        recorder.feed_many(text("two"))
+        assert [row[2] for row in state(raw)] == ["running"]
+    assert state(raw) == []
+    assert words(shown(store, session)) == ["onetwo"]
+
+
+def test_many_recorders_are_open_on_one_store(store: Any) -> None:
+    sessions = [create(store) for _ in range(5)]
+    recorders = [store.record(session) for session in sessions]
+    for chunk in text("a", "b"):
+        for recorder in recorders:
+            recorder.feed(chunk)
+    for recorder in recorders:
+        recorder.close()
+    assert [words(shown(store, session)) for session in sessions] == [["ab"]] * 5

@@ -1,0 +1,203 @@
+"""The values that parts and metadata can hold: the same on both databases, and the same when they come back."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from persist.errors import InvalidValue, PayloadTooLarge
+from persist.settings import Settings
+from tests.contract.chat.scenes import MODEL, create, record, say, session_of, shown, text, words
+
+HARD_TEXTS = [
+    "NUL \x00 inside",
+    "line\u2028separator\u2029paragraph",
+    "quotes \" ' ` and \\ backslash \\u0041",
+    "\ud83d lone",
+    "lone \ude00",
+    "\ufdd0 and \ufdd01 and \ufdd0u0000",
+    "\U0001f468\u200d\U0001f469 \uffff \x7f \x1b[0m",
+    "",
+    "' ); DROP TABLE chat_parts; --",
+    "%s %(name)s :name ? $1 {x}",
+]
+
+
+@pytest.mark.parametrize("hard", HARD_TEXTS)
+def test_any_text_comes_back_as_it_was(store: Any, session: str, hard: str) -> None:
+    """(c) 28"""
+    say(store, session, hard, metadata={"note": hard, hard: 1})
+    record(store, session, text(hard, hard))
+    said, recorded = shown(store, session)
+    assert said["parts"] == [{"type": "text", "text": hard}]
+    assert said["metadata"] == {"note": hard, hard: 1}
+    assert recorded["parts"] == [{"type": "text", "text": hard * 2, "state": "done"}]
+    with store.read() as tx:
+        assert json.loads(tx.chat.messages.list_json(session)) == [said, recorded]
+
+
+@pytest.mark.parametrize("hard", HARD_TEXTS[:6])
+def test_any_text_can_grow_by_any_piece(store: Any, other: Any, session: str, hard: str) -> None:
+    """(c) 28: also while it is an unfolded tail."""
+    with store.record(session) as recorder:
+        recorder.feed({"type": "text-start", "id": "t"})
+        for character in hard:
+            recorder.feed({"type": "text-delta", "id": "t", "delta": character})
+        assert words(shown(other, session)) == [hard]
+    assert words(shown(other, session)) == [hard]
+
+
+@pytest.mark.parametrize("between", [[], [{"type": "data-x", "data": 1}]], ids=["in the tail", "folded between"])
+def test_a_split_character_becomes_whole(store: Any, other: Any, session: str, between: list[Any]) -> None:
+    """(c) 10"""
+    with store.record(session) as recorder:
+        recorder.feed({"type": "text-start", "id": "t"})
+        recorder.feed({"type": "text-delta", "id": "t", "delta": "a\ud83d"})
+        assert words(shown(other, session)) == ["a\ud83d"]
+        recorder.feed_many(between)
+        recorder.feed({"type": "text-delta", "id": "t", "delta": "\ude00b"})
+        assert words(shown(other, session)) == ["a😀b"]
+    assert shown(other, session)[0]["parts"][0]["text"] == "a😀b"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        0,
+        -(2**63),
+        2**64 - 1,
+        2**53 + 1,
+        1.0,
+        0.1,
+        1e16,
+        1e300,
+        5e-324,
+        "",
+        [],
+        {},
+        {"": {"": []}},
+        [[None, [1.5, "x"]]],
+        {"b": 1, "a": 2},
+    ],
+)
+def test_json_values_keep_type_and_value(store: Any, session: str, value: Any) -> None:
+    with store.begin() as tx:
+        tx.chat.messages.append(session, role="user", parts=[{"type": "data-v", "data": value}], metadata={"v": value})
+        tx.chat.sessions.update_metadata(session, {"in": [value]})
+    (message,) = shown(store, session)
+    for found in (message["parts"][0]["data"], message["metadata"]["v"], session_of(store, session).metadata["in"][0]):
+        assert (found, type(found)) == (value, type(value))
+
+
+def test_minus_zero_becomes_zero(store: Any, session: str) -> None:
+    say(store, session, "x", metadata={"v": -0.0})
+    assert str(shown(store, session)[0]["metadata"]["v"]) == "0.0"
+
+
+BAD = {
+    "nan": float("nan"),
+    "infinity": float("-inf"),
+    "too big": 2**64,
+    "too small": -(2**63) - 1,
+    "key": {1: "a"},
+    "key none": {None: "a"},
+    "tuple": (1, 2),
+    "set": {1},
+    "bytes": b"x",
+    "datetime": datetime(2026, 1, 1, tzinfo=UTC),
+    "uuid": uuid4(),
+    "object": object(),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+def test_a_value_outside_the_domain_is_refused_everywhere_with_its_path(store: Any, session: str, bad: Any) -> None:
+    part = {"type": "data-x", "data": {"list": [0, bad]}}
+    with store.begin() as tx:
+        with pytest.raises(InvalidValue) as refused:
+            tx.chat.messages.append(session, role="user", parts=[{"type": "text"}, part])
+        assert refused.value.path.startswith("parts[1].data.list[1]")
+        attempts: list[Callable[[], Any]] = [
+            lambda: tx.chat.messages.append(session, role="user", parts=[], metadata={"v": bad}),
+            lambda: tx.chat.messages.enqueue(session, parts=[part]),
+            lambda: tx.chat.sessions.create(agent="build", model=MODEL, metadata={"v": bad}),
+            lambda: tx.chat.sessions.create(agent="build", model={"v": bad}),
+            lambda: tx.chat.sessions.update_metadata(session, {"v": [bad]}),
+        ]
+        for attempt in attempts:
+            with pytest.raises(InvalidValue):
+                attempt()
+    with store.record(session) as recorder:
+        with pytest.raises(InvalidValue):
+            recorder.feed(part)
+        with pytest.raises(InvalidValue):
+            recorder.feed({"type": "message-metadata", "messageMetadata": {"v": bad}})
+    assert shown(store, session) == []
+    assert session_of(store, session).metadata == {}
+
+
+def test_depth_is_limited(store: Any, session: str) -> None:
+    def nested(levels: int) -> Any:
+        value: Any = "deep"
+        for _ in range(levels):
+            value = [value]
+        return value
+
+    say(store, session, "x", metadata={"v": nested(199)})
+    assert shown(store, session)[0]["metadata"] == {"v": nested(199)}
+    for levels in (200, 5000, 100_000):
+        with store.begin() as tx, pytest.raises(InvalidValue):
+            tx.chat.messages.append(session, role="user", parts=[], metadata={"v": nested(levels)})
+
+
+def test_size_is_limited_and_the_recorder_goes_on(open_store: Any) -> None:
+    store = open_store(settings=Settings(max_json_bytes=1000))
+    session = create(store)
+    with store.begin() as tx:
+        with pytest.raises(PayloadTooLarge) as refused:
+            tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "ü" * 600}])
+        assert refused.value.limit == 1000
+        assert refused.value.size > 1200
+    with store.record(session) as recorder:
+        recorder.feed({"type": "text-start", "id": "t"})
+        recorder.feed({"type": "text-delta", "id": "t", "delta": "a" * 800})
+        with pytest.raises(PayloadTooLarge):
+            recorder.feed({"type": "text-delta", "id": "t", "delta": "b" * 800})
+        recorder.feed({"type": "text-delta", "id": "t", "delta": "c"})
+    assert words(shown(store, session)) == ["a" * 800 + "c"]
+
+
+@pytest.mark.parametrize("bad", ["a\x00b", "a\ud83d", 5, None, b"x"])
+def test_identifiers_are_plain_text(store: Any, session: str, bad: Any) -> None:
+    with store.begin() as tx:
+        attempts: list[Callable[[], Any]] = [
+            lambda: tx.chat.sessions.get(bad),
+            lambda: tx.chat.sessions.create(agent=bad, model=MODEL),
+            lambda: tx.chat.messages.get(bad),
+            lambda: tx.chat.messages.list(bad),
+            lambda: tx.chat.messages.append(bad, role="user", parts=[]),
+            lambda: tx.chat.messages.cancel_queued(bad),
+            lambda: tx.chat.messages.answer_approval(session, bad, approved=True),
+        ]
+        for attempt in attempts:
+            with pytest.raises(InvalidValue):
+                attempt()
+
+
+def test_a_naive_clock_is_refused(open_store: Any) -> None:
+    store = open_store(clock=lambda: datetime(2026, 1, 1))
+    with pytest.raises(InvalidValue), store.begin() as tx:
+        tx.chat.sessions.create(agent="build", model=MODEL)
+
+
+def test_instants_are_utc_cut_to_milliseconds(open_store: Any) -> None:
+    zone = timezone(timedelta(hours=5, minutes=30))
+    store = open_store(clock=lambda: datetime(2026, 1, 2, 8, 34, 5, 678_999, tzinfo=zone))
+    found = session_of(store, create(store))
+    assert found.created_at == datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+    assert found.created_at.utcoffset() == timedelta(0)
