@@ -65,6 +65,7 @@ def connect(url: str) -> None:
     driver = "postgresql+psycopg://"
     engine = create_engine(url.replace("postgresql://", driver, 1).replace("postgres://", driver, 1))
     if engine.dialect.name == "sqlite":
+
         @event.listens_for(engine, "connect")
         def _on_connect(driver, _record):  # type: ignore[no-untyped-def]  # the driver's own type
             driver.isolation_level = None

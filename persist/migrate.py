@@ -1,7 +1,9 @@
 """Upgrading with Alembic, from the repository or from inside the wheel."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from alembic import command
 from alembic.config import Config
@@ -15,6 +17,8 @@ from persist.errors import MigrationFailed, PersistError, SchemaOutdated, Schema
 from persist.metadata import HEAD
 from persist.revision import verify
 from persist.settings import Settings
+
+R = TypeVar("R")
 
 
 def script_dir() -> str:
@@ -46,24 +50,19 @@ def upgrade(url: str, *, schema: str | None = None) -> None:
 
 def current(url: str, *, schema: str | None = None) -> str | None:
     """The revision a database is at; None where persist was never here."""
-    dialect = dialect_for(url, Settings(), schema=schema, read_only=True)
-    try:
-        with dialect.reader.connect() as connection:
-            return read_version(connection, dialect)
-    except PersistError:
-        raise
-    except Exception as error:
-        raise (dialect.classify(error) or error) from error
-    finally:
-        dialect.dispose()
+    return _look(url, schema, read_version)
 
 
 def check(url: str, *, schema: str | None = None) -> None:
     """SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at this code's revision."""
+    _look(url, schema, verify)
+
+
+def _look(url: str, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
     dialect = dialect_for(url, Settings(), schema=schema, read_only=True)
     try:
         with dialect.reader.connect() as connection:
-            verify(connection, dialect)
+            return question(connection, dialect)
     except PersistError:
         raise
     except Exception as error:

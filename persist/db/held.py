@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeVar
 
 from sqlalchemy.pool import PoolProxiedConnection
 
-from persist.db.dialects.base import Dialect
 from persist.db.hot import HotConnection, Statements
 from persist.db.runtime import Runtime
 from persist.errors import StoreBusy, Unavailable
@@ -38,8 +37,8 @@ class HeldConnection:
     """Runs jobs one transaction after the other, under the store's writer lock where there is one."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._mutex = threading.RLock()
+        self.runtime = runtime
+        self.mutex = threading.RLock()
         self._pooled: PoolProxiedConnection | None = None
         self._driver: Any = None
         self._statements: HotConnection
@@ -47,21 +46,13 @@ class HeldConnection:
 
     def run(self, job: Job[R], *, what: str = "feed()") -> R:
         """The job in a transaction of its own, durable on return; a database error is ours, and nothing was written."""
-        runtime = self._runtime
-        runtime.check_usable()
-        dialect = runtime.dialect
-        if dialect.one_writer:
-            runtime.lock.acquire(threading.get_ident(), what=what)
-        try:
-            with self._mutex:
-                return self._run(job, dialect)
-        finally:
-            if dialect.one_writer:
-                runtime.lock.release()
+        self.runtime.check_usable()
+        with _Exclusive(self, what):
+            return self._run(job)
 
-    def _run(self, job: Job[R], dialect: Dialect) -> R:
+    def _run(self, job: Job[R]) -> R:
         driver = self._ready()
-        if job.single and dialect.autocommit_one:
+        if job.single and self.runtime.dialect.autocommit_one:
             try:
                 return job.run(self._statements)
             except Exception as error:
@@ -80,14 +71,9 @@ class HeldConnection:
         self._commit(driver)
         return result
 
-    @property
-    def runtime(self) -> Runtime:
-        """The store's shared state."""
-        return self._runtime
-
     def look(self, question: Callable[[Statements], R]) -> R:
         """One reading statement outside of any transaction, without the writer lock."""
-        with self._mutex:
+        with self.mutex:
             try:
                 self._ready()
                 return question(self._statements)
@@ -102,7 +88,7 @@ class HeldConnection:
             except Exception as error:
                 return [Outcome(error=error)]
         try:
-            self._runtime.check_usable()
+            self.runtime.check_usable()
             with _Exclusive(self, what):
                 driver = self._ready()
                 try:
@@ -110,7 +96,7 @@ class HeldConnection:
                     outcomes = [Outcome(job.run(self._statements)) for job in jobs]
                 except Exception as error:
                     self._undo(driver)
-                    if not self._runtime.dialect.usable(driver):
+                    if not self.runtime.dialect.usable(driver):
                         raise self._ours(error) from error
                     self._begin(driver)
                     outcomes = [self._replay(driver, job) for job in jobs]
@@ -122,7 +108,7 @@ class HeldConnection:
 
     def close(self) -> None:
         """Give the connection back to its pool."""
-        with self._mutex:
+        with self.mutex:
             pooled, self._pooled, self._driver = self._pooled, None, None
             if pooled is not None:
                 if self._restore is not None:
@@ -130,7 +116,7 @@ class HeldConnection:
                 pooled.close()
 
     def _ready(self) -> Any:
-        dialect = self._runtime.dialect
+        dialect = self.runtime.dialect
         if self._driver is not None and not dialect.usable(self._driver):
             self._drop()
         if self._driver is None:
@@ -141,16 +127,16 @@ class HeldConnection:
             driver: Any = pooled.driver_connection
             self._restore = dialect.prepare_held(driver)
             self._pooled, self._driver = pooled, driver
-            self._statements = HotConnection(self._runtime.hot, driver, dialect.wire)
+            self._statements = HotConnection(self.runtime.hot, driver, dialect.wire)
         return self._driver
 
     def _begin(self, driver: Any) -> None:
         try:
-            self._runtime.dialect.begin_driver(driver)
+            self.runtime.dialect.begin_driver(driver)
         except Exception as error:
-            if not self._runtime.dialect.usable(driver):
+            if not self.runtime.dialect.usable(driver):
                 raise self._ours(error) from error
-            self._runtime.retrying_lock(lambda: self._runtime.dialect.begin_driver(driver))
+            self.runtime.retrying_lock(lambda: self.runtime.dialect.begin_driver(driver))
 
     def _commit(self, driver: Any) -> None:
         try:
@@ -160,7 +146,7 @@ class HeldConnection:
             raise self._ours(error, committing=True) from error
 
     def _undo(self, driver: Any) -> None:
-        dialect = self._runtime.dialect
+        dialect = self.runtime.dialect
         if not dialect.usable(driver):
             self._drop()
         elif dialect.in_transaction(driver):
@@ -187,7 +173,7 @@ class HeldConnection:
         return outcome
 
     def _ours(self, error: BaseException, *, committing: bool = False) -> BaseException:
-        ours = self._runtime.translate(error)
+        ours = self.runtime.translate(error)
         if committing and isinstance(ours, Unavailable):
             return Unavailable("The connection was lost while committing", outcome="unknown")
         return ours
@@ -202,12 +188,12 @@ class _Exclusive:
         self._held, self._what = held, what
 
     def __enter__(self) -> None:
-        runtime = self._held._runtime
+        runtime = self._held.runtime
         if runtime.dialect.one_writer:
             runtime.lock.acquire(threading.get_ident(), what=self._what)
-        self._held._mutex.acquire()
+        self._held.mutex.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._held._mutex.release()
-        if self._held._runtime.dialect.one_writer:
-            self._held._runtime.lock.release()
+        self._held.mutex.release()
+        if self._held.runtime.dialect.one_writer:
+            self._held.runtime.lock.release()
