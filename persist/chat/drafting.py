@@ -6,6 +6,7 @@ from typing import Any
 from persist.chat.accumulator import PartState
 from persist.chat.flush import Flush, MessageWrite, PartWrite, tool_columns
 from persist.chat.pending import Entry, Pending, Unit
+from persist.db.escape import utf8_size
 from persist.db.json import encode
 from persist.db.runtime import Runtime
 
@@ -59,7 +60,6 @@ class Draft:
             if not unit.writable():
                 self.rest.units[current] = unit
                 continue
-            assert current.id is not None or unit.create or not unit.new
             if current.id is None:
                 current.id = runtime.ids.mint("msg")
             write = MessageWrite(current.id, new=not current.stored, patches=unit.patches, usage=unit.usage, touch=unit.touch)
@@ -128,4 +128,4 @@ class Draft:
 
 
 def _size(pieces: list[str]) -> int:
-    return sum(len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass")) for piece in pieces)
+    return sum(utf8_size(piece) for piece in pieces)

@@ -19,8 +19,9 @@ from persist.chat.flush import Flush, Piece
 from persist.chat.options import RecordOptions
 from persist.chat.pending import Entry, Pending
 from persist.chat.schemas import StepUsage
-from persist.chat.stream import Batch, Steps, Stream, text_size
+from persist.chat.stream import Batch, Steps, Stream
 from persist.db.clock import epoch_ms
+from persist.db.escape import utf8_size
 from persist.db.held import Job
 from persist.db.hot import Statements
 from persist.db.runtime import Runtime
@@ -99,7 +100,7 @@ class Recording:
             yield from self.feeding((chunk,))  # refused there in the same words, with what follows from it
             return
         part, delta = change.part, change.delta
-        size = 0 if delta is None else text_size(delta)
+        size = 0 if delta is None else utf8_size(delta)
         if part is None or delta is None or part.tail + size >= self._fold_at(part) or part.base + size > self._most:
             accumulator.undo(change)
             yield from self.feeding((chunk,))

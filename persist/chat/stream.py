@@ -10,6 +10,7 @@ from persist.chat.message_state import MessageState
 from persist.chat.pending import Current, Entry, Patch, Pending
 from persist.chat.resume import find_unfinished_call, load_message
 from persist.db.clock import EPOCH
+from persist.db.escape import utf8_size
 from persist.db.held import Job
 from persist.db.json import check
 from persist.db.runtime import Runtime
@@ -156,7 +157,7 @@ class Stream:
         return Entry(change, self.current, now, patch=patch, foreign_to=foreign, adopts=adopts)
 
     def _grow(self, part: PartState, delta: str) -> int:
-        size = text_size(delta)
+        size = utf8_size(delta)
         if part.base + size > self._most:
             advice = "Keep large content in a file and store its reference."
             raise PayloadTooLarge("delta", part.base + size, self._most, advice=advice)
@@ -173,8 +174,3 @@ class Place:
     id: str | None
     started: bool
     ended: bool
-
-
-def text_size(text: str) -> int:
-    """Bytes of UTF-8."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

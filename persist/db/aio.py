@@ -60,6 +60,7 @@ class AsyncWork:
         self._lock = asyncio.Lock()
         self._gate: asyncio.Semaphore | None = None
         self._outer: tuple[object, ...] = ()
+        self._ending = False
 
     async def begin(self) -> None:
         """Open it, or leave nothing behind. The object exists before the hop: a cancelled one can be undone."""
@@ -81,14 +82,23 @@ class AsyncWork:
         entered.set((*self._outer, self.work.owner))
 
     async def end(self, *, commit: bool) -> None:
-        """Commit or roll back, whatever is cancelled meanwhile."""
+        """Commit or roll back, whatever is cancelled meanwhile; a cancellation goes on afterwards."""
         assert self._gate is not None
+        cancelled: asyncio.CancelledError | None = None
+        while not self._ending:
+            try:
+                await self._lock.acquire()  # a verb of a task that was started inside may still run
+                self._ending = True
+            except asyncio.CancelledError as error:
+                cancelled = error
         try:
-            async with self._lock:
-                await self._hops.workers.call(self.work.commit if commit else self.work.rollback)
+            await self._hops.workers.call(self.work.commit if commit else self.work.rollback)
         finally:
+            self._lock.release()
             entered.set(self._outer)
             self._gate.release()
+        if cancelled is not None:
+            raise cancelled
 
     async def call(self, function: Callable[[], R]) -> R:
         """One verb."""

@@ -23,6 +23,11 @@ def has_half(text: str) -> bool:
     return not text.isascii() and _HALF.search(text) is not None
 
 
+def utf8_size(text: str) -> int:
+    """Bytes of UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
 def join_halves(text: str) -> str:
     """Adjacent surrogate halves become the character they mean; a lone half stays."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass") if has_half(text) else text

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from persist.db.escape import has_half, join_halves
+from persist.db.escape import has_half, join_halves, utf8_size
 from persist.errors import InvalidValue, PayloadTooLarge
 
 Json = Any
@@ -106,7 +106,7 @@ def encode(value: Json, path: str = "value", limits: JsonLimits = DEFAULT_LIMITS
     except InvalidValue as error:
         raise InvalidValue(path + error.path, error.reason) from None
     text = _write(value) if walk.special else orjson.dumps(value).decode()
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    size = utf8_size(text)
     if size > limits.max_bytes:
         raise PayloadTooLarge(path, size, limits.max_bytes, advice="Keep large content in a file and store its reference.")
     return JsonText(text)

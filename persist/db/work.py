@@ -12,6 +12,7 @@ from sqlalchemy import Connection, CursorResult, Executable, NestedTransaction
 
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.clock import aware
+from persist.db.escape import utf8_size
 from persist.db.hot import Hot, Row
 from persist.db.json import Json, JsonText, check, encode
 from persist.db.locks import Owner
@@ -237,7 +238,7 @@ def check_body(path: str, value: object, limit: int) -> str:
     """Text within the cap."""
     if not isinstance(value, str):
         raise InvalidValue(path, f"expected text, got {type(value).__name__}.")
-    size = len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+    size = utf8_size(value)
     if size > limit:
         raise PayloadTooLarge(path, size, limit, advice="Keep large text in a file and store its reference.")
     return value

@@ -14,13 +14,12 @@ R = TypeVar("R")
 
 
 class _Call(Generic[R]):
-    __slots__ = ("error", "function", "future", "loop", "over", "result", "waiter")
+    __slots__ = ("error", "function", "future", "loop", "over", "result")
 
     def __init__(self, function: Callable[[], R], loop: asyncio.AbstractEventLoop) -> None:
         self.function = function
         self.loop = loop
         self.future: asyncio.Future[None] = loop.create_future()
-        self.waiter: asyncio.Future[None] | None = None
         self.over = False
         self.result: R | None = None
         self.error: BaseException | None = None
@@ -37,9 +36,16 @@ class _Call(Generic[R]):
     def deliver(self) -> None:
         """On the loop's thread."""
         self.over = True
-        for future in (self.future, self.waiter):
-            if future is not None and not future.done():
-                future.set_result(None)
+        if not self.future.done():
+            self.future.set_result(None)
+
+    async def ended(self) -> None:
+        """Wait for its end, through any number of cancellations."""
+        while not self.over:
+            if self.future.done():  # cancelled, with the task that waited for it
+                self.future = self.loop.create_future()
+            with suppress(asyncio.CancelledError):
+                await self.future
 
 
 class Workers:
@@ -60,11 +66,10 @@ class Workers:
             await call.future
         except asyncio.CancelledError:
             if interrupt is not None and not call.over:
-                self._submit(_Call(interrupt, call.loop))
-            while not call.over:
-                call.waiter = call.loop.create_future()
-                with suppress(asyncio.CancelledError):
-                    await call.waiter
+                stopper = _Call(interrupt, call.loop)
+                self._submit(stopper)
+                await stopper.ended()  # before anything else runs: a late interrupt would hit what comes next
+            await call.ended()
             raise
         if call.error is not None:
             try:
