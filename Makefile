@@ -69,7 +69,7 @@ $(LOWEST_READY): PYTHON = $(shell python3.11 -c "" 2>/dev/null && echo python3.1
 $(LOWEST_READY): pyproject.toml
 	@$(CREATE_VENV) --clear $(LOWEST)
 	$(LOWEST)/bin/python $(PIP) install uv
-	UV_PYTHON_DOWNLOADS=never $(LOWEST)/bin/uv pip install --quiet --no-cache --python $(LOWEST)/bin/python \
+	UV_PYTHON_DOWNLOADS=never UV_SYSTEM_CERTS=true UV_NATIVE_TLS=true $(LOWEST)/bin/uv pip install --quiet --no-cache --python $(LOWEST)/bin/python \
 		--resolution lowest-direct --editable ".[postgres,cli,test]"
 	@touch $@
 

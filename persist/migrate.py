@@ -12,10 +12,9 @@ from sqlalchemy import Connection
 
 from persist.db.dialects.base import Dialect
 from persist.db.engine import dialect_for
-from persist.db.version import read_version
 from persist.errors import MigrationFailed, PersistError, SchemaOutdated, SchemaTooNew, UnmanagedDatabase
 from persist.metadata import HEAD
-from persist.revision import verify
+from persist.revision import found_revision, verify
 from persist.settings import Settings
 
 R = TypeVar("R")
@@ -50,7 +49,7 @@ def upgrade(url: str, *, schema: str | None = None) -> None:
 
 def current(url: str, *, schema: str | None = None) -> str | None:
     """The revision a database is at; None where persist was never here."""
-    return _look(url, schema, read_version)
+    return _look(url, schema, found_revision)
 
 
 def check(url: str, *, schema: str | None = None) -> None:
@@ -80,7 +79,7 @@ def upgrade_with(dialect: Dialect) -> None:
 
     def before(connection: Connection) -> None:
         nonlocal found, started
-        found = read_version(connection, dialect)
+        found = found_revision(connection, dialect)
         with suppress(SchemaOutdated):
             verify(connection, dialect)
         started = True

@@ -2,19 +2,26 @@
 
 from sqlalchemy import Connection
 
+from persist.db.base import VERSION_TABLE
 from persist.db.dialects.base import Dialect
 from persist.db.version import read_version
 from persist.errors import SchemaOutdated, SchemaTooNew, UnmanagedDatabase
 from persist.metadata import HEAD, REVISIONS, metadata
 
 
+def found_revision(connection: Connection, dialect: Dialect) -> str | None:
+    """The revision a database is at; None where persist was never here."""
+    return read_version(connection) if VERSION_TABLE in dialect.tables(connection) else None
+
+
 def verify(connection: Connection, dialect: Dialect) -> None:
     """SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at HEAD."""
-    found = read_version(connection, dialect)
+    tables = dialect.tables(connection)  # looked at once: another process may be making them right now
+    found = read_version(connection) if VERSION_TABLE in tables else None
     if found == HEAD:
         return
     if found is None:
-        strangers = sorted(dialect.tables(connection) & {table.name for table in metadata.sorted_tables})
+        strangers = sorted(tables & {table.name for table in metadata.sorted_tables})
         if strangers:
             raise UnmanagedDatabase(strangers)
     elif found not in REVISIONS:

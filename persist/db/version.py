@@ -3,7 +3,6 @@
 from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, select
 
 from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE, table_of
-from persist.db.dialects.base import Dialect
 from persist.db.models import Meta
 
 # As Alembic makes it, so that a file made here and one made by `alembic upgrade head` are the same.
@@ -24,9 +23,7 @@ def is_at(connection: Connection, revision: str) -> bool:
     return row is not None and tuple(row) == (revision, revision)
 
 
-def read_version(connection: Connection, dialect: Dialect) -> str | None:
-    """The revision, None where there is no version row."""
-    if VERSION_TABLE not in dialect.tables(connection):
-        return None
+def read_version(connection: Connection) -> str | None:
+    """The revision in the version table, which must exist; None without a row."""
     version: str | None = connection.execute(select(version_table.c.version_num)).scalar()
     return version
