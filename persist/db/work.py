@@ -76,10 +76,9 @@ class Work:
         else:
             runtime.enter_read(self.owner, "read()", cancelled)
         try:
-            engine = dialect.writer if self.writable else dialect.reader
 
             def start() -> None:
-                self._connection = self._connection or engine.connect()
+                self._connection = self._connection or dialect.connect(write=self.writable)
                 dialect.begin(self._connection, write=self.writable, cancelled=cancelled)
 
             runtime.retrying_lock(start)

@@ -26,6 +26,10 @@ class Dialect(ABC):
     writer: Engine
     reader: Engine
 
+    def connect(self, *, write: bool) -> Connection:
+        """A connection for one transaction of that kind."""
+        return (self.writer if write else self.reader).connect()
+
     @abstractmethod
     def settle(self) -> None:
         """Called once, when the schema has been found or made right and before anything else is written."""

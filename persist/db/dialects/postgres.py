@@ -32,6 +32,7 @@ class PostgresDialect(Dialect):
     """A Postgres database, reached directly or through a transaction-mode pooler."""
 
     name = "postgresql"
+    _guest = False
     one_writer = False
     autocommit_one = True
 
@@ -46,12 +47,12 @@ class PostgresDialect(Dialect):
         self.url = url.set(drivername="postgresql+psycopg")
         connect_args: dict[str, Any] = {"prepare_threshold": None} if pooler == "transaction" else {}
         engine = create_engine(self.url, pool_pre_ping=True, pool_size=5, max_overflow=20, connect_args=connect_args)
-        self._use(engine)
-
-    def _use(self, engine: Engine) -> None:
-        translate = {**(engine.get_execution_options().get("schema_translate_map") or {}), SCHEMA_TOKEN: self.schema}
+        translate = self._translate(engine)
         self.writer = engine.execution_options(schema_translate_map=translate)
         self.reader = engine.execution_options(schema_translate_map=translate, **_SNAPSHOT)
+
+    def _translate(self, engine: Engine) -> dict[str | None, str | None]:
+        return {**(engine.get_execution_options().get("schema_translate_map") or {}), SCHEMA_TOKEN: self.schema}
 
     @classmethod
     def of_engine(cls, engine: Engine, schema: str) -> "PostgresDialect":
@@ -60,9 +61,16 @@ class PostgresDialect(Dialect):
 
         self = cls.__new__(cls)
         self._psycopg, self.schema, self.url = psycopg, schema, engine.url
-        # whatever the host's default is: AUTOCOMMIT would be no transaction at all
-        self._use(engine.execution_options(isolation_level="READ COMMITTED"))
+        self.writer = self.reader = engine.execution_options(schema_translate_map=self._translate(engine))
+        self._guest = True
         return self
+
+    def connect(self, *, write: bool) -> Connection:
+        connection = super().connect(write=write)
+        if not self._guest:
+            return connection
+        # whatever the host's engine does by default: AUTOCOMMIT would be no transaction at all
+        return connection.execution_options(**({"isolation_level": "READ COMMITTED"} if write else _SNAPSHOT))
 
     def settle(self) -> None:
         """A server needs nothing from its clients."""
