@@ -5,10 +5,7 @@
     ├── Conflict (RuntimeError)                   constraint
     ├── InvalidValue (ValueError)                 path, reason
     │   ├── PayloadTooLarge                       path, size, limit
-    │   ├── RecursionLimitExceeded                path, depth, limit
     │   └── StreamProtocolError                   index, chunk_type
-    ├── TransitionError (RuntimeError)            current, requested
-    ├── LeaseLost (RuntimeError)                  subject
     ├── NotPermitted (PermissionError)            reason
     ├── TransactionError (RuntimeError)
     │   ├── ReadOnlyTransaction                   verb
@@ -34,11 +31,14 @@ No driver or SQLAlchemy exception leaves the public API; the original is kept as
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 
 class PersistError(Exception):
-    """The root of every exception that persist raises on purpose."""
+    """The root of every exception that persist raises on purpose. It can be pickled, so it survives a process pool."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class NotFound(PersistError, LookupError):
@@ -73,36 +73,12 @@ class PayloadTooLarge(InvalidValue):
         super().__init__(path, f"{size} bytes is over the limit of {limit}." + (f" {advice}" if advice else ""))
 
 
-class RecursionLimitExceeded(InvalidValue):
-    """A value, or a program, is nested deeper than the limit."""
-
-    def __init__(self, path: str, depth: int, limit: int) -> None:
-        self.depth, self.limit = depth, limit
-        super().__init__(path, f"nested {depth} levels deep, over the limit of {limit}.")
-
-
 class StreamProtocolError(InvalidValue):
     """A chunk cannot follow the ones before it (a delta without its start). What came before is kept and stored."""
 
     def __init__(self, index: int, chunk_type: str, reason: str) -> None:
         self.index, self.chunk_type = index, chunk_type
         super().__init__(f"chunk {index} ({chunk_type})", reason)
-
-
-class TransitionError(PersistError, RuntimeError):
-    """A status does not lead to the requested one."""
-
-    def __init__(self, current: str, requested: str, *, subject: str = "the row") -> None:
-        self.current, self.requested = current, requested
-        super().__init__(f"{subject} is {current!r} and cannot become {requested!r}.")
-
-
-class LeaseLost(PersistError, RuntimeError):
-    """The lease expired or was taken by another worker; nothing was written."""
-
-    def __init__(self, subject: str) -> None:
-        self.subject = subject
-        super().__init__(f"The lease on {subject} is no longer held.")
 
 
 class NotPermitted(PersistError, PermissionError):
@@ -253,3 +229,10 @@ class Unavailable(PersistError, OSError):
         self.outcome: Literal["rolled back", "unknown"] = outcome
         tail = "; it is unknown whether the transaction was committed" if outcome == "unknown" else ""
         super().__init__(f"{reason}{tail}.")
+
+
+def _rebuild(kind: type[PersistError], args: tuple[Any, ...], fields: dict[str, Any]) -> PersistError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
