@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from persist.aio import AsyncStore
@@ -22,6 +23,11 @@ from persist.store import Store
 from persist.testing import FrozenClock
 from tests.databases import Databases, PostgresNotFoundError, postgres_server
 from tests.portal import Portal, PortalStore
+
+# The same examples in every run, so that a red build means a change broke something; PERSIST_EXPLORE=1 draws new ones.
+hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("explore", deadline=None)
+hypothesis.settings.load_profile("explore" if os.environ.get("PERSIST_EXPLORE") == "1" else "steady")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import select
 
@@ -21,7 +21,6 @@ def cut(value: datetime, unit: timedelta) -> datetime:
 
 @pytest.mark.parametrize("name", INSTANTS)
 def test_instants_are_cut_to_their_column(laboratory: Laboratory, name: str) -> None:
-    @settings(deadline=None)
     @given(instants)
     @example(datetime(2026, 1, 2, 3, 4, 5, 999_999, tzinfo=UTC))
     @example(datetime(2026, 1, 2, 3, 4, 5, 678_500, tzinfo=timezone(timedelta(hours=5, minutes=30))))

@@ -11,7 +11,7 @@ import uuid
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from persist.db.escape import escape_json, escape_text, join_halves, unescape_json, unescape_text
@@ -22,7 +22,6 @@ from tests.unit.json_values import LEAD, normal, same, texts, values
 # ---------------------------------------------------------------- what comes back
 
 
-@settings(deadline=None)
 @given(values)
 @example({"a": [1, 1.0, True, None, "\x00\ud83d", -0.0, 1e16]})
 def test_any_value_comes_back(value: Any) -> None:
@@ -33,7 +32,6 @@ def test_any_value_comes_back(value: Any) -> None:
     assert encode(text) is text
 
 
-@settings(deadline=None)
 @given(values)
 @example(LEAD)
 @example("\ud800" + LEAD + "0000")
@@ -48,7 +46,6 @@ def test_any_value_comes_back_through_the_escape(value: Any) -> None:
     assert same(decode(unescape_json(rewritten)), normal(value))
 
 
-@settings(deadline=None)
 @given(texts, st.booleans())
 @example(LEAD + "0000", True)
 @example("\ud83d" + "\ude00", False)

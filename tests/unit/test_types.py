@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from sqlalchemy import Integer, bindparam, literal, select
 
 from persist.db.escape import join_halves
@@ -17,7 +17,6 @@ from tests.unit.laboratory import GET, NAMES, Laboratory, Word, specimens
 
 
 def test_any_json_comes_back(laboratory: Laboratory) -> None:
-    @settings(deadline=None)
     @given(values)
     @example(0.0)
     @example("text")
@@ -64,7 +63,6 @@ def test_json_outside_the_domain_is_refused(laboratory: Laboratory, value: Any, 
 
 
 def test_any_body_comes_back(laboratory: Laboratory) -> None:
-    @settings(deadline=None)
     @given(texts)
     @example("")
     @example("\x00")
