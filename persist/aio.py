@@ -110,8 +110,7 @@ class AsyncStore:
     def join(self, connection: "AsyncConnection") -> AsyncTransaction:
         """See Store.join: inside the caller's own transaction on an async connection."""
         self._runtime.check_usable()
-        if connection.dialect.name != self._runtime.dialect.name:
-            raise InvalidValue("connection", "it belongs to another kind of database than this store.")
+        self._runtime.dialect.check_guest(connection)
         inner = connection.sync_connection
         if inner is None:
             raise InvalidValue("connection", "it is not open.")

@@ -168,8 +168,7 @@ class Store:
     def join(self, connection: Connection) -> Transaction:
         """The verbs inside the caller's own transaction, which we never commit nor roll back."""
         self.runtime.check_usable()
-        if connection.dialect.name != self.runtime.dialect.name:
-            raise InvalidValue("connection", "it belongs to another kind of database than this store.")
+        self.runtime.dialect.check_guest(connection)
         return Transaction(
             Work(self.runtime, writable=not self.runtime.read_only, owner=threading.get_ident(), joined=connection)
         )

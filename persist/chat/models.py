@@ -10,7 +10,7 @@ from sqlalchemy import Boolean, CheckConstraint, ForeignKey, Index, and_, litera
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.chat.schemas import UNFINISHED, Role, TurnState
-from persist.db.base import SCHEMA_TOKEN, Base, json_key_set, partial_index, table_of
+from persist.db.base import ONE_TREE, SCHEMA_TOKEN, Base, json_key_set, partial_index, table_of
 from persist.db.types import Amount, Body, EpochMs, Json, Label, Vocabulary, Whole
 
 _ZERO = text("0")
@@ -101,7 +101,7 @@ class ChatPartDeltaRow(Base):
     delta: Mapped[str] = mapped_column(Body())
 
     # one tree instead of two: a chunk costs one page of write-ahead log
-    __table_args__ = ({"sqlite_with_rowid": False},)
+    __table_args__ = (ONE_TREE,)
 
 
 class ChatTurnRow(Base):
@@ -115,7 +115,7 @@ class ChatTurnRow(Base):
     started_at: Mapped[datetime] = mapped_column(EpochMs())
     seen_at: Mapped[datetime] = mapped_column(EpochMs())
 
-    __table_args__ = (CheckConstraint("state IN ('running', 'error')", name="state"), {"sqlite_with_rowid": False})
+    __table_args__ = (CheckConstraint("state IN ('running', 'error')", name="state"), ONE_TREE)
 
 
 class ChatStepUsageRow(Base):
@@ -132,7 +132,7 @@ class ChatStepUsageRow(Base):
     cost_usd: Mapped[float] = mapped_column(Amount())
     created_at: Mapped[datetime] = mapped_column(EpochMs())
 
-    __table_args__ = ({"sqlite_with_rowid": False},)
+    __table_args__ = (ONE_TREE,)
 
 
 class SystemPromptRow(Base):

@@ -17,6 +17,9 @@ from sqlalchemy.types import Boolean
 SCHEMA_TOKEN = "persist"
 VERSION_TABLE = "persist_alembic_version"
 
+ONE_TREE = {"sqlite_with_rowid": False}
+"""Table options: rows live in the tree of their key, so that a small write touches one page. Not for rows of many kilobytes."""
+
 _NAMES = {
     "pk": "pk_%(table_name)s",
     "fk": "fk_%(table_name)s_%(column_0_name)s",

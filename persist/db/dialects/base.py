@@ -3,11 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine
 
-from persist.errors import PersistError
+from persist.errors import InvalidValue, PersistError
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
 
 class Dialect(ABC):
@@ -37,6 +40,11 @@ class Dialect(ABC):
     @abstractmethod
     def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> None:
         """Start a transaction on a connection that is in none. The only place where one starts."""
+
+    def check_guest(self, connection: "Connection | AsyncConnection") -> None:
+        """InvalidValue unless the caller's connection is of the same kind of database."""
+        if connection.dialect.name != self.name:
+            raise InvalidValue("connection", "it belongs to another kind of database than this store.")
 
     @abstractmethod
     def join(self, connection: Connection) -> None:
