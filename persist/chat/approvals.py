@@ -2,10 +2,10 @@
 
 from sqlalchemy import select
 
-from persist.chat.flush import REWRITE_PART
 from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts
 from persist.chat.posting import lock_session
 from persist.chat.schemas import ToolState
+from persist.chat.statements import REWRITE_PART
 from persist.db.hot import Hot, param
 from persist.db.work import Work
 from persist.errors import InvalidValue

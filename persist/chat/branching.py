@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, cast, insert, select, update
+from sqlalchemy import Text, cast, select
 
 from persist.chat import turns
 from persist.chat.models import messages, parts
 from persist.chat.schemas import ChatSession, Role
+from persist.chat.statements import INSERT_MESSAGE, INSERT_PART, SET_METADATA
 from persist.chat.stored import stored_object
 from persist.chat.tails import fold_session
 from persist.chat.usage import recompute
@@ -24,14 +25,11 @@ _id = param("row_id")
 _ROWS = Hot(
     select(_M.id, _M.role, cast(_M.metadata_json, Text), _M.created_at).where(_M.session_id == _id).order_by(_M.created_at, _M.id)
 )
-_SET_METADATA = Hot(update(messages).where(_M.id == _id).values(metadata_json=param("metadata"), updated_at=param("at")))
 _PARTS = Hot(
     select(_P.message_id, _P.index, _P.type, _P.tool_call_id, _P.tool_state, _P.created_at, _P.updated_at, _P.data_json)
     .where(_P.session_id == _id)
     .order_by(_P.message_id, _P.index)
 )
-_ADD_MESSAGE = Hot(insert(messages))
-_ADD_PART = Hot(insert(parts))
 
 
 def child_of(parent: ChatSession, at_message_id: str, given: dict[str, Any], *, id: str, now: datetime) -> ChatSession:
@@ -82,7 +80,7 @@ def copy_messages(work: Work, child: ChatSession, shown: list[Row]) -> None:
     ids = dict(zip([row[0] for row in shown], work.runtime.ids.mint_many("msg", len(shown)), strict=True))
     now = work.now()
     work.run_many(
-        _ADD_MESSAGE,
+        INSERT_MESSAGE,
         [
             {
                 "id": ids[id],
@@ -105,7 +103,7 @@ def copy_messages(work: Work, child: ChatSession, shown: list[Row]) -> None:
         copies.append(
             {**copy, "id": new_id, "message_id": ids[row[0]], "session_id": child.id, "data_json": work.json("part", data)}
         )
-    work.run_many(_ADD_PART, copies)
+    work.run_many(INSERT_PART, copies)
     recompute(work, child.id)
 
 
@@ -156,7 +154,7 @@ def _without_hidden(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set(work: Work, id: str, metadata: dict[str, Any], now: datetime) -> None:
-    work.run(_SET_METADATA, row_id=id, metadata=work.json("metadata", metadata), at=now)
+    work.run(SET_METADATA, row_id=id, metadata=work.json("metadata", metadata), at=now)
 
 
 def _remapped(data: Json, ids: Mapping[str, str]) -> Json:

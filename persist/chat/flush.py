@@ -12,6 +12,15 @@ from persist.chat.message_state import merged
 from persist.chat.models import deltas, messages, parts, prompts, sessions
 from persist.chat.pending import Patch
 from persist.chat.schemas import Role, StepUsage
+from persist.chat.statements import (
+    FOLD_PART,
+    INSERT_MESSAGE,
+    INSERT_PART,
+    REWRITE_PART,
+    SET_METADATA,
+    SET_MODEL,
+    TOUCH_SESSION,
+)
 from persist.db.hot import Hot, Statements, param
 from persist.db.insert import insert_missing
 from persist.db.json import JsonText, decode, encode
@@ -34,25 +43,9 @@ _ADD_DELTA = Hot(
         ).where(turns.owned(_TEXT)),
     )
 )
-INSERT_PART = Hot(insert(parts))
-REWRITE_PART = Hot(
-    update(parts)
-    .where(_P.id == _id)
-    .values(
-        type=param("kind"),
-        tool_state=param("tool"),
-        data_json=param("data"),
-        updated_at=param("at"),
-    )
-)
-FOLD = Hot(update(parts).where(_P.id == _id).values(data_json=param("data")))
 DROP_DELTAS = Hot(delete(deltas).where(_D.part_id == _id))
-INSERT_MESSAGE = Hot(insert(messages))
 _TOUCH_MESSAGE = Hot(update(messages).where(_M.id == _id).values(updated_at=param("at")))
 _METADATA = Hot(select(cast(_M.metadata_json, Text)).where(_M.id == _id).with_for_update())
-_SET_METADATA = Hot(update(messages).where(_M.id == _id).values(metadata_json=param("metadata"), updated_at=param("at")))
-_MODEL = Hot(update(sessions).where(_S.id == _id).values(model_json=param("model"), updated_at=param("at")))
-_TOUCH_SESSION = Hot(update(sessions).where(_S.id == _id).values(updated_at=param("at")))
 _NEWEST = Hot(
     select(_M.created_at, func.max(_M.id))
     .where(_M.session_id == _id)
@@ -149,7 +142,7 @@ class Flush:
         elif not self.delta_only():
             turns.guard(db, self.session_id, self.owner)
         if self.model is not None:
-            db.run(_MODEL, row_id=self.session_id, model=self.model, at=self.at)
+            db.run(SET_MODEL, row_id=self.session_id, model=self.model, at=self.at)
         if self.prompt is not None:
             db.run(ADD_PROMPT, digest=self.prompt[0], body=self.prompt[1], created_at=self.at)
         for message in self.messages:
@@ -158,7 +151,7 @@ class Flush:
             self._part(db, part)
             db.run(_TOUCH_MESSAGE, row_id=message_id, at=self.at)
         if self.touch_session and self.model is None:
-            db.run(_TOUCH_SESSION, row_id=self.session_id, at=self.at)
+            db.run(TOUCH_SESSION, row_id=self.session_id, at=self.at)
         if self.failed:
             turns.mark_error(db, self.session_id, self.owner)
         if self.end:
@@ -177,7 +170,7 @@ class Flush:
         for part in message.parts:
             self._part(db, part)
         for part_id, data in message.folds:
-            db.run(FOLD, row_id=part_id, data=data)
+            db.run(FOLD_PART, row_id=part_id, data=data)
             db.run(DROP_DELTAS, row_id=part_id)
         for part_id, seq, delta in message.deltas:
             Piece(self.session_id, self.owner, part_id, seq, self.at_ms, delta).run(db)
@@ -214,7 +207,7 @@ class Flush:
         if any("usage" in patch.payload for patch in patches) and usage.has_steps(db, message.id):
             patches = _without_usage(patches)
         metadata = _merge(decode(db.wire(row[0])), patches, message.owned)
-        db.run(_SET_METADATA, row_id=message.id, metadata=encode(metadata), at=self.at)
+        db.run(SET_METADATA, row_id=message.id, metadata=encode(metadata), at=self.at)
 
 
 def place_after_all(db: Statements, session_id: str, message_id: str, now: datetime) -> datetime:

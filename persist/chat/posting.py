@@ -7,9 +7,10 @@ from typing import Any
 
 from sqlalchemy import Text, cast, select, update
 
-from persist.chat.flush import INSERT_PART, insert_message, place_after_all, tool_columns
+from persist.chat.flush import insert_message, place_after_all, tool_columns
 from persist.chat.models import messages, sessions
 from persist.chat.schemas import ChatMessage, Role
+from persist.chat.statements import INSERT_PART, SET_METADATA, SET_MODEL, TOUCH_SESSION
 from persist.chat.stored import stored_object
 from persist.db.hot import Hot, Row, Statements, param
 from persist.db.json import Json, JsonText
@@ -21,8 +22,6 @@ _M, _S = messages.c, sessions.c
 _id = param("row_id")
 MESSAGE_COLUMNS = (_M.id, _M.session_id, _M.role, cast(_M.metadata_json, Text), _M.created_at, _M.updated_at)
 _LOCK_SESSION = Hot(select(_S.id).where(_S.id == _id).with_for_update())
-_TOUCH = Hot(update(sessions).where(_S.id == _id).values(updated_at=param("at")))
-_MODEL = Hot(update(sessions).where(_S.id == _id).values(model_json=param("model"), updated_at=param("at")))
 _GET = Hot(select(*MESSAGE_COLUMNS).where(_M.id == _id))
 _LOCK = Hot(select(*MESSAGE_COLUMNS).where(_M.id == _id).with_for_update())
 _RESTAMP = Hot(
@@ -30,7 +29,6 @@ _RESTAMP = Hot(
     .where(_M.id == _id)
     .values(metadata_json=param("metadata"), created_at=param("created"), updated_at=param("at"))
 )
-_SET_METADATA = Hot(update(messages).where(_M.id == _id).values(metadata_json=param("metadata"), updated_at=param("at")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +87,9 @@ def fired(work: Work, session_id: str, metadata: Mapping[str, Any], now: datetim
     """The session was used just now; a user message may have chosen another model."""
     model = metadata.get("model")
     if model is None:
-        work.run(_TOUCH, row_id=session_id, at=now)
+        work.run(TOUCH_SESSION, row_id=session_id, at=now)
     else:
-        work.run(_MODEL, row_id=session_id, model=work.json("metadata.model", model), at=now)
+        work.run(SET_MODEL, row_id=session_id, model=work.json("metadata.model", model), at=now)
 
 
 def lock_session(db: Statements, session_id: str) -> None:
@@ -112,7 +110,7 @@ def set_metadata(work: Work, id: str, metadata: Mapping[str, Any], *, created: d
     """Replace the metadata, and with `created` the message's place in the transcript."""
     text = work.json("metadata", dict(metadata))
     if created is None:
-        work.run(_SET_METADATA, row_id=id, metadata=text, at=work.now())
+        work.run(SET_METADATA, row_id=id, metadata=text, at=work.now())
     else:
         work.run(_RESTAMP, row_id=id, metadata=text, created=created, at=work.now())
     return get_message(work, id)

@@ -10,8 +10,9 @@ from persist.db.held import HeldConnection, Job
 from persist.db.hot import Hot, Statements, param
 
 _OLD_AFTER = timedelta(seconds=5)
+_BATCH = 100
 _ANY = Hot(select(deltas.c.part_id).limit(1))
-_OLD = Hot(select(deltas.c.part_id).where(deltas.c.created_at < param("before")).distinct().limit(100))
+_OLD = Hot(select(deltas.c.part_id).where(deltas.c.created_at < param("before")).distinct().limit(_BATCH))
 
 
 def fold_old_tails(held: HeldConnection) -> int:
@@ -30,5 +31,5 @@ def fold_old_tails(held: HeldConnection) -> int:
     while True:
         folded = held.run(Job(step), what="open()")
         total += folded
-        if folded == 0:
+        if folded < _BATCH:
             return total

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 from sqlalchemy import func, select
 
 from persist.chat import turns
-from persist.chat.flush import REWRITE_PART
 from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts, sessions
 from persist.chat.parts import Part
 from persist.chat.schemas import ToolState
+from persist.chat.statements import REWRITE_PART
 from persist.chat.tails import fold, fold_session
 from persist.chat.tool_parts import is_dynamic, tool_name
 from persist.db.hot import Hot, Row, param

@@ -4,10 +4,11 @@ A fold re-reads the deltas, appends them and deletes exactly those rows, so any 
 once. It never changes `updated_at`, the instant of the last structural chunk.
 """
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, select
 
 from persist.chat.models import deltas, parts
 from persist.chat.parts import grow
+from persist.chat.statements import FOLD_PART
 from persist.db.hot import Hot, Statements, param
 from persist.db.json import encode
 
@@ -15,7 +16,6 @@ _D, _P = deltas.c, parts.c
 _id = param("row_id")
 _READ = Hot(select(_D.seq, _D.delta).where(_D.part_id == _id).order_by(_D.seq))
 _DATA = Hot(select(_P.data_json).where(_P.id == _id).with_for_update())
-_WRITE = Hot(update(parts).where(_P.id == _id).values(data_json=param("data")))
 _DROP = Hot(delete(deltas).where(_D.part_id == _id, _D.seq <= param("last")))
 _OF_MESSAGE = Hot(select(_D.part_id).join(parts, _P.id == _D.part_id).where(_P.message_id == _id).distinct())
 _OF_SESSION = Hot(select(_D.part_id).join(parts, _P.id == _D.part_id).where(_P.session_id == _id).distinct())
@@ -28,7 +28,7 @@ def fold(db: Statements, part_id: str) -> None:
     if row is None or not tail:
         return
     data = grow(row[0], "".join([delta for _, delta in tail]))
-    db.run(_WRITE, row_id=part_id, data=encode(data))
+    db.run(FOLD_PART, row_id=part_id, data=encode(data))
     db.run(_DROP, row_id=part_id, last=tail[-1][0])
 
 

@@ -8,6 +8,7 @@ from sqlalchemy import Text, bindparam, cast, select, update
 
 from persist.chat.models import IS_COMPACTION, VISIBLE, messages, parts, sessions, step_usage
 from persist.chat.schemas import StepUsage, UIMessage
+from persist.chat.statements import SET_METADATA
 from persist.chat.stored import stored_object
 from persist.db.hot import Hot, Statements, param
 from persist.db.insert import insert_missing
@@ -23,7 +24,6 @@ _id = param("row_id")
 _INSERT = Hot(insert_missing(step_usage, "message_id", "step"))
 _HAS_STEPS = Hot(select(step_usage.c.step).where(step_usage.c.message_id == _id).limit(1))
 _METADATA = Hot(select(_M.session_id, cast(_M.metadata_json, Text)).where(_M.id == _id).with_for_update())
-_SET_METADATA = Hot(update(messages).where(_M.id == _id).values(metadata_json=param("metadata"), updated_at=param("at")))
 _ADD = Hot(
     update(sessions)
     .where(_S.id == _id)
@@ -104,7 +104,7 @@ def add_step(db: Statements, message_id: str, step: int, usage: StepUsage, now: 
     metadata = stored_object(db, stored, f"the metadata of message {message_id}")
     former = usage_of(metadata) if counted else dict.fromkeys(COUNTERS, 0)  # what the stream said of it is not ours
     metadata["usage"] = {name: former[name] + counts[name] for name in COUNTERS}
-    db.run(_SET_METADATA, row_id=message_id, metadata=encode(metadata), at=now)
+    db.run(SET_METADATA, row_id=message_id, metadata=encode(metadata), at=now)
     added = {f"add_{column}": counts[name] for column, name in zip(_COLUMNS, COUNTERS, strict=True)}
     db.run(_ADD, row_id=session_id, at=now, add_total=usage.total, add_cost=usage.cost_usd, **added)
     if metadata.get("hidden_at") is not None or db.row(_MARKERS, row_id=session_id) is not None:
