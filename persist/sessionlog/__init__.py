@@ -1,0 +1,38 @@
+"""Session logs: append-only JSONL files, one per agent session, beside the database and without SQL.
+
+A writer translates the events of an agent into lines; readers, a tail and a listing give them back. Large texts of agents
+belong here, and `executions.session_id` names the file.
+"""
+
+from persist.sessionlog.listing import find_session_log, list_session_logs
+from persist.sessionlog.messages import messages_of
+from persist.sessionlog.paths import (
+    is_safe_project_slug,
+    normalize_session_id,
+    session_log_path,
+    slug_for_cwd,
+)
+from persist.sessionlog.reader import iter_session_log, read_session_log
+from persist.sessionlog.schemas import Fsync, LogMessage, Scope, SessionLogInfo
+from persist.sessionlog.tail import tail_session_log
+from persist.sessionlog.truncation import truncate_tool_result
+from persist.sessionlog.writer import SessionLogWriter
+
+__all__ = [
+    "Fsync",
+    "LogMessage",
+    "Scope",
+    "SessionLogInfo",
+    "SessionLogWriter",
+    "find_session_log",
+    "is_safe_project_slug",
+    "iter_session_log",
+    "list_session_logs",
+    "messages_of",
+    "normalize_session_id",
+    "read_session_log",
+    "session_log_path",
+    "slug_for_cwd",
+    "tail_session_log",
+    "truncate_tool_result",
+]

@@ -1,0 +1,84 @@
+"""One append to a log: whole batches at its end, also beside other processes, and after one of them was killed.
+
+The file is opened for every append, so nothing is held between two of them: a file that was removed is made again, and
+a forked child shares nothing. On local file systems a write in append mode is not interleaved with another.
+"""
+
+import os
+import time
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+
+from persist.sessionlog.failures import typed
+
+_LOOKS = 5
+_PAUSE = 0.002  # seconds; a write that another process has begun ends sooner
+
+
+def append(path: Path, data: bytes, *, sync: bool) -> None:
+    """Append the bytes, in one write unless the system takes fewer; with `sync` they are on the disk when this returns.
+
+    A file whose last line is torn, because its writer was killed, gets a line break first, so that the torn half swallows
+    no line of ours. Raises a PersistError.
+    """
+    try:
+        with _opened(path) as file:
+            is_new = os.fstat(file.fileno()).st_size == 0
+            if not is_new and not _ends_with_a_line(file):
+                data = b"\n" + data
+            rest = memoryview(data)
+            while rest:
+                rest = rest[file.write(rest) :]
+            if sync:
+                os.fsync(file.fileno())
+        if sync and is_new:
+            _sync_folders(path)
+    except OSError as error:
+        raise typed(error, path) from error
+
+
+def sync(path: Path) -> None:
+    """Bring what was appended to the disk. Raises a PersistError."""
+    try:
+        with open(path, "r+b", buffering=0) as file:
+            os.fsync(file.fileno())
+        _sync_folders(path)
+    except OSError as error:
+        raise typed(error, path) from error
+
+
+def _opened(path: Path) -> FileIO:
+    try:
+        return open(path, "a+b", buffering=0)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open(path, "a+b", buffering=0)
+
+
+def _ends_with_a_line(file: FileIO) -> bool:
+    """Whether the last byte is a line break; where it is not, another process may be in the middle of its write."""
+    for _ in range(_LOOKS):
+        size = file.seek(0, os.SEEK_END)
+        if size == 0:
+            return True
+        file.seek(size - 1)
+        if file.read(1) == b"\n":
+            return True
+        time.sleep(_PAUSE)
+        if os.fstat(file.fileno()).st_size == size:
+            return False
+    return False
+
+
+def _sync_folders(path: Path) -> None:
+    """The names of a new file and of its folders; Windows cannot, and need not."""
+    if os.name == "nt":
+        return
+    for folder in list(path.parents)[:3]:
+        with suppress(PermissionError):  # one may write into a folder that one may not open
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)

@@ -1,0 +1,85 @@
+"""Where a log lies: `<home>/projects/<slug>/<session>.jsonl`, and which slugs and session ids are safe to put there."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from persist.errors import InvalidValue, PayloadTooLarge
+
+CHAT_SLUG = "-app"
+"""The project of chat turns, whose working directory is /app."""
+
+SUFFIX = ".jsonl"
+SIDECHAIN = "agent-"
+"""How the ids of an agent's own helpers begin; they are readable, and left out of listings."""
+
+_MOST_NAME_BYTES = 255  # of one name, on every file system we know
+_SESSION_ID = re.compile("[A-Za-z0-9_-]+")
+
+
+def slug_for_cwd(cwd: str | os.PathLike[str]) -> str:
+    """The project slug of a working directory: every `/` becomes `-`, so different directories may share one."""
+    return os.fspath(cwd).replace("/", "-")
+
+
+def normalize_session_id(session_id: object) -> str | None:
+    """The id itself if it may name a file (letters, digits, `_` and `-`), otherwise None."""
+    return session_id if isinstance(session_id, str) and _SESSION_ID.fullmatch(session_id) else None
+
+
+def is_safe_project_slug(slug: object) -> bool:
+    """Whether it is the name of one folder, and of no other than itself."""
+    return _why_unsafe(slug) is None
+
+
+def check_project_slug(slug: Any) -> str:
+    """The slug; InvalidValue unless it is safe, PayloadTooLarge if it is too long for a folder."""
+    reason = _why_unsafe(slug)
+    if reason is not None:
+        raise InvalidValue("project_slug", reason)
+    text = str(slug)
+    _check_length("project_slug", text)
+    return text
+
+
+def check_home(home: Any) -> Path:
+    """The folder above `projects` as a Path; InvalidValue if it cannot be a path at all."""
+    try:
+        path = Path(home)
+        whole = os.fsencode(path)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue("home", f"{home!r} is not a path ({error}).") from None
+    if b"\0" in whole:
+        raise InvalidValue("home", f"{home!r} holds a NUL.")
+    return path
+
+
+def session_log_path(home: str | os.PathLike[str], project_slug: str, session_id: str) -> Path:
+    """The file of a session, whether it exists or not; InvalidValue for an unsafe slug or id."""
+    folder = check_home(home) / "projects" / check_project_slug(project_slug)
+    if normalize_session_id(session_id) is None:
+        raise InvalidValue("session_id", f"{session_id!r} may hold only letters, digits, '_' and '-', and must not be empty.")
+    name = session_id + SUFFIX
+    _check_length("session_id", name)
+    return folder / name
+
+
+def _check_length(path: str, name: str) -> None:
+    size = len(os.fsencode(name))
+    if size > _MOST_NAME_BYTES:
+        raise PayloadTooLarge(path, size, _MOST_NAME_BYTES, advice="It names a file or a folder.")
+
+
+def _why_unsafe(slug: object) -> str | None:
+    if not isinstance(slug, str):
+        return f"expected a string, got {type(slug).__name__}."
+    if slug in ("", ".", ".."):
+        return f"{slug!r} names no folder below `projects`."
+    if os.path.basename(slug) != slug or os.path.splitdrive(slug)[0]:
+        return f"{slug!r} is more than one folder; slug_for_cwd() makes a slug of a path."
+    try:
+        encoded = os.fsencode(slug)
+    except UnicodeEncodeError:
+        return f"{slug!r} holds half a character."
+    return f"{slug!r} holds a NUL." if b"\0" in encoded else None

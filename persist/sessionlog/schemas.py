@@ -1,0 +1,43 @@
+"""Values and vocabularies of session logs."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+
+class Fsync(StrEnum):
+    """When a writer asks the system to bring its lines to the disk."""
+
+    NEVER = "never"
+    BATCH = "batch"
+    CLOSE = "close"
+
+
+class Scope(StrEnum):
+    """Which projects to list: those of sandboxed agents, the one of chat turns, or both."""
+
+    ALL = "all"
+    SANDBOX = "sandbox"
+    CHAT = "chat"
+
+
+@dataclass(frozen=True, slots=True)
+class LogMessage:
+    """One message of a log. `index` counts messages when reading, and lines of the file when tailing, both from 0."""
+
+    index: int
+    msg: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLogInfo:
+    """A log file: where it is, its size in bytes, its first timestamp and its last write as aware UTC datetimes."""
+
+    session_id: str
+    project_slug: str
+    path: Path
+    started_at: datetime
+    modified_at: datetime
+    size: int

@@ -1,0 +1,283 @@
+"""The writer of a session's log: events in, lines out, one append per batch."""
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from persist.db.clock import Clock, aware, system_clock
+from persist.errors import Closed, InvalidValue, PersistError
+from persist.sessionlog import appending
+from persist.sessionlog.encoding import to_line
+from persist.sessionlog.envelope import Line, Translator, error_line, result_line, user_line
+from persist.sessionlog.paths import check_home, check_project_slug, session_log_path
+from persist.sessionlog.schemas import Fsync
+from persist.sessionlog.timestamps import instant_of, iso
+
+_log = logging.getLogger("persist")
+
+Batch = list[tuple[Path, bytearray]]
+"""What is about to be appended, in order; nearly always to one file."""
+
+
+class SessionLogWriter:
+    """Appends what an agent does to `<home>/projects/<project_slug>/<session id>.jsonl`.
+
+    A `session` event, or the first event with a `sessionId`, says which session it is. The next event that has one is preceded
+    by a line with `initial_prompt`, if there is one. `keep_thinking` keeps the model's reasoning; `model` is written on every
+    message. `fsync` says when lines must be on the disk: "never" (the system decides), after every "batch", or on "close".
+
+    An agent must not fail because its log does: what goes wrong while writing is logged, sets `failed` and is kept in `error`.
+    With `strict` it is raised, and nothing of the batch counts as written. Wrong arguments are InvalidValue in either case,
+    and a closed writer raises Closed. Safe for threads; several writers may append to one file, from any process.
+    """
+
+    def __init__(
+        self,
+        home: str | PathLike[str],
+        project_slug: str,
+        *,
+        initial_prompt: str | None = None,
+        model: str | None = None,
+        keep_thinking: bool = False,
+        clock: Clock | None = None,
+        fsync: str = "never",
+        strict: bool = False,
+    ) -> None:
+        self._home = check_home(home)
+        self._slug = check_project_slug(project_slug)
+        self._prompt = _text_or_none("initial_prompt", initial_prompt)
+        if fsync not in list(Fsync):
+            raise InvalidValue("fsync", f"{fsync!r} is none of {', '.join(Fsync)}.")
+        self._fsync = Fsync(fsync)
+        self._strict = strict
+        self._clock = clock or system_clock
+        self._translator = Translator(model=_text_or_none("model", model), keep_thinking=keep_thinking, stray=self._stray)
+        self._lock = threading.Lock()
+        self._session_id: str | None = None
+        self._path: Path | None = None
+        self._prompted = False
+        self._unsynced: set[Path] = set()
+        self._closed = False
+        self.failed = False
+        """Whether something that was fed is missing from the log, or is there in another form."""
+        self.error: PersistError | None = None
+        """The latest reason for `failed`."""
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that is written, once it is known."""
+        return self._session_id
+
+    @property
+    def path(self) -> Path | None:
+        """Its file, which appears with the first line."""
+        return self._path
+
+    def feed(self, event: Mapping[str, Any] | None) -> None:
+        """Write one event. What is no object is passed over, as are events that no line is made of."""
+        self.feed_many((event,))
+
+    def feed_many(self, events: Iterable[Mapping[str, Any] | None]) -> None:
+        """Write events in order, with one append; a batch that goes on to another session takes one for each."""
+        if isinstance(events, Mapping | str | bytes):
+            raise InvalidValue("events", "expected several events; feed() takes one.")
+        events = list(events)  # before the lock is taken: a generator may wait for the next event
+        with self._batch() as batch:
+            for event in events:
+                if isinstance(event, Mapping):
+                    self._take(event, batch)
+
+    def finalize(
+        self,
+        *,
+        subtype: str = "success",
+        result: str | None = None,
+        num_turns: int | None = None,
+        total_cost_usd: float | None = None,
+        total_input_tokens: int | None = None,
+        total_output_tokens: int | None = None,
+        total_cache_read_input_tokens: int | None = None,
+        total_cache_creation_input_tokens: int | None = None,
+        duration_ms: int | None = None,
+        stop_reason: str | None = None,
+        api_error: str | None = None,
+    ) -> None:
+        """Write the `result` line of a run, after a line with `api_error` if that is given; totals left out are not written.
+
+        Writes nothing when no session is known: `finalize_with_fallback` is for runs that may end so early.
+        """
+        with self._batch() as batch:
+            if self._session_id is None:
+                return
+            totals = {
+                "subtype": subtype,
+                "result": result,
+                "num_turns": num_turns,
+                "total_cost_usd": total_cost_usd,
+                "total_input_tokens": total_input_tokens,
+                "total_output_tokens": total_output_tokens,
+                "total_cache_read_input_tokens": total_cache_read_input_tokens,
+                "total_cache_creation_input_tokens": total_cache_creation_input_tokens,
+                "duration_ms": duration_ms,
+                "stop_reason": stop_reason,
+            }
+            self._end(totals, api_error, batch)
+
+    def finalize_with_fallback(
+        self,
+        session_id: str,
+        *,
+        error: str | None = None,
+        subtype: str = "success",
+        result: str | None = None,
+        num_turns: int | None = None,
+        total_cost_usd: float | None = None,
+        total_input_tokens: int | None = None,
+        total_output_tokens: int | None = None,
+        total_cache_read_input_tokens: int | None = None,
+        total_cache_creation_input_tokens: int | None = None,
+        duration_ms: int | None = None,
+        stop_reason: str | None = None,
+        api_error: str | None = None,
+    ) -> str | None:
+        """Finalize, also a run that died before its session was known: then under `session_id`, with the prompt and `error`.
+
+        Returns the id of the session that was written; None, and nothing is written, if `session_id` was needed and is
+        unsafe. `error` only says why no session was known; `api_error` is written in any case.
+        """
+        with self._batch() as batch:
+            if self._session_id is None:
+                if not self._pin(session_id):
+                    return None
+                now = self._now()
+                self._begin(now, session_id, batch)
+                if error:
+                    self._add(error_line(error, now, session_id), batch)
+            totals = {
+                "subtype": subtype,
+                "result": result,
+                "num_turns": num_turns,
+                "total_cost_usd": total_cost_usd,
+                "total_input_tokens": total_input_tokens,
+                "total_output_tokens": total_output_tokens,
+                "total_cache_read_input_tokens": total_cache_read_input_tokens,
+                "total_cache_creation_input_tokens": total_cache_creation_input_tokens,
+                "duration_ms": duration_ms,
+                "stop_reason": stop_reason,
+            }
+            self._end(totals, api_error, batch)
+            return self._session_id
+
+    def close(self) -> None:
+        """Write no more; with fsync="close" bring the log to the disk. Closing twice is fine."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            while self._unsynced:
+                try:
+                    appending.sync(self._unsynced.pop())
+                except PersistError as error:
+                    self._fail(error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
+
+    @contextmanager
+    def _batch(self) -> Iterator[Batch]:
+        """Appends what its body collects. If the body fails, nothing happened; if an append does, nothing was written."""
+        with self._lock:
+            if self._closed:
+                raise Closed("session log writer")
+            before = self._session_id, self._path, self._prompted
+            batch: Batch = []
+            try:
+                yield batch
+            except BaseException:
+                self._session_id, self._path, self._prompted = before
+                self._translator.forget()
+                raise
+            try:
+                for path, data in batch:
+                    appending.append(path, bytes(data), sync=self._fsync is Fsync.BATCH)
+                    if self._fsync is Fsync.CLOSE:
+                        self._unsynced.add(path)
+            except PersistError as error:
+                self._prompted = before[2]
+                self._translator.forget()
+                self._fail(error)
+            self._translator.keep()
+
+    def _take(self, event: Mapping[str, Any], batch: Batch) -> None:
+        session_id = event.get("sessionId")
+        if event.get("type") == "session":
+            session_id = event["id"] if isinstance(event.get("id"), str) else session_id
+            if isinstance(session_id, str):
+                self._pin(session_id)
+            return
+        if not isinstance(session_id, str) or not session_id or (self._path is None and not self._pin(session_id)):
+            return
+        at = instant_of(event.get("timestamp"))
+        timestamp = self._now() if at is None else iso(at)
+        self._begin(timestamp, session_id, batch)
+        line = self._translator.line(event, timestamp, session_id)
+        if line is not None:
+            self._add(line, batch)
+
+    def _begin(self, timestamp: str, session_id: str, batch: Batch) -> None:
+        """The prompt, once."""
+        if not self._prompted:
+            self._prompted = True
+            if self._prompt is not None:
+                self._add(user_line(self._prompt, timestamp, session_id), batch)
+
+    def _end(self, totals: Mapping[str, Any], api_error: str | None, batch: Batch) -> None:
+        now = self._now()
+        if api_error and self._session_id is not None:
+            self._add(error_line(api_error, now, self._session_id), batch)
+        self._add(result_line(totals, now), batch)
+
+    def _add(self, line: Line, batch: Batch) -> None:
+        assert self._path is not None
+        if not batch or batch[-1][0] is not self._path:
+            batch.append((self._path, bytearray()))
+        batch[-1][1].extend(to_line(line, self._stray))
+
+    def _pin(self, session_id: str) -> bool:
+        """Whether lines can go to that session's file; they do from now on."""
+        if self._path is None or session_id != self._session_id:
+            try:
+                self._path = session_log_path(self._home, self._slug, session_id)
+            except InvalidValue as error:
+                self._fail(error)
+                return False
+            self._session_id = session_id
+        return True
+
+    def _now(self) -> str:
+        return iso(aware("clock", self._clock()))
+
+    def _stray(self, path: str, reason: str, text: str) -> str:
+        self._fail(InvalidValue(path, reason))
+        return text
+
+    def _fail(self, error: PersistError) -> None:
+        if self._strict:
+            raise error
+        if str(error) != str(self.error):  # a full disk fails every batch, and one line about it is enough
+            _log.warning("The session log of %s is not complete: %s", self._session_id or "an unknown session", error)
+        self.failed, self.error = True, error
+
+
+def _text_or_none(name: str, value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise InvalidValue(name, f"expected a string or None, got {type(value).__name__}.")

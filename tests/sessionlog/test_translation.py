@@ -1,0 +1,259 @@
+"""Which line every event becomes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sessionlog.scenes import AT_TEXT, call, contents, event, lines, log_path, message, text, writer
+
+# ---------------------------------------------------------------- the session and its prompt
+
+
+def test_the_prompt_comes_before_the_first_later_event_even_one_that_writes_nothing(home: Path) -> None:
+    writer(home, initial_prompt="Do it").feed_many([{"type": "session", "id": "s1"}, event("turn_start")])
+    assert lines(home) == [
+        {"type": "user", "message": {"role": "user", "content": "Do it"}, "timestamp": AT_TEXT, "sessionId": "s1"}
+    ]
+
+
+def test_without_a_session_event_the_first_session_id_opens(home: Path) -> None:
+    log = writer(home, initial_prompt="Do it")
+    log.feed(event("turn_start"))
+    assert (log.session_id, log.path) == ("s1", log_path(home))
+    assert contents(home) == ["Do it"]
+
+
+def test_events_without_a_session_id_write_nothing(home: Path) -> None:
+    log = writer(home, initial_prompt="Do it")
+    log.feed({"type": "session", "id": "s1"})
+    for session in (None, "", 5, ["s1"]):
+        log.feed(text("lost", session=session))
+    assert not log_path(home).exists()
+    assert not log.failed
+
+
+def test_a_line_carries_the_session_id_of_its_event(home: Path) -> None:
+    log = writer(home)
+    log.feed({"type": "session", "id": "s1"})
+    log.feed(text("from a child", session="s2"))
+    assert [line["sessionId"] for line in lines(home, "s1")] == ["s2"]
+    assert not log_path(home, "s2").exists()
+
+
+def test_another_session_event_goes_on_in_another_file_without_the_prompt(home: Path) -> None:
+    log = writer(home, initial_prompt="Do it")
+    log.feed_many([text("one"), {"type": "session", "id": "s2"}, text("two", session="s2"), {"type": "session", "id": "s1"}])
+    log.feed(text("three"))
+    assert contents(home, "s1") == ["Do it", [{"type": "text", "text": "one"}], [{"type": "text", "text": "three"}]]
+    assert contents(home, "s2") == [[{"type": "text", "text": "two"}]]
+
+
+def test_a_new_writer_appends_and_repeats_the_prompt(home: Path) -> None:
+    for number in range(2):
+        writer(home, initial_prompt="Do it").feed(text(str(number)))
+    assert contents(home) == ["Do it", [{"type": "text", "text": "0"}], "Do it", [{"type": "text", "text": "1"}]]
+
+
+def test_no_prompt_no_prompt_line(home: Path) -> None:
+    writer(home).feed(text("a"))
+    assert len(lines(home)) == 1
+
+
+@pytest.mark.parametrize("prompt", ["", "x" * 70_000])
+def test_the_prompt_is_written_as_it_is(home: Path, prompt: str) -> None:
+    writer(home, initial_prompt=prompt).feed(text("a"))
+    assert contents(home)[0] == prompt
+
+
+# ---------------------------------------------------------------- messages
+
+
+def test_a_message_keeps_texts_and_calls_in_order(home: Path) -> None:
+    blocks = [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "text", "text": ""},
+        {"type": "toolCall", "id": "t1", "name": "bash"},
+        {"type": "toolCall", "id": "t2", "name": "read", "arguments": {"path": "é"}},
+        {"type": "image", "data": "…"},
+        {"type": "text", "text": "done"},
+    ]
+    writer(home, model="p/m").feed(message(*blocks))
+    assert lines(home) == [
+        {
+            "type": "assistant",
+            "message": {
+                "role": "assistant",
+                "model": "p/m",
+                "content": [
+                    {"type": "text", "text": ""},
+                    {"type": "tool_use", "id": "t1", "name": "bash", "input": {}},
+                    {"type": "tool_use", "id": "t2", "name": "read", "input": {"path": "é"}},
+                    {"type": "text", "text": "done"},
+                ],
+            },
+            "timestamp": AT_TEXT,
+            "sessionId": "s1",
+        }
+    ]
+
+
+def test_thinking_is_kept_on_request_unless_it_is_empty(home: Path) -> None:
+    blocks = [{"type": "thinking", "thinking": "hm"}, {"type": "thinking", "thinking": ""}]
+    writer(home, keep_thinking=True).feed_many([message(*blocks), message(blocks[1])])
+    assert contents(home) == [[{"type": "thinking", "thinking": "hm"}]]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "toolCall", "name": "bash"},
+        {"type": "toolCall", "id": "t1"},
+        {"type": "toolCall", "id": "", "name": "bash"},
+        {"type": "toolCall", "id": "t1", "name": ""},
+        {"type": "toolCall", "id": 1, "name": "bash"},
+        {"type": "text"},
+        {"type": "text", "text": None},
+        {"type": "text", "text": ["a"]},
+        {},
+        None,
+        "text",
+    ],
+)
+def test_a_message_with_nothing_left_is_no_line(home: Path, block: Any) -> None:
+    writer(home).feed(message(block))
+    assert not log_path(home).exists()
+
+
+def test_only_messages_of_the_assistant_are_written(home: Path) -> None:
+    block = {"type": "text", "text": "a"}
+    log = writer(home)
+    strangers: list[Any] = [{"role": "user", "content": [block]}, {"content": [block]}, {"role": "assistant", "content": "a"}]
+    for given in [*strangers, None, [], "a"]:
+        log.feed(event("message_end", message=given))
+    log.feed(event("message_end"))
+    assert not log_path(home).exists()
+    assert not log.failed
+
+
+def test_usage_is_written_when_one_of_its_numbers_is_not_zero(home: Path) -> None:
+    block = {"type": "text", "text": "a"}
+    given: list[Any] = [
+        {"input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 4, "totalTokens": 10},
+        {"cacheRead": 5, "input": None, "output": "7", "cacheWrite": True},
+        {"input": 0, "output": 0},
+        {"input": float("nan"), "output": float("inf"), "total": 9},
+        {"input": 10**400},
+        "12",
+        None,
+    ]
+    writer(home).feed_many(message(block, usage=usage) for usage in given)
+    names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    assert [line["message"].get("usage") for line in lines(home)] == [
+        dict(zip(names, (1, 2, 3, 4), strict=True)),
+        dict(zip(names, (0, 0, 5, 0), strict=True)),
+        None,
+        None,
+        dict(zip(names, (10**400, 0, 0, 0), strict=True)),
+        None,
+        None,
+    ]
+
+
+# ---------------------------------------------------------------- tool results
+
+
+@pytest.mark.parametrize(
+    ("given", "content"),
+    [
+        ({"result": "r", "output": "o", "error": "e"}, "r"),
+        ({"result": None, "output": "o", "error": "e"}, "o"),
+        ({"error": "e"}, "e"),
+        ({"result": None, "output": None, "error": None}, ""),
+        ({}, ""),
+        ({"result": ""}, ""),
+        ({"result": 0}, "0"),
+        ({"result": False}, "false"),
+        ({"result": {"a": [1, 2.5, "é"], "b": None}}, '{"a":[1,2.5,"é"],"b":null}'),
+        ({"result": []}, "[]"),
+        ({"result": "a", "isError": True}, "a"),
+    ],
+)
+def test_the_content_of_a_tool_result(home: Path, given: dict[str, Any], content: str) -> None:
+    writer(home).feed_many([call(), event("tool_execution_end", toolCallId="t1", **given)])
+    assert lines(home)[1]["message"]["role"] == "user"
+    block = {"type": "tool_result", "tool_use_id": "t1", "content": content}
+    assert contents(home)[1] == [block | {"is_error": True} if given.get("isError") else block]
+
+
+@pytest.mark.parametrize("flag", [False, None, 1, "true", {}])
+def test_a_result_is_an_error_only_when_it_says_true(home: Path, flag: Any) -> None:
+    writer(home).feed_many([call(), event("tool_execution_end", toolCallId="t1", result="a", isError=flag)])
+    assert "is_error" not in contents(home)[1][0]
+
+
+def test_the_id_of_a_result_may_be_its_own(home: Path) -> None:
+    writer(home).feed_many([call(), event("tool_execution_end", id="t1", toolCallId=None, result="a")])
+    assert contents(home)[1][0]["tool_use_id"] == "t1"
+
+
+@pytest.mark.parametrize("ids", [{}, {"toolCallId": "t2"}, {"toolCallId": ""}, {"toolCallId": 1}, {"toolCallId": ["t1"]}])
+def test_a_result_without_its_call_is_left_out(home: Path, ids: dict[str, Any]) -> None:
+    writer(home).feed_many([call(), call(id=None), event("tool_execution_end", result="a", **ids)])
+    assert len(lines(home)) == 1
+
+
+def test_a_call_of_another_writer_does_not_count(home: Path) -> None:
+    writer(home).feed(call())
+    writer(home).feed(event("tool_execution_end", toolCallId="t1", result="a"))
+    assert len(lines(home)) == 1
+
+
+# ---------------------------------------------------------------- the other events
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ({"message": "boom", "name": "Err"}, "boom"),
+        ({"message": None, "name": "Err"}, "Err"),
+        ({"message": ""}, ""),
+        ({"message": {"code": 5}}, '{"code":5}'),
+        ({}, "fatal error"),
+        (None, "fatal error"),
+        ([], "fatal error"),
+    ],
+)
+def test_fatal_errors(home: Path, error: Any, said: str) -> None:
+    writer(home).feed(event("fatal_error", error=error))
+    assert lines(home) == [
+        {"type": "assistant", "isApiErrorMessage": True, "error": said, "timestamp": AT_TEXT, "sessionId": "s1"}
+    ]
+
+
+def test_an_extension_status_is_a_system_line_with_what_it_says(home: Path) -> None:
+    log = writer(home)
+    log.feed(event("extension_status", extension="github", status="active", toolCount=4, reason=None, secret="x"))
+    log.feed(event("extension_status", status="active"))
+    log.feed(event("extension_status", extension=None, status="active"))
+    assert lines(home) == [
+        {
+            "type": "system",
+            "subtype": "extension_status",
+            "extension": "github",
+            "status": "active",
+            "toolCount": 4,
+            "reason": None,
+            "timestamp": AT_TEXT,
+            "sessionId": "s1",
+        }
+    ]
+
+
+@pytest.mark.parametrize("type", ["usage_snapshot", "turn_end", "session_end", "", None, 5, ["message_end"], {"a": 1}])
+def test_other_events_write_nothing(home: Path, type: Any) -> None:
+    log = writer(home)
+    log.feed(event(type, cost=1, message={"role": "assistant", "content": [{"type": "text", "text": "a"}]}))
+    assert not log_path(home).exists()
+    assert not log.failed
