@@ -18,8 +18,11 @@ from persist.db.group import GroupWriter
 from persist.db.json import Json
 from persist.db.work import Work
 from persist.errors import InvalidValue, PersistError, StoreInUse
+from persist.messaging.aio import AsyncMessaging
 from persist.settings import Settings
 from persist.store import Store
+from persist.workflows.aio import AsyncWorkflows
+from persist.workflows.schemas import WorkflowRun
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -33,6 +36,8 @@ class AsyncTransaction:
     def __init__(self, work: AsyncWork | JoinedWork) -> None:
         self._work = work
         self.chat = AsyncChat(work)
+        self.workflows = AsyncWorkflows(work)
+        self.messaging = AsyncMessaging(work)
 
 
 class AsyncStore:
@@ -103,9 +108,9 @@ class AsyncStore:
         try:
             yield AsyncTransaction(work)
         except BaseException:
-            await work.end(commit=False)
+            await work.end(clean=False)
             raise
-        await work.end(commit=writable)
+        await work.end(clean=True)
 
     def join(self, connection: "AsyncConnection") -> AsyncTransaction:
         """See Store.join: inside the caller's own transaction on an async connection."""
@@ -131,6 +136,10 @@ class AsyncStore:
                     raise
                 await self._hops.workers.call(lambda wait=0.1 * 2**attempt: self._runtime.sleep(wait))  # type: ignore[misc]  # a bound default
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def on_run_finished(self, callback: Callable[[WorkflowRun], object]) -> Callable[[], None]:
+        """See Store.on_run_finished. Called on the event loop; what a coroutine function gives is awaited."""
+        return self._store.on_run_finished(callback)
 
     def record(
         self,

@@ -3,6 +3,8 @@
     PersistError
     ├── NotFound (LookupError)                    kind, id
     ├── Conflict (RuntimeError)                   constraint
+    ├── TransitionError (RuntimeError)            subject, current, requested
+    ├── LeaseLost (RuntimeError)                  run_id, token
     ├── InvalidValue (ValueError)                 path, reason
     │   ├── PayloadTooLarge                       path, size, limit
     │   └── StreamProtocolError                   index, chunk_type
@@ -55,6 +57,22 @@ class Conflict(PersistError, RuntimeError):
     def __init__(self, message: str, *, constraint: str | None = None) -> None:
         self.constraint = constraint
         super().__init__(message)
+
+
+class TransitionError(PersistError, RuntimeError):
+    """A status cannot follow the one that is stored; nothing was changed."""
+
+    def __init__(self, subject: str, current: str, requested: str) -> None:
+        self.subject, self.current, self.requested = subject, current, requested
+        super().__init__(f"The {subject} is {current} and cannot become {requested}.")
+
+
+class LeaseLost(PersistError, RuntimeError):
+    """A write on a run that another worker holds, or under a lease that is over. `token` None: no lease was given."""
+
+    def __init__(self, run_id: str, token: int | None, reason: str) -> None:
+        self.run_id, self.token = run_id, token
+        super().__init__(f"workflow run {run_id!r}: {reason}")
 
 
 class InvalidValue(PersistError, ValueError):

@@ -3,18 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
-import persist.chat.models  # noqa: F401  # registers its tables
+import persist.chat.models
+import persist.messaging.models
+import persist.workflows.models  # noqa: F401  # importing a model registers its table
 from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE, Base, table_of
 from persist.db.models import Meta
 
 metadata = Base.metadata
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest revision in alembic/versions."""
 
 table_of(Meta).info["seed"] = [{"key": "schema_version", "value": HEAD}]
 
-REVISIONS = ("0001",)
+REVISIONS = ("0001", "0002")
 """Every revision, oldest first: how a version is known to be older, or newer than this code."""
 
 

@@ -47,6 +47,9 @@ class Settings(BaseSettings):
     # orjson stops at 254 levels
     max_json_depth: int = Field(200, ge=1, le=250)
 
+    # one value of a run's scratch or context, or one entry of its phase history
+    max_scratch_bytes: int = Field(64 * 2**10, ge=1)
+
     wal_autocheckpoint: int = Field(1000, ge=0)
     busy_timeout_ms: int = Field(5000, ge=0)
 

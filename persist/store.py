@@ -27,6 +27,8 @@ from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction, Stor
 from persist.opening import prepare
 from persist.settings import Settings
 from persist.transaction import Transaction
+from persist.workflows.finishing import RUN_FINISHED
+from persist.workflows.schemas import WorkflowRun
 
 T = TypeVar("T")
 
@@ -162,8 +164,10 @@ class Store:
             raise
         if writable:
             work.commit()
+            for topic, value in work.announcements:
+                self.runtime.observers.tell(topic, value)
         else:
-            work.rollback()
+            work.end_read()
 
     def join(self, connection: Connection) -> Transaction:
         """The verbs inside the caller's own transaction, which we never commit nor roll back."""
@@ -186,6 +190,14 @@ class Store:
                     raise
                 self.runtime.sleep(0.1 * 2**attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def on_run_finished(self, callback: Callable[[WorkflowRun], object]) -> Callable[[], None]:
+        """Call it with every workflow run that ended, once the transaction that ended it has committed.
+
+        Runs that succeeded, failed or were cancelled, in transactions of this store; not in `join`, where the commit is the
+        caller's. An exception of the callback is logged, never raised. What is returned removes the callback.
+        """
+        return self.runtime.observers.add(RUN_FINISHED, callback)
 
     # -- recorders
 

@@ -2,6 +2,8 @@
 
 from persist.chat.repository import Chat
 from persist.db.work import Work
+from persist.messaging.repository import Messaging
+from persist.workflows.repository import Workflows
 
 
 class Transaction:
@@ -10,3 +12,5 @@ class Transaction:
     def __init__(self, work: Work) -> None:
         self._work = work
         self.chat = Chat(work)
+        self.workflows = Workflows(work)
+        self.messaging = Messaging(work)

@@ -6,11 +6,11 @@ Blob columns are declared last, so that reading the others never walks them.
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Boolean, CheckConstraint, ForeignKey, Index, and_, literal_column, text
+from sqlalchemy import CheckConstraint, ForeignKey, Index, and_, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.chat.schemas import UNFINISHED, Role, TurnState
-from persist.db.base import ONE_TREE, SCHEMA_TOKEN, Base, json_key_set, partial_index, table_of
+from persist.db.base import ONE_TREE, SCHEMA_TOKEN, Base, json_key_set, partial_index, predicate, table_of
 from persist.db.types import Amount, Body, EpochMs, Json, Label, Vocabulary, Whole
 
 _ZERO = text("0")
@@ -156,8 +156,8 @@ prompts = table_of(SystemPromptRow)
 QUEUED = json_key_set(messages.c.metadata_json, "queued_at")
 HIDDEN = json_key_set(messages.c.metadata_json, "hidden_at")
 VISIBLE = and_(~QUEUED, ~HIDDEN)
-IS_COMPACTION = literal_column("type = 'data-compaction'", Boolean())
-IS_UNFINISHED = literal_column(f"tool_state IN ({', '.join(repr(str(state)) for state in UNFINISHED)})", Boolean())
+IS_COMPACTION = predicate("type = 'data-compaction'")
+IS_UNFINISHED = predicate(f"tool_state IN ({', '.join(repr(str(state)) for state in UNFINISHED)})")
 
 partial_index("ix_chat_messages_queued", messages.c.session_id, where=QUEUED)
 partial_index("ix_chat_parts_compaction", parts.c.session_id, where=IS_COMPACTION)

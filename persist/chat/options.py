@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from persist.db.checks import check_body
 from persist.db.json import Json, JsonText, encode
 from persist.db.runtime import Runtime
 from persist.db.types import check_label
-from persist.db.work import check_body
 from persist.errors import InvalidValue
 from persist.settings import SaveOn
 

@@ -1,11 +1,13 @@
 """The options that every command on a database takes, and the store they name."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
+from persist.errors import SchemaOutdated
 from persist.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,6 +25,12 @@ class Database:
     def open(self, *, read_only: bool) -> Store:
         """Readers create nothing: a missing file is their error."""
         return Store.open(self.url, schema=self.schema, read_only=read_only)
+
+    def open_existing(self) -> Store:
+        """For writing; a missing file is an error here too, since a mistyped path must not leave a new file behind."""
+        with suppress(SchemaOutdated):  # opening it for writing upgrades it, or says how
+            self.open(read_only=True).close()
+        return self.open(read_only=False)
 
 
 def on_database(command: F) -> F:

@@ -14,6 +14,10 @@ _WHERE = {
     "record": ("persist.cli.record", "record", "Record a stream from standard input, chunk by chunk."),
     "show": ("persist.cli.show", "show", "Print a session's transcript."),
     "ls": ("persist.cli.sessions", "ls", "List sessions, the latest first."),
+    "runs": ("persist.cli.runs", "runs", "List, show and cancel workflow runs."),
+    "approvals": ("persist.cli.approvals", "approvals", "List and answer what waits for a person."),
+    "stats": ("persist.cli.stats", "stats", "Count runs, executions, tokens and cost."),
+    "logs": ("persist.cli.logs", "logs", "List, print and follow session logs; no database."),
     "upgrade": ("persist.cli.schema", "upgrade", "Create the tables, or bring them up to date."),
     "current": ("persist.cli.schema", "current", "Print the revision a database is at."),
     "check": ("persist.cli.schema", "check", "Fail unless a database is up to date."),
@@ -43,6 +47,8 @@ class Root(click.Group):
         """Every failure is one line on standard error and an exit code: 1, or 2 for a wrong call, or 130 for Ctrl-C."""
         try:
             return super().invoke(ctx)
+        except click.exceptions.NoArgsIsHelpError:
+            raise  # a group without a command prints its help, which repeats nothing of the call
         except click.UsageError as error:
             raise click.UsageError(redacted(error.format_message()), error.ctx) from None
         except PersistError as error:

@@ -81,8 +81,8 @@ class AsyncWork:
         self._outer = entered.get()
         entered.set((*self._outer, self.work.owner))
 
-    async def end(self, *, commit: bool) -> None:
-        """Commit or roll back, whatever is cancelled meanwhile; a cancellation goes on afterwards."""
+    async def end(self, *, clean: bool) -> None:
+        """Commit, or roll back unless the block ended cleanly, whatever is cancelled; a cancellation goes on afterwards."""
         assert self._gate is not None
         cancelled: asyncio.CancelledError | None = None
         while not self._ending:
@@ -92,13 +92,22 @@ class AsyncWork:
             except asyncio.CancelledError as error:
                 cancelled = error
         try:
-            await self._hops.workers.call(self.work.commit if commit else self.work.rollback)
+            await self._hops.workers.call(self._ended(clean))
+        except asyncio.CancelledError as error:  # it was carried out nevertheless
+            cancelled = error
         finally:
             self._lock.release()
             entered.set(self._outer)
             self._gate.release()
+        for topic, value in self.work.announcements:
+            await self.work.runtime.observers.tell_async(topic, value)
         if cancelled is not None:
             raise cancelled
+
+    def _ended(self, clean: bool) -> Callable[[], None]:
+        if not clean:
+            return self.work.rollback
+        return self.work.commit if self.work.writable else self.work.end_read
 
     async def call(self, function: Callable[[], R]) -> R:
         """One verb."""

@@ -9,13 +9,18 @@ from typing import Any
 from sqlalchemy import Index, MetaData, Table
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.sql import operators
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.elements import ColumnElement, Grouping
+from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import Boolean
 
 SCHEMA_TOKEN = "persist"
 VERSION_TABLE = "persist_alembic_version"
+
+NEVER_REUSED = {"sqlite_autoincrement": True}
+"""Table options: an integer key that was given once is not given again, even when its row is gone."""
 
 ONE_TREE = {"sqlite_with_rowid": False}
 """Table options: rows live in the tree of their key, so that a small write touches one page. Not for rows of many kilobytes."""
@@ -42,7 +47,33 @@ def table_of(model: type[Base]) -> Table:
     return table
 
 
-class json_key_set(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
+class _Predicate(ColumnElement[bool]):
+    """A condition as it is written. SQLAlchemy would compare it with 1 where booleans are integers, and then a partial index
+    over the same words would no longer serve it."""
+
+    inherit_cache = True
+    type = Boolean()
+
+    def self_group(self, against: OperatorType | None = None) -> Any:
+        plain = against is None or against in (operators.and_, operators.or_, operators._asbool)
+        return self if plain else Grouping(self)
+
+
+class predicate(_Predicate):  # noqa: N801  # reads as the SQL it stands for
+    """A condition in the words of both databases, over columns of one table: for partial indexes and their queries."""
+
+    _traverse_internals = [("sql", InternalTraversal.dp_string)]  # noqa: RUF012  # SQLAlchemy's own declaration
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql
+
+
+@compiles(predicate)
+def _render_predicate(element: predicate, compiler: SQLCompiler, **kw: Any) -> str:
+    return element.sql
+
+
+class json_key_set(_Predicate):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a JSON object column has a non-null value under a key: the same predicate in queries and partial indexes."""
 
     inherit_cache = True
@@ -51,7 +82,6 @@ class json_key_set(ColumnElement[bool]):  # noqa: N801  # reads as the SQL funct
         ("json_key", InternalTraversal.dp_string),
         ("present", InternalTraversal.dp_boolean),
     ]
-    type = Boolean()
 
     key: str
 
@@ -75,6 +105,26 @@ def _render_lite(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str
 def _render_pg(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str:
     column = compiler.process(element.column, **kw)
     return f"({column} ->> '{element.json_key}') IS {'NOT ' if element.present else ''}NULL"
+
+
+class flag_set(_Predicate):  # noqa: N801  # reads as the SQL function it stands for
+    """Whether a Flag column is true, in the words of each database: for partial indexes and the queries they serve."""
+
+    inherit_cache = True
+    _traverse_internals = [("column", InternalTraversal.dp_clauseelement)]  # noqa: RUF012  # SQLAlchemy's own declaration
+
+    def __init__(self, column: ColumnElement[Any]) -> None:
+        self.column = column
+
+
+@compiles(flag_set, "sqlite")
+def _render_flag_lite(element: flag_set, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"{compiler.process(element.column, **kw)} = 1"
+
+
+@compiles(flag_set, "postgresql")
+def _render_flag_pg(element: flag_set, compiler: SQLCompiler, **kw: Any) -> str:
+    return compiler.process(element.column, **kw)
 
 
 def partial_index(name: str, *columns: Any, where: ColumnElement[bool], unique: bool = False) -> Index:

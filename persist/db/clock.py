@@ -21,7 +21,10 @@ def aware(path: str, value: object) -> datetime:
         raise InvalidValue(path, f"expected a datetime, got {type(value).__name__}.")
     if value.utcoffset() is None:
         raise InvalidValue(path, "a naive datetime has no instant; give it a time zone.")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise InvalidValue(path, "the instant is not between the years 1 and 9999 in UTC.") from None
 
 
 def epoch_us(value: datetime) -> int:
@@ -37,4 +40,12 @@ def epoch_ms(value: datetime) -> int:
 
 def from_epoch_ms(value: int) -> datetime:
     """The instant of that many milliseconds since 1970."""
-    return EPOCH + timedelta(milliseconds=value)
+    try:
+        return EPOCH + timedelta(milliseconds=value)
+    except OverflowError:
+        raise InvalidValue("instant", "it is not between the years 1 and 9999.") from None
+
+
+def iso_ms(value: datetime) -> str:
+    """An aware UTC instant as ISO 8601 text with milliseconds and Z; as text it sorts like the instants."""
+    return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

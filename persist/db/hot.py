@@ -4,13 +4,14 @@ A compiled statement costs what a hand-written driver call costs; a cached Core 
 Column types still encode and decode every value, so a hot statement reads and writes exactly what Core would.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import BindParameter, Executable, Float, bindparam
+from sqlalchemy import BindParameter, Executable, Float, Integer, bindparam, literal
 from sqlalchemy import Dialect as SADialect
+from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.selectable import Select
-from sqlalchemy.types import TypeEngine
+from sqlalchemy.types import NullType, TypeEngine
 
 from persist.db.base import SCHEMA_TOKEN
 
@@ -21,6 +22,15 @@ Decoder = Callable[[Any], Any] | None
 def param(name: str) -> BindParameter[Any]:
     """A named parameter; its column gives it its type."""
     return bindparam(name)
+
+
+LIMIT = bindparam("limit", type_=Integer())
+"""The parameter of a page's size: `.limit()` gives a plain one no type."""
+
+
+def among(column: ColumnElement[Any], words: Iterable[Any]) -> ColumnElement[bool]:
+    """`column IN (…)` for words known now; a plain list would be expanded at execution, which a hot statement is not."""
+    return column.in_([literal(word, column.type) for word in words])
 
 
 class Driver(Protocol):
@@ -40,6 +50,8 @@ class Compiled:
         )
         self.sql = str(compiled)
         self._names: Sequence[str] = compiled.positiontup or ()
+        untyped = [name for name in self._names if isinstance(compiled.binds[name].type, NullType)]
+        assert not untyped, f"parameters without a type would reach the driver as they are: {untyped} in {self.sql}"
         self._encoders = [compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect) for name in self._names]
         columns = statement.selected_columns if isinstance(statement, Select) else getattr(statement, "exported_columns", ())
         decoders: list[Decoder] = [_decoder(column.type, dialect) for column in columns]

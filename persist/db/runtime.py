@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from contextvars import ContextVar
 
@@ -13,6 +14,7 @@ from persist.db.dialects.base import Dialect
 from persist.db.hot import HotCache
 from persist.db.ids import IdMinter
 from persist.db.locks import Owner, WriterLock
+from persist.db.observers import Observers
 from persist.errors import Closed, PersistError, StoreBusy, StoreForked, TransactionOpen
 from persist.settings import Settings
 
@@ -38,6 +40,9 @@ class Runtime:
         self.owns_engine = owns_engine
         self.read_only = dialect.read_only
         self.lock = WriterLock()
+        self.observers = Observers()
+        self.notes: defaultdict[str, set[str]] = defaultdict(set)
+        """What a domain remembers of this store's own writes until the store closes, by topic."""
         self.pid = os.getpid()
         self.closed = False
         self._writing: set[Owner] = set()

@@ -28,7 +28,7 @@ from sqlalchemy.dialects.sqlite import REAL
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import JSON, TypeDecorator, TypeEngine, UserDefinedType
 
-from persist.db.clock import EPOCH, aware, epoch_us, from_epoch_ms
+from persist.db.clock import EPOCH, aware, epoch_us, from_epoch_ms, iso_ms
 from persist.db.escape import escape_json, escape_text, has_half, unescape_json, unescape_text
 from persist.db.json import decode, encode
 from persist.errors import InvalidValue
@@ -144,10 +144,9 @@ class Vocabulary(TypeDecorator[StrEnum]):
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         return None if value is None else check_label("text", str(value))
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        if value is None:
-            return None
-        return self.words(value) if value in self.words._value2member_map_ else value
+    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
+        known = self.words._value2member_map_
+        return lambda value: known.get(value, value)
 
 
 def Whole() -> TypeEngine[int]:  # noqa: N802  # named like the types it stands among
@@ -191,8 +190,10 @@ class _Instant(TypeDecorator[datetime]):
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
         return None if value is None else self.store(aware("instant", value), dialect)
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
-        return None if value is None else self.fetch(value, dialect)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
+        # By itself, not around the processor of `impl`: what that would ask for, a hot statement does not know.
+        fetch = self.fetch
+        return lambda value: None if value is None else fetch(value, dialect)
 
 
 class EpochMs(_Instant):
@@ -236,10 +237,6 @@ class EpochReal(_Instant):
     def fetch(self, value: Any, dialect: Dialect) -> datetime:
         return EPOCH + timedelta(seconds=value)  # exact to the microsecond until 2242; a product in floats is not
 
-    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
-        # Both drivers give floats. Double's own processor asks for the wire type, which a hot statement does not know.
-        return lambda value: None if value is None else self.fetch(value, dialect)
-
 
 class IsoMs(_Instant):
     """ISO 8601 text with milliseconds and Z on SQLite; TIMESTAMPTZ(3) on Postgres, cut before it could round."""
@@ -253,8 +250,10 @@ class IsoMs(_Instant):
     def store(self, value: datetime, dialect: Dialect) -> Any:
         if _is_postgres(dialect):
             return value.replace(microsecond=value.microsecond // 1000 * 1000)
-        return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+        return iso_ms(value)
 
     def fetch(self, value: Any, dialect: Dialect) -> datetime:
         instant: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
+        if instant.tzinfo is UTC:
+            return instant
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)

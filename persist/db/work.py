@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult, Executable, NestedTransaction
 
 from persist.db.base import SCHEMA_TOKEN
+from persist.db.checks import check_body
 from persist.db.clock import aware
-from persist.db.escape import utf8_size
 from persist.db.hot import Hot, Row
 from persist.db.json import Json, JsonText, check, encode
 from persist.db.locks import Owner
@@ -21,7 +21,6 @@ from persist.db.types import check_label
 from persist.errors import (
     Closed,
     InvalidValue,
-    PayloadTooLarge,
     ReadOnlyTransaction,
     TransactionAborted,
     Unavailable,
@@ -50,6 +49,7 @@ class Work:
         self._doomed = False
         self._open = joined is not None
         self._began = 0.0
+        self.announcements: list[tuple[str, Any]] = []
         self._options: dict[str, Any] = {}
         if joined is not None:
             translate = {
@@ -107,9 +107,14 @@ class Work:
         finally:
             self._release()
 
+    def end_read(self) -> None:
+        """End a snapshot by committing nothing: of a rollback drivers think that what they prepared is gone."""
+        (self.rollback if self._doomed else self.commit)()
+
     def rollback(self) -> None:
         """Undo everything; never raises for a connection that is already gone."""
         self._open = False
+        self.announcements.clear()
         try:
             if self._connection is not None and self._connection.in_transaction():
                 self._connection.rollback()
@@ -139,6 +144,11 @@ class Work:
                     log.warning("a write transaction held the store's lock for %.1f s", held)
             else:
                 self.runtime.leave_read(self.owner)
+
+    def announce(self, topic: str, value: Any) -> None:
+        """After the commit, whoever observes the topic is told. Not in join(), where the commit is the caller's."""
+        if not self.joined and self.runtime.observers.wanted(topic):
+            self.announcements.append((topic, value))
 
     # -- verbs
 
@@ -176,6 +186,12 @@ class Work:
             return self.runtime.hot[hot].run(self._driver, values)
         return self._core(hot.statement, values).rowcount
 
+    def returned(self, hot: Hot, **values: Any) -> Row | None:
+        """The first row that a hot INSERT or UPDATE … RETURNING wrote, decoded; None where it wrote none."""
+        found = self.rows(hot, **values)
+        self._wrote = self._wrote or bool(found)
+        return found[0] if found else None
+
     def run_many(self, hot: Hot, values: Sequence[Mapping[str, Any]]) -> None:
         """Run one hot statement for many rows."""
         if not values:
@@ -199,6 +215,11 @@ class Work:
     def wire(self, text: str) -> str:
         """Plain JSON text for the stored text of a Json column."""
         return self.runtime.dialect.wire(text)
+
+    def savepoint(self) -> NestedTransaction:
+        """A point to roll back to."""
+        assert self._connection is not None
+        return self._connection.begin_nested()
 
     # -- values
 
@@ -231,16 +252,6 @@ class Work:
     def body(self, path: str, value: object) -> str:
         """Checked text of any content."""
         return check_body(path, value, self.runtime.settings.max_text_bytes)
-
-
-def check_body(path: str, value: object, limit: int) -> str:
-    """Text within the cap."""
-    if not isinstance(value, str):
-        raise InvalidValue(path, f"expected text, got {type(value).__name__}.")
-    size = utf8_size(value)
-    if size > limit:
-        raise PayloadTooLarge(path, size, limit, advice="Keep large text in a file and store its reference.")
-    return value
 
 
 class _Verb:

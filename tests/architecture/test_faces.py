@@ -15,8 +15,8 @@ from persist.transaction import Transaction
 
 Pairs = list[tuple[str, type, type]]
 
-NOT_AWAITED = {"open", "from_engine", "begin", "read", "join", "record", "watch"}
-"""Of a store: they give something to enter or to await."""
+NOT_AWAITED = {"open", "from_engine", "begin", "read", "join", "record", "watch", "on_run_finished"}
+"""Of a store: they give something to enter or to await, or only take note of something."""
 
 WIRING = {"record_options", "on_timer"}
 """What the two faces and the timer call; no caller needs it."""

@@ -9,6 +9,7 @@ from persist.chat.recorder import Recorder
 from persist.settings import Settings
 from persist.store import Store
 from persist.testing import FrozenClock
+from tests.schema.filling_workflows import fill_messaging, fill_workflows, messaging_seen, workflows_seen
 
 LONG = Settings(fold_ms=3_600_000, fold_bytes=2**20)
 """With these a recorder's tail stays a tail until it is closed."""
@@ -47,7 +48,7 @@ _UNFINISHED: list[dict[str, Any]] = [
 
 
 def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
-    """Sessions, messages, parts, usage, a queue, a compaction, a fork; and a turn that still runs, with its recorder."""
+    """Something of every domain: chats, workflows, messaging; and a turn that still runs, with its recorder."""
     with store.begin() as tx:
         session = tx.chat.sessions.create(
             agent="build",
@@ -71,6 +72,8 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
         tx.chat.sessions.fork(session.id, question.id)
         archived = tx.chat.sessions.create(agent="plan", model={"model_id": "small"})
         tx.chat.sessions.archive(archived.id)
+    fill_workflows(store, clock)
+    fill_messaging(store, clock)
     running = stack.enter_context(store.record(session.id))
     for chunk in _UNFINISHED:
         running.feed(chunk)
@@ -86,5 +89,6 @@ def transcript(store: Store) -> dict[str, Any]:
             "messages": {session.id: tx.chat.messages.list(session.id, include_hidden=True) for session in sessions},
             "queued": {session.id: [message.id for message in tx.chat.messages.queued(session.id)] for session in sessions},
         }
+        seen |= workflows_seen(tx) | messaging_seen(tx)
     plain: dict[str, Any] = json.loads(json.dumps(seen))
     return plain

@@ -10,6 +10,8 @@ from persist.errors import PersistError
 EXAMPLES = [
     errors.NotFound("session", "ses_1"),
     errors.Conflict("Taken.", constraint="chat_messages.id"),
+    errors.TransitionError("workflow run 'run_1'", "succeeded", "failed"),
+    errors.LeaseLost("run_1", 3, "the lease has expired."),
     errors.InvalidValue("parts[0].type", "it is empty."),
     errors.PayloadTooLarge("metadata", 20, 10, advice="Store a reference."),
     errors.StreamProtocolError(3, "text-delta", "no text part is open"),

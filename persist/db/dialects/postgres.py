@@ -143,6 +143,8 @@ class PostgresDialect(Dialect):
             return NotPermitted(text + ".")
         if state == "3D000":
             return NotFound("database", self.url.database or "")
+        if state.startswith("54"):  # a limit of the server, such as the length of what an index can hold
+            return InvalidValue("value", text + ".")
         if state.startswith("22") or isinstance(error, self._psycopg.DataError):
             return InvalidValue("value", text + ".")
         if state.startswith(("08", "57", "53")) or (not state and isinstance(error, self._psycopg.OperationalError)):

@@ -1,0 +1,109 @@
+"""A workflow run as lines of text that a person can read."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from persist.cli.output import Paint, columns, inline, instant, shortened
+from persist.workflows.schemas import Approval, ApprovalStatus, Execution, Outcome, WorkflowRun
+
+_COLOURS: dict[str, str] = {
+    Outcome.SUCCEEDED: "green",
+    Outcome.FAILED: "red",
+    Outcome.RUNNING: "yellow",
+    ApprovalStatus.APPROVED: "green",
+    ApprovalStatus.REJECTED: "red",
+    ApprovalStatus.PENDING: "yellow",
+    "cancelled": "red",
+    "paused": "yellow",
+}
+_ITEM = ("phase", "timestamp")
+
+
+def cost(amount: float | None) -> str:
+    """US dollars."""
+    return "-" if amount is None else f"${amount:,.4f}"
+
+
+def cut(text: str, most: int) -> str:
+    """Text on one line, cut when it is long."""
+    shown = inline(text)
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def run_lines(run: WorkflowRun, executions: Sequence[Execution], approvals: Sequence[Approval], paint: Paint) -> Iterator[str]:
+    """What is known of the run, then a section for everything it has some of."""
+    for line in columns(_header(run, executions)):
+        name, _, value = line.partition(" ")
+        yield f"{paint(name, dim=True)} {value}"
+    for title, values in (("context", run.context), ("scratch", run.scratch), ("nodes", run.node_statuses)):
+        if values:
+            yield from ("", paint(title, bold=True))
+            yield from (f"  {inline(name)}  {shortened(value)}" for name, value in values.items())
+    if run.phase_history:
+        yield from ("", paint("phases", bold=True))
+        yield from map(_phase, run.phase_history)
+    if executions:
+        yield from ("", paint("executions", bold=True))
+        for execution in executions:
+            yield from _execution(execution, paint)
+    if approvals:
+        yield from ("", paint("approvals", bold=True))
+        for approval in approvals:
+            yield from _approval(approval, paint)
+
+
+def _header(run: WorkflowRun, executions: Sequence[Execution]) -> Iterator[tuple[str, str]]:
+    yield "run", inline(run.id)
+    yield "workflow", inline(run.workflow_name)
+    yield "trigger", inline(run.trigger_id)
+    if run.repo is not None:
+        yield "repository", inline(run.repo)
+    if run.issue_number is not None:
+        yield "issue", f"#{run.issue_number}"
+    yield "status", inline(run.status)
+    yield "phase", inline(run.current_phase)
+    if run.restart_count:
+        yield "restarts", f"{run.restart_count:,}" + ("" if run.max_restarts is None else f" of at most {run.max_restarts:,}")
+    if run.lease_owner is not None and run.lease_expires_at is not None:
+        yield "worker", f"{inline(run.lease_owner)} until {instant(run.lease_expires_at)} UTC"
+    yield "tokens", f"{sum(_tokens(execution) for execution in executions):,}"
+    yield "cost", cost(sum(execution.cost_usd or 0.0 for execution in executions))
+    yield "started", f"{instant(run.started_at)} UTC"
+    yield "updated", f"{instant(run.updated_at)} UTC"
+    if run.finished_at is not None:
+        yield "finished", f"{instant(run.finished_at)} UTC"
+
+
+def _tokens(execution: Execution) -> int:
+    """As lists count them: not what was written to the cache."""
+    return (execution.input_tokens or 0) + (execution.output_tokens or 0) + (execution.cache_read_input_tokens or 0)
+
+
+def _phase(item: Any) -> str:
+    """One entry of the history; files that others wrote may hold anything."""
+    if not isinstance(item, dict):
+        return f"  {shortened(item)}"
+    rest = {name: value for name, value in item.items() if name not in _ITEM}
+    heads = [inline(str(item.get(name, "?"))) for name in reversed(_ITEM)]
+    return "  ".join(["", *heads, *([shortened(rest)] if rest else [])])
+
+
+def _execution(execution: Execution, paint: Paint) -> Iterator[str]:
+    outcome = paint(execution.outcome, fg=_COLOURS.get(execution.outcome))
+    used = f"{_tokens(execution):,} tokens, {cost(execution.cost_usd or 0.0)}"
+    id = paint(inline(execution.id), dim=True)
+    yield f"  {instant(execution.started_at)}  {inline(execution.skill)}  {outcome}  {used}  {id}"
+    if execution.session_id is not None:
+        yield f"    session {inline(execution.session_id)}"
+    if execution.error is not None:
+        yield f"    error   {shortened(execution.error)}"
+
+
+def _approval(approval: Approval, paint: Paint) -> Iterator[str]:
+    status = paint(inline(approval.status), fg=_COLOURS.get(approval.status))
+    by = "" if approval.responded_by is None else f" by {inline(approval.responded_by)}"
+    when = "" if approval.responded_at is None else f" at {instant(approval.responded_at)}"
+    yield f"  {instant(approval.created_at)}  {inline(approval.gate)}  {status}{by}{when}  {paint(inline(approval.id), dim=True)}"
+    yield f"    {inline(approval.kind):<7} {shortened(approval.summary)}"
+    if approval.response is not None:
+        yield f"    answer  {shortened(approval.response)}"

@@ -1,0 +1,139 @@
+"""`persist runs`: the workflow runs of a database."""
+
+from datetime import UTC, datetime
+
+import click
+
+from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.failures import Failed
+from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.run_lines import cost, cut, run_lines
+from persist.workflows.schemas import RunStatus, WorkflowRunSummary
+
+_TRIGGER = 40
+
+
+def _instant(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"expected an instant such as 2026-01-31 or 2026-01-31T12:00:00Z, got {value!r}.") from None
+
+
+@click.group(short_help="List, show and cancel workflow runs.")
+def runs() -> None:
+    """List, show and cancel workflow runs."""
+
+
+@runs.command(short_help="List runs, the last started first.")
+@on_database
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice([status.value for status in RunStatus]),
+    help="Only runs with this status; give it again for another one.",
+)
+@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--trigger", metavar="ID", help="Only runs of this trigger.")
+@click.option("--since", metavar="INSTANT", callback=_instant, help="Only runs started then or later; UTC unless it says.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
+@click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
+@as_json
+@quiet("Print the ids alone.")
+def ls(
+    database: Database,
+    statuses: tuple[str, ...],
+    workflow: str | None,
+    trigger: str | None,
+    since: datetime | None,
+    limit: int,
+    after: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """List runs, the last started first. With --json: an object with `items` and `cursor`, null on the last page."""
+    with database.open(read_only=True) as store, store.read() as tx:
+        page = tx.workflows.runs.list(
+            status=statuses, workflow_name=workflow, trigger_id=trigger, since=since, limit=limit, after=after
+        )
+    if as_json:
+        say_json({"items": [run.model_dump(mode="json") for run in page.items], "cursor": page.cursor})
+    elif quiet:
+        for run in page.items:
+            say(inline(run.id))
+    elif not page.items:
+        say("No runs.", err=True)
+    else:
+        head = ("RUN", "WORKFLOW", "TRIGGER", "STATUS", "PHASE", "STARTED (UTC)", "TOKENS", "COST")
+        first, *rows = columns([head, *map(_row, page.items)])
+        say(Paint()(first, bold=True))
+        for row in rows:
+            say(row)
+        if page.cursor is not None:
+            say(f"There are more: add --after {page.cursor}", err=True)
+
+
+@runs.command(short_help="Print one run and what became of its phases.")
+@click.argument("run")
+@on_database
+@as_json
+@quiet("Print the status alone.")
+def show(run: str, database: Database, as_json: bool, quiet: bool) -> None:
+    """Print one run: its context and scratch, the history of its phases, its executions and its approvals.
+
+    Long values are cut; with --json everything is there: an object with `run`, `executions` and `approvals`.
+    """
+    with database.open(read_only=True) as store, store.read() as tx:
+        found = tx.workflows.runs.get(run)
+        executions, approvals = tx.workflows.executions.for_run(run), tx.workflows.approvals.list_for_run(run)
+    if as_json:
+        say_json(
+            {
+                "run": found.model_dump(mode="json"),
+                "executions": [execution.model_dump(mode="json") for execution in executions],
+                "approvals": [approval.model_dump(mode="json") for approval in approvals],
+            }
+        )
+    elif quiet:
+        say(inline(found.status))
+    else:
+        for line in run_lines(found, executions, approvals, Paint()):
+            say(line)
+
+
+@runs.command(short_help="Cancel a run, whoever works on it.")
+@click.argument("run")
+@on_database
+@click.option("--reason", help="Why; kept in the run's context as its error.")
+@as_json
+@quiet("Print nothing.")
+def cancel(run: str, database: Database, reason: str | None, as_json: bool, quiet: bool) -> None:
+    """Cancel a run that has not ended, whoever works on it. Exit code 1 if it has, or if there is none.
+
+    A worker that holds it cannot write to it any more; a harness without leases looks at the status to find out.
+    """
+    with database.open_existing() as store, store.begin() as tx:
+        if not tx.workflows.runs.cancel(run, reason=reason):
+            raise Failed(f"The workflow run {run!r} has ended already: it is {tx.workflows.runs.get(run).status}.")
+        cancelled = tx.workflows.runs.get(run)
+    if as_json:
+        say_json(cancelled.model_dump(mode="json"))
+    elif not quiet:
+        say(f"Cancelled {inline(run)}.")
+
+
+def _row(run: WorkflowRunSummary) -> tuple[str, ...]:
+    return (
+        inline(run.id),
+        inline(run.workflow_name),
+        cut(run.trigger_id, _TRIGGER),
+        inline(run.status),
+        inline(run.current_phase),
+        instant(run.started_at),
+        f"{run.total_tokens:,}",
+        cost(run.cost_usd),
+    )

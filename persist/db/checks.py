@@ -1,0 +1,79 @@
+"""Checks of the arguments that verbs of every domain take: each returns the value, or raises InvalidValue that names it."""
+
+import sys
+from datetime import timedelta
+from enum import StrEnum
+from typing import TypeVar
+
+from persist.db.escape import utf8_size
+from persist.db.types import check_label
+from persist.errors import InvalidValue, PayloadTooLarge
+
+E = TypeVar("E", bound=StrEnum)
+
+_MOST = 2**63 - 1
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def optional_label(path: str, value: object, *, empty: bool = False) -> str | None:
+    """An identifier or filter that may be absent."""
+    if value is None:
+        return None
+    text = check_label(path, value)
+    if not text and not empty:
+        raise InvalidValue(path, "it is empty; leave it out instead.")
+    return text
+
+
+def check_word(path: str, value: object, words: type[E]) -> E:
+    """A word of a closed vocabulary."""
+    if isinstance(value, str) and value in words._value2member_map_:
+        return words(value)
+    raise InvalidValue(path, f"{value!r} is none of {', '.join(words)}.")
+
+
+def check_flag(path: str, value: object) -> bool:
+    """True or False, and nothing that merely counts as one."""
+    if type(value) is not bool:
+        raise InvalidValue(path, "expected True or False.")
+    return value
+
+
+def check_count(path: str, value: object) -> int:
+    """A whole number from 0 that fits 64 bits."""
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise InvalidValue(path, "expected a whole number, 0 or more.")
+    return value
+
+
+def optional_count(path: str, value: object) -> int | None:
+    """The same, or absent."""
+    return None if value is None else check_count(path, value)
+
+
+def optional_amount(path: str, value: object) -> float | None:
+    """A finite amount from 0, or absent."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
+        raise InvalidValue(path, "expected a finite amount, 0 or more.")
+    return float(value)
+
+
+def check_span(path: str, value: object, *, zero: bool = True) -> timedelta:
+    """A length of time that is not negative; `zero` False: a millisecond at least, since instants are kept to that."""
+    if not isinstance(value, timedelta):
+        raise InvalidValue(path, f"expected a timedelta, got {type(value).__name__}.")
+    if value < (timedelta(0) if zero else _MILLISECOND):
+        raise InvalidValue(path, "a length of time is not negative." if zero else "expected a millisecond or more.")
+    return value
+
+
+def check_body(path: str, value: object, limit: int) -> str:
+    """Text within the cap."""
+    if not isinstance(value, str):
+        raise InvalidValue(path, f"expected text, got {type(value).__name__}.")
+    size = utf8_size(value)
+    if size > limit:
+        raise PayloadTooLarge(path, size, limit, advice="Keep large text in a file and store its reference.")
+    return value

@@ -1,0 +1,66 @@
+"""Callbacks that are told of something after the transaction it happened in has committed."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from persist.errors import InvalidValue
+
+log = logging.getLogger("persist")
+
+Callback = Callable[[Any], Any]
+
+
+class Observers:
+    """The callbacks of one store, by topic."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[str, dict[object, Callback]] = {}
+
+    def add(self, topic: str, callback: Callback) -> Callable[[], None]:
+        """Call it with every value of the topic; what is returned ends that, however often it is called."""
+        if not callable(callback):
+            raise InvalidValue("callback", f"expected a function, got {type(callback).__name__}.")
+        callbacks, key = self._callbacks.setdefault(topic, {}), object()
+        callbacks[key] = callback
+
+        def remove() -> None:
+            callbacks.pop(key, None)
+
+        return remove
+
+    def wanted(self, topic: str) -> bool:
+        """Whether anybody listens."""
+        return bool(self._callbacks.get(topic))
+
+    def tell(self, topic: str, value: Any) -> None:
+        """Call each; an exception of one is logged and concerns nobody else."""
+        for result in self._results(topic, value):
+            if inspect.iscoroutine(result):
+                result.close()
+                log.error("an observer of %s is a coroutine function, which only AsyncStore awaits", topic)
+
+    async def tell_async(self, topic: str, value: Any) -> None:
+        """The same, awaiting what can be awaited."""
+        for result in self._results(topic, value):
+            if inspect.isawaitable(result):
+                try:
+                    await result
+                except Exception:
+                    log.exception("an observer of %s failed", topic)
+                except asyncio.CancelledError:
+                    task = asyncio.current_task()
+                    if task is None or task.cancelling():
+                        raise
+                    log.exception("what an observer of %s waited for was cancelled", topic)
+
+    def _results(self, topic: str, value: Any) -> Iterator[Any]:
+        for callback in list(self._callbacks.get(topic, {}).values()):
+            try:
+                result = callback(value)
+            except Exception:
+                log.exception("an observer of %s failed", topic)
+            else:
+                yield result

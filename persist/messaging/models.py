@@ -1,0 +1,61 @@
+"""The tables of messaging as published, with a unique index that NULL threads do not slip through."""
+
+from datetime import datetime
+
+from sqlalchemy import ForeignKey, Identity, Index, func, literal_column, text, true
+from sqlalchemy.orm import Mapped, mapped_column
+
+from persist.db.base import NEVER_REUSED, SCHEMA_TOKEN, Base, flag_set, partial_index, table_of
+from persist.db.types import Body, Flag, IsoMs, Label, Vocabulary, Whole
+from persist.messaging.schemas import MessagingRole
+
+
+class MessagingSessionRow(Base):
+    """One person in one channel or thread; of each such key at most one row is active."""
+
+    __tablename__ = "messaging_sessions"
+    id: Mapped[str] = mapped_column(Label(), primary_key=True)
+    platform: Mapped[str] = mapped_column(Label())
+    channel_id: Mapped[str] = mapped_column(Label())
+    thread_id: Mapped[str | None] = mapped_column(Label())
+    user_id: Mapped[str] = mapped_column(Label())
+    agent_session_id: Mapped[str | None] = mapped_column(Label())
+    created_at: Mapped[datetime] = mapped_column(IsoMs())
+    last_activity_at: Mapped[datetime] = mapped_column(IsoMs())
+    message_count: Mapped[int | None] = mapped_column(Whole(), server_default=text("0"))
+    active: Mapped[bool | None] = mapped_column(Flag(), server_default=true())
+
+    __table_args__ = (Index("idx_msg_sessions_lookup", "platform", "channel_id", "thread_id", "user_id"),)
+
+
+class MessagingMessageRow(Base):
+    """One message of a session; its id is the order in which messages came."""
+
+    __tablename__ = "messaging_messages"
+    id: Mapped[int] = mapped_column(Whole(), Identity(), primary_key=True)
+    session_id: Mapped[str] = mapped_column(Label(), ForeignKey(f"{SCHEMA_TOKEN}.messaging_sessions.id"))
+    role: Mapped[MessagingRole] = mapped_column(Vocabulary(MessagingRole))
+    timestamp: Mapped[datetime] = mapped_column(IsoMs())
+    platform_message_id: Mapped[str | None] = mapped_column(Label())
+    content: Mapped[str] = mapped_column(Body())
+
+    __table_args__ = (Index("idx_msg_messages_session", "session_id", "timestamp"), NEVER_REUSED)
+
+
+sessions = table_of(MessagingSessionRow)
+messages = table_of(MessagingMessageRow)
+
+IS_ACTIVE = flag_set(sessions.c.active)
+SAME_THREAD = func.coalesce(sessions.c.thread_id, literal_column("''"))
+"""NULLs are distinct to a unique index, so that two rows without a thread would both be active."""
+
+partial_index(
+    "idx_msg_sessions_one_active",
+    sessions.c.platform,
+    sessions.c.channel_id,
+    SAME_THREAD,
+    sessions.c.user_id,
+    where=IS_ACTIVE,
+    unique=True,
+)
+Index("ix_messaging_sessions_latest", sessions.c.last_activity_at.desc(), sessions.c.id.desc())

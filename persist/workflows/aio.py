@@ -1,0 +1,110 @@
+"""`tx.workflows` on the async face: every verb of the repositories as a coroutine."""
+
+from persist.db.aio import AsyncRepository, AsyncWork, JoinedWork, awaitable
+from persist.workflows.approvals import Approvals
+from persist.workflows.executions import Executions
+from persist.workflows.overrides import CronOverrides, WorkflowOverrides
+from persist.workflows.repository import Workflows
+from persist.workflows.runs import Runs
+
+
+class AsyncRuns(AsyncRepository[Runs]):
+    """See Runs."""
+
+    create = awaitable(Runs.create)
+    get = awaitable(Runs.get)
+    list = awaitable(Runs.list)
+    count = awaitable(Runs.count)
+    list_active = awaitable(Runs.list_active)
+    list_queued = awaitable(Runs.list_queued)
+    distinct_names = awaitable(Runs.distinct_names)
+    get_by_trigger = awaitable(Runs.get_by_trigger)
+    has_run_for_trigger = awaitable(Runs.has_run_for_trigger)
+    append_phase = awaitable(Runs.append_phase)
+    merge_scratch = awaitable(Runs.merge_scratch)
+    update_node_status = awaitable(Runs.update_node_status)
+    finish = awaitable(Runs.finish)
+    cancel = awaitable(Runs.cancel)
+    expire_queued = awaitable(Runs.expire_queued)
+    pause = awaitable(Runs.pause)
+    resume = awaitable(Runs.resume)
+    admit = awaitable(Runs.admit)
+    requeue = awaitable(Runs.requeue)
+    restart = awaitable(Runs.restart)
+    increment_restart_count = awaitable(Runs.increment_restart_count)
+    recover_interrupted = awaitable(Runs.recover_interrupted)
+    claim = awaitable(Runs.claim)
+    renew = awaitable(Runs.renew)
+    release = awaitable(Runs.release)
+
+
+class AsyncExecutions(AsyncRepository[Executions]):
+    """See Executions."""
+
+    start = awaitable(Executions.start)
+    set_session = awaitable(Executions.set_session)
+    finish = awaitable(Executions.finish)
+    set_output = awaitable(Executions.set_output)
+    output_text = awaitable(Executions.output_text)
+    phase_output = awaitable(Executions.phase_output)
+    skip = awaitable(Executions.skip)
+    should_run = awaitable(Executions.should_run)
+    mark_stale = awaitable(Executions.mark_stale)
+    veto_latest = awaitable(Executions.veto_latest)
+    get = awaitable(Executions.get)
+    list = awaitable(Executions.list)
+    running = awaitable(Executions.running)
+    for_run = awaitable(Executions.for_run)
+    consecutive_failures = awaitable(Executions.consecutive_failures)
+    stats = awaitable(Executions.stats)
+    daily_stats = awaitable(Executions.daily_stats)
+    hourly_stats = awaitable(Executions.hourly_stats)
+    is_running = awaitable(Executions.is_running)
+    is_completed = awaitable(Executions.is_completed)
+    recent = awaitable(Executions.recent)
+    chat_thread = awaitable(Executions.chat_thread)
+    chat_threads = awaitable(Executions.chat_threads)
+
+
+class AsyncApprovals(AsyncRepository[Approvals]):
+    """See Approvals."""
+
+    request = awaitable(Approvals.request)
+    get = awaitable(Approvals.get)
+    pending = awaitable(Approvals.pending)
+    list_for_run = awaitable(Approvals.list_for_run)
+    respond = awaitable(Approvals.respond)
+    resolve_reply = awaitable(Approvals.resolve_reply)
+    pause_for_approval = awaitable(Approvals.pause_for_approval)
+    resolve_and_resume = awaitable(Approvals.resolve_and_resume)
+    resolve_and_fail = awaitable(Approvals.resolve_and_fail)
+
+
+class AsyncCronOverrides(AsyncRepository[CronOverrides]):
+    """See CronOverrides."""
+
+    set = awaitable(CronOverrides.set)
+    get = awaitable(CronOverrides.get)
+    all = awaitable(CronOverrides.all)
+    clear = awaitable(CronOverrides.clear)
+
+
+class AsyncWorkflowOverrides(AsyncRepository[WorkflowOverrides]):
+    """See WorkflowOverrides."""
+
+    set = awaitable(WorkflowOverrides.set)
+    is_enabled = awaitable(WorkflowOverrides.is_enabled)
+    all = awaitable(WorkflowOverrides.all)
+    clear = awaitable(WorkflowOverrides.clear)
+
+
+class AsyncWorkflows:
+    """See Workflows."""
+
+    def __init__(self, work: AsyncWork | JoinedWork) -> None:
+        workflows = Workflows(work.work)
+        self.runs = AsyncRuns(workflows.runs, work)
+        self.executions = AsyncExecutions(workflows.executions, work)
+        self.approvals = AsyncApprovals(workflows.approvals, work)
+        self.cron_overrides = AsyncCronOverrides(workflows.cron_overrides, work)
+        self.workflow_overrides = AsyncWorkflowOverrides(workflows.workflow_overrides, work)

@@ -1,0 +1,65 @@
+"""Chats as their executions show them: one thread per messaging session, even when the session's row is gone."""
+
+from sqlalchemy import Column, MetaData, Table, cast, func, select
+
+from persist.db.base import SCHEMA_TOKEN
+from persist.db.cursor import check_limit
+from persist.db.hot import LIMIT, Hot, Row, param
+from persist.db.types import Amount, Body, IsoMs, Label, Whole
+from persist.db.values import build
+from persist.db.work import Work
+from persist.workflows.models import executions
+from persist.workflows.schemas import ChatThread
+
+_E = executions.c
+# Named, not imported: domains do not know each other, and of this table only the latest words are shown.
+_messages = Table(
+    "messaging_messages",
+    MetaData(schema=SCHEMA_TOKEN),
+    Column("id", Whole()),
+    Column("session_id", Label()),
+    Column("role", Label()),
+    Column("timestamp", IsoMs()),
+    Column("content", Body()),
+)
+_M = _messages.c
+_last = func.max(func.coalesce(_E.finished_at, _E.started_at)).label("last_activity_at")
+_tokens = func.coalesce(_E.input_tokens, 0) + func.coalesce(_E.output_tokens, 0) + func.coalesce(_E.cache_read_input_tokens, 0)
+_said = (
+    select(_M.content)
+    .where(_M.session_id == _E.trigger_id, _M.role == "assistant")
+    .order_by(_M.timestamp.desc(), _M.id.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_FIELDS = tuple(ChatThread.model_fields)
+_THREADS = (
+    select(
+        _E.trigger_id,
+        func.min(_E.started_at),
+        _last,
+        func.count(),
+        cast(func.sum(_tokens), Whole()),
+        func.coalesce(func.sum(_E.cost_usd), cast(0, Amount())),
+        _said,
+    )
+    .where(_E.skill == "chat")
+    .group_by(_E.trigger_id)
+)
+_NEWEST = Hot(_THREADS.order_by(_last.desc(), _E.trigger_id).limit(LIMIT))
+_ONE = Hot(_THREADS.where(_E.trigger_id == param("of_trigger")))
+
+
+def thread(work: Work, trigger_id: str) -> ChatThread | None:
+    """The thread of one messaging session, if it had a turn."""
+    row = work.row(_ONE, of_trigger=work.label("trigger_id", trigger_id))
+    return None if row is None else _value(row)
+
+
+def threads(work: Work, limit: int) -> list[ChatThread]:
+    """The threads with the latest activity."""
+    return [_value(row) for row in work.rows(_NEWEST, limit=check_limit(limit))]
+
+
+def _value(row: Row) -> ChatThread:
+    return build(ChatThread, dict(zip(_FIELDS, row, strict=True)))

@@ -1,0 +1,95 @@
+"""Lists of executions; none of them reads `output_text`."""
+
+from functools import cache
+
+from sqlalchemy import bindparam, func, or_, select, tuple_
+from sqlalchemy.sql.elements import ColumnElement
+
+from persist.db.clock import epoch_ms, from_epoch_ms
+from persist.db.cursor import Page, check_limit, decode_cursor, encode_cursor
+from persist.db.hot import LIMIT, Hot, param
+from persist.db.types import Body, IsoMs, Label
+from persist.db.work import Work
+from persist.errors import InvalidValue
+from persist.workflows.execution_rows import COLUMNS, execution_value, values_of
+from persist.workflows.models import IS_UNFINISHED, executions
+from persist.workflows.run_rows import get_run
+from persist.workflows.schemas import Execution
+
+_E = executions.c
+_LONGEST_SEARCH = 1000
+_newest = (_E.started_at.desc(), _E.id.desc())
+_FILTERS: dict[str, ColumnElement[bool]] = {
+    "skill": _E.skill == param("skill"),
+    "trigger_id": _E.trigger_id == param("trigger_id"),
+    # Not LIKE: to SQLite a text ends at its first NUL there. Neither database's lower() knows letters beyond ASCII here.
+    "error_contains": func.replace(func.lower(_E.error), bindparam("error_contains", type_=Body()), "") != func.lower(_E.error),
+}
+_RUNNING = Hot(select(*COLUMNS).where(IS_UNFINISHED).order_by(*_newest))
+_OF_RUN = Hot(
+    select(*COLUMNS)
+    .where(
+        or_(
+            _E.workflow_run_id == param("run_id"),
+            _E.workflow_run_id.is_(None)
+            & (_E.trigger_id == param("of_trigger"))
+            & (_E.skill >= param("from_skill"))
+            & (_E.skill < param("to_skill")),
+        )
+    )
+    .order_by(_E.started_at, _E.id)
+)
+
+
+@cache
+def _page(names: tuple[str, ...], *, after: bool) -> Hot:
+    query = select(*COLUMNS).where(*[_FILTERS[name] for name in names]).order_by(*_newest).limit(LIMIT)
+    if after:
+        last = tuple_(bindparam("after_at", type_=IsoMs()), bindparam("after_id", type_=Label()))
+        query = query.where(tuple_(_E.started_at, _E.id) < last)
+    return Hot(query)
+
+
+def page(
+    work: Work, *, skill: str | None, trigger_id: str | None, error_contains: str | None, limit: int, after: str | None
+) -> Page[Execution]:
+    """One page, newest started first."""
+    limit = check_limit(limit)
+    filters: dict[str, str] = {}
+    if skill is not None:
+        filters["skill"] = work.label("skill", skill)
+    if trigger_id is not None:
+        filters["trigger_id"] = work.label("trigger_id", trigger_id)
+    if error_contains is not None:
+        sought = work.label("error_contains", error_contains)
+        if len(sought) > _LONGEST_SEARCH:
+            raise InvalidValue("error_contains", f"it is longer than {_LONGEST_SEARCH} characters.")
+        filters["error_contains"] = sought.encode().lower().decode()  # ASCII letters alone
+    values: dict[str, object] = dict(filters)
+    if after is not None:
+        at, last = decode_cursor(work.label("after", after), "workflows.executions", filters, (int, str))
+        values |= {"after_at": from_epoch_ms(at), "after_id": last}
+    found = values_of(work.rows(_page(tuple(filters), after=after is not None), limit=limit + 1, **values))
+    items = found[:limit]
+    more = len(found) > limit
+    key = [epoch_ms(items[-1].started_at), items[-1].id] if more else []
+    return Page(items, encode_cursor("workflows.executions", filters, key) if more else None)
+
+
+def running(work: Work) -> list[Execution]:
+    """Every unfinished one, newest first."""
+    return values_of(work.rows(_RUNNING))
+
+
+def recent(work: Work, skill: str, limit: int) -> list[Execution]:
+    """The newest of a skill."""
+    values = {"skill": work.label("skill", skill), "limit": check_limit(limit)}
+    return [execution_value(row) for row in work.rows(_page(("skill",), after=False), **values)]
+
+
+def for_run(work: Work, workflow_run_id: str) -> list[Execution]:
+    """Those of the run, and those of older files that say no run but share its trigger and workflow."""
+    run = get_run(work, workflow_run_id)
+    # every skill `workflow:…`, compared as bytes: LIKE would know wildcards, and no case on SQLite
+    first, beyond = f"{run.workflow_name}:", f"{run.workflow_name};"
+    return values_of(work.rows(_OF_RUN, run_id=run.id, of_trigger=run.trigger_id, from_skill=first, to_skill=beyond))

@@ -1,0 +1,63 @@
+"""The one way a run ends: status, error, marker and the end of its lease in one statement, told to observers after commit."""
+
+from typing import Any
+
+from sqlalchemy import null, update
+
+from persist.db.hot import Hot, param
+from persist.db.work import Work
+from persist.workflows.models import runs
+from persist.workflows.payloads import with_error
+from persist.workflows.run_rows import find_run, get_run
+from persist.workflows.schemas import RunStatus, WorkflowRun
+
+RUN_FINISHED = "run_finished"
+"""The topic under which the end of a run is announced."""
+
+_R = runs.c
+_FINISH = Hot(
+    update(runs)
+    .where(_R.id == param("row_id"))
+    .values(
+        status=param("to"),
+        current_phase=param("phase"),
+        phase_history=param("history"),
+        context=param("said"),
+        lease_owner=null(),
+        lease_expires_at=null(),
+        lease_token=param("token"),
+        updated_at=param("at"),
+        finished_at=param("at"),
+    )
+)
+
+
+def finish_run(
+    work: Work, run: WorkflowRun, status: RunStatus, *, context: dict[str, Any] | None, marker: dict[str, Any] | None = None
+) -> WorkflowRun:
+    """End a run that is locked and may end so. A cancelled run's worker is fenced out by a newer token."""
+    history = run.phase_history if marker is None else work.json("phase_history", [*run.phase_history, marker])
+    work.run(
+        _FINISH,
+        row_id=run.id,
+        to=status,
+        phase=run.current_phase if marker is None else marker["phase"],
+        history=history,
+        said=context,
+        # a run that workers never claimed stays one that they never claim, when it is restarted too
+        token=run.lease_token + (status is RunStatus.CANCELLED and run.lease_token > 0),
+        at=work.now(),
+    )
+    finished = get_run(work, run.id)
+    work.announce(RUN_FINISHED, finished)
+    return finished
+
+
+def cancel_run(work: Work, id: str, reason: str | None, statuses: frozenset[RunStatus]) -> bool:
+    """End a run that is in one of the statuses as cancelled, with the reason in its context; False otherwise."""
+    with_error(work, None, reason, path="reason")
+    run = find_run(work, id, lock=True)
+    if run is None or run.status not in statuses:
+        return False
+    finish_run(work, run, RunStatus.CANCELLED, context=with_error(work, run.context, reason, path="reason"))
+    return True

@@ -1,0 +1,148 @@
+"""The tables of workflows as published, with leases, the restart cap and indexes that keep lists cheap at a million rows.
+
+Blob columns are declared last, so that reading the others never walks them. The published index on `status` alone is
+left out: SQLite picks it and sorts every match.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CheckConstraint, Index, text, true
+from sqlalchemy.orm import Mapped, mapped_column
+
+from persist.db.base import Base, partial_index, predicate, table_of
+from persist.db.types import Amount, Body, Flag, IsoMs, Json, Label, Vocabulary, Whole
+from persist.workflows.schemas import ApprovalKind, ApprovalStatus, RunStatus
+
+_ZERO = text("0")
+
+
+class WorkflowRunRow(Base):
+    """One dispatch of a workflow: what resumes after a crash."""
+
+    __tablename__ = "workflow_runs"
+    id: Mapped[str] = mapped_column(Label(), primary_key=True)
+    workflow_name: Mapped[str] = mapped_column(Label())
+    trigger_id: Mapped[str] = mapped_column(Label())
+    repo: Mapped[str | None] = mapped_column(Label())
+    issue_number: Mapped[int | None] = mapped_column(Whole())
+    current_phase: Mapped[str] = mapped_column(Label())
+    status: Mapped[RunStatus] = mapped_column(Vocabulary(RunStatus), server_default=RunStatus.RUNNING.value)
+    restart_count: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
+    max_restarts: Mapped[int | None] = mapped_column(Whole())
+    lease_owner: Mapped[str | None] = mapped_column(Label())
+    lease_expires_at: Mapped[datetime | None] = mapped_column(IsoMs())
+    lease_token: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
+    started_at: Mapped[datetime] = mapped_column(IsoMs())
+    updated_at: Mapped[datetime] = mapped_column(IsoMs())
+    finished_at: Mapped[datetime | None] = mapped_column(IsoMs())
+    phase_history: Mapped[Any] = mapped_column(Json(), server_default="[]")
+    context: Mapped[Any | None] = mapped_column(Json())
+    scratch: Mapped[Any | None] = mapped_column(Json())
+    node_statuses: Mapped[Any | None] = mapped_column(Json())
+
+    __table_args__ = (
+        CheckConstraint("max_restarts IS NULL OR restart_count <= max_restarts", name="max_restarts"),
+        Index("idx_workflow_runs_trigger", "trigger_id", "status"),
+    )
+
+
+class ExecutionRow(Base):
+    """One phase of a run, or one chat turn; `session_id` names its session log."""
+
+    __tablename__ = "executions"
+    id: Mapped[str] = mapped_column(Label(), primary_key=True)
+    trigger_type: Mapped[str] = mapped_column(Label())
+    trigger_id: Mapped[str] = mapped_column(Label())
+    skill: Mapped[str] = mapped_column(Label())
+    repo: Mapped[str | None] = mapped_column(Label())
+    issue_number: Mapped[int | None] = mapped_column(Whole())
+    started_at: Mapped[datetime] = mapped_column(IsoMs())
+    finished_at: Mapped[datetime | None] = mapped_column(IsoMs())
+    success: Mapped[bool | None] = mapped_column(Flag())
+    turns: Mapped[int | None] = mapped_column(Whole())
+    duration_ms: Mapped[int | None] = mapped_column(Whole())
+    session_id: Mapped[str | None] = mapped_column(Label())
+    cost_usd: Mapped[float | None] = mapped_column(Amount())
+    input_tokens: Mapped[int | None] = mapped_column(Whole())
+    cache_creation_input_tokens: Mapped[int | None] = mapped_column(Whole())
+    cache_read_input_tokens: Mapped[int | None] = mapped_column(Whole())
+    output_tokens: Mapped[int | None] = mapped_column(Whole())
+    api_duration_ms: Mapped[int | None] = mapped_column(Whole())
+    stop_reason: Mapped[str | None] = mapped_column(Label())
+    workflow_run_id: Mapped[str | None] = mapped_column(Label())
+    error: Mapped[str | None] = mapped_column(Body())
+    extension_status: Mapped[Any | None] = mapped_column(Json())
+    output_text: Mapped[str | None] = mapped_column(Body())
+
+    __table_args__ = (
+        Index("idx_executions_trigger", "trigger_type", "trigger_id"),
+        Index("idx_executions_skill", "skill", "started_at"),
+        Index("idx_executions_workflow_run", "workflow_run_id", "skill"),
+        Index("ix_executions_trigger_id_skill_started_at", "trigger_id", "skill", "started_at"),
+    )
+
+
+class WorkflowApprovalRow(Base):
+    """One gate. `workflow_run_id` has no foreign key, as published: an approval may outlive its run."""
+
+    __tablename__ = "workflow_approvals"
+    id: Mapped[str] = mapped_column(Label(), primary_key=True)
+    workflow_run_id: Mapped[str] = mapped_column(Label())
+    gate: Mapped[str] = mapped_column(Label())
+    status: Mapped[ApprovalStatus] = mapped_column(Vocabulary(ApprovalStatus), server_default=ApprovalStatus.PENDING.value)
+    kind: Mapped[ApprovalKind] = mapped_column(Vocabulary(ApprovalKind), server_default=ApprovalKind.APPROVE.value)
+    requested_by: Mapped[str | None] = mapped_column(Label())
+    responded_by: Mapped[str | None] = mapped_column(Label())
+    responded_at: Mapped[datetime | None] = mapped_column(IsoMs())
+    created_at: Mapped[datetime] = mapped_column(IsoMs())
+    summary: Mapped[str] = mapped_column(Body())
+    response: Mapped[str | None] = mapped_column(Body())
+
+    __table_args__ = (Index("ix_workflow_approvals_workflow_run_id_created_at_id", "workflow_run_id", "created_at", "id"),)
+
+
+class CronOverrideRow(Base):
+    """What an operator changed about one schedule; no row means the defaults."""
+
+    __tablename__ = "cron_overrides"
+    name: Mapped[str] = mapped_column(Label(), primary_key=True)
+    enabled: Mapped[bool] = mapped_column(Flag(), server_default=true())
+    schedule: Mapped[str | None] = mapped_column(Label())
+    updated_at: Mapped[datetime] = mapped_column(IsoMs())
+    updated_by: Mapped[str | None] = mapped_column(Label())
+
+
+class WorkflowOverrideRow(Base):
+    """One workflow's switch; no row means enabled."""
+
+    __tablename__ = "workflow_overrides"
+    name: Mapped[str] = mapped_column(Label(), primary_key=True)
+    enabled: Mapped[bool] = mapped_column(Flag(), server_default=true())
+    updated_at: Mapped[datetime] = mapped_column(IsoMs())
+    updated_by: Mapped[str | None] = mapped_column(Label())
+
+
+runs = table_of(WorkflowRunRow)
+executions = table_of(ExecutionRow)
+approvals = table_of(WorkflowApprovalRow)
+cron_overrides = table_of(CronOverrideRow)
+workflow_overrides = table_of(WorkflowOverrideRow)
+
+# One index per filter of runs.list, each in its order: the list costs the same at a thousand rows and at a million.
+_newest = (runs.c.started_at.desc(), runs.c.id.desc())
+Index("ix_workflow_runs_newest", *_newest)
+Index("ix_workflow_runs_workflow_name_newest", runs.c.workflow_name, *_newest)
+Index("ix_workflow_runs_status_newest", runs.c.status, *_newest)
+Index("ix_workflow_runs_workflow_name_status_newest", runs.c.workflow_name, runs.c.status, *_newest)
+Index("ix_workflow_runs_trigger_id_newest", runs.c.trigger_id, *_newest)
+Index("ix_executions_newest", executions.c.started_at.desc(), executions.c.id.desc())
+
+# Written with their values, in queries too: an index over part of a table serves only a query that says the same words.
+IS_LEASED = predicate("lease_expires_at IS NOT NULL")
+IS_UNFINISHED = predicate("finished_at IS NULL")
+IS_PENDING = predicate(f"status = '{ApprovalStatus.PENDING}'")
+
+partial_index("ix_workflow_runs_leased", runs.c.lease_expires_at, where=IS_LEASED)
+partial_index("ix_executions_unfinished", executions.c.trigger_id, where=IS_UNFINISHED)
+partial_index("ix_workflow_approvals_pending", approvals.c.created_at, approvals.c.id, where=IS_PENDING)

@@ -1,0 +1,183 @@
+"""Lists of runs: one prepared statement per combination of filters, each of which one index answers in its order.
+
+Lists never touch the blobs of a run. With several statuses each is read in its own order, and the heads are merged, so
+that a rare status costs as little as a frequent one.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Select, bindparam, cast, func, literal_column, select, tuple_, union_all
+
+from persist.db.checks import check_word
+from persist.db.clock import aware, epoch_ms, from_epoch_ms
+from persist.db.cursor import Page, check_limit, decode_cursor, encode_cursor
+from persist.db.hot import Hot, Row, among, param
+from persist.db.types import Amount, IsoMs, Label, Whole
+from persist.db.values import build
+from persist.db.work import Work
+from persist.errors import InvalidValue
+from persist.workflows.models import executions, runs
+from persist.workflows.schemas import RunStatus, WorkflowRunSummary
+from persist.workflows.transitions import ACTIVE
+
+_R, _E = runs.c, executions.c
+_FIELDS = tuple(WorkflowRunSummary.model_fields)
+_USED = ("total_tokens", "cost_usd")
+_PAGE_ROWS = (21, 51, 101, 1001)
+"""A page and one row more, which says that there is another page."""
+_STORED = tuple(_R[name] for name in _FIELDS if name not in _USED)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which runs a list shows: the statement it takes, and the statement's values."""
+
+    statuses: int
+    values: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        work: Work,
+        *,
+        status: str | Sequence[str] | None,
+        workflow_name: str | None = None,
+        trigger_id: str | None = None,
+        since: datetime | None = None,
+    ) -> "Filters":
+        """Checked filters. No status given, or all of them, is no filter."""
+        given = () if status is None else (status,) if isinstance(status, str) else status
+        if not isinstance(given, Iterable):
+            raise InvalidValue("status", "expected a status, or a sequence of them.")
+        statuses = sorted({check_word("status", one, RunStatus) for one in given})
+        if len(statuses) == len(RunStatus):
+            statuses = []
+        values: dict[str, Any] = {f"status_{number}": one for number, one in enumerate(statuses)}
+        if workflow_name is not None:
+            values["workflow_name"] = work.label("workflow_name", workflow_name)
+        if trigger_id is not None:
+            values["trigger_id"] = work.label("trigger_id", trigger_id)
+        if since is not None:
+            values["since"] = aware("since", since)
+        return cls(len(statuses), values)
+
+    def given(self, name: str) -> bool:
+        """Whether that filter is set."""
+        return name in self.values
+
+    def plain(self) -> dict[str, Any]:
+        """As a cursor remembers them."""
+        return {name: epoch_ms(value) if name == "since" else value for name, value in self.values.items()}
+
+
+def page(work: Work, filters: Filters, limit: int, after: str | None) -> Page[WorkflowRunSummary]:
+    """One page, newest started first."""
+    limit = check_limit(limit)
+    values = dict(filters.values)
+    if after is not None:
+        at, last = decode_cursor(work.label("after", after), "workflows.runs", filters.plain(), (int, str))
+        values |= {"after_at": from_epoch_ms(at), "after_id": last}
+    statement = page_statement(
+        filters.statuses,
+        named=filters.given("workflow_name"),
+        triggered=filters.given("trigger_id"),
+        since=filters.given("since"),
+        after=after is not None,
+        rows=next(rows for rows in _PAGE_ROWS if rows > limit),
+    )
+    found = work.rows(statement, **values)
+    items = [summary_value(row) for row in found[:limit]]
+    more = len(found) > limit
+    key = [epoch_ms(items[-1].started_at), items[-1].id] if more else []
+    return Page(items, encode_cursor("workflows.runs", filters.plain(), key) if more else None)
+
+
+def count(work: Work, filters: Filters) -> int:
+    """How many runs meet the filters."""
+    statement = count_statement(filters.statuses, named=filters.given("workflow_name"), since=filters.given("since"))
+    row = work.row(statement, **filters.values)
+    assert row is not None
+    return int(row[0])
+
+
+def summary_value(row: Row) -> WorkflowRunSummary:
+    """A row of the statements below."""
+    return build(WorkflowRunSummary, dict(zip(_FIELDS, row, strict=True)))
+
+
+def _with_usage(chosen: Select[Any], *, oldest_first: bool = False) -> Hot:
+    """The runs that were chosen by (id, started_at), and beside each what its executions used.
+
+    Chosen by what the indexes hold, so that finding them never reads a run that is not shown.
+    """
+    found = chosen.subquery("chosen")
+    used = select(executions).where(_E.workflow_run_id == _R.id)
+    tokens = func.coalesce(_E.input_tokens, 0) + func.coalesce(_E.output_tokens, 0) + func.coalesce(_E.cache_read_input_tokens, 0)
+    total = used.with_only_columns(cast(func.coalesce(func.sum(tokens), 0), Whole())).scalar_subquery()
+    cost = used.with_only_columns(func.coalesce(func.sum(_E.cost_usd), cast(0, Amount()))).scalar_subquery()
+    order = (found.c.started_at, found.c.id) if oldest_first else (found.c.started_at.desc(), found.c.id.desc())
+    shown = select(*_STORED, total.label("total_tokens"), cost.label("cost_usd"))
+    return Hot(shown.select_from(found.join(runs, _R.id == found.c.id)).order_by(*order))
+
+
+@cache
+def page_statement(statuses: int, *, named: bool, triggered: bool, since: bool, after: bool, rows: int) -> Hot:
+    """The newest runs, for a number of statuses (parameters status_0 …) and the other filters that are given.
+
+    `rows` is written into the statement: of a parameter Postgres does not know that it is small, and plans for it again
+    and again.
+    """
+
+    def newest(status: str | None) -> Select[Any]:
+        query = select(_R.id, _R.started_at).order_by(_R.started_at.desc(), _R.id.desc()).limit(literal_column(str(rows)))
+        if status is not None:
+            query = query.where(_R.status == param(status))
+        if named:
+            query = query.where(_R.workflow_name == param("workflow_name"))
+        if triggered:
+            query = query.where(_R.trigger_id == param("trigger_id"))
+        if since:
+            query = query.where(_R.started_at >= param("since"))
+        if after:
+            last = tuple_(bindparam("after_at", type_=IsoMs()), bindparam("after_id", type_=Label()))
+            query = query.where(tuple_(_R.started_at, _R.id) < last)
+        return query
+
+    if statuses < 2:
+        return _with_usage(newest("status_0" if statuses else None))
+    heads = [newest(f"status_{number}").subquery() for number in range(statuses)]
+    merged = union_all(*[select(*head.c) for head in heads]).subquery()
+    latest = select(*merged.c).order_by(merged.c.started_at.desc(), merged.c.id.desc())
+    return _with_usage(latest.limit(literal_column(str(rows))))
+
+
+ACTIVE_RUNS = _with_usage(select(_R.id, _R.started_at).where(among(_R.status, ACTIVE)))
+QUEUED_RUNS = _with_usage(select(_R.id, _R.started_at).where(_R.status == RunStatus.QUEUED), oldest_first=True)
+
+
+def _names() -> Hot:
+    """Every workflow name once: from one name to the next in the index, not past each row of it."""
+    first = select(func.min(_R.workflow_name).label("name")).cte("names", recursive=True)
+    following = select(func.min(_R.workflow_name)).where(_R.workflow_name > first.c.name).scalar_subquery()
+    names = first.union_all(select(following).where(first.c.name.is_not(None)))
+    return Hot(select(names.c.name).where(names.c.name.is_not(None)).order_by(names.c.name))
+
+
+NAMES = _names()
+
+
+@cache
+def count_statement(statuses: int, *, named: bool, since: bool) -> Hot:
+    """How many runs meet the filters."""
+    query = select(func.count()).select_from(runs)
+    if statuses:
+        query = query.where(_R.status.in_([bindparam(f"status_{number}", type_=_R.status.type) for number in range(statuses)]))
+    if named:
+        query = query.where(_R.workflow_name == param("workflow_name"))
+    if since:
+        query = query.where(_R.started_at >= param("since"))
+    return Hot(query)

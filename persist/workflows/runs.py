@@ -1,0 +1,293 @@
+"""Workflow runs: creating, listing, and what happens to one between its dispatch and its end."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from sqlalchemy import insert, select, update
+
+from persist.db.checks import check_count, check_word, optional_count, optional_label
+from persist.db.cursor import Page
+from persist.db.hot import Hot, among, param
+from persist.db.json import Json
+from persist.db.repository import Repository, reads, writes
+from persist.errors import InvalidValue
+from persist.workflows import leases, recovery, run_lists
+from persist.workflows.finishing import cancel_run, finish_run
+from persist.workflows.models import runs
+from persist.workflows.payloads import context_of, history_item, marker_of, small, small_label, small_values, with_error
+from persist.workflows.run_rows import COLUMNS, check_hold, find_run, get_run, held_run, run_value
+from persist.workflows.schemas import Lease, RunStatus, WorkflowRun, WorkflowRunSummary
+from persist.workflows.transitions import TERMINAL, allowed, check_transition
+
+List = list
+_R = runs.c
+_id = param("row_id")
+_INSERT = Hot(insert(runs))
+_BY_TRIGGER = Hot(
+    select(*COLUMNS)
+    .where(_R.trigger_id == param("trigger_id"), among(_R.status, sorted(set(RunStatus) - TERMINAL)))
+    .order_by(_R.started_at.desc(), _R.id.desc())
+    .limit(1)
+)
+_HAS_TRIGGER = Hot(select(_R.id).where(_R.trigger_id == param("trigger_id")).limit(1))
+_SET_PHASE = Hot(
+    update(runs).where(_R.id == _id).values(current_phase=param("phase"), phase_history=param("history"), updated_at=param("at"))
+)
+_SET_SCRATCH = Hot(update(runs).where(_R.id == _id).values(scratch=param("value"), updated_at=param("at")))
+_SET_NODES = Hot(update(runs).where(_R.id == _id).values(node_statuses=param("value"), updated_at=param("at")))
+_SET_STATUS = Hot(update(runs).where(_R.id == _id).values(status=param("to"), updated_at=param("at")))
+
+
+class Runs(Repository):
+    """`tx.workflows.runs`. Bool verbs give False for an unknown run and for a status that does not allow them."""
+
+    @writes
+    def create(
+        self,
+        workflow_name: str,
+        *,
+        trigger_id: str,
+        current_phase: str,
+        repo: str | None = None,
+        issue_number: int | None = None,
+        context: Json = None,
+        status: str = "running",
+        max_restarts: int = 3,
+        id: str | None = None,
+    ) -> WorkflowRun:
+        """A new run. `context` is an object that never changes again, but for its `error`; Conflict if the id is taken."""
+        work = self._work
+        now = work.now()
+        known = check_word("status", status, RunStatus)
+        run_id = work.runtime.ids.mint("run") if id is None else work.label("id", id)
+        fields: dict[str, Any] = {
+            **dict.fromkeys(WorkflowRun.model_fields),
+            "id": run_id,
+            "workflow_name": work.label("workflow_name", workflow_name),
+            "trigger_id": work.label("trigger_id", trigger_id),
+            "repo": optional_label("repo", repo),
+            "issue_number": optional_count("issue_number", issue_number),
+            "current_phase": small_label(work, "current_phase", current_phase),
+            "status": known,
+            "restart_count": 0,
+            "max_restarts": check_count("max_restarts", max_restarts),
+            "lease_token": 0,
+            "started_at": now,
+            "updated_at": now,
+            "finished_at": now if known in TERMINAL else None,
+            "phase_history": [],
+            "context": context_of(work, context),
+        }
+        work.run(_INSERT, **fields)
+        return get_run(work, run_id)
+
+    @reads
+    def get(self, id: str) -> WorkflowRun:
+        """The run, whole; NotFound."""
+        return get_run(self._work, id)
+
+    @reads
+    def list(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        workflow_name: str | None = None,
+        trigger_id: str | None = None,
+        since: datetime | None = None,
+        limit: int = 20,
+        after: str | None = None,
+    ) -> Page[WorkflowRunSummary]:
+        """Newest started first, without the blobs of a run; `since` is inclusive, no status given is every status.
+
+        Pass `cursor` as `after` for the next page. Totals: `count`.
+        """
+        filters = run_lists.Filters.of(self._work, status=status, workflow_name=workflow_name, trigger_id=trigger_id, since=since)
+        return run_lists.page(self._work, filters, limit, after)
+
+    @reads
+    def count(
+        self, *, status: str | Sequence[str] | None = None, workflow_name: str | None = None, since: datetime | None = None
+    ) -> int:
+        """How many runs meet the filters of `list`."""
+        return run_lists.count(
+            self._work, run_lists.Filters.of(self._work, status=status, workflow_name=workflow_name, since=since)
+        )
+
+    @reads
+    def list_active(self) -> List[WorkflowRunSummary]:
+        """Every run that is running or paused, newest first."""
+        return [run_lists.summary_value(row) for row in self._work.rows(run_lists.ACTIVE_RUNS)]
+
+    @reads
+    def list_queued(self) -> List[WorkflowRunSummary]:
+        """Every run that waits to be admitted or claimed, oldest first."""
+        return [run_lists.summary_value(row) for row in self._work.rows(run_lists.QUEUED_RUNS)]
+
+    @reads
+    def distinct_names(self) -> List[str]:
+        """Every workflow name that has runs, sorted."""
+        return [name for (name,) in self._work.rows(run_lists.NAMES)]
+
+    @reads
+    def get_by_trigger(self, trigger_id: str) -> WorkflowRun | None:
+        """The newest run of the trigger that has not ended."""
+        row = self._work.row(_BY_TRIGGER, trigger_id=self._work.label("trigger_id", trigger_id))
+        return None if row is None else run_value(row)
+
+    @reads
+    def has_run_for_trigger(self, trigger_id: str) -> bool:
+        """Whether the trigger ever had a run, of whatever status."""
+        return self._work.row(_HAS_TRIGGER, trigger_id=self._work.label("trigger_id", trigger_id)) is not None
+
+    @writes
+    def append_phase(self, id: str, phase: str, entry: Json = None, *, lease: Lease | None = None) -> WorkflowRun:
+        """Append `{"phase", "timestamp", **entry}` to the history; the phase becomes the current one."""
+        work = self._work
+        item = history_item(work, phase, entry, work.now())
+        run = held_run(work, id, lease)
+        history = work.json("phase_history", [*run.phase_history, item])
+        work.run(_SET_PHASE, row_id=id, phase=item["phase"], history=history, at=work.now())
+        return get_run(work, id)
+
+    @writes
+    def merge_scratch(self, id: str, patch: Mapping[str, Json], *, lease: Lease | None = None) -> WorkflowRun:
+        """Set the patch's keys in the run's scratch; other keys stay, and None is a value like any other."""
+        work = self._work
+        given = small_values(work, "scratch", patch)
+        run = held_run(work, id, lease)
+        work.run(_SET_SCRATCH, row_id=id, value=work.json("scratch", {**(run.scratch or {}), **given}), at=work.now())
+        return get_run(work, id)
+
+    @writes
+    def update_node_status(self, id: str, node: str, status: Json, *, lease: Lease | None = None) -> WorkflowRun:
+        """Set one node's status; those of other nodes stay."""
+        work = self._work
+        name = small_label(work, "node", node)
+        small(work, f"node_statuses.{name}", status)
+        run = held_run(work, id, lease)
+        value = work.json("node_statuses", {**(run.node_statuses or {}), name: status})
+        work.run(_SET_NODES, row_id=id, value=value, at=work.now())
+        return get_run(work, id)
+
+    @writes
+    def finish(
+        self,
+        id: str,
+        status: Literal["succeeded", "failed"],
+        *,
+        error: str | None = None,
+        terminal_marker: tuple[str, Json] | None = None,
+        lease: Lease | None = None,
+    ) -> WorkflowRun:
+        """End it. `error` becomes `context.error`; the marker (phase, entry) joins the history. TransitionError if it ended."""
+        work = self._work
+        to = check_word("status", status, RunStatus)
+        if to not in (RunStatus.SUCCEEDED, RunStatus.FAILED):
+            raise InvalidValue("status", "a run finishes as succeeded or failed; cancel() cancels it.")
+        marker = None if terminal_marker is None else history_item(work, *marker_of(terminal_marker), work.now())
+        with_error(work, None, error)
+        run = held_run(work, id, lease)
+        check_transition(run.id, run.status, to)
+        return finish_run(work, run, to, context=with_error(work, run.context, error), marker=marker)
+
+    @writes
+    def cancel(self, id: str, *, reason: str | None = None) -> bool:
+        """End it as cancelled, whoever holds it; the reason becomes `context.error`."""
+        return cancel_run(self._work, id, reason, frozenset(RunStatus) - TERMINAL)
+
+    @writes
+    def expire_queued(self, id: str, reason: str) -> bool:
+        """queued -> cancelled, with the reason in `context.error`: it waited too long."""
+        return cancel_run(self._work, id, self._work.body("reason", reason), frozenset({RunStatus.QUEUED}))
+
+    @writes
+    def pause(self, id: str, *, lease: Lease | None = None) -> bool:
+        """running -> paused. A worker that pauses a run then releases it."""
+        work = self._work
+        run = find_run(work, id, lock=True)
+        if run is None:
+            return False
+        check_hold(run, lease, work.now())
+        if run.status != RunStatus.RUNNING:
+            return False
+        work.run(_SET_STATUS, row_id=id, to=RunStatus.PAUSED, at=work.now())
+        return True
+
+    @writes
+    def resume(self, id: str) -> bool:
+        """paused -> running. A run that workers claim waits for one again, unless its worker still holds it."""
+        run = find_run(self._work, id, lock=True)
+        if run is None or run.status != RunStatus.PAUSED:
+            return False
+        leases.resume(self._work, run)
+        return True
+
+    @writes
+    def admit(self, id: str) -> bool:
+        """queued -> running, for the caller to run; `started_at` stays."""
+        run = find_run(self._work, id, lock=True)
+        if run is None or run.status != RunStatus.QUEUED:
+            return False
+        self._work.run(_SET_STATUS, row_id=id, to=RunStatus.RUNNING, at=self._work.now())
+        return True
+
+    @writes
+    def requeue(self, id: str) -> bool:
+        """running -> queued, its unfinished executions failed as stale; one that is queued is stamped as updated now."""
+        work = self._work
+        run = find_run(work, id, lock=True)
+        if run is None or run.status not in (RunStatus.RUNNING, RunStatus.QUEUED):
+            return False
+        check_hold(run, None, work.now())
+        leases.requeue(work, run)
+        return True
+
+    @writes
+    def restart(self, id: str) -> bool:
+        """failed or cancelled -> running, because a person asked: past the cap `max_restarts` is raised.
+
+        Context (but for its error), scratch and history stay; `restart_count` grows by one.
+        """
+        run = find_run(self._work, id, lock=True)
+        if run is None or run.status not in TERMINAL or not allowed(run.status, RunStatus.RUNNING):
+            return False
+        recovery.restart(self._work, run)
+        return True
+
+    @writes
+    def increment_restart_count(self, id: str) -> int:
+        """One more restart; Conflict past the run's cap."""
+        return recovery.increment(self._work, held_run(self._work, id, None))
+
+    @writes
+    def recover_interrupted(self) -> tuple[List[WorkflowRun], List[WorkflowRun]]:
+        """After a crash, at boot: (runs to dispatch again, runs that crashed once too often and failed).
+
+        Concerns every running run that no worker holds. Its trigger's unfinished executions are failed as stale, and its
+        `restart_count` grows; phases that are done are skipped by `executions.should_run`. Paused runs stay; queued ones
+        are stamped as updated now.
+        """
+        return recovery.recover(self._work)
+
+    @writes
+    def claim(self, worker: str, *, lease: timedelta, workflow_name: str | None = None) -> Lease | None:
+        """Take a run to work on for `lease`, or None: one whose worker died or let go of it first, then the oldest queued.
+
+        Many workers may claim at once; each run has one. A dead worker's run has its executions failed as stale and
+        counts as restarted; at its cap it fails, and the next one is claimed.
+        """
+        return leases.claim(self._work, worker, lease, workflow_name)
+
+    @writes
+    def renew(self, lease: Lease, *, lease_for: timedelta) -> Lease:
+        """The same lease, from now for `lease_for`; LeaseLost."""
+        return leases.renew(self._work, lease, lease_for)
+
+    @writes
+    def release(self, lease: Lease) -> None:
+        """Let go: a run that still runs goes back to the queue, a paused one waits for `resume`. LeaseLost.
+
+        What the worker left unfinished is failed as stale.
+        """
+        leases.release(self._work, lease)

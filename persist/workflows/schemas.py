@@ -1,0 +1,219 @@
+"""Values and vocabularies of workflows. Shapes: the Last Light state document, "SQLite tables"."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from persist.db.values import Value
+
+
+class RunStatus(StrEnum):
+    """Where a workflow run is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class ApprovalStatus(StrEnum):
+    """Whether a gate was answered, and how."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+
+
+class ApprovalKind(StrEnum):
+    """What answers a gate: a decision, or any free text."""
+
+    APPROVE = "approve"
+    REPLY = "reply"
+
+
+class Outcome(StrEnum):
+    """What became of an execution. One that was skipped or deferred is not broken, although its `success` is False."""
+
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    SKIPPED = "skipped"
+    DEFERRED = "deferred"
+    FAILED = "failed"
+
+
+class StopReason(StrEnum):
+    """The stop reasons that say more than success or failure; an execution may carry any other text."""
+
+    SKIPPED = "skipped"
+    DEFERRED = "error_quota"
+
+
+class WorkflowRunSummary(Value):
+    """A run as lists show it: without its blobs, with what its executions used."""
+
+    id: str
+    workflow_name: str
+    trigger_id: str
+    repo: str | None
+    issue_number: int | None
+    current_phase: str
+    phase_history: list[Any]
+    status: RunStatus
+    restart_count: int
+    started_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    total_tokens: int
+    """Input, output and cache reads of its executions; not what was written to the cache."""
+    cost_usd: float
+
+
+class WorkflowRun(Value):
+    """A row of workflow_runs, whole."""
+
+    id: str
+    workflow_name: str
+    trigger_id: str
+    repo: str | None
+    issue_number: int | None
+    current_phase: str
+    status: RunStatus
+    restart_count: int
+    max_restarts: int | None
+    lease_owner: str | None
+    lease_expires_at: datetime | None
+    lease_token: int
+    started_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    phase_history: list[Any]
+    context: dict[str, Any] | None
+    scratch: dict[str, Any] | None
+    node_statuses: dict[str, Any] | None
+
+
+class Lease(Value):
+    """One worker's hold on a run until `expires_at` (store clock). Of two leases on a run the greater token is valid."""
+
+    run_id: str
+    worker: str
+    token: int
+    expires_at: datetime
+    run: WorkflowRun
+    """The run as it was when claimed or renewed."""
+
+
+class Execution(Value):
+    """A row of executions without its `output_text`: one phase, or one chat turn. `success` None means still running."""
+
+    id: str
+    trigger_type: str
+    trigger_id: str
+    skill: str
+    repo: str | None
+    issue_number: int | None
+    started_at: datetime
+    finished_at: datetime | None
+    success: bool | None
+    error: str | None
+    turns: int | None
+    duration_ms: int | None
+    session_id: str | None
+    cost_usd: float | None
+    input_tokens: int | None
+    cache_creation_input_tokens: int | None
+    cache_read_input_tokens: int | None
+    output_tokens: int | None
+    api_duration_ms: int | None
+    stop_reason: str | None
+    workflow_run_id: str | None
+    extension_status: Any
+
+    @property
+    def outcome(self) -> Outcome:
+        """What `success` and `stop_reason` say together."""
+        if self.finished_at is None:
+            return Outcome.RUNNING
+        if self.success:
+            return Outcome.SUCCEEDED
+        if self.stop_reason == StopReason.SKIPPED:
+            return Outcome.SKIPPED
+        return Outcome.DEFERRED if self.stop_reason == StopReason.DEFERRED else Outcome.FAILED
+
+
+class ExecutionStats(Value):
+    """Counts over all executions; `today` begins at midnight of the process's time zone."""
+
+    total: int
+    today: int
+    running: int
+    by_skill: dict[str, int]
+    by_trigger: dict[str, int]
+    """By trigger type."""
+
+
+class StatsBucket(Value):
+    """One UTC day (`YYYY-MM-DD`) or hour (`YYYY-MM-DDTHH`) of executions, by the instant they started."""
+
+    bucket: str
+    total: int
+    succeeded: int
+    failed: int
+    skipped: int
+    deferred: int
+    running: int
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    """Input, output and cache reads."""
+    cost_usd: float
+
+
+class ChatThread(Value):
+    """The executions of one chat, by its messaging session; the session's row may be gone."""
+
+    session_id: str
+    started_at: datetime
+    last_activity_at: datetime
+    turns: int
+    total_tokens: int
+    cost_usd: float
+    last_message: str | None
+    """The newest thing the assistant said."""
+
+
+class Approval(Value):
+    """A row of workflow_approvals: one gate, resolved once."""
+
+    id: str
+    workflow_run_id: str
+    gate: str
+    summary: str
+    status: ApprovalStatus
+    kind: ApprovalKind
+    requested_by: str | None
+    responded_by: str | None
+    response: str | None
+    responded_at: datetime | None
+    created_at: datetime
+
+
+class CronOverride(Value):
+    """A row of cron_overrides: what an operator changed about a schedule."""
+
+    name: str
+    enabled: bool
+    schedule: str | None
+    updated_at: datetime
+    updated_by: str | None
+
+
+class WorkflowOverride(Value):
+    """A row of workflow_overrides: a workflow's switch."""
+
+    name: str
+    enabled: bool
+    updated_at: datetime
+    updated_by: str | None

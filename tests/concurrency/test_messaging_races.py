@@ -1,0 +1,252 @@
+"""Threads and processes that want the session of one person: they get the same one, and at most one is active."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import NotFound
+from persist.messaging.schemas import MessagingSession
+from persist.store import Store
+from persist.testing import FrozenClock
+from tests.concurrency.conftest import ROOT
+from tests.concurrency.test_threads import together
+from tests.contract.conftest import Raw
+from tests.contract.messaging.scenes import KEY, THREADS, add, end, history, stored, talk, touch
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    """One instant for all, which a test can move; processes have their own clocks."""
+    return FrozenClock()
+
+
+def sessions(store: Store, active: bool) -> list[MessagingSession]:
+    with store.read() as tx:
+        return tx.messaging.sessions.list(active=active, limit=1000).items
+
+
+def processes(url: str, count: int, command: str, argument: int) -> list[Any]:
+    """Run so many of the worker at once -> what each reported."""
+    line = [sys.executable, "-m", "tests.concurrency.messaging_worker", command, url, str(argument)]
+
+    def run(_: int) -> Any:
+        return json.loads(subprocess.run(line, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=120).stdout)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+# ---------------------------------------------------------------- one key
+
+
+@pytest.mark.parametrize("thread", THREADS)
+def test_many_threads_make_one_session(store: Store, thread: str | None) -> None:
+    """(d) 26"""
+    for user in ("U1", "U2", "U3"):
+        made = together([lambda user=user: talk(store, user_id=user, thread_id=thread)] * 8)  # type: ignore[misc]  # a default that binds the loop variable
+        assert len({session.id for session in made}) == 1
+    assert len(sessions(store, active=True)) == 3
+    assert sessions(store, active=False) == []
+
+
+@pytest.mark.parametrize("thread", THREADS)
+def test_many_threads_replace_a_stale_session_by_one(store: Store, clock: FrozenClock, thread: str | None) -> None:
+    for round in range(3):
+        old = talk(store, thread_id=thread)
+        clock.advance(delta=HOUR)
+        made = together([lambda: talk(store, thread_id=thread)] * 8)
+        (active,) = sessions(store, active=True)
+        assert {session.id for session in made} == {active.id}
+        assert active.id != old.id
+        assert len(sessions(store, active=False)) == round + 1
+
+
+def test_threads_whose_clocks_go_on_leave_one_active_session(open_store: Callable[..., Store], clock: FrozenClock) -> None:
+    store = open_store(clock=lambda: clock.advance(seconds=0.001))
+
+    def replace() -> None:
+        for _ in range(20):
+            talk(store, idle=timedelta())
+
+    together([replace] * 6)
+    assert len(sessions(store, active=True)) == 1
+
+
+@pytest.mark.parametrize("stale", [False, True])
+@pytest.mark.parametrize("commits", [False, True])
+def test_whoever_comes_second_waits_for_the_first(store: Store, clock: FrozenClock, stale: bool, commits: bool) -> None:
+    """Its session is taken over when it commits, and not when it rolls back."""
+    if stale:
+        talk(store)
+        clock.advance(delta=HOUR)
+    made, waiting = threading.Event(), threading.Event()
+
+    def first() -> str:
+        try:
+            with store.begin() as tx:
+                id = tx.messaging.sessions.get_or_create(**KEY).id
+                made.set()
+                assert waiting.wait(30)
+                if not commits:
+                    raise InterruptedError
+        except InterruptedError:
+            pass
+        return id
+
+    def second() -> str:
+        assert made.wait(30)
+        waiting.set()
+        return talk(store).id
+
+    one, two = together([first, second])
+    assert (one == two) is commits
+    assert [session.id for session in sessions(store, active=True)] == [two]
+    assert len(sessions(store, active=False)) == int(stale)
+
+
+def test_processes_get_the_same_sessions(store: Store, database_url: str) -> None:
+    """(d) 26: also those that share nothing but the database."""
+    reports = processes(database_url, 4, "meet", 25)
+    assert len(set(reports[0])) == 50
+    assert reports == [reports[0]] * 4
+    assert sorted(session.id for session in sessions(store, active=True)) == sorted(reports[0])
+
+
+def test_processes_that_replace_each_others_session_leave_one(store: Store, database_url: str) -> None:
+    reports = processes(database_url, 3, "replace", 40)
+    assert len(sessions(store, active=True)) == 1
+    assert max(reports) <= len(sessions(store, active=False)) + 1 <= sum(reports)
+
+
+# ---------------------------------------------------------------- one session
+
+
+def test_no_touch_is_lost(store: Store) -> None:
+    id = talk(store).id
+    assert together([lambda: [touch(store, id) for _ in range(25)]] * 8) == [[True] * 25] * 8
+    assert stored(store, id).message_count == 200
+
+
+def test_one_of_many_ends_a_session(store: Store) -> None:
+    id = talk(store).id
+    assert sorted(together([lambda: end(store, id)] * 8)) == [False] * 7 + [True]
+
+
+def test_messages_of_many_threads_are_all_there(store: Store) -> None:
+    id = talk(store).id
+    together([lambda name=name: [add(store, id, f"{name}{n}") for n in range(20)] for name in "abcdef"])  # type: ignore[misc]  # a default that binds the loop variable
+    said = history(store, id, limit=1000)
+    assert sorted(message.content for message in said) == sorted(f"{name}{n}" for name in "abcdef" for n in range(20))
+    for name in "abcdef":
+        own = [message.content for message in said if message.content.startswith(name)]
+        assert own == [f"{name}{n}" for n in range(20)]
+
+
+# ---------------------------------------------------------------- cleaning up
+
+
+def old_ones(store: Store, clock: FrozenClock, count: int) -> list[str]:
+    ids = [talk(store, user_id=f"U{number}").id for number in range(count)]
+    for id in ids:
+        add(store, id)
+        end(store, id)
+    clock.advance(delta=timedelta(days=8))
+    return ids
+
+
+def clean(store: Store) -> int:
+    with store.begin() as tx:
+        return tx.messaging.sessions.cleanup_stale()
+
+
+def test_each_old_session_is_cleaned_up_once(store: Store, clock: FrozenClock) -> None:
+    old_ones(store, clock, 20)
+    assert sum(together([lambda: clean(store)] * 4)) == 20
+    assert sessions(store, active=False) == []
+
+
+def test_a_message_for_a_session_that_is_cleaned_up_is_refused_or_goes_with_it(store: Store, clock: FrozenClock) -> None:
+    """Neither of the two ever fails on the foreign key."""
+    ids = old_ones(store, clock, 30)
+
+    def say() -> int:
+        refused = 0
+        for id in ids:
+            try:
+                add(store, id, "late")
+            except NotFound:
+                refused += 1
+        return refused
+
+    results = together([say, lambda: clean(store)] * 2)
+    assert sum(results[1::2]) + clean(store) == 30  # the last one takes those that were just written to
+    assert sessions(store, active=False) == []
+    for id in ids:
+        with pytest.raises(NotFound):
+            history(store, id)
+
+
+def test_someone_who_comes_back_meets_the_cleaning(store: Store, clock: FrozenClock) -> None:
+    for number in range(20):
+        add(store, talk(store, user_id=f"U{number}").id)
+    clock.advance(delta=timedelta(days=8))
+
+    def come_back() -> list[str]:
+        made = []
+        for number in range(20):
+            with store.begin() as tx:
+                id = tx.messaging.sessions.get_or_create(**{**KEY, "user_id": f"U{number}"}).id
+                tx.messaging.messages.add(id, role="user", content="back")
+            made.append(id)
+        return made
+
+    results = together([come_back, lambda: [clean(store) for _ in range(10)]] * 2)
+    assert results[0] == results[2]
+    clean(store)
+    assert sorted(session.id for session in sessions(store, active=True)) == sorted(results[0])
+    assert sessions(store, active=False) == []
+    assert [len(history(store, id)) for id in results[0]] == [2] * 20
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+def test_a_session_that_ends_while_others_are_cleaned_up_is_left_for_the_next_time(
+    store: Store, database_url: str, clock: FrozenClock
+) -> None:
+    """Where several write at once, one may end after the messages of the others were looked for."""
+    lasting = talk(store, user_id="lasting").id
+    add(store, lasting, "said before")
+    old_ones(store, clock, 1)
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+    with closing(Raw(database_url)) as raw, ThreadPoolExecutor(1) as pool:
+        raw.rows("BEGIN")
+        raw.rows("UPDATE messaging_sessions SET active = false WHERE id = ?", lasting)
+        raw.rows("SELECT id FROM messaging_messages WHERE session_id <> ? FOR UPDATE", lasting)
+        cleaning = pool.submit(clean, store)
+        while not cleaning.done() and not raw.value(waits):
+            time.sleep(0.01)
+        raw.rows("COMMIT")
+        assert cleaning.result(30) == 1
+    assert [message.content for message in history(store, lasting)] == ["said before"]
+    assert clean(store) == 1
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+def test_cleaning_up_does_not_wait_for_a_session_in_use(store: Store, clock: FrozenClock) -> None:
+    """Where several write at once; the session is left for the next time."""
+    _, used, _ = old_ones(store, clock, 3)
+    with store.begin() as tx:
+        tx.messaging.messages.add(used, role="user", content="late")
+        assert together([lambda: clean(store)]) == [2]
+    assert [message.content for message in history(store, used)] == ["hi", "late"]
+    assert clean(store) == 1

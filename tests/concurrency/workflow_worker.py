@@ -1,0 +1,73 @@
+"""What the processes of the tests of workflows run: `python -m tests.concurrency.workflow_worker COMMAND URL NAME SECONDS`.
+
+Each says on stdout what it did, one JSON value a line, and waits on stdin for a line where it says so.
+"""
+
+import json
+import sys
+import time
+from datetime import timedelta
+
+from persist.errors import LeaseLost
+from persist.store import Store
+from persist.workflows.schemas import Lease
+
+
+def say(value: object) -> None:
+    print(json.dumps(value), flush=True)
+
+
+def claim(store: Store, worker: str, seconds: float) -> Lease | None:
+    with store.begin() as tx:
+        return tx.workflows.runs.claim(worker, lease=timedelta(seconds=seconds))
+
+
+def drain(store: Store, worker: str, seconds: float) -> None:
+    """At the word, claim and finish runs until there are none -> [run, token] of each."""
+    say("ready")
+    sys.stdin.readline()
+    done = []
+    while (lease := claim(store, worker, seconds)) is not None:
+        with store.begin() as tx:
+            tx.workflows.runs.append_phase(lease.run_id, "work", {"worker": worker}, lease=lease)
+        with store.begin() as tx:
+            tx.workflows.runs.finish(lease.run_id, "succeeded", lease=lease)
+        done.append([lease.run_id, lease.token])
+    say(done)
+
+
+def stall(store: Store, worker: str, seconds: float) -> None:
+    """Claim a run and begin a phase -> [run, execution]. At the word, try to write -> what was refused."""
+    lease = claim(store, worker, seconds)
+    assert lease is not None
+    with store.begin() as tx:
+        execution = tx.workflows.executions.start(
+            trigger_type="test", trigger_id=lease.run.trigger_id, skill="build:work", workflow_run_id=lease.run_id, lease=lease
+        )
+    say([lease.run_id, execution.id])
+    sys.stdin.readline()
+    refused = []
+    for verb, args in [("append_phase", ("late",)), ("merge_scratch", ({"late": True},)), ("finish", ("succeeded",))]:
+        try:
+            with store.begin() as tx:
+                getattr(tx.workflows.runs, verb)(lease.run_id, *args, lease=lease)
+        except LeaseLost:
+            refused.append(verb)
+    say(refused)
+
+
+def hold(store: Store, worker: str, seconds: float) -> None:
+    """Claim a run in a transaction that never ends -> the run."""
+    with store.begin() as tx:
+        lease = tx.workflows.runs.claim(worker, lease=timedelta(seconds=seconds))
+        assert lease is not None
+        say(lease.run_id)
+        time.sleep(60)
+
+
+COMMANDS = {"drain": drain, "stall": stall, "hold": hold}
+
+if __name__ == "__main__":
+    _, command, url, name, lasts = sys.argv
+    with Store.open(url) as opened:
+        COMMANDS[command](opened, name, float(lasts))

@@ -1,0 +1,139 @@
+"""Cleaning up: inactive sessions that nobody used for long go, with their messages; everything else stays."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue
+from tests.contract.conftest import Raw
+from tests.contract.messaging.scenes import add, end, history, plant, stored, talk, words
+
+WEEK = timedelta(days=7)
+MILLISECOND = timedelta(milliseconds=1)
+
+
+def clean(store: Any, *age: timedelta) -> int:
+    with store.begin() as tx:
+        return int(tx.messaging.sessions.cleanup_stale(*age))
+
+
+def ended(store: Any, user: str, *said: str) -> str:
+    id = talk(store, user_id=user).id
+    for text in said:
+        add(store, id, text)
+    end(store, id)
+    return id
+
+
+def ids(raw: Raw) -> list[str]:
+    return [id for (id,) in raw.rows("SELECT id FROM messaging_sessions ORDER BY id")]
+
+
+def test_old_inactive_sessions_go_with_their_messages(store: Any, clock: Any, raw: Raw) -> None:
+    """(d) 29: sessions are counted, not messages, and the second time there is nothing left."""
+    ended(store, "U1", "a", "b", "c")
+    ended(store, "U2")
+    clock.advance(delta=WEEK + MILLISECOND)
+    recent = ended(store, "U3", "stays")
+    assert clean(store) == 2
+    assert clean(store) == 0
+    assert ids(raw) == [recent]
+    assert words(history(store, recent)) == ["stays"]
+    assert raw.count("messaging_messages") == 1
+
+
+def test_an_active_session_stays_however_old(store: Any, clock: Any, raw: Raw) -> None:
+    made = talk(store)
+    add(store, made.id, "stays")
+    clock.advance(delta=timedelta(days=1000))
+    assert clean(store, timedelta()) == 0
+    assert stored(store, made.id) == made
+    assert words(history(store, made.id)) == ["stays"]
+
+
+def test_a_row_that_is_neither_active_nor_inactive_stays(store: Any, clock: Any, raw: Raw) -> None:
+    unknown = plant(raw, "mse_unknown", at=clock(), active=None)
+    add(store, unknown, "stays")
+    gone = ended(store, "U2", "goes")
+    clock.advance(delta=timedelta(days=1000))
+    assert clean(store) == 1
+    assert ids(raw) == [unknown]
+    assert gone != unknown
+    assert words(history(store, unknown)) == ["stays"]
+
+
+def test_a_session_goes_when_it_is_older_than_the_age(store: Any, clock: Any, raw: Raw) -> None:
+    ended(store, "U1", "hi")
+    clock.advance(delta=WEEK)
+    assert clean(store) == 0
+    clock.advance(delta=MILLISECOND)
+    assert clean(store) == 1
+
+
+def test_activity_counts_and_not_the_beginning(store: Any, clock: Any) -> None:
+    id = ended(store, "U1")
+    clock.advance(delta=timedelta(days=6))
+    with store.begin() as tx:
+        tx.messaging.sessions.touch(id)
+    clock.advance(delta=timedelta(days=6))
+    assert clean(store) == 0
+    clock.advance(delta=timedelta(days=2))
+    assert clean(store) == 1
+
+
+def test_the_age_is_the_callers(store: Any, clock: Any, raw: Raw) -> None:
+    first = ended(store, "U1", "hi")
+    clock.advance(seconds=60)
+    second = ended(store, "U2", "hi")
+    assert clean(store, timedelta.max) == 0
+    assert clean(store, timedelta(seconds=60)) == 0
+    assert ids(raw) == sorted([first, second])
+    assert clean(store, timedelta(seconds=60) - timedelta(microseconds=1)) == 1  # columns keep milliseconds
+    assert ids(raw) == [second]
+    clock.advance(delta=MILLISECOND)
+    assert clean(store, timedelta()) == 1
+
+
+def test_a_stale_session_that_was_replaced_goes_and_its_successor_stays(store: Any, clock: Any, raw: Raw) -> None:
+    old = talk(store)
+    clock.advance(delta=WEEK + MILLISECOND)
+    new = talk(store)
+    assert new.id != old.id
+    assert clean(store) == 1
+    assert ids(raw) == [new.id]
+
+
+@pytest.mark.parametrize("age", [-MILLISECOND, 7, 7.0, None, "7 days"])
+def test_an_age_is_a_duration_that_is_not_negative(store: Any, clock: Any, raw: Raw, age: Any) -> None:
+    ended(store, "U1")
+    clock.advance(delta=timedelta(days=1000))
+    with store.begin() as tx, pytest.raises(InvalidValue) as refused:
+        tx.messaging.sessions.cleanup_stale(age)
+    assert refused.value.path == "older_than"
+    assert raw.count("messaging_sessions") == 1
+
+
+def test_what_is_rolled_back_is_not_gone(store: Any, clock: Any, raw: Raw) -> None:
+    ended(store, "U1", "hi")
+    clock.advance(delta=WEEK * 2)
+
+    def change_my_mind() -> None:
+        with store.begin() as tx:
+            assert tx.messaging.sessions.cleanup_stale() == 1
+            raise RuntimeError("changed my mind")
+
+    with pytest.raises(RuntimeError, match="changed my mind"):
+        change_my_mind()
+    assert (raw.count("messaging_sessions"), raw.count("messaging_messages")) == (1, 1)
+
+
+def test_thousands_go_at_once(store: Any, clock: Any, raw: Raw) -> None:
+    at = clock()
+    raw.rows("BEGIN")
+    for number in range(3000):
+        plant(raw, f"mse_{number}", at=at, active=False)
+    raw.rows("COMMIT")
+    clock.advance(delta=WEEK * 2)
+    assert clean(store) == 3000
+    assert raw.count("messaging_sessions") == 0

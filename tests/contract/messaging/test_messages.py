@@ -1,0 +1,201 @@
+"""Messages: added to a session, and the newest of them read back in the order in which they were said."""
+
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue, NotFound, PayloadTooLarge
+from persist.messaging.schemas import MessagingRole
+from persist.settings import Settings
+from tests.contract.conftest import Raw
+from tests.contract.messaging.scenes import NOWHERE, add, end, history, stored, talk, words
+
+HARD_TEXTS = [
+    "NUL \x00 inside",
+    "line\u2028separator\u2029paragraph",
+    "quotes \" ' ` and \\ backslash \\u0041",
+    "\ud83d lone",
+    "lone \ude00",
+    "\ufdd0 and \ufdd01 and \ufdd0u0000",
+    "\U0001f468\u200d\U0001f469 \uffff \x7f \x1b[0m",
+    "",
+    "' ); DROP TABLE messaging_messages; --",
+    "%s %(name)s :name ? $1 {x}",
+]
+
+
+@pytest.fixture
+def talking(store: Any) -> str:
+    """The id of a session."""
+    return talk(store).id
+
+
+def test_a_message_has_every_published_column(store: Any, clock: Any, raw: Raw, talking: str) -> None:
+    at = clock.advance(seconds=5)
+    made = add(store, talking, "Hello", role="assistant", platform_message_id="1767.001")
+    assert type(made.id) is int
+    assert (made.session_id, made.role, made.content) == (talking, MessagingRole.ASSISTANT, "Hello")
+    assert (made.timestamp, made.platform_message_id) == (at, "1767.001")
+    assert history(store, talking) == [made]
+    assert raw.rows("SELECT id, session_id, role, content, platform_message_id FROM messaging_messages") == [
+        (made.id, talking, "assistant", "Hello", "1767.001")
+    ]
+    if raw.is_sqlite:
+        assert raw.value("SELECT timestamp FROM messaging_messages") == "2026-01-02T03:04:10.678Z"
+
+
+def test_the_platforms_id_may_be_missing(store: Any, talking: str) -> None:
+    assert add(store, talking).platform_message_id is None
+    assert history(store, talking)[0].platform_message_id is None
+
+
+def test_both_roles_and_no_other(store: Any, talking: str) -> None:
+    for role in ("user", "assistant"):
+        assert add(store, talking, role=role).role == role
+    with store.begin() as tx:
+        for bad in ("system", "tool", "", None, 1, ["user"]):
+            with pytest.raises(InvalidValue) as refused:
+                tx.messaging.messages.add(talking, role=bad, content="hi")
+            assert refused.value.path == "role"
+    assert [message.role for message in history(store, talking)] == ["user", "assistant"]
+
+
+def test_adding_does_not_touch_the_session(store: Any, clock: Any, talking: str) -> None:
+    before = stored(store, talking)
+    clock.advance(seconds=5)
+    add(store, talking)
+    assert stored(store, talking) == before
+
+
+def test_an_ended_session_still_takes_messages(store: Any, talking: str) -> None:
+    end(store, talking)
+    add(store, talking, "one more thing")
+    assert words(history(store, talking)) == ["one more thing"]
+
+
+def test_a_message_needs_its_session(store: Any, raw: Raw, talking: str) -> None:
+    with store.begin() as tx:
+        with pytest.raises(NotFound) as missing:
+            tx.messaging.messages.add(NOWHERE, role="user", content="hi")
+        assert (missing.value.kind, missing.value.id) == ("messaging session", NOWHERE)
+        tx.messaging.messages.add(talking, role="user", content="kept")  # the transaction is still good
+    assert words(history(store, talking)) == ["kept"]
+    assert raw.count("messaging_messages") == 1
+
+
+def test_a_foreign_key_guards_the_session(store: Any, clock: Any, raw: Raw) -> None:
+    """For programs that write by themselves."""
+    if raw.is_sqlite:
+        raw.rows("PRAGMA foreign_keys=ON")
+    with pytest.raises(Exception, match=r"(?i)foreign key"):
+        raw.rows(
+            "INSERT INTO messaging_messages (session_id, role, content, timestamp) VALUES (?, 'user', 'hi', ?)",
+            *(NOWHERE, "2026-01-02T03:04:05.678Z"),
+        )
+
+
+@pytest.mark.parametrize("hard", HARD_TEXTS)
+def test_any_text_comes_back_as_it_was(store: Any, talking: str, hard: str) -> None:
+    made = add(store, talking, hard)
+    assert made.content == hard
+    assert history(store, talking) == [made]
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"content": None}, "content"),
+        ({"content": b"hi"}, "content"),
+        ({"content": {"text": "hi"}}, "content"),
+        ({"platform_message_id": ""}, "platform_message_id"),
+        ({"platform_message_id": 1767}, "platform_message_id"),
+        ({"platform_message_id": "\x00"}, "platform_message_id"),
+        ({"session_id": ""}, "session_id"),
+        ({"session_id": None}, "session_id"),
+    ],
+)
+def test_a_bad_field_is_named_and_nothing_is_written(store: Any, talking: str, fields: dict[str, Any], path: str) -> None:
+    given = {"session_id": talking, "role": "user", "content": "hi", **fields}
+    with store.begin() as tx:
+        with pytest.raises(InvalidValue) as refused:
+            tx.messaging.messages.add(given.pop("session_id"), **given)
+        assert refused.value.path == path
+        tx.messaging.messages.add(talking, role="user", content="kept")
+    assert words(history(store, talking)) == ["kept"]
+
+
+def test_content_has_a_cap(open_store: Any) -> None:
+    store = open_store(settings=Settings(max_text_bytes=10))
+    session = talk(store).id
+    add(store, session, "é" * 5)
+    with pytest.raises(PayloadTooLarge) as refused:
+        add(store, session, "é" * 5 + "!")
+    assert (refused.value.path, refused.value.size, refused.value.limit) == ("content", 11, 10)
+    assert words(history(store, session)) == ["é" * 5]
+
+
+def test_history_is_the_newest_oldest_first(store: Any, clock: Any, talking: str) -> None:
+    """(d) 27"""
+    for number in range(10):
+        clock.advance(seconds=1)
+        add(store, talking, f"m{number}")
+    assert words(history(store, talking, limit=4)) == ["m6", "m7", "m8", "m9"]
+    assert words(history(store, talking, limit=1)) == ["m9"]
+    assert words(history(store, talking, limit=1000)) == [f"m{number}" for number in range(10)]
+
+
+def test_messages_of_one_millisecond_keep_their_order(store: Any, talking: str) -> None:
+    """(d) 27"""
+    made = [add(store, talking, f"m{number}") for number in range(6)]
+    assert len({message.timestamp for message in made}) == 1
+    assert [message.id for message in made] == sorted({message.id for message in made})
+    assert history(store, talking) == made
+    assert history(store, talking, limit=2) == made[-2:]
+
+
+def test_the_instant_comes_before_the_id(store: Any, clock: Any, talking: str) -> None:
+    add(store, talking, "later")
+    clock.advance(seconds=-5)
+    add(store, talking, "earlier")
+    assert words(history(store, talking)) == ["earlier", "later"]
+    assert words(history(store, talking, limit=1)) == ["later"]
+
+
+def test_fifty_are_read_unless_asked(store: Any, talking: str) -> None:
+    with store.begin() as tx:
+        for number in range(51):
+            tx.messaging.messages.add(talking, role="user", content=f"m{number}")
+    assert words(history(store, talking)) == [f"m{number}" for number in range(1, 51)]
+
+
+def test_a_history_is_of_one_session(store: Any, talking: str) -> None:
+    other = talk(store, user_id="U2").id
+    add(store, talking, "mine")
+    add(store, other, "theirs")
+    assert words(history(store, talking)) == ["mine"]
+    assert words(history(store, other)) == ["theirs"]
+
+
+def test_an_empty_history_is_not_an_unknown_one(store: Any, talking: str) -> None:
+    assert history(store, talking) == []
+    with pytest.raises(NotFound) as missing:
+        history(store, NOWHERE)
+    assert (missing.value.kind, missing.value.id) == ("messaging session", NOWHERE)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001, 1.5, True, "3", None])
+def test_a_limit_is_from_one_to_a_thousand(store: Any, talking: str, limit: Any) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        history(store, talking, limit=limit)
+    assert refused.value.path == "limit"
+
+
+def test_adding_and_reading_are_one_statement_each(counted_store: Any, statements: list[str]) -> None:
+    session = talk(counted_store).id
+    statements.clear()
+    for _ in range(3):
+        add(counted_store, session)
+    assert sum("messaging_" in statement for statement in statements) == 3
+    statements.clear()
+    assert len(history(counted_store, session)) == 3
+    assert sum("messaging_" in statement for statement in statements) == 1

@@ -1,0 +1,189 @@
+"""What the tests of executions, approvals and overrides make: runs, executions and gates, each in a transaction of its own."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue
+from persist.workflows.schemas import Approval, Execution, Lease, WorkflowRun
+from tests.contract.conftest import Raw
+
+TRIGGER = "acme/site#42"
+SKILL = "build:plan"
+HARD_TEXT = "NUL \x00, halves \ud83d and \ude00, lead \ufdd0, \u2028, 😀, %s ? :x ' \" \\ é"
+
+NOT_LABELS: list[Any] = [1, True, b"x", "", "a\x00b", "\ud83d"]
+NOT_OPTIONAL_LABELS: list[Any] = NOT_LABELS
+NOT_COUNTS: list[Any] = [-1, True, 1.0, "1", 2**63]
+NOT_AMOUNTS: list[Any] = [-0.1, True, "1", float("nan"), float("inf"), float("-inf"), 10**400]
+NOT_FLAGS: list[Any] = [0, 1, None, "true"]
+NOT_BODIES: list[Any] = [1, True, b"x"]
+NOT_LIMITS: list[Any] = [0, -1, True, 1.0, "1", None, 2**63]
+
+
+# ---------------------------------------------------------------- writing
+
+
+def make_run(store: Any, name: str = "build", **fields: Any) -> WorkflowRun:
+    with store.begin() as tx:
+        run: WorkflowRun = tx.workflows.runs.create(name, **{"trigger_id": TRIGGER, "current_phase": "plan", **fields})
+    return run
+
+
+def start(store: Any, **fields: Any) -> str:
+    """An execution that runs -> its id."""
+    with store.begin() as tx:
+        given = {"trigger_type": "webhook", "trigger_id": TRIGGER, "skill": SKILL, **fields}
+        return str(tx.workflows.executions.start(**given).id)
+
+
+def finish(store: Any, id: str, *, success: bool = True, **fields: Any) -> bool:
+    with store.begin() as tx:
+        return bool(tx.workflows.executions.finish(id, success=success, **fields))
+
+
+def done(store: Any, *, success: bool = True, result: Mapping[str, Any] | None = None, **fields: Any) -> str:
+    """An execution that ended -> its id. `fields` start it, `result` ends it."""
+    id = start(store, **fields)
+    assert finish(store, id, success=success, **(result or {}))
+    return id
+
+
+def skip(store: Any, trigger_id: str = TRIGGER, skill: str = SKILL, **fields: Any) -> Execution:
+    with store.begin() as tx:
+        row: Execution = tx.workflows.executions.skip(skill, trigger_id, **{"reason": "nothing to do", **fields})
+    return row
+
+
+def pause(store: Any, run_id: str, **fields: Any) -> Approval:
+    """A running run pauses at a new gate."""
+    given = {"gate": "post_plan", "summary": "Go on?", "marker": ("waiting", {"by": "plan"}), **fields}
+    with store.begin() as tx:
+        gate: Approval = tx.workflows.approvals.pause_for_approval(run_id, **given)
+    return gate
+
+
+def paused(store: Any, **fields: Any) -> tuple[str, str]:
+    """A new run that waits at a gate -> (run, gate)."""
+    run = make_run(store)
+    return run.id, pause(store, run.id, **fields).id
+
+
+def request(store: Any, run_id: str, **fields: Any) -> str:
+    with store.begin() as tx:
+        return str(tx.workflows.approvals.request(run_id, **{"gate": "post_plan", "summary": "Go on?", **fields}).id)
+
+
+def respond(store: Any, id: str, *, approved: bool = True, **fields: Any) -> bool:
+    with store.begin() as tx:
+        return bool(tx.workflows.approvals.respond(id, approved=approved, **fields))
+
+
+def reply(store: Any, id: str, response: str = "42", **fields: Any) -> bool:
+    with store.begin() as tx:
+        return bool(tx.workflows.approvals.resolve_reply(id, response=response, **fields))
+
+
+def resume(store: Any, id: str, **fields: Any) -> WorkflowRun:
+    with store.begin() as tx:
+        run: WorkflowRun = tx.workflows.approvals.resolve_and_resume(id, **fields)
+    return run
+
+
+def fail(store: Any, id: str, **fields: Any) -> WorkflowRun:
+    with store.begin() as tx:
+        run: WorkflowRun = tx.workflows.approvals.resolve_and_fail(id, **fields)
+    return run
+
+
+def claim(store: Any, worker: str = "w1", *, seconds: float = 60) -> Lease:
+    with store.begin() as tx:
+        lease: Lease | None = tx.workflows.runs.claim(worker, lease=timedelta(seconds=seconds))
+    assert lease is not None
+    return lease
+
+
+# ---------------------------------------------------------------- reading
+
+
+def execution(store: Any, id: str) -> Execution:
+    with store.read() as tx:
+        found: Execution = tx.workflows.executions.get(id)
+    return found
+
+
+def executions(store: Any, **filters: Any) -> list[str]:
+    """The ids of the first page of the list."""
+    with store.read() as tx:
+        return ids(tx.workflows.executions.list(**filters).items)
+
+
+def should_run(store: Any, run: str | None = None, *, skill: str = SKILL, trigger_id: str = TRIGGER) -> str:
+    with store.read() as tx:
+        return str(tx.workflows.executions.should_run(skill, trigger_id, workflow_run_id=run))
+
+
+def run_of(store: Any, id: str) -> WorkflowRun:
+    with store.read() as tx:
+        found: WorkflowRun = tx.workflows.runs.get(id)
+    return found
+
+
+def gate_of(store: Any, id: str) -> Approval:
+    with store.read() as tx:
+        found: Approval = tx.workflows.approvals.get(id)
+    return found
+
+
+def pending(store: Any, **filters: Any) -> list[str]:
+    with store.read() as tx:
+        return ids(tx.workflows.approvals.pending(**filters))
+
+
+def ids(rows: Iterable[Any]) -> list[str]:
+    return [row.id for row in rows]
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def refused(verb: Callable[..., Any], name: str, values: Iterable[Any], *arguments: Any, **others: Any) -> None:
+    """The verb refuses each of the values for that parameter, and says which parameter it is."""
+    for value in values:
+        with pytest.raises(InvalidValue) as caught:
+            verb(*arguments, **{**others, name: value})
+        assert caught.value.path.startswith(name), (name, value, caught.value)
+
+
+def refused_at(verb: Callable[..., Any], at: int, name: str, values: Iterable[Any], *arguments: Any, **others: Any) -> None:
+    """The same for a positional parameter."""
+    for value in values:
+        with pytest.raises(InvalidValue) as caught:
+            verb(*arguments[:at], value, *arguments[at + 1 :], **others)
+        assert caught.value.path.startswith(name), (name, value, caught.value)
+
+
+# ---------------------------------------------------------------- rows of other programs
+
+
+def iso(at: datetime) -> str:
+    """As published: UTC, milliseconds, Z."""
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03}Z"
+
+
+def plant(raw: Raw, table: str, **fields: Any) -> str:
+    """A row as another program writes it -> its id. Flags are bools here, as the published schema has them there."""
+    values = [
+        int(value) if isinstance(value, bool) and raw.is_sqlite else iso(value) if isinstance(value, datetime) else value
+        for value in fields.values()
+    ]
+    marks = ", ".join("?" * len(values))
+    raw.rows(f"INSERT INTO {table} ({', '.join(fields)}) VALUES ({marks})", *values)
+    return str(fields.get("id"))
+
+
+def plant_execution(raw: Raw, id: str, at: datetime, **fields: Any) -> str:
+    row = {"trigger_type": "webhook", "trigger_id": TRIGGER, "skill": SKILL, "started_at": at, **fields}
+    return plant(raw, "executions", id=id, **row)

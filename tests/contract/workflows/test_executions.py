@@ -1,0 +1,300 @@
+"""One execution: starting and reading it, what arrives while it runs, and what none of its verbs takes."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import Conflict, NotFound, PayloadTooLarge, ReadOnlyTransaction
+from persist.settings import Settings
+from persist.workflows.schemas import Execution, Outcome
+from tests.contract.conftest import Raw
+from tests.contract.workflows.making import (
+    HARD_TEXT,
+    NOT_AMOUNTS,
+    NOT_BODIES,
+    NOT_COUNTS,
+    NOT_FLAGS,
+    NOT_LABELS,
+    NOT_OPTIONAL_LABELS,
+    SKILL,
+    TRIGGER,
+    done,
+    execution,
+    finish,
+    make_run,
+    plant_execution,
+    refused,
+    refused_at,
+    start,
+)
+
+STARTED = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+COUNTS = (
+    "turns",
+    "duration_ms",
+    "api_duration_ms",
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+)
+
+
+# ---------------------------------------------------------------- starting
+
+
+def test_a_started_execution_has_every_field_and_no_result(store: Any, other: Any) -> None:
+    """(d) 19"""
+    run = make_run(store)
+    with store.begin() as tx:
+        started = tx.workflows.executions.start(
+            trigger_type="webhook",
+            trigger_id=TRIGGER,
+            skill=SKILL,
+            repo="acme/site",
+            issue_number=42,
+            workflow_run_id=run.id,
+            session_id="log_0",
+            id="mine",
+        )
+    assert started == Execution(
+        id="mine",
+        trigger_type="webhook",
+        trigger_id=TRIGGER,
+        skill=SKILL,
+        repo="acme/site",
+        issue_number=42,
+        started_at=STARTED,
+        finished_at=None,
+        success=None,
+        error=None,
+        turns=None,
+        duration_ms=None,
+        session_id="log_0",
+        cost_usd=None,
+        input_tokens=None,
+        cache_creation_input_tokens=None,
+        cache_read_input_tokens=None,
+        output_tokens=None,
+        api_duration_ms=None,
+        stop_reason=None,
+        workflow_run_id=run.id,
+        extension_status=None,
+    )
+    assert started.outcome is Outcome.RUNNING
+    assert execution(other, "mine") == started
+    with other.read() as tx:
+        assert tx.workflows.executions.output_text("mine") is None
+
+
+def test_what_is_omitted_at_the_start_is_absent(store: Any) -> None:
+    found = execution(store, start(store))
+    assert len(found.id) == 30
+    assert found.id.startswith("exe_")
+    assert (found.repo, found.issue_number, found.workflow_run_id, found.session_id) == (None, None, None, None)
+
+
+def test_an_id_is_taken_once(store: Any) -> None:
+    start(store, id="mine", skill="first")
+    with pytest.raises(Conflict):
+        start(store, id="mine", skill="second")
+    assert execution(store, "mine").skill == "first"
+
+
+def test_an_execution_of_a_run_that_has_no_row_starts(store: Any) -> None:
+    """(a): no foreign key, and older files name runs that are gone"""
+    assert execution(store, start(store, workflow_run_id="run_gone")).workflow_run_id == "run_gone"
+
+
+def test_success_is_a_flag_in_the_row(store: Any, raw: Raw) -> None:
+    """(a): tri-state; design 5: 1 and 0 on SQLite, a boolean on Postgres"""
+    rows = [start(store), done(store, success=True), done(store, success=False)]
+    found = [raw.value("SELECT success FROM executions WHERE id = ?", id) for id in rows]
+    expected: list[Any] = [None, 1, 0] if raw.is_sqlite else [None, True, False]
+    assert [(type(value), value) for value in found] == [(type(value), value) for value in expected]
+    assert [execution(store, id).success for id in rows] == [None, True, False]
+
+
+def test_instants_are_kept_in_the_published_form(store: Any, raw: Raw) -> None:
+    id = done(store)
+    for column in ("started_at", "finished_at"):
+        value = raw.value(f"SELECT {column} FROM executions WHERE id = ?", id)
+        assert value == ("2026-01-02T03:04:05.678Z" if raw.is_sqlite else STARTED)
+
+
+# ---------------------------------------------------------------- what arrives while it runs, and its text
+
+
+def test_the_session_log_is_named_while_it_runs(store: Any) -> None:
+    id = start(store)
+    with store.begin() as tx:
+        assert tx.workflows.executions.set_session(id, "log_1")
+    found = execution(store, id)
+    assert (found.session_id, found.success, found.finished_at) == ("log_1", None, None)
+
+
+@pytest.mark.parametrize("text", ["", "plain", HARD_TEXT, "é" * 100_000])
+def test_any_output_text_comes_back_as_it_was(store: Any, other: Any, text: str) -> None:
+    id = start(store)
+    with store.begin() as tx:
+        assert tx.workflows.executions.set_output(id, text)
+    with other.read() as tx:
+        assert tx.workflows.executions.output_text(id) == text
+    finish(store, id)
+    with other.read() as tx:
+        assert tx.workflows.executions.phase_output(SKILL, TRIGGER) == text
+
+
+def test_the_last_output_text_counts(store: Any) -> None:
+    id = start(store)
+    with store.begin() as tx:
+        assert tx.workflows.executions.set_output(id, "first")
+        assert tx.workflows.executions.set_output(id, "second")
+    with store.read() as tx:
+        assert tx.workflows.executions.output_text(id) == "second"
+
+
+def test_errors_are_any_text(store: Any) -> None:
+    id = done(store, success=False, result={"error": HARD_TEXT})
+    assert execution(store, id).error == HARD_TEXT
+
+
+# ---------------------------------------------------------------- unknown ids, read-only, bad values
+
+
+def test_an_unknown_execution_is_not_found_and_not_written(store: Any, raw: Raw) -> None:
+    with store.begin() as tx:
+        verbs = tx.workflows.executions
+        assert not verbs.set_session("gone", "log")
+        assert not verbs.finish("gone", success=True)
+        assert not verbs.set_output("gone", "text")
+        for read in (verbs.get, verbs.output_text):
+            with pytest.raises(NotFound) as caught:
+                read("gone")
+            assert (caught.value.kind, caught.value.id) == ("execution", "gone")
+        verbs.start(trigger_type="api", trigger_id="t", skill="s")
+    assert raw.count("executions") == 1
+
+
+def test_no_writing_verb_runs_in_a_read(store: Any) -> None:
+    id = start(store)
+    with store.read() as tx:
+        verbs = tx.workflows.executions
+        writes: list[Callable[[], Any]] = [
+            lambda: verbs.start(trigger_type="api", trigger_id="t", skill="s"),
+            lambda: verbs.finish(id, success=True),
+            lambda: verbs.set_session(id, "log"),
+            lambda: verbs.set_output(id, "text"),
+            lambda: tx.workflows.executions.skip("s", "t", reason="r"),
+            lambda: verbs.mark_stale("t"),
+            lambda: verbs.veto_latest("s", "t", "r"),
+        ]
+        for write in writes:
+            with pytest.raises(ReadOnlyTransaction):
+                write()
+
+
+def test_start_refuses_what_it_cannot_keep(store: Any, raw: Raw) -> None:
+    good = {"trigger_type": "webhook", "trigger_id": TRIGGER, "skill": SKILL}
+    with store.begin() as tx:
+        verb = tx.workflows.executions.start
+        for name in good:
+            refused(verb, name, [*NOT_LABELS, None], **good)
+        for name in ("repo", "workflow_run_id", "session_id", "id"):
+            refused(verb, name, NOT_OPTIONAL_LABELS, **good)
+        refused(verb, "issue_number", NOT_COUNTS, **good)
+        refused(verb, "lease", [1, "lease", {}, True], **good)
+        refused(verb, "lease", ["lease"], **good, workflow_run_id="run_gone")
+        verb(**good)
+    assert raw.count("executions") == 1
+
+
+def test_finish_refuses_what_it_cannot_keep(store: Any) -> None:
+    id = start(store)
+    before = execution(store, id)
+    with store.begin() as tx:
+        verb = tx.workflows.executions.finish
+        refused_at(verb, 0, "id", [*NOT_LABELS, None], id, success=True)
+        refused(verb, "success", NOT_FLAGS, id)
+        refused(verb, "error", NOT_BODIES, id, success=True)
+        for name in COUNTS:
+            refused(verb, name, NOT_COUNTS, id, success=True)
+        refused(verb, "cost_usd", NOT_AMOUNTS, id, success=True)
+        for name in ("session_id", "stop_reason"):
+            refused(verb, name, NOT_OPTIONAL_LABELS, id, success=True)
+        refused(verb, "extension_status", [{1: 2}, {"a": float("nan")}, {"a": object()}, 2**64, STARTED], id, success=True)
+        refused(verb, "lease", [1, "lease", {}, True], id, success=True)
+        assert tx.workflows.executions.get(id) == before
+        assert verb(id, success=True)
+
+
+def test_the_other_writes_refuse_what_they_cannot_keep(store: Any) -> None:
+    id = start(store)
+    before = execution(store, id)
+    with store.begin() as tx:
+        verbs = tx.workflows.executions
+        refused_at(verbs.set_session, 0, "id", [*NOT_LABELS, None], id, "log")
+        refused_at(verbs.set_session, 1, "session_id", [*NOT_LABELS, None], id, "log")
+        refused_at(verbs.set_output, 0, "id", [*NOT_LABELS, None], id, "text")
+        refused_at(verbs.set_output, 1, "text", [*NOT_BODIES, None], id, "text")
+        refused(verbs.set_output, "lease", [1, "lease", {}, True], id, "text")
+        refused_at(verbs.get, 0, "id", [*NOT_LABELS, None], id)
+        refused_at(verbs.output_text, 0, "id", [*NOT_LABELS, None], id)
+        assert verbs.get(id) == before
+        assert verbs.output_text(id) is None
+        assert verbs.set_output(id, "kept")
+    with store.read() as tx:
+        assert tx.workflows.executions.output_text(id) == "kept"
+
+
+def test_the_largest_numbers_come_back(store: Any) -> None:
+    most = 2**63 - 1
+    result = {"turns": most, "duration_ms": most, "input_tokens": most, "cost_usd": 1e300}
+    found = execution(store, done(store, issue_number=most, result=result))
+    assert found.issue_number == most
+    assert {name: getattr(found, name) for name in result} == result
+
+
+def test_oversized_text_is_refused_whole(open_store: Any) -> None:
+    store = open_store(settings=Settings(max_text_bytes=10))
+    id = start(store)
+    with store.begin() as tx:
+        verbs = tx.workflows.executions
+        writes: list[Callable[[str], Any]] = [
+            lambda text: verbs.set_output(id, text),
+            lambda text: verbs.finish(id, success=False, error=text),
+            lambda text: tx.workflows.executions.skip(SKILL, TRIGGER, reason=text),
+            lambda text: verbs.mark_stale(TRIGGER, reason=text),
+            lambda text: verbs.veto_latest(SKILL, TRIGGER, text),
+        ]
+        for write in writes:
+            with pytest.raises(PayloadTooLarge) as caught:
+                write("é" * 6)
+            assert (caught.value.size, caught.value.limit) == (12, 10)
+        assert verbs.output_text(id) is None
+        assert verbs.get(id).success is None
+        assert verbs.set_output(id, "é" * 5)
+        assert len(verbs.list().items) == 1
+
+
+def test_an_oversized_extension_status_is_refused_whole(open_store: Any) -> None:
+    store = open_store(settings=Settings(max_json_bytes=100))
+    id = start(store)
+    with store.begin() as tx:
+        with pytest.raises(PayloadTooLarge):
+            tx.workflows.executions.finish(id, success=True, extension_status="x" * 99)
+        assert tx.workflows.executions.get(id).success is None
+        assert tx.workflows.executions.finish(id, success=True, extension_status="x" * 98)
+
+
+# ---------------------------------------------------------------- rows of other programs
+
+
+def test_a_row_of_an_older_program_reads_whole(store: Any, raw: Raw) -> None:
+    """A finished row without success is neither running nor a success."""
+    at = STARTED - timedelta(days=400)
+    plant_execution(raw, "old", at, finished_at=at, success=None, output_text="kept")
+    found = execution(store, "old")
+    assert (found.success, found.started_at, found.finished_at, found.outcome) == (None, at, at, Outcome.FAILED)

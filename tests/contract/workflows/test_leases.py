@@ -1,0 +1,269 @@
+"""Workers share the runs of one database: claiming, renewing, releasing, and what a lost lease may not write."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue, LeaseLost, NotFound, TransitionError
+from persist.workflows.schemas import Lease, RunStatus
+from tests.contract.workflows.scenes import (
+    HOUR,
+    NOWHERE,
+    assert_all_lost,
+    claim,
+    do,
+    held,
+    make,
+    queue,
+    result,
+    start,
+    stored,
+    writes,
+)
+
+MS = timedelta(milliseconds=1)
+
+
+# ---------------------------------------------------------------- claiming
+
+
+def test_nothing_to_do_is_none(store: Any) -> None:
+    for status in RunStatus:
+        if status is not RunStatus.QUEUED:
+            make(store, status=status)
+    assert claim(store) is None
+
+
+def test_a_claimed_run_runs_under_a_lease(store: Any, other: Any, clock: Any) -> None:
+    made = make(store, status="queued", context={"a": 1})
+    now = clock.advance(seconds=1)
+    lease = claim(store, "w1", lease=timedelta(minutes=1))
+    until = now + timedelta(minutes=1)
+    taken = made.model_copy(
+        update={
+            "status": RunStatus.RUNNING,
+            "lease_owner": "w1",
+            "lease_expires_at": until,
+            "lease_token": 1,
+            "updated_at": now,
+        }
+    )
+    assert lease == Lease(run_id=made.id, worker="w1", token=1, expires_at=until, run=taken)
+    assert stored(other, made.id) == taken
+    assert claim(other, "w2") is None
+
+
+def test_the_oldest_queued_run_is_claimed_first(store: Any, clock: Any) -> None:
+    ids = [queue(store, id=name) for name in ("run_b", "run_a")]
+    clock.advance(seconds=-1)
+    oldest = queue(store)
+    found = [claim(store, f"w{number}") for number in range(4)]
+    assert [lease and lease.run_id for lease in found] == [oldest, *sorted(ids), None]
+
+
+def test_a_worker_may_want_one_workflow_only(store: Any, clock: Any) -> None:
+    build = queue(store)
+    clock.advance(seconds=1)
+    triage = queue(store, workflow_name="triage")
+    assert claim(store, workflow_name="deploy") is None
+    lease = claim(store, workflow_name="triage", lease=timedelta(seconds=1))
+    assert lease is not None
+    assert lease.run_id == triage
+    clock.advance(seconds=2)
+    found = claim(store, workflow_name="build")
+    assert found is not None
+    assert found.run_id == build  # not the other workflow's expired one
+    again = claim(store, workflow_name="triage")
+    assert again is not None
+    assert again.run_id == triage
+
+
+def test_one_worker_holds_many_runs(store: Any) -> None:
+    first, second = held(store, "w"), held(store, "w")
+    for lease in (first, second):
+        do(store, "append_phase", lease.run_id, "code", lease=lease)
+    with pytest.raises(InvalidValue) as refused:
+        do(store, "append_phase", first.run_id, "code", lease=second)
+    assert refused.value.path == "lease"
+
+
+@pytest.mark.parametrize("bad", [timedelta(), -HOUR, timedelta(microseconds=999), 60, None, timedelta.max])
+def test_a_lease_lasts_a_millisecond_at_least(store: Any, bad: Any) -> None:
+    lease = held(store)
+    waiting = queue(store)
+    with store.begin() as tx:
+        with pytest.raises(InvalidValue) as refused:
+            tx.workflows.runs.claim("w", lease=bad)
+        assert refused.value.path == "lease"
+        with pytest.raises(InvalidValue) as refused:
+            tx.workflows.runs.renew(lease, lease_for=bad)
+        assert refused.value.path == "lease_for"
+        assert tx.workflows.runs.get(waiting).status == "queued"
+        assert tx.workflows.runs.get(lease.run_id) == lease.run
+
+
+def test_a_claim_that_is_refused_fails_no_execution_of_a_dead_worker(store: Any, clock: Any) -> None:
+    lease = held(store)
+    execution = start(store, lease.run, lease=lease)
+    clock.advance(delta=HOUR)
+    with store.begin() as tx:
+        with pytest.raises(InvalidValue):
+            tx.workflows.runs.claim("w", lease=timedelta.max)
+        assert tx.workflows.executions.get(execution).success is None
+
+
+def test_a_worker_has_a_name(store: Any) -> None:
+    id = queue(store)
+    for bad in ("", None, 7, "a\x00b"):
+        with pytest.raises(InvalidValue) as refused:
+            claim(store, bad)  # type: ignore[arg-type]  # what is refused
+        assert refused.value.path == "worker"
+        if bad is not None:
+            with pytest.raises(InvalidValue) as refused:
+                claim(store, workflow_name=bad)
+            assert refused.value.path == "workflow_name"
+    assert stored(store, id).status == "queued"
+
+
+# ---------------------------------------------------------------- who may write
+
+
+def test_whoever_holds_the_lease_writes(store: Any, clock: Any) -> None:
+    lease = held(store)
+    execution = start(store, lease.run, lease=lease)
+    clock.advance(delta=HOUR - MS)
+    for write in writes(store, lease.run_id, execution, lease).values():
+        write()
+    run = stored(store, lease.run_id)
+    assert (run.status, run.current_phase, run.scratch, run.node_statuses) == ("succeeded", "code", {"a": 1}, {"lint": "done"})
+    assert (run.lease_owner, run.lease_expires_at, run.lease_token) == (None, None, 1)
+    assert result(store, execution) == (True, None)
+
+
+def test_others_do_not_write_while_it_is_held(store: Any, clock: Any) -> None:
+    lease = held(store)
+    execution = start(store, lease.run, lease=lease)
+    clock.advance(delta=HOUR - MS)
+    assert_all_lost(store, lease.run_id, execution, None)
+    for verb in ("requeue", "increment_restart_count"):
+        with pytest.raises(LeaseLost):
+            do(store, verb, lease.run_id)
+    assert do(store, "recover_interrupted") == ([], [])
+    assert stored(store, lease.run_id) == lease.run
+
+
+def test_nobody_writes_under_a_lease_that_has_expired(store: Any, clock: Any) -> None:
+    lease = held(store)
+    execution = start(store, lease.run, lease=lease)
+    clock.advance(delta=HOUR)
+    assert_all_lost(store, lease.run_id, execution, lease)
+    with pytest.raises(LeaseLost):
+        do(store, "renew", lease, lease_for=HOUR)
+    with pytest.raises(LeaseLost):
+        do(store, "release", lease)
+    # without a lease it is anybody's again
+    do(store, "append_phase", lease.run_id, "code")
+
+
+def test_nobody_writes_under_a_lease_when_another_worker_has_the_run(store: Any, clock: Any) -> None:
+    old = held(store, "w")
+    execution = start(store, old.run, lease=old)
+    clock.advance(delta=HOUR)
+    new = claim(store, "w")  # even one of the same name
+    assert new is not None
+    assert (new.run_id, new.token) == (old.run_id, old.token + 1)
+    assert_all_lost(store, old.run_id, execution, old)
+    for verb, options in [("renew", {"lease_for": HOUR}), ("release", {})]:
+        with pytest.raises(LeaseLost):
+            do(store, verb, old, **options)
+    do(store, "append_phase", new.run_id, "code", lease=new)
+
+
+def test_nobody_writes_under_a_lease_that_was_released(store: Any) -> None:
+    lease = held(store)
+    execution = start(store, lease.run, lease=lease)
+    do(store, "release", lease)
+    assert_all_lost(store, lease.run_id, execution, lease)
+    with pytest.raises(LeaseLost):
+        do(store, "release", lease)
+    assert do(store, "admit", lease.run_id) is True
+    assert_all_lost(store, lease.run_id, execution, lease)
+
+
+def test_nobody_writes_under_a_lease_that_was_never_given(store: Any) -> None:
+    lease = held(store)
+    execution = start(store, lease.run, lease=lease)
+    for forged in ({"token": 0}, {"token": 2}, {"worker": "w2"}):
+        assert_all_lost(store, lease.run_id, execution, lease.model_copy(update=forged))
+    do(store, "append_phase", lease.run_id, "code", lease=lease)
+
+
+def test_a_lease_is_a_lease(store: Any) -> None:
+    lease = held(store)
+    for bad in ("w1", 1, {"token": 1}, lease.run):
+        for verb, args in [
+            ("append_phase", (lease.run_id, "code")),
+            ("merge_scratch", (lease.run_id, {})),
+            ("update_node_status", (lease.run_id, "lint", 1)),
+            ("finish", (lease.run_id, "failed")),
+            ("pause", (lease.run_id,)),
+        ]:
+            with pytest.raises(InvalidValue) as refused:
+                do(store, verb, *args, lease=bad)
+            assert refused.value.path == "lease"
+        with pytest.raises(InvalidValue):
+            do(store, "renew", bad, lease_for=HOUR)
+        with pytest.raises(InvalidValue):
+            do(store, "release", bad)
+    assert stored(store, lease.run_id) == lease.run
+
+
+def test_a_lease_on_an_unknown_run_is_not_found(store: Any) -> None:
+    unknown = held(store).model_copy(update={"run_id": NOWHERE})
+    for verb, options in [("renew", {"lease_for": HOUR}), ("release", {})]:
+        with pytest.raises(NotFound):
+            do(store, verb, unknown, **options)
+
+
+# ---------------------------------------------------------------- renewing and releasing
+
+
+def test_a_renewed_lease_lasts_from_now(store: Any, clock: Any) -> None:
+    lease = held(store, lease=timedelta(seconds=10))
+    now = clock.advance(seconds=9)
+    renewed = do(store, "renew", lease, lease_for=timedelta(seconds=10))
+    until = now + timedelta(seconds=10)
+    run = lease.run.model_copy(update={"lease_expires_at": until})
+    assert renewed == lease.model_copy(update={"expires_at": until, "run": run})
+    clock.advance(seconds=9)
+    do(store, "append_phase", lease.run_id, "code", lease=lease)  # the same lease, whichever value of it is at hand
+    do(store, "append_phase", lease.run_id, "code", lease=renewed)
+    assert claim(store, "w2") is None
+    clock.advance(seconds=1)
+    with pytest.raises(LeaseLost):
+        do(store, "append_phase", lease.run_id, "code", lease=renewed)
+
+
+def test_a_released_run_goes_back_into_the_queue_and_counts_no_restart(store: Any, clock: Any) -> None:
+    lease = held(store)
+    now = clock.advance(seconds=1)
+    assert do(store, "release", lease) is None
+    free = {"status": RunStatus.QUEUED, "lease_owner": None, "lease_expires_at": None, "updated_at": now}
+    assert stored(store, lease.run_id) == lease.run.model_copy(update=free)
+    again = claim(store, "w2")
+    assert again is not None
+    assert (again.run_id, again.token, again.run.restart_count) == (lease.run_id, 2, 0)
+
+
+def test_a_worker_finishes_once_and_releasing_then_is_nothing(store: Any, clock: Any) -> None:
+    lease = held(store)
+    finished = do(store, "finish", lease.run_id, "succeeded", lease=lease)
+    with pytest.raises(TransitionError):
+        do(store, "finish", lease.run_id, "failed", lease=lease)
+    with pytest.raises(LeaseLost):
+        do(store, "renew", lease, lease_for=HOUR)
+    assert do(store, "release", lease) is None
+    clock.advance(delta=2 * HOUR)
+    assert do(store, "release", lease) is None  # however late
+    assert stored(store, lease.run_id) == finished

@@ -1,0 +1,131 @@
+"""How the lists of runs are read: one statement that names no blob, and on SQLite an index in the order of the page."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from persist.store import Store
+from tests.contract.conftest import Raw
+from tests.contract.workflows.scenes import TRIGGER, ask, claim, do, end, make, start, stored
+
+BLOBS = ("context", "scratch", "node_statuses")
+
+
+def selects(statements: list[str]) -> list[str]:
+    return [statement for statement in statements if statement.lstrip().upper().startswith(("SELECT", "WITH"))]
+
+
+LISTS: list[tuple[str, dict[str, Any]]] = [
+    ("list", {}),
+    ("list", {"status": "queued"}),
+    ("list", {"status": ["running", "queued"], "workflow_name": "build"}),
+    ("list", {"trigger_id": TRIGGER}),
+    ("list_active", {}),
+    ("list_queued", {}),
+    ("count", {"status": ["running", "queued"]}),
+    ("distinct_names", {}),
+]
+
+
+@pytest.mark.parametrize(("verb", "options"), LISTS)
+def test_a_list_is_one_statement_that_names_no_blob(
+    counted_store: Any, statements: list[str], verb: str, options: dict[str, Any]
+) -> None:
+    """(d) 14"""
+    for status in ("running", "running", "queued"):
+        made = make(counted_store, status=status, context={str(n): "x" * 60_000 for n in range(5)})
+        do(counted_store, "merge_scratch", made.id, {"a": "x" * 60_000})
+        end(counted_store, start(counted_store, made), input_tokens=1)
+    cursor = ask(counted_store, "list", limit=1, **options).cursor if verb == "list" else None
+    for more in [{}, {"after": cursor}] if cursor else [{}]:
+        statements.clear()
+        ask(counted_store, verb, **options, **more)
+        (statement,) = selects(statements)
+        assert not [blob for blob in (*BLOBS, "output_text") if blob in statement]
+        assert "*" not in statement.replace("count(*)", "")
+    statements.clear()
+    assert stored(counted_store, made.id).scratch == {"a": "x" * 60_000}
+    (detail,) = selects(statements)
+    assert all(blob in detail for blob in BLOBS)
+
+
+FILTERS: list[dict[str, Any]] = [
+    {},
+    {"status": "queued"},
+    {"status": ["queued", "failed"]},
+    {"workflow_name": "build"},
+    {"workflow_name": "build", "status": "queued"},
+    {"workflow_name": "build", "status": ["queued", "failed", "paused"]},
+    {"trigger_id": TRIGGER},
+    {"trigger_id": TRIGGER, "workflow_name": "build"},
+    {"trigger_id": TRIGGER, "status": "queued"},
+    {"trigger_id": TRIGGER, "status": ["queued", "failed"]},
+]
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+@pytest.mark.parametrize("since", [False, True])
+@pytest.mark.parametrize("further", [False, True])
+def test_a_page_reads_an_index_in_its_order_on_sqlite(
+    sqlite_url: str,
+    statements: list[str],
+    open_raw: Callable[[str], Raw],
+    clock: Any,
+    filters: dict[str, Any],
+    since: bool,
+    further: bool,
+) -> None:
+    """No page scans the table or sorts what it reads there; only a page, or the pages of several statuses, are sorted."""
+    with Store.open(sqlite_url, clock=clock) as store:
+        for status in ("queued", "failed", "paused") * 2:
+            make(store, status=status)
+        options = {**filters, **({"since": clock()} if since else {})}
+        after = ask(store, "list", limit=1, **options).cursor
+        statements.clear()
+        ask(store, "list", **options, after=after if further else None)
+    (statement,) = selects(statements)
+    plan = open_raw(sqlite_url).rows(f"EXPLAIN QUERY PLAN {statement}")
+    read = [(parent, step) for _, parent, _, step in plan if "workflow_runs" in step]
+    by_id = [step for _, step in read if step.endswith("(id=?)")]  # the runs of the page itself
+    reads = [(parent, step) for parent, step in read if step not in by_id]
+    assert len(by_id) == 1, plan
+    sorting = {parent for _, parent, _, step in plan if "USE TEMP B-TREE" in step}
+    assert len(reads) == (len(filters["status"]) if isinstance(filters.get("status"), list) else 1), plan
+    for parent, step in reads:
+        if "trigger_id" not in filters or len(filters) == 1:  # a trigger's runs are few: what else is asked is looked up
+            assert "USING COVERING INDEX" in step, plan
+        assert parent not in sorting, plan
+        if filters or since or further:
+            assert step.startswith("SEARCH"), plan
+
+
+def test_names_skip_from_one_to_the_next_on_sqlite(
+    sqlite_url: str, statements: list[str], open_raw: Callable[[str], Raw]
+) -> None:
+    with Store.open(sqlite_url) as store:
+        make(store)
+        statements.clear()
+        ask(store, "distinct_names")
+    (statement,) = selects(statements)
+    plan = [str(row[3]) for row in open_raw(sqlite_url).rows(f"EXPLAIN QUERY PLAN {statement}")]
+    reads = [step for step in plan if "workflow_runs" in step]
+    assert len(reads) == 2
+    assert all(step.startswith("SEARCH") and "USING COVERING INDEX" in step for step in reads), plan
+
+
+@pytest.mark.parametrize("options", [{}, {"workflow_name": "build"}])
+def test_looking_for_work_passes_no_run_that_is_over_on_sqlite(
+    sqlite_url: str, statements: list[str], open_raw: Callable[[str], Raw], options: dict[str, Any]
+) -> None:
+    """A worker asks every few seconds: the runs of dead workers and the queue have each an index that leads to the first."""
+    with Store.open(sqlite_url) as store:
+        make(store, status="succeeded")
+        statements.clear()
+        assert claim(store, **options) is None
+    raw = open_raw(sqlite_url)
+    let_go, queued = ([str(row[3]) for row in raw.rows(f"EXPLAIN QUERY PLAN {asked}")] for asked in selects(statements))
+    assert "ix_workflow_runs_leased (lease_expires_at" in let_go[0], let_go
+    assert len(queued) == 1, queued  # in the index's own order: nothing is sorted
+    assert "SEARCH" in queued[0], queued
+    assert "status_newest" in queued[0], queued

@@ -1,0 +1,265 @@
+"""The lists of runs: newest started first, filtered, in pages, without blobs, with what each run used."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue
+from persist.workflows.schemas import WorkflowRun, WorkflowRunSummary
+from tests.contract.workflows.scenes import STATUSES, ask, do, end, make, queue, start
+
+BLOBS = ("context", "scratch", "node_statuses")
+
+
+def pages(store: Any, **options: Any) -> Iterator[list[str]]:
+    cursor = None
+    while True:
+        page = ask(store, "list", after=cursor, **options)
+        yield [run.id for run in page.items]
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+def listed(store: Any, **options: Any) -> list[str]:
+    return [id for page in pages(store, **options) for id in page]
+
+
+def newest_first(runs: list[WorkflowRun]) -> list[str]:
+    return [run.id for run in sorted(runs, key=lambda run: (run.started_at, run.id), reverse=True)]
+
+
+@pytest.fixture
+def dozen(store: Any, clock: Any) -> list[WorkflowRun]:
+    """Two runs of every status, oldest first; three at a time share their instant, and ids do not follow the order of making."""
+    made = []
+    for number, status in enumerate([*STATUSES, *STATUSES]):
+        clock.advance(seconds=number % 3 == 0)
+        options = {"id": f"run_{(number * 5) % 12:02}", "trigger_id": f"t{number % 4}"}
+        made.append(make(store, "build" if number % 3 else "triage", status=status, **options))
+    return made
+
+
+# ---------------------------------------------------------------- order and pages
+
+
+def test_newest_started_first_and_ids_break_ties(store: Any, dozen: list[WorkflowRun]) -> None:
+    assert list(pages(store)) == [newest_first(dozen)]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5, 6, 11, 12])
+def test_pages_neither_repeat_nor_skip_a_run(store: Any, dozen: list[WorkflowRun], limit: int) -> None:
+    found = list(pages(store, limit=limit))
+    assert [id for page in found for id in page] == newest_first(dozen)
+    assert {len(page) for page in found[:-1]} <= {limit}
+    assert 1 <= len(found[-1]) <= limit
+
+
+def test_a_page_has_twenty_runs_unless_told_otherwise(store: Any) -> None:
+    """(d) 13, but for the order: the newest is first whatever its status."""
+    with store.begin() as tx:
+        create = tx.workflows.runs.create
+        made = [create("build", trigger_id="t", current_phase="p", status="running" if n == 0 else "queued") for n in range(31)]
+    assert [len(page) for page in pages(store)] == [20, 11]
+    assert listed(store) == newest_first(made)
+    assert [run.id for run in ask(store, "list_active")] == [made[0].id]
+
+
+def test_no_runs_are_one_empty_page(store: Any) -> None:
+    assert list(pages(store)) == [[]]
+    assert ask(store, "count") == 0
+    assert (ask(store, "list_active"), ask(store, "list_queued"), ask(store, "distinct_names")) == ([], [], [])
+
+
+def test_what_happens_while_paging_neither_repeats_nor_hides_a_run(store: Any, clock: Any, dozen: list[WorkflowRun]) -> None:
+    seen = []
+    for number, page in enumerate(pages(store, limit=4)):
+        seen += page
+        if number == 0:
+            clock.advance(seconds=60)
+            make(store, id="run_new")
+            do(store, "append_phase", dozen[1].id, "code")
+    assert seen == newest_first(dozen)
+
+
+# ---------------------------------------------------------------- filters
+
+
+def expected(dozen: list[WorkflowRun], **filters: Any) -> list[str]:
+    wanted = filters.get("status", ())
+    wanted = {wanted} if isinstance(wanted, str) else set(wanted)
+    return newest_first(
+        [
+            run
+            for run in dozen
+            if (not wanted or run.status in wanted)
+            and filters.get("workflow_name", run.workflow_name) == run.workflow_name
+            and filters.get("trigger_id", run.trigger_id) == run.trigger_id
+            and filters.get("since", run.started_at) <= run.started_at
+        ]
+    )
+
+
+def test_every_combination_of_filters_in_pages(store: Any, dozen: list[WorkflowRun]) -> None:
+    since = dozen[5].started_at
+    choices: list[tuple[str, Any]] = [
+        ("status", "queued"),
+        ("status", ["failed", "queued"]),
+        ("status", ("running", "paused", "cancelled", "running")),
+        ("workflow_name", "triage"),
+        ("workflow_name", "unheard of"),
+        ("trigger_id", "t1"),
+        ("since", since),
+    ]
+    for count in range(5):
+        for chosen in combinations(choices, count):
+            filters = dict(chosen)
+            if len(filters) < count:
+                continue
+            want = expected(dozen, **filters)
+            for limit in (1, 3, 20):
+                assert listed(store, limit=limit, **filters) == want, filters
+            if "trigger_id" not in filters:
+                assert ask(store, "count", **filters) == len(want), filters
+
+
+def test_no_status_is_every_status(store: Any, dozen: list[WorkflowRun]) -> None:
+    for status in (None, [], (), STATUSES, [*STATUSES, "queued"]):
+        assert listed(store, status=status) == newest_first(dozen)
+        assert ask(store, "count", status=status) == 12
+
+
+def test_one_status_may_stand_alone_or_in_a_sequence(store: Any, dozen: list[WorkflowRun]) -> None:
+    for status in STATUSES:
+        want = expected(dozen, status=status.value)
+        assert listed(store, status=status.value) == listed(store, status=[status]) == listed(store, status={status}) == want
+        assert len(want) == 2
+
+
+@pytest.mark.parametrize("bad", ["done", "", "QUEUED", ["queued", "done"], [1], 7, b"queued", [None], [["queued"]]])
+def test_an_unknown_status_is_refused(store: Any, bad: Any) -> None:
+    for verb in ("list", "count"):
+        with pytest.raises(InvalidValue) as refused:
+            ask(store, verb, status=bad)
+        assert refused.value.path == "status"
+
+
+def test_since_is_inclusive_and_of_any_zone(store: Any, clock: Any) -> None:
+    made = [make(store, id="run_0")]
+    clock.advance(delta=timedelta(milliseconds=1))
+    made.append(make(store, id="run_1"))
+    for since, want in [
+        (made[0].started_at, ["run_1", "run_0"]),
+        (made[1].started_at, ["run_1"]),
+        (made[1].started_at.astimezone(timezone(timedelta(hours=5, minutes=30))), ["run_1"]),
+        (made[1].started_at + timedelta(milliseconds=1), []),
+    ]:
+        assert listed(store, since=since) == want
+        assert ask(store, "count", since=since) == len(want)
+
+
+def test_a_bad_filter_is_named(store: Any) -> None:
+    bad: list[tuple[str, Any]] = [
+        ("workflow_name", ""),
+        ("workflow_name", 1),
+        ("trigger_id", ""),
+        ("trigger_id", "a\x00b"),
+        ("since", "2026-01-01"),
+        ("since", datetime(2026, 1, 1)),  # naive
+        ("after", ""),
+        ("after", 7),
+        *(("limit", limit) for limit in (0, -1, 1.5, True, "3", None, 1001, 10**9)),
+    ]
+    with store.read() as tx:
+        for name, value in bad:
+            with pytest.raises(InvalidValue) as refused:
+                tx.workflows.runs.list(**{name: value})
+            assert refused.value.path == name
+
+
+def test_a_cursor_serves_only_the_list_it_came_from(store: Any, dozen: list[WorkflowRun]) -> None:
+    with store.read() as tx:
+        runs = tx.workflows.runs
+        cursor = runs.list(limit=1, status="queued").cursor
+        assert len(runs.list(limit=5, status="queued", after=cursor).items) == 1
+        assert len(runs.list(status=["queued", "queued"], after=cursor).items) == 1
+        for bad in (cursor[:-2], cursor + "A", "nonsense", dozen[0].id):
+            with pytest.raises(InvalidValue):
+                runs.list(status="queued", after=bad)
+        foreign: list[dict[str, Any]] = [
+            {},
+            {"status": "failed"},
+            {"status": ["queued", "failed"]},
+            {"status": "queued", "workflow_name": "build"},
+            {"status": "queued", "trigger_id": "t1"},
+            {"status": "queued", "since": dozen[0].started_at},
+        ]
+        for filters in foreign:
+            with pytest.raises(InvalidValue) as refused:
+                runs.list(after=cursor, **filters)
+            assert refused.value.path == "after"
+
+
+# ---------------------------------------------------------------- active, queued, names
+
+
+def test_active_runs_are_the_running_and_paused_ones_newest_first(store: Any, dozen: list[WorkflowRun]) -> None:
+    found = ask(store, "list_active")
+    assert [run.id for run in found] == expected(dozen, status=["running", "paused"])
+    assert found == [run for run in ask(store, "list").items if run.status in ("running", "paused")]
+
+
+def test_queued_runs_are_listed_oldest_first(store: Any, clock: Any, dozen: list[WorkflowRun]) -> None:
+    queue(store, id="run_b")
+    queue(store, id="run_a")  # of one instant the lower id is first
+    found = ask(store, "list_queued")
+    assert [run.id for run in found] == [*expected(dozen, status="queued")[::-1], "run_a", "run_b"]
+    do(store, "requeue", found[0].id)  # its place in the queue is when it started
+    assert [run.id for run in ask(store, "list_queued")] == [run.id for run in found]
+
+
+def test_every_name_is_given_once_in_order(store: Any) -> None:
+    for name in ("b", "a", "b", "Z", "é", "😀", "\ufffd", "a b", "a"):
+        make(store, name)
+    assert ask(store, "distinct_names") == ["Z", "a", "a b", "b", "é", "\ufffd", "😀"]
+
+
+# ---------------------------------------------------------------- what a row of a list is
+
+
+def test_a_listed_run_is_the_run_without_its_blobs(store: Any, clock: Any) -> None:
+    made = make(store, repo="shop", issue_number=7, context={"big": "x" * 60_000})
+    clock.advance(seconds=1)
+    do(store, "append_phase", made.id, "code", {"success": True})
+    do(store, "increment_restart_count", made.id)
+    run = do(store, "finish", made.id, "failed", error="boom")
+    (listed_run,) = ask(store, "list").items
+    names = set(WorkflowRunSummary.model_fields) - {"total_tokens", "cost_usd"}
+    assert listed_run == WorkflowRunSummary(**{name: getattr(run, name) for name in names}, total_tokens=0, cost_usd=0.0)
+    assert not {*BLOBS} & set(WorkflowRunSummary.model_fields)
+
+
+def test_a_run_shows_what_its_executions_used(store: Any) -> None:
+    """(d) 15"""
+    run, without = make(store), make(store)
+    for tokens, cost in [((100, 20, 5), 0.25), ((200, 30, 0), 0.5), ((None, None, None), None)]:
+        id = start(store, run)
+        used: dict[str, Any] = dict(zip(("input_tokens", "output_tokens", "cache_read_input_tokens"), tokens, strict=True))
+        end(store, id, cost_usd=cost, cache_creation_input_tokens=1000, **used)
+    start(store, run)  # one that runs used nothing so far
+    end(store, start(store), input_tokens=7, cost_usd=1.0)  # of the trigger, not of the run
+    for found in (ask(store, "list").items, ask(store, "list_active")):
+        used_by = {item.id: (item.total_tokens, item.cost_usd) for item in found}
+        assert used_by == {run.id: (355, 0.75), without.id: (0, 0.0)}
+        assert {(type(tokens), type(cost)) for tokens, cost in used_by.values()} == {(int, float)}
+
+
+def test_a_queued_run_shows_what_it_used_before(store: Any) -> None:
+    run = make(store)
+    end(store, start(store, run), input_tokens=2**40, output_tokens=1, cost_usd=0.5)
+    do(store, "requeue", run.id)
+    (found,) = ask(store, "list_queued")
+    assert (found.total_tokens, found.cost_usd) == (2**40 + 1, 0.5)

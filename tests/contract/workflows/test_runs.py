@@ -1,0 +1,278 @@
+"""One run: created, read, found by its trigger, and what holds for every verb that writes to one."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, ReadOnlyTransaction, TransitionError
+from persist.workflows.schemas import RunStatus, WorkflowRun
+from tests.contract.conftest import Raw
+from tests.contract.workflows.making import plant
+from tests.contract.workflows.scenes import (
+    BAD_LABELS,
+    ENDED,
+    NESTED,
+    NOT_ENDED,
+    NOWHERE,
+    STATUSES,
+    TRIGGER,
+    ask,
+    do,
+    held,
+    make,
+    stored,
+)
+
+# ---------------------------------------------------------------- creating
+
+
+def test_a_run_comes_back_as_it_was_created(store: Any, other: Any, clock: Any) -> None:
+    """(d) 1"""
+    made = make(store, context=NESTED, repo="shop", issue_number=7, max_restarts=5, id="run_1")
+    now = clock()
+    assert made == WorkflowRun(
+        id="run_1",
+        workflow_name="build",
+        trigger_id=TRIGGER,
+        repo="shop",
+        issue_number=7,
+        current_phase="plan",
+        status=RunStatus.RUNNING,
+        restart_count=0,
+        max_restarts=5,
+        lease_owner=None,
+        lease_expires_at=None,
+        lease_token=0,
+        started_at=now,
+        updated_at=now,
+        finished_at=None,
+        phase_history=[],
+        context=NESTED,
+        scratch=None,
+        node_statuses=None,
+    )
+    assert stored(other, "run_1") == made
+
+
+def test_what_is_left_out_has_its_default(store: Any) -> None:
+    """(d) 1"""
+    made = make(store)
+    assert made.id.startswith("run_")
+    assert (made.status, made.max_restarts) == (RunStatus.RUNNING, 3)
+    assert (made.repo, made.issue_number, made.context) == (None, None, None)
+    assert make(store).id != made.id
+
+
+def test_an_empty_context_is_not_an_absent_one(store: Any) -> None:
+    assert make(store, context={}).context == {}
+
+
+def test_a_run_begins_in_any_status(store: Any, clock: Any) -> None:
+    for status in STATUSES:
+        made = make(store, status=status.value)
+        assert made.status is status
+        assert made.finished_at == (clock() if status in ENDED else None)
+
+
+BAD_FIELDS: dict[str, list[Any]] = {
+    "workflow_name": BAD_LABELS,
+    "trigger_id": BAD_LABELS,
+    "current_phase": BAD_LABELS,
+    "status": ["done", "", None, "RUNNING", 1],
+    "repo": ["", 1, "a\x00b"],
+    "issue_number": [-1, True, "7", 7.0, 2**63],
+    "max_restarts": [-1, None, 1.0, True, 2**63],
+    "id": ["", 1, "a\x00b"],
+    "context": [[], "text", 0, False],
+}
+
+
+@pytest.mark.parametrize("name", BAD_FIELDS)
+def test_a_bad_field_is_named_and_nothing_is_written(store: Any, name: str) -> None:
+    with store.begin() as tx:
+        for bad in BAD_FIELDS[name]:
+            given = {"workflow_name": "build", "trigger_id": TRIGGER, "current_phase": "plan", name: bad}
+            with pytest.raises(InvalidValue) as refused:
+                tx.workflows.runs.create(given.pop("workflow_name"), **given)
+            assert refused.value.path == name
+        assert tx.workflows.runs.count() == 0  # the transaction is as good as before
+
+
+def test_a_context_that_is_no_json_is_refused(store: Any) -> None:
+    bad: list[Any] = [{"at": object()}, {"at": float("nan")}, {"at": {1, 2}}, {1: "x"}, {"at": 2**64}, {"at": store}]
+    for context in bad:
+        with pytest.raises(InvalidValue) as refused:
+            make(store, context=context)
+        assert refused.value.path.startswith("context")
+    assert ask(store, "count") == 0
+
+
+def test_an_id_is_given_once(store: Any) -> None:
+    first = make(store, id="run_1")
+    with pytest.raises(Conflict):
+        make(store, "other", id="run_1")
+    assert stored(store, "run_1") == first
+    assert ask(store, "count") == 1
+
+
+# ---------------------------------------------------------------- finding
+
+
+def test_an_unknown_run_is_not_found(store: Any) -> None:
+    """(d) 1"""
+    with pytest.raises(NotFound) as missing:
+        ask(store, "get", NOWHERE)
+    assert (missing.value.kind, missing.value.id) == ("workflow run", NOWHERE)
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_trigger_leads_to_its_run_that_has_not_ended(store: Any, status: RunStatus) -> None:
+    made = make(store, status=status)
+    make(store, trigger_id="another")
+    assert ask(store, "get_by_trigger", TRIGGER) == (made if status in NOT_ENDED else None)
+    assert ask(store, "has_run_for_trigger", TRIGGER) is True
+
+
+def test_of_several_runs_of_a_trigger_the_newest_counts(store: Any, clock: Any) -> None:
+    old = make(store, id="run_9")
+    clock.advance(seconds=1)
+    paused = make(store, status="paused", id="run_5")
+    assert ask(store, "get_by_trigger", TRIGGER) == paused
+    same_instant = make(store, status="queued", id="run_6")
+    assert ask(store, "get_by_trigger", TRIGGER) == same_instant
+    clock.advance(seconds=1)
+    make(store, status="failed")
+    assert ask(store, "get_by_trigger", TRIGGER) == same_instant
+    for run in (same_instant, paused):
+        do(store, "cancel", run.id)
+    assert ask(store, "get_by_trigger", TRIGGER) == old
+
+
+def test_an_unknown_trigger_has_no_run(store: Any) -> None:
+    make(store)
+    assert ask(store, "get_by_trigger", "another") is None
+    assert ask(store, "has_run_for_trigger", "another") is False
+    for verb in ("get_by_trigger", "has_run_for_trigger"):
+        with pytest.raises(InvalidValue) as refused:
+            ask(store, verb, "")
+        assert refused.value.path == "trigger_id"
+
+
+# ---------------------------------------------------------------- all of them
+
+WRITES: list[tuple[str, tuple[Any, ...]]] = [
+    ("append_phase", ("plan",)),
+    ("merge_scratch", ({"a": 1},)),
+    ("update_node_status", ("lint", "running")),
+    ("finish", ("succeeded",)),
+    ("increment_restart_count", ()),
+]
+SWITCHES: list[tuple[str, tuple[Any, ...]]] = [
+    ("cancel", ()),
+    ("pause", ()),
+    ("resume", ()),
+    ("admit", ()),
+    ("expire_queued", ("too late",)),
+    ("requeue", ()),
+    ("restart", ()),
+]
+
+
+def test_writing_to_an_unknown_run_is_not_found(store: Any) -> None:
+    made = make(store)
+    with store.begin() as tx:
+        for verb, more in WRITES:
+            with pytest.raises(NotFound) as missing:
+                getattr(tx.workflows.runs, verb)(NOWHERE, *more)
+            assert missing.value.id == NOWHERE
+        assert tx.workflows.runs.get(made.id) == made
+
+
+def test_switching_an_unknown_run_is_false(store: Any) -> None:
+    made = make(store)
+    for verb, more in SWITCHES:
+        assert do(store, verb, NOWHERE, *more) is False
+    assert ask(store, "count") == 1
+    assert stored(store, made.id) == made
+
+
+def test_no_verb_takes_a_bad_id(store: Any) -> None:
+    with store.begin() as tx:
+        for verb, more in [("get", ()), *WRITES, *SWITCHES]:
+            for bad in BAD_LABELS:
+                with pytest.raises(InvalidValue) as refused:
+                    getattr(tx.workflows.runs, verb)(bad, *more)
+                assert refused.value.path == "id"
+
+
+def test_no_verb_that_writes_runs_in_a_read(store: Any) -> None:
+    lease = held(store)
+    made = stored(store, lease.run_id)
+    with store.read() as tx:
+        runs = tx.workflows.runs
+        for verb, more in WRITES + SWITCHES:
+            with pytest.raises(ReadOnlyTransaction):
+                getattr(runs, verb)(made.id, *more)
+        with pytest.raises(ReadOnlyTransaction):
+            runs.create("build", trigger_id="t", current_phase="p")
+        with pytest.raises(ReadOnlyTransaction):
+            runs.recover_interrupted()
+        with pytest.raises(ReadOnlyTransaction):
+            runs.claim("w", lease=timedelta(hours=1))
+        with pytest.raises(ReadOnlyTransaction):
+            runs.renew(lease, lease_for=timedelta(hours=1))
+        with pytest.raises(ReadOnlyTransaction):
+            runs.release(lease)
+        assert runs.get(made.id) == made
+
+
+def test_a_word_that_this_version_does_not_know_is_shown_and_left_alone(store: Any, clock: Any, raw: Raw) -> None:
+    """A newer program on the same database may have statuses of its own."""
+    run = {"workflow_name": "build", "trigger_id": TRIGGER, "current_phase": "plan", "status": "dreaming"}
+    id = plant(raw, "workflow_runs", id="run_new", **run, started_at=clock(), updated_at=clock())
+    found = stored(store, id)
+    assert (found.status, found.max_restarts, found.phase_history) == ("dreaming", None, [])
+    assert [run.status for run in ask(store, "list").items] == ["dreaming"]
+    for verb, more in SWITCHES:
+        assert do(store, verb, id, *more) is False
+    with pytest.raises(TransitionError) as refused:
+        do(store, "finish", id, "failed")
+    assert (refused.value.current, refused.value.requested) == ("dreaming", "failed")
+    assert do(store, "recover_interrupted") == ([], [])
+    assert do(store, "claim", "w", lease=timedelta(hours=1)) is None
+    assert stored(store, id) == found
+
+
+def test_a_write_goes_with_its_transaction(store: Any) -> None:
+    made = make(store)
+
+    class Crash(Exception):  # noqa: N818  # no error, an accident
+        pass
+
+    def crash() -> None:
+        with store.begin() as tx:
+            tx.workflows.runs.append_phase(made.id, "code", {"n": 1})
+            tx.workflows.runs.merge_scratch(made.id, {"a": 1})
+            tx.workflows.runs.finish(made.id, "succeeded")
+            raise Crash
+
+    with pytest.raises(Crash):
+        crash()
+    assert stored(store, made.id) == made
+
+
+def test_a_refused_write_leaves_the_transaction_usable(store: Any) -> None:
+    lease = held(store)
+    with store.begin() as tx:
+        runs = tx.workflows.runs
+        with pytest.raises(LeaseLost):
+            runs.finish(lease.run_id, "failed")
+        with pytest.raises(NotFound):
+            runs.get(NOWHERE)
+        with pytest.raises(InvalidValue):
+            runs.merge_scratch(lease.run_id, {"a": object()})
+        finished = runs.finish(lease.run_id, "succeeded", lease=lease)
+        with pytest.raises(TransitionError):
+            runs.finish(lease.run_id, "failed", lease=lease)
+    assert stored(store, lease.run_id) == finished

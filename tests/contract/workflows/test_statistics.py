@@ -1,0 +1,249 @@
+"""Executions counted in zero-filled UTC days and hours."""
+
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+
+from persist.store import Store
+from persist.workflows.schemas import StatsBucket
+from tests.contract.conftest import Raw
+from tests.contract.workflows.making import NOT_LIMITS, done, plant_execution, refused_at, skip, start
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+DAY, HOUR, MS = timedelta(days=1), timedelta(hours=1), timedelta(milliseconds=1)
+
+
+def daily(store: Any, days: int) -> list[StatsBucket]:
+    with store.read() as tx:
+        found: list[StatsBucket] = tx.workflows.executions.daily_stats(days)
+    return found
+
+
+def hourly(store: Any, hours: int) -> list[StatsBucket]:
+    with store.read() as tx:
+        found: list[StatsBucket] = tx.workflows.executions.hourly_stats(hours)
+    return found
+
+
+def bucket(name: str, **counts: float) -> StatsBucket:
+    zeros = dict.fromkeys(StatsBucket.model_fields, 0) | {"cost_usd": 0.0}
+    return StatsBucket(**{**zeros, **counts, "bucket": name})
+
+
+def totals(buckets: list[StatsBucket]) -> dict[str, int]:
+    """The buckets that have executions."""
+    return {one.bucket: one.total for one in buckets if one.total}
+
+
+# ---------------------------------------------------------------- buckets
+
+
+def test_no_executions_are_zeros(store: Any) -> None:
+    """(d) 18"""
+    names = [(NOW - number * DAY).strftime("%Y-%m-%d") for number in range(30)][::-1]
+    found = daily(store, 30)
+    assert found == [bucket(name) for name in names]
+    assert found[-1].bucket == "2026-01-02"
+    assert type(found[0].cost_usd) is float
+    names = [(NOW - number * HOUR).strftime("%Y-%m-%dT%H") for number in range(30)][::-1]
+    assert hourly(store, 30) == [bucket(name) for name in names]
+    assert names[-1] == "2026-01-02T03"
+
+
+def test_one_bucket_is_the_current_one(store: Any) -> None:
+    assert daily(store, 1) == [bucket("2026-01-02")]
+    assert hourly(store, 1) == [bucket("2026-01-02T03")]
+
+
+def test_days_outside_the_window_are_left_out(store: Any, raw: Raw) -> None:
+    """(d) 18"""
+    for name, days in (("out", 60), ("just out", 30), ("just in", 29), ("now", 0)):
+        plant_execution(raw, name, NOW - days * DAY)
+    assert totals(daily(store, 30)) == {"2025-12-04": 1, "2026-01-02": 1}
+    assert sum(one.total for one in daily(store, 61)) == 4
+
+
+def test_buckets_ascend_whatever_order_rows_came_in(store: Any, raw: Raw) -> None:
+    """(d) 18"""
+    for days in (2, 0, 5, 1, 2):
+        plant_execution(raw, f"e{days}.{raw.count('executions')}", NOW - days * DAY)
+    found = daily(store, 7)
+    assert [one.bucket for one in found] == sorted(one.bucket for one in found)
+    assert [one.total for one in found] == [0, 1, 0, 0, 2, 1, 1]
+
+
+def test_rows_on_a_border_belong_to_what_begins_there(store: Any, raw: Raw) -> None:
+    midnight, hour = datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, 3, tzinfo=UTC)
+    for number, at in enumerate(
+        (midnight - DAY - MS, midnight - DAY, midnight - MS, midnight, hour - MS, hour, hour + HOUR - MS)
+    ):
+        plant_execution(raw, f"e{number}", at)
+    assert totals(daily(store, 3)) == {"2025-12-31": 1, "2026-01-01": 2, "2026-01-02": 4}
+    assert totals(daily(store, 2)) == {"2026-01-01": 2, "2026-01-02": 4}
+    assert totals(hourly(store, 2)) == {"2026-01-02T02": 1, "2026-01-02T03": 2}
+    assert totals(hourly(store, 5)) == {
+        "2026-01-01T23": 1,
+        "2026-01-02T00": 1,
+        "2026-01-02T02": 1,
+        "2026-01-02T03": 2,
+    }
+
+
+@pytest.mark.parametrize("now", [datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC) - MS])
+def test_now_may_lie_on_a_border(store: Any, clock: Any, now: datetime) -> None:
+    clock.set(now)
+    start(store)
+    day, hour = now.strftime("%Y-%m-%d"), now.strftime("%Y-%m-%dT%H")
+    assert totals(daily(store, 2)) == {day: 1}
+    assert totals(hourly(store, 2)) == {hour: 1}
+    assert (daily(store, 2)[-1].bucket, hourly(store, 2)[-1].bucket) == (day, hour)
+
+
+def test_hours_go_on_over_midnight_and_new_year(store: Any, raw: Raw, clock: Any) -> None:
+    clock.set(datetime(2026, 1, 1, 1, 30, tzinfo=UTC))
+    plant_execution(raw, "a", datetime(2025, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC))
+    plant_execution(raw, "b", datetime(2026, 1, 1, 0, 0, tzinfo=UTC))
+    found = hourly(store, 4)
+    assert [one.bucket for one in found] == ["2025-12-31T22", "2025-12-31T23", "2026-01-01T00", "2026-01-01T01"]
+    assert [one.total for one in found] == [0, 1, 1, 0]
+
+
+def test_days_go_on_over_a_leap_day(store: Any, clock: Any) -> None:
+    clock.set(datetime(2028, 3, 1, 12, tzinfo=UTC))
+    assert [one.bucket for one in daily(store, 3)] == ["2028-02-28", "2028-02-29", "2028-03-01"]
+
+
+def test_what_starts_in_the_future_is_not_yet_counted(store: Any, raw: Raw) -> None:
+    plant_execution(raw, "tomorrow", NOW + DAY)
+    plant_execution(raw, "next hour", NOW + HOUR)
+    assert totals(hourly(store, 2)) == {}
+    assert totals(daily(store, 2)) == {"2026-01-02": 1}
+
+
+def test_an_execution_counts_where_it_started(store: Any, clock: Any) -> None:
+    id = start(store)
+    clock.advance(delta=DAY)
+    with store.begin() as tx:
+        tx.workflows.executions.finish(id, success=True)
+    assert daily(store, 2) == [bucket("2026-01-02", total=1, succeeded=1), bucket("2026-01-03")]
+
+
+def test_each_outcome_is_counted_apart_and_running_in_none(store: Any) -> None:
+    """(a): running rows count in the total, in no outcome"""
+    for _ in range(2):
+        done(store)
+    done(store, result={"stop_reason": "skipped"})
+    for _ in range(3):
+        done(store, success=False)
+    done(store, success=False, result={"stop_reason": "max_turns"})
+    for _ in range(5):
+        skip(store)
+    for _ in range(6):
+        done(store, success=False, result={"stop_reason": "error_quota"})
+    for _ in range(7):
+        start(store)
+    expected = bucket("2026-01-02", total=25, succeeded=3, failed=4, skipped=5, deferred=6, running=7)
+    assert daily(store, 1) == [expected]
+    assert hourly(store, 1) == [expected.model_copy(update={"bucket": "2026-01-02T03"})]
+
+
+def test_tokens_are_input_output_and_cache_reads(store: Any) -> None:
+    """(a): not cache creation"""
+    used = {"input_tokens": 100, "output_tokens": 20, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 1000}
+    done(store, result={**used, "cost_usd": 0.25})
+    done(store, success=False, result={"input_tokens": 1, "cost_usd": 0.5})
+    done(store, result={"output_tokens": 2})
+    done(store, result={"cache_read_input_tokens": 3})
+    done(store)
+    found = daily(store, 1)[0]
+    assert (found.input_tokens, found.output_tokens, found.total_tokens, found.cost_usd) == (101, 22, 131, 0.75)
+
+
+def test_unknown_costs_are_zero(store: Any) -> None:
+    """(d) 18"""
+    done(store)
+    found = daily(store, 1)[0]
+    assert (type(found.cost_usd), found.cost_usd, found.total_tokens) == (float, 0.0, 0)
+    assert type(found.total_tokens) is int
+
+
+def test_a_running_execution_has_tokens_too(store: Any, raw: Raw) -> None:
+    plant_execution(raw, "e", NOW, input_tokens=10, cost_usd=0.5)
+    assert daily(store, 1) == [bucket("2026-01-02", total=1, running=1, input_tokens=10, total_tokens=10, cost_usd=0.5)]
+
+
+def test_a_row_that_ended_without_a_result_failed(store: Any, raw: Raw) -> None:
+    """As its outcome says."""
+    plant_execution(raw, "e", NOW, finished_at=NOW)
+    assert daily(store, 1) == [bucket("2026-01-02", total=1, failed=1)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_buckets_agree_with_the_rows_themselves(store: Any, raw: Raw, seed: int) -> None:
+    draw = random.Random(seed)
+    expected: dict[str, dict[str, float]] = {}
+    for number in range(150):
+        at = NOW - timedelta(milliseconds=draw.randrange(3 * 86_400_000))
+        finished = at if draw.random() < 0.8 else None
+        success = None if finished is None else draw.choice([True, False])
+        stop = draw.choice([None, "skipped", "error_quota", "end_turn"])
+        tokens = [draw.choice([None, draw.randrange(1000)]) for _ in range(4)]
+        cost = draw.choice([None, draw.randrange(100) / 4])
+        names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        fields = dict(zip(names, tokens, strict=True))
+        plant_execution(raw, f"e{number}", at, finished_at=finished, success=success, stop_reason=stop, cost_usd=cost, **fields)
+        outcome = (
+            "running"
+            if finished is None
+            else "succeeded"
+            if success
+            else {"skipped": "skipped", "error_quota": "deferred"}.get(stop or "", "failed")
+        )
+        for picture in ("%Y-%m-%d", "%Y-%m-%dT%H"):
+            counts = expected.setdefault(at.strftime(picture), {})
+            for name, amount in (
+                ("total", 1),
+                (outcome, 1),
+                ("input_tokens", tokens[0] or 0),
+                ("output_tokens", tokens[1] or 0),
+                ("total_tokens", sum(token or 0 for token in tokens[:3])),
+                ("cost_usd", cost or 0.0),
+            ):
+                counts[name] = counts.get(name, 0) + amount
+    for found in (daily(store, 5), hourly(store, 80)):
+        assert found == [bucket(one.bucket, **expected.get(one.bucket, {})) for one in found]
+
+
+def test_a_joined_transaction_counts_the_same(database_url: str, clock: Any, open_raw: Callable[[str], Raw]) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        raw = open_raw(database_url)
+        for number in range(5):
+            plant_execution(raw, f"e{number}", NOW - number * HOUR, input_tokens=number, cost_usd=0.5, skill=f"s{number % 2}")
+        engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://", 1))
+        try:
+            with engine.begin() as connection:
+                tx = store.join(connection)
+                verbs = tx.workflows.executions
+                joined = (verbs.stats(), verbs.daily_stats(3), verbs.hourly_stats(30), verbs.chat_threads())
+        finally:
+            engine.dispose()
+        with store.read() as tx:
+            verbs = tx.workflows.executions
+            assert joined == (verbs.stats(), verbs.daily_stats(3), verbs.hourly_stats(30), verbs.chat_threads())
+        assert sum(one.total for one in joined[1]) == 5
+
+
+# ---------------------------------------------------------------- bad values
+
+
+def test_the_number_of_buckets_is_a_number_from_one(store: Any) -> None:
+    with store.read() as tx:
+        verbs = tx.workflows.executions
+        refused_at(verbs.daily_stats, 0, "days", [*NOT_LIMITS, 10**7], 1)
+        refused_at(verbs.hourly_stats, 0, "hours", [*NOT_LIMITS, 10**7], 1)
+        assert len(verbs.daily_stats(3650)) == 3650
+        assert len(verbs.hourly_stats(24 * 31)) == 24 * 31

@@ -1,0 +1,269 @@
+"""Which status may follow which, for every verb from every status; a refused verb changes nothing.
+
+A worker's lease is the matter of test_leases.py; here nobody holds a run.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from persist.errors import Conflict, InvalidValue, TransitionError
+from persist.workflows.schemas import RunStatus, WorkflowRun
+from tests.contract.conftest import Raw
+from tests.contract.workflows.scenes import ENDED, NOWHERE, STATUSES, ask, do, make, queue, stored
+
+QUEUED, RUNNING, PAUSED = RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.PAUSED
+SUCCEEDED, FAILED, CANCELLED = ENDED
+Kept = dict[str, Any]
+
+
+def lived(store: Any, clock: Any, status: RunStatus) -> WorkflowRun:
+    """A run in that status that has a context, a scratch, nodes and a history."""
+    made = make(store, status=status, context={"kept": 1, "error": "old"})
+    do(store, "merge_scratch", made.id, {"a": 1})
+    do(store, "update_node_status", made.id, "lint", "done")
+    run: WorkflowRun = do(store, "append_phase", made.id, "code", {"n": 1})
+    clock.advance(seconds=1)
+    return run
+
+
+# What each verb makes of a run, by the status it may be in; `now` is the instant of the verb.
+SWITCHES: dict[str, tuple[tuple[Any, ...], dict[RunStatus, Callable[[Any], Kept]]]] = {
+    "admit": ((), {QUEUED: lambda now: {"status": RUNNING, "updated_at": now}}),
+    "pause": ((), {RUNNING: lambda now: {"status": PAUSED, "updated_at": now}}),
+    "resume": ((), {PAUSED: lambda now: {"status": RUNNING, "updated_at": now}}),
+    "requeue": (
+        (),
+        {
+            RUNNING: lambda now: {"status": QUEUED, "updated_at": now},
+            QUEUED: lambda now: {"updated_at": now},
+        },
+    ),
+    "cancel": (
+        (),
+        dict.fromkeys((QUEUED, RUNNING, PAUSED), lambda now: {"status": CANCELLED, "updated_at": now, "finished_at": now}),
+    ),
+    "expire_queued": (
+        ("waited too long",),
+        {
+            QUEUED: lambda now: {
+                "status": CANCELLED,
+                "updated_at": now,
+                "finished_at": now,
+                "context": {"kept": 1, "error": "waited too long"},
+            }
+        },
+    ),
+    "restart": (
+        (),
+        dict.fromkeys(
+            (FAILED, CANCELLED),
+            lambda now: {
+                "status": RUNNING,
+                "updated_at": now,
+                "finished_at": None,
+                "restart_count": 1,
+                "context": {"kept": 1},
+            },
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", SWITCHES)
+def test_a_switch_works_from_its_statuses_alone(store: Any, other: Any, clock: Any, verb: str) -> None:
+    more, allowed = SWITCHES[verb]
+    for status in STATUSES:
+        before = lived(store, clock, status)
+        may = status in allowed
+        assert do(store, verb, before.id, *more) is may, status
+        changes = allowed[status](clock()) if may else {}
+        assert stored(other, before.id) == before.model_copy(update=changes), status
+
+
+@pytest.mark.parametrize("to", [SUCCEEDED, FAILED])
+def test_a_run_finishes_from_running_and_paused_alone(store: Any, other: Any, clock: Any, to: RunStatus) -> None:
+    for status in STATUSES:
+        before = lived(store, clock, status)
+        if status in (RUNNING, PAUSED):
+            finished = do(store, "finish", before.id, to)
+            now = clock()
+            assert finished == before.model_copy(update={"status": to, "updated_at": now, "finished_at": now})
+        else:
+            with pytest.raises(TransitionError) as refused:
+                do(store, "finish", before.id, to, error="lost", terminal_marker=("lost", None))
+            assert (refused.value.current, refused.value.requested) == (status.value, to.value)
+            assert before.id in refused.value.subject
+            finished = before
+        assert stored(other, before.id) == finished
+
+
+def test_nothing_but_restart_leaves_the_end(store: Any, clock: Any) -> None:
+    """(d) 10"""
+    for status in ENDED:
+        before = lived(store, clock, status)
+        for verb, (more, _) in SWITCHES.items():
+            if verb != "restart":
+                assert do(store, verb, before.id, *more) is False
+        with pytest.raises(TransitionError):
+            do(store, "finish", before.id, "failed")
+        assert stored(store, before.id) == before
+
+
+@pytest.mark.parametrize("bad", [*(status.value for status in (QUEUED, RUNNING, PAUSED, CANCELLED)), "done", "", None, 1])
+def test_a_run_finishes_as_succeeded_or_failed(store: Any, bad: Any) -> None:
+    made = make(store)
+    with pytest.raises(InvalidValue) as refused:
+        do(store, "finish", made.id, bad)
+    assert refused.value.path == "status"
+    assert stored(store, made.id) == made
+
+
+# ---------------------------------------------------------------- what an end keeps and adds
+
+
+def test_a_failure_without_a_context_leaves_its_error_there(store: Any) -> None:
+    """(d) 3"""
+    finished = do(store, "finish", make(store).id, "failed", error="boom")
+    assert (finished.context, finished.phase_history, finished.current_phase) == ({"error": "boom"}, [], "plan")
+
+
+def test_a_failure_keeps_the_rest_of_the_context(store: Any) -> None:
+    made = make(store, context={"pr": {"n": 7}, "error": "older"})
+    assert do(store, "finish", made.id, "failed", error="bo\x00m é").context == {"pr": {"n": 7}, "error": "bo\x00m é"}
+
+
+def test_a_success_with_a_marker_has_both(store: Any, clock: Any) -> None:
+    """(d) 4"""
+    made = make(store)
+    do(store, "append_phase", made.id, "code")
+    finished = do(store, "finish", made.id, "succeeded", terminal_marker=("done", "PR #5"))
+    assert (finished.status, finished.current_phase, finished.context) == (SUCCEEDED, "done", None)
+    assert finished.phase_history[0]["phase"] == "code"
+    instant = clock().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    assert finished.phase_history[1:] == [{"phase": "done", "timestamp": instant, "value": "PR #5"}]
+
+
+def test_a_cancel_reason_is_the_error_of_the_context(store: Any) -> None:
+    made = make(store, context={"kept": 1})
+    assert do(store, "cancel", made.id, reason="no longer wanted") is True
+    assert stored(store, made.id).context == {"kept": 1, "error": "no longer wanted"}
+    silent = make(store)
+    do(store, "cancel", silent.id)
+    assert stored(store, silent.id).context is None
+
+
+def test_what_an_end_says_is_checked_before_anything_is_written(store: Any) -> None:
+    made, waiting = make(store), queue(store)
+    with store.begin() as tx:
+        runs = tx.workflows.runs
+        for bad_error in (7, ["boom"], b"boom"):
+            with pytest.raises(InvalidValue) as refused:
+                runs.finish(made.id, "failed", error=bad_error)
+            assert refused.value.path == "error"
+            with pytest.raises(InvalidValue) as refused:
+                runs.cancel(made.id, reason=bad_error)
+            assert refused.value.path == "reason"
+            with pytest.raises(InvalidValue):
+                runs.cancel(NOWHERE, reason=bad_error)
+        for bad_reason in (None, 7):
+            with pytest.raises(InvalidValue) as refused:
+                runs.expire_queued(waiting, bad_reason)
+            assert refused.value.path == "reason"
+        for bad_marker in ("done", ("done",), ("done", 1, 2), 7):
+            with pytest.raises(InvalidValue) as refused:
+                runs.finish(made.id, "succeeded", terminal_marker=bad_marker)
+            assert refused.value.path == "marker"
+        for bad_phase in ("", None, 7):
+            with pytest.raises(InvalidValue) as refused:
+                runs.finish(made.id, "succeeded", terminal_marker=(bad_phase, None))
+            assert refused.value.path == "phase"
+        with pytest.raises(InvalidValue) as refused:
+            runs.finish(made.id, "succeeded", terminal_marker=("done", object()))
+        assert refused.value.path == "entry"
+        assert runs.get(made.id) == made
+        assert runs.get(waiting).status is QUEUED
+
+
+# ---------------------------------------------------------------- queue
+
+
+def test_a_queued_run_is_admitted_once_and_keeps_its_start(store: Any, clock: Any) -> None:
+    """(d) 11"""
+    made = make(store, status="queued")
+    clock.advance(seconds=5)
+    assert [do(store, "admit", made.id), do(store, "admit", made.id)] == [True, False]
+    assert stored(store, made.id) == made.model_copy(update={"status": RUNNING, "updated_at": clock()})
+
+
+def test_a_running_run_does_not_expire(store: Any, clock: Any) -> None:
+    """(d) 11"""
+    told: list[WorkflowRun] = []
+    store.on_run_finished(told.append)
+    made = make(store)
+    assert do(store, "expire_queued", made.id, "too late") is False
+    assert stored(store, made.id) == made
+    assert told == []
+
+
+# ---------------------------------------------------------------- restarts
+
+
+def test_a_failed_run_is_restarted(store: Any, clock: Any) -> None:
+    """(d) 10"""
+    made = make(store, context={"pr": 5})
+    do(store, "merge_scratch", made.id, {"a": 1})
+    do(store, "append_phase", made.id, "code")
+    failed = do(store, "finish", made.id, "failed", error="boom")
+    clock.advance(seconds=1)
+    assert do(store, "restart", made.id) is True
+    restarted = {"status": RUNNING, "restart_count": 1, "finished_at": None, "context": {"pr": 5}, "updated_at": clock()}
+    assert stored(store, made.id) == failed.model_copy(update=restarted)
+
+
+def test_restarting_past_the_cap_raises_it(store: Any) -> None:
+    id = make(store, max_restarts=1).id
+    caps = []
+    for _ in range(3):
+        do(store, "finish", id, "failed")
+        assert do(store, "restart", id) is True
+        run = stored(store, id)
+        caps.append((run.restart_count, run.max_restarts))
+    assert caps == [(1, 1), (2, 2), (3, 3)]
+    with pytest.raises(Conflict):
+        do(store, "increment_restart_count", id)
+
+
+def test_restarts_are_counted_up_to_the_cap(store: Any, clock: Any) -> None:
+    made = make(store, max_restarts=2)
+    clock.advance(seconds=1)
+    assert [do(store, "increment_restart_count", made.id) for _ in range(2)] == [1, 2]
+    at_cap = stored(store, made.id)
+    assert at_cap == made.model_copy(update={"restart_count": 2, "updated_at": clock()})
+    with store.begin() as tx:
+        with pytest.raises(Conflict) as refused:
+            tx.workflows.runs.increment_restart_count(made.id)
+        assert "max_restarts" in str(refused.value.constraint)
+        assert tx.workflows.runs.get(made.id) == at_cap
+
+
+def test_the_schema_itself_refuses_a_restart_too_many(store: Any, raw: Raw) -> None:
+    id = make(store, max_restarts=2).id
+    raw.rows("UPDATE workflow_runs SET restart_count = 2 WHERE id = ?", id)
+    with pytest.raises(Exception, match="max_restarts"):  # whichever driver's
+        raw.rows("UPDATE workflow_runs SET restart_count = 3 WHERE id = ?", id)
+    assert stored(store, id).restart_count == 2
+
+
+def test_a_run_of_an_older_file_has_a_cap_of_three(store: Any, raw: Raw) -> None:
+    id = make(store).id
+    raw.rows("UPDATE workflow_runs SET max_restarts = NULL WHERE id = ?", id)
+    assert [do(store, "increment_restart_count", id) for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(Conflict):
+        do(store, "increment_restart_count", id)
+    do(store, "finish", id, "failed")
+    assert do(store, "restart", id) is True
+    run = stored(store, id)
+    assert (run.restart_count, run.max_restarts) == (4, None)
+    assert ask(store, "count", status="running") == 1
