@@ -1,27 +1,21 @@
 """`make bench`: the table of ratios, as Markdown, for this machine."""
 
-import platform
-import sqlite3
 import sys
 import tempfile
 from pathlib import Path
 
-import sqlalchemy
-
-from benchmarks import chat
+from benchmarks import chat, sessionlog, workflows
+from benchmarks.measure import heading
 
 
 def main() -> int:
     """Print the table; the goals are for reading, not for failing a build on a slow machine."""
-    python = platform.python_version()
-    print(f"Python {python}, SQLAlchemy {sqlalchemy.__version__}, SQLite {sqlite3.sqlite_version}, {platform.machine()}\n")
-    print("| what | measured | at most | |\n|---|---|---|---|")
-    for bench in (chat.chunks, chat.reading, chat.opening, chat.faces):
+    print(heading())
+    domains = (chat.chunks, chat.reading, chat.opening, chat.faces, workflows.lists)
+    for bench in (*domains, sessionlog.writing, sessionlog.memory):
         with tempfile.TemporaryDirectory() as folder:
             for row in bench(Path(folder)):
-                goal = "-" if row.goal == float("inf") else f"{row.goal:g}{row.unit}"
-                mark = "" if goal == "-" else " met" if row.met else " missed"
-                print(f"| {row.name} | {row.ratio:.2f}{row.unit}{mark} | {goal} | {row.detail} |", flush=True)
+                print(row.markdown(), flush=True)
     return 0
 
 

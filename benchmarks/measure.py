@@ -1,11 +1,15 @@
 """Interleaved timing: the alternatives take turns, one operation each, so that a slow moment of the machine hits all of them."""
 
 import gc
+import platform
 import random
+import sqlite3
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+import sqlalchemy
 
 Operation = Callable[[], object]
 
@@ -24,6 +28,18 @@ class Row:
     def met(self) -> bool:
         """Whether the goal is reached."""
         return self.ratio <= self.goal
+
+    def markdown(self) -> str:
+        """As a row of the report's table."""
+        goal = "-" if self.goal == float("inf") else f"{self.goal:g}{self.unit}"
+        mark = "" if goal == "-" else " met" if self.met else " missed"
+        return f"| {self.name} | {self.ratio:.2f}{self.unit}{mark} | {goal} | {self.detail} |"
+
+
+def heading() -> str:
+    """What the figures were measured with, and the head of the table."""
+    versions = f"Python {platform.python_version()}, SQLAlchemy {sqlalchemy.__version__}, SQLite {sqlite3.sqlite_version}"
+    return f"{versions}, {platform.machine()}\n\n| what | measured | at most | |\n|---|---|---|---|"
 
 
 def interleaved(alternatives: Mapping[str, Operation], *, rounds: int, warm: int = 5) -> dict[str, list[float]]:

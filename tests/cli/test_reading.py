@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -201,7 +202,7 @@ def test_help_names_every_command_as_it_names_itself() -> None:
         shown = CliRunner().invoke(main, [name, "-h"])
         assert shown.exit_code == 0
         assert command.name == name
-        if name != "alembic-ini":
+        if name != "alembic-ini" and not isinstance(command, click.Group):  # a group's commands have options of their own
             for option in ("--url", "--schema", "--json", "-q, --quiet", "-h, --help"):
                 assert option in shown.stdout
 

@@ -1,0 +1,21 @@
+"""The command in this process, on a database of the test's own."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+from click.testing import CliRunner, Result
+
+from persist.cli import main
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def command(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """`command("runs", "ls", …)` against the test's database, named by the environment."""
+    for name in [name for name in os.environ if name.startswith("PERSIST_")]:
+        if not name.startswith(("PERSIST_TEST_", "PERSIST_REQUIRE_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PERSIST_DATABASE_URL", database_url)
+    return lambda *args, **options: CliRunner().invoke(main, list(args), **options)

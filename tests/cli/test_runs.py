@@ -1,0 +1,234 @@
+"""`persist runs`, on both databases."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from persist import Store
+from persist.cli import main
+from persist.testing import FrozenClock
+from persist.workflows.schemas import RunStatus
+
+Command = Callable[..., Result]
+EVIL = "\x1b[2J\x9b\u202e"
+SHOWN = "\\x1b[2J\\x9b\\u202e"
+
+
+@pytest.fixture
+def stored(database_url: str, clock: FrozenClock) -> list[str]:
+    """Run ids, the oldest first: one that waits at a gate and holds text that would take over a terminal, then plain ones."""
+    with Store.open(database_url, clock=clock) as store, store.begin() as tx:
+        run = tx.workflows.runs.create(
+            f"triage{EVIL}",
+            trigger_id=f"issue/42{EVIL}",
+            current_phase="plan",
+            repo=f"a/b{EVIL}",
+            issue_number=42,
+            context={f"title{EVIL}": f"Broken{EVIL}"},
+        )
+        phase = tx.workflows.executions.start(
+            trigger_type="github",
+            trigger_id=run.trigger_id,
+            skill=f"plan{EVIL}",
+            workflow_run_id=run.id,
+            session_id=f"log{EVIL}",
+        )
+        tx.workflows.executions.finish(
+            phase.id, success=False, error=f"two\nlines{EVIL}", input_tokens=1200, output_tokens=34, cost_usd=0.25
+        )
+        tx.workflows.runs.append_phase(run.id, "plan", {"note": EVIL})
+        tx.workflows.runs.update_node_status(run.id, f"node{EVIL}", EVIL)
+        tx.workflows.approvals.pause_for_approval(
+            run.id, gate=f"review{EVIL}", summary=f"Ship it?{EVIL}", marker=("review", {}), scratch={"branch": EVIL}
+        )
+        ids = [run.id]
+        for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.SUCCEEDED):
+            clock.advance(seconds=60)
+            ids.append(tx.workflows.runs.create("build", trigger_id="cron/1", current_phase="go", status=status).id)
+    return ids
+
+
+def listed(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.output
+    return result.stdout.split()
+
+
+def test_ls_shows_the_last_started_first(command: Command, stored: list[str]) -> None:
+    result = command("runs", "ls")
+    head, *rows = result.stdout.splitlines()
+    assert head.split() == ["RUN", "WORKFLOW", "TRIGGER", "STATUS", "PHASE", "STARTED", "(UTC)", "TOKENS", "COST"]
+    assert [row.split()[0] for row in rows] == stored[::-1]
+    assert rows[0].split()[1:] == ["build", "cron/1", "succeeded", "go", "2026-01-02", "03:07:05", "0", "$0.0000"]
+    assert rows[-1].split()[1:4] == [f"triage{SHOWN}", f"issue/42{SHOWN}", "paused"]
+    assert rows[-1].split()[-2:] == ["1,234", "$0.2500"]
+
+
+def test_ls_filters(command: Command, stored: list[str]) -> None:
+    waiting, queued, running, succeeded = stored
+    assert listed(command("runs", "ls", "-q", "--status", "running")) == [running]
+    assert listed(command("runs", "ls", "-q", "--status", "queued", "--status", "running")) == [running, queued]
+    assert listed(command("runs", "ls", "-q", "--workflow", "build")) == [succeeded, running, queued]
+    assert listed(command("runs", "ls", "-q", "--trigger", f"issue/42{EVIL}")) == [waiting]
+    assert listed(command("runs", "ls", "-q", "--workflow", "build", "--status", "paused")) == []
+    assert listed(command("runs", "ls", "-q", "--since", "2026-01-02T03:06:05.678Z")) == [succeeded, running]
+    assert listed(command("runs", "ls", "-q", "--since", "2026-01-02T03:06:05.679")) == [succeeded]
+    assert listed(command("runs", "ls", "-q", "--since", "2026-01-02T04:06:05.678+01:00")) == [succeeded, running]
+    assert listed(command("runs", "ls", "-q", "--since", "2026-01-03")) == []
+
+
+def test_ls_pages(command: Command, stored: list[str], database_url: str) -> None:
+    page = ("runs", "ls", "--workflow", "build", "--limit", "2")
+    first = json.loads(command(*page, "--json").stdout)
+    assert first.keys() == {"items", "cursor"}
+    with Store.open(database_url) as store, store.read() as tx:
+        found = tx.workflows.runs.list(workflow_name="build", limit=2)
+    assert first == {"items": [run.model_dump(mode="json") for run in found.items], "cursor": found.cursor}
+    assert command(*page).stderr == f"There are more: add --after {first['cursor']}\n"
+    last = json.loads(command(*page, "--json", "--after", first["cursor"]).stdout)
+    assert [item["id"] for item in last["items"]] == [stored[1]]
+    assert last["cursor"] is None
+    for wrong in (("--after", "nonsense"), ("--after", first["cursor"], "--status", "failed")):
+        result = command(*page, *wrong)
+        assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--limit", "0"),
+        ("--limit", "1001"),
+        ("--status", "done"),
+        ("--since", "yesterday"),
+        ("--since", ""),
+        ("--since", "0001-01-01T00:00:00+05:00"),
+    ],
+)
+def test_ls_called_wrongly(command: Command, stored: list[str], wrong: tuple[str, ...]) -> None:
+    result = command("runs", "ls", *wrong)
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_ls_of_nothing(command: Command, database_url: str) -> None:
+    Store.open(database_url).close()
+    result = command("runs", "ls")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No runs.\n")
+    assert json.loads(command("runs", "ls", "--json").stdout) == {"items": [], "cursor": None}
+
+
+def test_show_is_everything_and_cannot_harm(command: Command, stored: list[str]) -> None:
+    result = command("runs", "show", stored[0])
+    assert result.exit_code == 0
+    assert not {"\x1b", "\x9b", "\u202e"} & set(result.stdout)
+    top, *sections = result.stdout.split("\n\n")
+    header = dict(line.split(maxsplit=1) for line in top.splitlines())
+    assert header["run"] == stored[0]
+    assert header["workflow"] == f"triage{SHOWN}"
+    assert header["repository"] == f"a/b{SHOWN}"
+    assert (header["issue"], header["status"], header["phase"]) == ("#42", "paused", "review")
+    assert (header["tokens"], header["cost"]) == ("1,234", "$0.2500")
+    assert header["started"] == "2026-01-02 03:04:05 UTC"
+    assert "finished" not in header
+    lines = {section.splitlines()[0]: section.splitlines()[1:] for section in sections}
+    assert list(lines) == ["context", "scratch", "nodes", "phases", "executions", "approvals"]
+    assert lines["context"] == [f"  title{SHOWN}  Broken{SHOWN}"]
+    assert lines["scratch"] == [f"  branch  {SHOWN}"]
+    assert lines["nodes"] == [f"  node{SHOWN}  {SHOWN}"]
+    assert [line.split()[1] for line in lines["phases"]] == ["plan", "review"]
+    assert f"plan{SHOWN}  failed  1,234 tokens, $0.2500" in lines["executions"][0]
+    assert lines["executions"][1:] == [f"    session log{SHOWN}", f"    error   two\\nlines{SHOWN}"]
+    assert f"review{SHOWN}  pending" in lines["approvals"][0]
+    assert lines["approvals"][1:] == [f"    approve Ship it?{SHOWN}"]
+
+
+def test_show_says_who_answered_and_who_works(command: Command, stored: list[str], database_url: str) -> None:
+    with Store.open(database_url) as store, store.begin() as tx:
+        (gate,) = tx.workflows.approvals.pending()
+        tx.workflows.approvals.resolve_and_fail(gate.id, by="maria", reason="too\x1b early")
+        lease = tx.workflows.runs.claim("worker-7", lease=timedelta(hours=1))
+        assert lease is not None
+    shown = command("runs", "show", stored[0]).stdout
+    assert "rejected by maria at 20" in shown
+    assert "    answer  too\\x1b early\n" in shown
+    assert "  error  Rejected: too\\x1b early\n" in shown
+    assert "finished  " in shown
+    assert "\nworker    worker-7 until 20" in command("runs", "show", lease.run_id).stdout
+
+
+def test_show_counts_restarts(command: Command, stored: list[str], database_url: str) -> None:
+    with Store.open(database_url) as store, store.begin() as tx:
+        tx.workflows.runs.recover_interrupted()
+    assert "\nrestarts  1 of at most 3\n" in command("runs", "show", stored[2]).stdout
+
+
+def test_show_json_and_status(command: Command, stored: list[str], database_url: str) -> None:
+    shown = json.loads(command("runs", "show", stored[0], "--json").stdout)
+    with Store.open(database_url) as store, store.read() as tx:
+        assert shown == {
+            "run": tx.workflows.runs.get(stored[0]).model_dump(mode="json"),
+            "executions": [e.model_dump(mode="json") for e in tx.workflows.executions.for_run(stored[0])],
+            "approvals": [a.model_dump(mode="json") for a in tx.workflows.approvals.list_for_run(stored[0])],
+        }
+    assert len(shown["executions"]) == len(shown["approvals"]) == 1
+    assert command("runs", "show", stored[0], "-q").stdout == "paused\n"
+
+
+def test_cancel_ends_a_run(command: Command, stored: list[str], database_url: str) -> None:
+    result = command("runs", "cancel", stored[0], "--reason", "not wanted")
+    assert (result.exit_code, result.stdout) == (0, f"Cancelled {stored[0]}.\n")
+    with Store.open(database_url) as store, store.read() as tx:
+        run = tx.workflows.runs.get(stored[0])
+    assert run.status == "cancelled"
+    assert run.context is not None
+    assert run.context["error"] == "not wanted"
+    assert command("runs", "cancel", stored[1], "-q").output == ""
+    assert json.loads(command("runs", "cancel", stored[2], "--json").stdout)["status"] == "cancelled"
+
+
+def test_a_run_that_cannot_be_cancelled_says_so(command: Command, stored: list[str], database_url: str) -> None:
+    result = command("runs", "cancel", stored[3])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"Error: The workflow run '{stored[3]}' has ended already: it is succeeded.\n"
+    with Store.open(database_url) as store, store.read() as tx:
+        assert tx.workflows.runs.get(stored[3]).status == "succeeded"
+
+
+@pytest.mark.parametrize("verb", ["show", "cancel"])
+def test_nobody(command: Command, stored: list[str], verb: str) -> None:
+    result = command("runs", verb, "run_nobody")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "Error: There is no workflow run 'run_nobody'.\n"
+
+
+@pytest.mark.parametrize("group", ["runs", "approvals"])
+def test_a_group_alone_prints_its_commands(group: str) -> None:
+    result = CliRunner().invoke(main, [group])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == CliRunner().invoke(main, [group, "-h"]).stdout
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("runs", "ls"),
+        ("runs", "show", "x"),
+        ("runs", "cancel", "x"),
+        ("approvals", "ls"),
+        ("approvals", "answer", "x", "--approve"),
+        ("stats",),
+    ],
+    ids=" ".join,
+)
+def test_a_missing_file_stays_missing(args: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PERSIST_DATABASE_URL", raising=False)
+    result = CliRunner().invoke(main, [*args, "--url", f"sqlite:///{tmp_path / 'none.db'}"])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: There is no SQLite file ")
+    assert list(tmp_path.iterdir()) == []
+    assert CliRunner().invoke(main, list(args)).exit_code == 2
+    shown = CliRunner().invoke(main, [*args, "-h"]).stdout
+    for option in ("--url", "--schema", "--json", "-q, --quiet", "-h, --help"):
+        assert option in shown
