@@ -12,6 +12,8 @@ PYTHON ?= python3
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 VENV ?= .venv
 ARGS ?=
+# Test processes side by side, each with a Postgres of its own unless PERSIST_TEST_POSTGRES_URL names one. JOBS=0 is none but make's.
+JOBS ?= auto
 
 BIN := $(VENV)/bin
 DEMO_READY := $(VENV)/.ready-demo
@@ -29,7 +31,7 @@ demo: $(if $(wildcard $(DEV_READY)),$(DEV_READY),$(DEMO_READY))
 	$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(DEV_READY)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 lint: $(DEV_READY)
 	$(BIN)/ruff check .
@@ -54,7 +56,7 @@ test-all: test
 	@$(MAKE) --no-print-directory test-lowest
 
 test-lowest: $(LOWEST_READY)
-	$(LOWEST)/bin/python -m pytest $(ARGS)
+	$(LOWEST)/bin/python -m pytest -n $(JOBS) $(ARGS)
 
 $(DEMO_READY): pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) install --editable ".[cli]"

@@ -4,6 +4,7 @@ import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -35,9 +36,21 @@ class AsyncTransaction:
 
     def __init__(self, work: AsyncWork | JoinedWork) -> None:
         self._work = work
-        self.chat = AsyncChat(work)
-        self.workflows = AsyncWorkflows(work)
-        self.messaging = AsyncMessaging(work)
+
+    @cached_property
+    def chat(self) -> AsyncChat:
+        """See Transaction.chat."""
+        return AsyncChat(self._work)
+
+    @cached_property
+    def workflows(self) -> AsyncWorkflows:
+        """See Transaction.workflows."""
+        return AsyncWorkflows(self._work)
+
+    @cached_property
+    def messaging(self) -> AsyncMessaging:
+        """See Transaction.messaging."""
+        return AsyncMessaging(self._work)
 
 
 class AsyncStore:

@@ -249,7 +249,7 @@ def _after_fork_in_child() -> None:
     """Connections of the parent are dropped in the child without closing them, and kept alive so that nobody does."""
     for store in list(_stores):
         dialect = store.runtime.dialect
-        _inherited.append((store.held, dialect.writer.pool, dialect.reader.pool))
+        _inherited.append((store.held, dialect.idle, dialect.writer.pool, dialect.reader.pool))
         if store.runtime.owns_engine:
             dialect.abandon()
     _stores.clear()

@@ -1,5 +1,7 @@
 """A transaction as callers see it: the repositories of every domain over one unit of work."""
 
+from functools import cached_property
+
 from persist.chat.repository import Chat
 from persist.db.work import Work
 from persist.messaging.repository import Messaging
@@ -11,6 +13,20 @@ class Transaction:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self.chat = Chat(work)
-        self.workflows = Workflows(work)
-        self.messaging = Messaging(work)
+
+    # Made when first asked for: a transaction rarely needs more than one domain.
+
+    @cached_property
+    def chat(self) -> Chat:
+        """Sessions, messages and system prompts of chats."""
+        return Chat(self._work)
+
+    @cached_property
+    def workflows(self) -> Workflows:
+        """Workflow runs, executions, approvals and overrides."""
+        return Workflows(self._work)
+
+    @cached_property
+    def messaging(self) -> Messaging:
+        """Sessions and messages of people on chat platforms."""
+        return Messaging(self._work)

@@ -135,7 +135,7 @@ class Work:
         connection, self._connection, self._driver = self._connection, None, None
         try:
             if connection is not None:
-                connection.close()
+                self.runtime.dialect.release(connection, write=self.writable)
         finally:
             if self.writable:
                 self.runtime.leave_write(self.owner)

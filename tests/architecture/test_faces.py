@@ -31,7 +31,7 @@ async def _domains() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _public(thing: object) -> dict[str, Any]:
-    return {name: value for name, value in vars(thing).items() if not name.startswith("_")}
+    return {name: getattr(thing, name) for name in dir(thing) if not name.startswith("_")}
 
 
 def _repositories() -> Pairs:

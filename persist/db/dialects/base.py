@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine
 
+from persist.db.idle import IdleConnections
 from persist.errors import InvalidValue, PersistError
 
 if TYPE_CHECKING:
@@ -29,9 +30,21 @@ class Dialect(ABC):
     writer: Engine
     reader: Engine
 
+    idle: dict[bool, IdleConnections] | None = None
+    """Connections for the next writer (True) and reader (False); None where every transaction asks the pool."""
+
     def connect(self, *, write: bool) -> Connection:
         """A connection for one transaction of that kind."""
-        return (self.writer if write else self.reader).connect()
+        kept = None if self.idle is None else self.idle[write].take()
+        return (self.writer if write else self.reader).connect() if kept is None else kept
+
+    def release(self, connection: Connection, *, write: bool) -> None:
+        """The counterpart of connect, after the transaction's end."""
+        lost = connection.closed or connection.invalidated or not self.usable(connection.connection.driver_connection)
+        if self.idle is None or lost:
+            connection.close()
+        else:
+            self.idle[write].keep(connection)
 
     @abstractmethod
     def settle(self) -> None:
@@ -92,6 +105,8 @@ class Dialect(ABC):
 
     def dispose(self) -> None:
         """Close every connection of ours."""
+        for idle in (self.idle or {}).values():
+            idle.close()
         self.writer.dispose()
         if self.reader is not self.writer:
             self.reader.dispose()

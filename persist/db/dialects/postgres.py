@@ -9,6 +9,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, exc
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.dialects.base import Dialect
 from persist.db.escape import unescape_json
+from persist.db.idle import IdleConnections
 from persist.errors import (
     Conflict,
     InvalidValue,
@@ -26,6 +27,7 @@ from persist.errors import (
 
 _SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 _LOCK_TIMEOUT = "5s"
+_IDLE_SECONDS = 1.0  # a connection that rested longer is pinged before it is used
 
 
 class PostgresDialect(Dialect):
@@ -46,7 +48,8 @@ class PostgresDialect(Dialect):
         self.read_only = read_only
         self.url = url.set(drivername="postgresql+psycopg")
         connect_args: dict[str, Any] = {"prepare_threshold": None} if pooler == "transaction" else {}
-        engine = create_engine(self.url, pool_pre_ping=True, pool_size=5, max_overflow=20, connect_args=connect_args)
+        engine = create_engine(self.url, pool_pre_ping=True, pool_size=5, max_overflow=24, connect_args=connect_args)
+        self.idle = {write: IdleConnections(2, _IDLE_SECONDS) for write in (True, False)}
         translate = self._translate(engine)
         self.writer = engine.execution_options(schema_translate_map=translate)
         self.reader = engine.execution_options(schema_translate_map=translate, **_SNAPSHOT)

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, QueuePool, StaticPool, create_engine,
 
 from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE
 from persist.db.dialects.base import Dialect
+from persist.db.idle import IdleConnections
 from persist.db.locks import Cancelled
 from persist.errors import (
     Conflict,
@@ -33,6 +34,7 @@ log = logging.getLogger("persist")
 
 _JOURNAL_TRIES = 200
 _SLICE_MS = 100
+_IDLE_SECONDS = 3600.0
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse.sshfs", "glusterfs", "ceph", "lustre"})
 
 
@@ -58,6 +60,7 @@ class SqliteDialect(Dialect):
             _warn_of_network(path)
             self.writer = self._engine(lambda: self._connect(query_only=read_only), QueuePool, pool_size=2, max_overflow=2)
             self.reader = self._engine(lambda: self._connect(query_only=True), QueuePool, pool_size=5, max_overflow=20)
+            self.idle = {True: IdleConnections(1, _IDLE_SECONDS), False: IdleConnections(5, _IDLE_SECONDS)}
 
     @classmethod
     def of_engine(cls, engine: Engine, settings: Settings) -> "SqliteDialect":
