@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 
 from persist.chat.aio import AsyncChat
 from persist.chat.async_recorder import AsyncRecorder
+from persist.conversations.aio import AsyncConversations
 from persist.db.aio import AsyncWork, Hops, JoinedWork
 from persist.db.clock import Clock
 from persist.db.group import GroupWriter
@@ -46,6 +47,11 @@ class AsyncTransaction:
     def workflows(self) -> AsyncWorkflows:
         """See Transaction.workflows."""
         return AsyncWorkflows(self._work)
+
+    @cached_property
+    def conversations(self) -> AsyncConversations:
+        """See Transaction.conversations."""
+        return AsyncConversations(self._work)
 
     @cached_property
     def messaging(self) -> AsyncMessaging:

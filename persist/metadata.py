@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import persist.chat.models
+import persist.conversations.models
 import persist.messaging.models
 import persist.workflows.models  # noqa: F401  # importing a model registers its table
 from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE, Base, table_of
@@ -11,12 +12,12 @@ from persist.db.models import Meta
 
 metadata = Base.metadata
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest revision in alembic/versions."""
 
 table_of(Meta).info["seed"] = [{"key": "schema_version", "value": HEAD}]
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """Every revision, oldest first: how a version is known to be older, or newer than this code."""
 
 

@@ -1,5 +1,6 @@
 """The store: opening, transactions, recorders. Wiring only; what the verbs do is in the domain packages."""
 
+import logging
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ from sqlalchemy import Connection, Engine
 from persist.chat.options import RecordOptions
 from persist.chat.recorder import Recorder
 from persist.chat.recovery import fold_old_tails
+from persist.conversations.membership import fold_lagging, has_lagging
 from persist.db.clock import Clock, system_clock
 from persist.db.dialects.base import Dialect
 from persist.db.engine import dialect_for, dialect_of
@@ -29,6 +31,8 @@ from persist.settings import Settings
 from persist.transaction import Transaction
 from persist.workflows.finishing import RUN_FINISHED
 from persist.workflows.schemas import WorkflowRun
+
+log = logging.getLogger("persist")
 
 T = TypeVar("T")
 
@@ -124,11 +128,22 @@ class Store:
         for recorder in list(self._recorders):
             recorder.close()
         self.timer.stop()
+        self._fold_progressions()
         runtime.closed = True
         self.held.close()
         if runtime.owns_engine:
             runtime.dialect.dispose()
         _stores.discard(self)
+
+    def _fold_progressions(self) -> None:
+        """Bring the published arrays up to date that this store appended to; the members are durable in any case."""
+        if not has_lagging(self.runtime):
+            return
+        try:
+            with self._work(writable=True) as work:
+                fold_lagging(work)
+        except PersistError as error:
+            log.warning("progressions are left unfolded: %s", error)
 
     def __enter__(self) -> "Store":
         return self

@@ -3,6 +3,7 @@
 from functools import cached_property
 
 from persist.chat.repository import Chat
+from persist.conversations.repository import Conversations
 from persist.db.work import Work
 from persist.messaging.repository import Messaging
 from persist.workflows.repository import Workflows
@@ -25,6 +26,11 @@ class Transaction:
     def workflows(self) -> Workflows:
         """Workflow runs, executions, approvals and overrides."""
         return Workflows(self._work)
+
+    @cached_property
+    def conversations(self) -> Conversations:
+        """Sessions of branches over shared messages, their exchange, and search by embedding."""
+        return Conversations(self._work)
 
     @cached_property
     def messaging(self) -> Messaging:

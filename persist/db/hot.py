@@ -4,7 +4,7 @@ A compiled statement costs what a hand-written driver call costs; a cached Core 
 Column types still encode and decode every value, so a hot statement reads and writes exactly what Core would.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from sqlalchemy import BindParameter, Executable, Float, Integer, bindparam, literal
@@ -80,7 +80,15 @@ class Compiled:
 
     def all(self, driver: Driver, values: Mapping[str, Any]) -> list[Row]:
         """Execute; every row, decoded."""
-        rows: list[Row] = driver.execute(self.sql, self.args(values)).fetchall()
+        return self._decoded(driver.execute(self.sql, self.args(values)).fetchall())
+
+    def chunks(self, cursor: Any, values: Mapping[str, Any], rows: int) -> Iterator[list[Row]]:
+        """Execute on a cursor that reads on demand; so many rows at a time, decoded."""
+        cursor.execute(self.sql, self.args(values))
+        while found := cursor.fetchmany(rows):
+            yield self._decoded(found)
+
+    def _decoded(self, rows: list[Row]) -> list[Row]:
         decoders = self._decoders
         if decoders is None or not rows:
             return rows

@@ -128,6 +128,17 @@ def decode(text: str | bytes) -> Json:
         return stdlib.loads(text)
 
 
+def check_object(value: Json, path: str, limits: JsonLimits) -> dict[str, Any]:
+    """A JSON object of the domain; None is the empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidValue(path, "expected an object.")
+    plain = dict(value)
+    check(plain, path, limits)
+    return plain
+
+
 def merge_patch(target: Mapping[str, Json], patch: Mapping[str, Json]) -> dict[str, Json]:
     """RFC 7396: objects merge, null removes the key, everything else replaces."""
     result = dict(target)

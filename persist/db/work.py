@@ -14,7 +14,7 @@ from persist.db.base import SCHEMA_TOKEN
 from persist.db.checks import check_body
 from persist.db.clock import aware
 from persist.db.hot import Hot, Row
-from persist.db.json import Json, JsonText, check, encode
+from persist.db.json import Json, JsonText, check_object, encode
 from persist.db.locks import Owner
 from persist.db.runtime import Runtime
 from persist.db.types import check_label
@@ -125,6 +125,11 @@ class Work:
         finally:
             self._release()
 
+    @property
+    def own_connection(self) -> Connection | None:
+        """The connection that only we use; None inside a transaction or over an engine of the caller's."""
+        return None if self._driver is None else self._connection
+
     def interrupt(self) -> None:
         """Cancel the statement that another thread is running in this transaction."""
         driver = self._driver
@@ -229,13 +234,7 @@ class Work:
 
     def json_object(self, path: str, value: Json) -> dict[str, Any]:
         """A JSON object of the domain; None is the empty one."""
-        if value is None:
-            return {}
-        if not isinstance(value, Mapping):
-            raise InvalidValue(path, "expected an object.")
-        plain = dict(value)
-        check(plain, path, self.runtime.limits)
-        return plain
+        return check_object(value, path, self.runtime.limits)
 
     def now(self) -> datetime:
         """The store's clock, cut to the milliseconds that columns keep."""

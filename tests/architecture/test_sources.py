@@ -26,6 +26,8 @@ LATE_IMPORTS = {
     ("persist/__init__.py", "persist"): "Alembic costs 80 ms to import; only upgrading needs it",
     ("persist/opening.py", "persist.migrate"): "Alembic costs 80 ms to import; only a database that lags behind needs it",
     ("persist/db/dialects/postgres.py", "psycopg"): "an optional driver",
+    ("persist/db/dialects/vector_functions.py", "sqlite_vec"): "an optional library",
+    ("persist/conversations/candidates.py", "numpy"): "an optional library, and slow to import; only a search needs it",
 }
 LATE_IN_COMMANDS = "persist/cli/"  # a command's module is imported when the command runs, so that `persist --help` is quick
 

@@ -9,6 +9,7 @@ from persist.chat.recorder import Recorder
 from persist.settings import Settings
 from persist.store import Store
 from persist.testing import FrozenClock
+from tests.schema.filling_conversations import conversations_seen, fill_conversations
 from tests.schema.filling_workflows import fill_messaging, fill_workflows, messaging_seen, workflows_seen
 
 LONG = Settings(fold_ms=3_600_000, fold_bytes=2**20)
@@ -48,7 +49,7 @@ _UNFINISHED: list[dict[str, Any]] = [
 
 
 def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
-    """Something of every domain: chats, workflows, messaging; and a turn that still runs, with its recorder."""
+    """Something of every domain: chats, workflows, messaging, conversations; and a turn that still runs, with its recorder."""
     with store.begin() as tx:
         session = tx.chat.sessions.create(
             agent="build",
@@ -73,6 +74,7 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
         archived = tx.chat.sessions.create(agent="plan", model={"model_id": "small"})
         tx.chat.sessions.archive(archived.id)
     fill_workflows(store, clock)
+    fill_conversations(store, clock)
     fill_messaging(store, clock)
     running = stack.enter_context(store.record(session.id))
     for chunk in _UNFINISHED:
@@ -89,6 +91,6 @@ def transcript(store: Store) -> dict[str, Any]:
             "messages": {session.id: tx.chat.messages.list(session.id, include_hidden=True) for session in sessions},
             "queued": {session.id: [message.id for message in tx.chat.messages.queued(session.id)] for session in sessions},
         }
-        seen |= workflows_seen(tx) | messaging_seen(tx)
+        seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx)
     plain: dict[str, Any] = json.loads(json.dumps(seen))
     return plain

@@ -34,6 +34,17 @@ FILLED = {
         "messaging_sessions",
         "messaging_messages",
     ],
+    "0003": [
+        "message_types",
+        "messages",
+        "progressions",
+        "progression_members",
+        "sessions",
+        "branches",
+        "status_transitions",
+        "exchange_items",
+        "exchange_cursors",
+    ],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine
 
+from persist.db.dialects.vector_functions import VectorFunctions
 from persist.db.idle import IdleConnections
 from persist.errors import InvalidValue, PersistError
 
@@ -102,6 +103,14 @@ class Dialect(ABC):
     @abstractmethod
     def upgrade_command(self) -> str:
         """What an operator types to upgrade this database."""
+
+    @abstractmethod
+    def reading_cursor(self, driver: Any) -> Any:
+        """A cursor of the driver connection that reads a result on demand, for as long as the transaction lasts."""
+
+    def vector_functions(self, connection: Connection) -> VectorFunctions | None:
+        """What computes distances in a connection of ours, made ready when first asked; None where nothing does."""
+        return None
 
     def dispose(self) -> None:
         """Close every connection of ours."""

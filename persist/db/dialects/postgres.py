@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, exc
@@ -27,6 +28,7 @@ from persist.errors import (
 
 _SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 _LOCK_TIMEOUT = "5s"
+_cursors = count()
 _IDLE_SECONDS = 1.0  # a connection that rested longer is pinged before it is used
 
 
@@ -168,3 +170,6 @@ class PostgresDialect(Dialect):
         schema = "" if self.schema == "persist" else f" --schema {self.schema}"
         url = self.url.set(drivername="postgresql").render_as_string(hide_password=True)
         return f"persist upgrade --url {shlex.quote(url)}{schema}"
+
+    def reading_cursor(self, driver: Any) -> Any:
+        return driver.cursor(f"persist_{next(_cursors)}", binary=True)  # bytes as text would be twice as many

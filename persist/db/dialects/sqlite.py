@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, QueuePool, StaticPool, create_engine,
 
 from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE
 from persist.db.dialects.base import Dialect
+from persist.db.dialects.vector_functions import VectorFunctions, sqlite_vec_functions
 from persist.db.idle import IdleConnections
 from persist.db.locks import Cancelled
 from persist.errors import (
@@ -261,6 +262,12 @@ class SqliteDialect(Dialect):
 
     def upgrade_command(self) -> str:
         return f"persist upgrade --url {shlex.quote(f'sqlite:///{self.path}')}"
+
+    def reading_cursor(self, driver: Any) -> Any:
+        return driver.cursor()
+
+    def vector_functions(self, connection: Connection) -> VectorFunctions | None:
+        return sqlite_vec_functions(connection)
 
 
 def _driver(connection: Connection) -> Any:

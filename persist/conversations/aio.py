@@ -1,0 +1,90 @@
+"""`tx.conversations` on the async face: every verb of the repositories as a coroutine."""
+
+from persist.conversations.branches import Branches
+from persist.conversations.exchange import Exchange
+from persist.conversations.messages import ConvMessages
+from persist.conversations.progressions import Progressions
+from persist.conversations.repository import Conversations
+from persist.conversations.sessions import ConvSessions
+from persist.conversations.vectors import Vectors
+from persist.db.aio import AsyncRepository, AsyncWork, JoinedWork, awaitable
+
+
+class AsyncConvSessions(AsyncRepository[ConvSessions]):
+    """See ConvSessions."""
+
+    create = awaitable(ConvSessions.create)
+    get = awaitable(ConvSessions.get)
+    list = awaitable(ConvSessions.list)
+    counts = awaitable(ConvSessions.counts)
+    update = awaitable(ConvSessions.update)
+    touch = awaitable(ConvSessions.touch)
+    set_status = awaitable(ConvSessions.set_status)
+    transitions = awaitable(ConvSessions.transitions)
+    delete = awaitable(ConvSessions.delete)
+    prune = awaitable(ConvSessions.prune)
+
+
+class AsyncBranches(AsyncRepository[Branches]):
+    """See Branches."""
+
+    create = awaitable(Branches.create)
+    delete = awaitable(Branches.delete)
+    get = awaitable(Branches.get)
+    list = awaitable(Branches.list)
+    fork = awaitable(Branches.fork)
+    history = awaitable(Branches.history)
+    update_metadata = awaitable(Branches.update_metadata)
+    set_system_message = awaitable(Branches.set_system_message)
+    finalize = awaitable(Branches.finalize)
+
+
+class AsyncConvMessages(AsyncRepository[ConvMessages]):
+    """See ConvMessages."""
+
+    put = awaitable(ConvMessages.put)
+    put_many = awaitable(ConvMessages.put_many)
+    get = awaitable(ConvMessages.get)
+    get_many = awaitable(ConvMessages.get_many)
+    delete = awaitable(ConvMessages.delete)
+    record = awaitable(ConvMessages.record)
+
+
+class AsyncProgressions(AsyncRepository[Progressions]):
+    """See Progressions."""
+
+    create = awaitable(Progressions.create)
+    get = awaitable(Progressions.get)
+    append = awaitable(Progressions.append)
+    replace = awaitable(Progressions.replace)
+    containing = awaitable(Progressions.containing)
+
+
+class AsyncExchange(AsyncRepository[Exchange]):
+    """See Exchange."""
+
+    send = awaitable(Exchange.send)
+    inbox = awaitable(Exchange.inbox)
+    outbox = awaitable(Exchange.outbox)
+    unread_count = awaitable(Exchange.unread_count)
+    mark_read = awaitable(Exchange.mark_read)
+
+
+class AsyncVectors(AsyncRepository[Vectors]):
+    """See Vectors."""
+
+    search = awaitable(Vectors.search)
+    backend = awaitable(Vectors.backend)
+
+
+class AsyncConversations:
+    """See Conversations."""
+
+    def __init__(self, work: AsyncWork | JoinedWork) -> None:
+        conversations = Conversations(work.work)
+        self.sessions = AsyncConvSessions(conversations.sessions, work)
+        self.branches = AsyncBranches(conversations.branches, work)
+        self.messages = AsyncConvMessages(conversations.messages, work)
+        self.progressions = AsyncProgressions(conversations.progressions, work)
+        self.exchange = AsyncExchange(conversations.exchange, work)
+        self.vectors = AsyncVectors(conversations.vectors, work)

@@ -1,0 +1,198 @@
+"""Branches: views of messages that fork in the time of one insert."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select, update
+
+from persist.conversations import lifecycle, lineage, membership, removal
+from persist.conversations.branch_rows import COLUMNS, FIELDS, branch_value, find_branch, get_branch
+from persist.conversations.intake import node_metadata as checked_metadata
+from persist.conversations.models import branches, messages
+from persist.conversations.schemas import Branch, ConvMessage, Status
+from persist.conversations.session_rows import get_session, owned_progression
+from persist.db.checks import check_count, check_word, optional_label
+from persist.db.clock import aware
+from persist.db.cursor import check_limit
+from persist.db.hot import Hot, param
+from persist.db.insert import insert_missing
+from persist.db.json import Json, merge_patch
+from persist.db.repository import Repository, reads, writes
+from persist.db.values import build
+from persist.db.work import Work
+from persist.errors import Conflict, InvalidValue
+
+List = list
+_B = branches.c
+_id = param("row_id")
+_INSERT = Hot(insert_missing(branches, "id"))
+_LIST = Hot(select(*COLUMNS).where(_B.session_id == param("session")).order_by(_B.created_at, _B.id))
+_SET_METADATA = Hot(update(branches).where(_B.id == _id).values(node_metadata=param("value")))
+_SET_SYSTEM = Hot(update(branches).where(_B.id == _id).values(system_msg_id=param("message")))
+_MESSAGE = Hot(select(messages.c.id).where(messages.c.id == _id))
+
+
+class Branches(Repository):
+    """`tx.conversations.branches`."""
+
+    @writes
+    def create(
+        self,
+        session_id: str,
+        *,
+        id: str | None = None,
+        name: str | None = None,
+        user: str | None = None,
+        node_metadata: Json = None,
+        created_at: datetime | None = None,
+        progression_id: str | None = None,
+        system_msg_id: str | None = None,
+    ) -> Branch:
+        """A new branch; one that exists is returned as it is. `node_metadata` keeps the agent's configuration.
+
+        `progression_id` None mints one, an unknown one is Conflict, as an unknown system message is. NotFound for the session.
+        """
+        work = self._work
+        metadata = checked_metadata(work, "node_metadata", node_metadata)
+        parent, inherited = _pointers(work, metadata)
+        branch_id = work.runtime.ids.mint("brn") if id is None else work.label("id", id)
+        fields: dict[str, Any] = {
+            "id": branch_id,
+            "created_at": work.now() if created_at is None else aware("created_at", created_at),
+            "name": None if name is None else work.body("name", name),
+            "user": optional_label("user", user),
+            "node_metadata": None if metadata is None else work.json("node_metadata", metadata),
+            "system_msg_id": optional_label("system_msg_id", system_msg_id),
+            "parent_branch_id": parent,
+            "forked_at_ord": inherited,
+        }
+        wanted = optional_label("progression_id", progression_id)
+        get_session(work, session_id)
+        existing = find_branch(work, branch_id)
+        if existing is not None:
+            return existing
+        _check_message(work, fields["system_msg_id"])
+        if parent is not None and lineage.descends(work, parent, branch_id):
+            raise Conflict(f"The branch {branch_id!r} would descend from itself.")
+        fields["progression_id"] = owned_progression(work, wanted)
+        made = _insert(work, session_id, fields)
+        if wanted is None and made.progression_id != fields["progression_id"]:  # another writer was faster
+            membership.remove_progression(work, fields["progression_id"])
+        return made
+
+    @writes
+    def delete(self, id: str) -> bool:
+        """Delete it; False if there is none. Branches that were forked from it keep their history."""
+        branch = find_branch(self._work, self._work.label("id", id), lock=True)
+        if branch is None:
+            return False
+        removal.remove_branches(self._work, [branch.id])
+        return True
+
+    @reads
+    def get(self, id: str) -> Branch:
+        """The branch; NotFound."""
+        return get_branch(self._work, id)
+
+    @reads
+    def list(self, session_id: str) -> List[Branch]:
+        """The session's branches, oldest first."""
+        rows = self._work.rows(_LIST, session=self._work.label("session_id", session_id))
+        return [branch_value(row) for row in rows]
+
+    @writes
+    def fork(self, id: str, *, at: int | None = None, name: str | None = None) -> Branch:
+        """A branch of the same session that begins with the first `at` items of this one's history (None: all of them).
+
+        No message is copied, and what this branch says later is not seen there. InvalidValue for an `at` beyond its end.
+        """
+        work = self._work
+        title = None if name is None else work.body("name", name)
+        parent = get_branch(work, id)
+        size = lineage.length(work, id)
+        inherited = size if at is None else check_count("at", at)
+        if inherited > size:
+            raise InvalidValue("at", f"the branch {id!r} has a history of {size} items.")
+        metadata = dict(parent.node_metadata or {}) | {"parent_branch_id": parent.id, "forked_at_ord": inherited}
+        fields = {
+            **dict.fromkeys(FIELDS),
+            "id": work.runtime.ids.mint("brn"),
+            "session_id": parent.session_id,
+            "created_at": work.now(),
+            "name": title,
+            "user": parent.user,
+            "node_metadata": work.json("node_metadata", metadata),
+            "system_msg_id": parent.system_msg_id,
+            "parent_branch_id": parent.id,
+            "forked_at_ord": inherited,
+            "progression_id": owned_progression(work, None),
+        }
+        work.run(_INSERT, **fields)
+        return build(Branch, {**fields, "node_metadata": metadata})
+
+    @reads
+    def history(self, id: str, *, limit: int | None = None, before: int | None = None) -> List[ConvMessage]:
+        """What the branch shows, oldest first: what it inherits, then its own. NotFound; Conflict where parents form a circle.
+
+        `limit`: the newest so many items. `before`: only positions below this one; positions count from 0.
+        """
+        work = self._work
+        branch_id = work.label("id", id)
+        end = lineage.NO_END if before is None else check_count("before", before)
+        first = 0
+        if limit is not None:
+            check_limit(limit, most=100_000)
+            end = min(end, lineage.length(work, branch_id))
+            first = max(0, end - limit)
+        return lineage.history(work, branch_id, first=first, end=end)
+
+    @writes
+    def update_metadata(self, id: str, patch: Mapping[str, Json]) -> Branch:
+        """Merge a patch (RFC 7396) into node_metadata: objects merge, null removes. Fork pointers do not change."""
+        work = self._work
+        given = checked_metadata(work, "patch", patch) or {}
+        for key in lineage.POINTERS:
+            if key in given:
+                raise InvalidValue(f"patch.{key}", "where a branch was forked never changes.")
+        branch = get_branch(work, id, lock=True)
+        merged = merge_patch(branch.node_metadata or {}, given)
+        work.run(_SET_METADATA, row_id=id, value=work.json("node_metadata", merged))
+        return get_branch(work, id)
+
+    @writes
+    def set_system_message(self, id: str, message_id: str | None) -> Branch:
+        """Point at the branch's system message, or at none. Conflict for an unknown message."""
+        work = self._work
+        wanted = optional_label("message_id", message_id)
+        get_branch(work, id, lock=True)
+        _check_message(work, wanted)
+        work.run(_SET_SYSTEM, row_id=id, message=wanted)
+        return get_branch(work, id)
+
+    @writes
+    def finalize(self, id: str, status: str, *, ended_at: datetime | None = None) -> bool:
+        """End a branch that is running, or has no status. False for a status that ends nothing, and the second time."""
+        work = self._work
+        wanted = check_word("status", status, Status)
+        ended = None if ended_at is None else aware("ended_at", ended_at)
+        branch = find_branch(work, work.label("id", id), lock=True)
+        return branch is not None and lifecycle.finalize_branch(work, branch, wanted, ended)
+
+
+def _insert(work: Work, session_id: str, fields: dict[str, Any]) -> Branch:
+    work.run(_INSERT, **{**dict.fromkeys(FIELDS), **fields, "session_id": session_id})
+    return get_branch(work, fields["id"])
+
+
+def _check_message(work: Work, message_id: str | None) -> None:
+    if message_id is not None and work.row(_MESSAGE, row_id=message_id) is None:
+        raise Conflict(f"There is no message {message_id!r} to point at.", constraint="fk_branches_system_msg_id")
+
+
+def _pointers(work: Work, metadata: Mapping[str, Any] | None) -> tuple[str | None, int | None]:
+    """The fork pointers that published metadata carries, when a branch is copied from elsewhere."""
+    parent, inherited = ((metadata or {}).get(key) for key in lineage.POINTERS)
+    if parent is None and inherited is None:
+        return None, None
+    return work.label("node_metadata.parent_branch_id", parent), check_count("node_metadata.forked_at_ord", inherited)

@@ -1,0 +1,51 @@
+"""Embeddings: lists of numbers as packed little-endian float32, as sqlite-vec reads them, and back."""
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Set
+
+from persist.errors import InvalidValue
+
+_SWAP = sys.byteorder == "big"
+
+
+def pack(path: str, value: object) -> bytes | None:
+    """The stored bytes of a list of numbers, or of bytes that are packed already; None is none, [] is an empty one.
+
+    InvalidValue for what is not finite, does not fit a float32, or is no whole number of floats.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bytes | bytearray | memoryview):
+        packed = bytes(value)
+        if len(packed) % 4:
+            raise InvalidValue(path, f"{len(packed)} bytes are no whole number of float32 values.")
+    else:
+        packed = _packed(path, value)
+    for index, number in enumerate(unpack(packed)):
+        if number - number:  # neither infinity nor NaN minus itself is zero
+            raise InvalidValue(f"{path}[{index}]", "expected a finite number.")
+    return packed
+
+
+def _packed(path: str, value: object) -> bytes:
+    if isinstance(value, str | Mapping | Set) or not isinstance(value, Iterable):
+        raise InvalidValue(path, f"expected a list of numbers or packed bytes, got {type(value).__name__}.")
+    numbers = list(value)
+    for index, number in enumerate(numbers):
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise InvalidValue(f"{path}[{index}]", f"expected a number, got {type(number).__name__}.")
+    try:
+        return struct.pack(f"<{len(numbers)}f", *numbers)
+    except (OverflowError, struct.error):
+        raise InvalidValue(path, "a number does not fit a float32.") from None
+
+
+def unpack(packed: bytes) -> list[float]:
+    """The numbers of stored bytes."""
+    numbers = array("f")
+    numbers.frombytes(packed[: len(packed) // 4 * 4])
+    if _SWAP:
+        numbers.byteswap()
+    return numbers.tolist()

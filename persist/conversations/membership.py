@@ -1,0 +1,167 @@
+"""The members of a progression: appending in the time of one insert, and folding them into the published array.
+
+Whoever changes a progression is its only writer, or locks its row first: places are given one after another. Every 64
+places the array is rewritten, if a sixteenth of it is new: every 64 in any case would be quadratic in a long one.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import bindparam, delete, exists, func, insert, select, update
+
+from persist.conversations.models import members, progressions
+from persist.db.hot import Hot, param
+from persist.db.insert import insert_missing
+from persist.db.json import JsonLimits, JsonText, encode
+from persist.db.runtime import Runtime
+from persist.db.types import Label
+from persist.db.work import Work
+from persist.errors import NotFound
+
+FOLD_EVERY = 64
+_FOLD_SHARE = 16
+_MOST_LAGGING = 1000  # closing folds these; what is beyond is left to maintenance
+_NOTE = "progressions whose array lags"
+_CHUNK = 500
+_ANY_SIZE = JsonLimits(max_bytes=2**31)  # the cap of one JSON value is for what callers give
+
+_P, _M = progressions.c, members.c
+_id = param("row_id")
+_ADD = Hot(insert_missing(progressions, "id"))
+_REMOVE = Hot(delete(progressions).where(_P.id == _id))
+_EXISTS = Hot(select(_P.id).where(_P.id == _id))
+_LOCK = Hot(select(_P.folded).where(_P.id == _id).with_for_update())
+_IDS = Hot(select(_M.message_id).where(_M.progression_id == _id).order_by(_M.ord))
+_next_place = select(func.coalesce(func.max(_M.ord) + 1, 0)).where(_M.progression_id == _id)
+_NEXT = Hot(_next_place)
+_is_there = exists().where(_M.message_id == param("message"), _M.progression_id == _id)
+_APPEND = Hot(
+    insert(members)
+    .from_select(
+        ["progression_id", "ord", "message_id"],
+        select(_P.id, _next_place.scalar_subquery(), bindparam("message", type_=Label())).where(_P.id == _id, ~_is_there),
+    )
+    .returning(_M.ord)
+)
+_INSERT = Hot(insert(members))
+_DELETE = Hot(delete(members).where(_M.progression_id == _id))
+_FOLD = Hot(update(progressions).where(_P.id == _id).values(collection=param("ids"), folded=param("upto")))
+
+
+def add_progression(work: Work, id: str, ids: Sequence[str] = ()) -> bool:
+    """A new progression with these members; False, and nothing merged, where there is one of that id."""
+    if not work.run(_ADD, id=id, created_at=work.now(), folded=len(ids), collection=_array(ids)):
+        return False
+    _insert(work, id, 0, ids)
+    return True
+
+
+def remove_progression(work: Work, id: str) -> None:
+    """Delete one that nobody came to own."""
+    work.run(_REMOVE, row_id=id)
+
+
+def check_progression(work: Work, id: str) -> None:
+    """NotFound unless there is one."""
+    if work.row(_EXISTS, row_id=id) is None:
+        raise NotFound("progression", id)
+
+
+def member_ids(work: Work, id: str) -> list[str]:
+    """The message ids in order; none for an unknown progression."""
+    return [message_id for (message_id,) in work.rows(_IDS, row_id=id)]
+
+
+def append(work: Work, id: str, message_id: str) -> bool:
+    """Add it at the end, unless it is there already; False then, and for an unknown progression."""
+    if not work.runtime.dialect.one_writer and work.row(_LOCK, row_id=id) is None:
+        return False
+    added = work.returned(_APPEND, row_id=id, message=message_id)
+    if added is None:
+        return False
+    if (added[0] + 1) % FOLD_EVERY:
+        _note_lagging(work, id)
+    elif (row := work.row(_LOCK, row_id=id)) is not None:
+        _fold_if_long(work, id, row[0], added[0] + 1)
+    return True
+
+
+def extend(work: Work, id: str, ids: Iterable[str]) -> int:
+    """Add those that are not there yet, in their order; how many. NotFound for an unknown progression."""
+    row = work.row(_LOCK, row_id=id)
+    if row is None:
+        raise NotFound("progression", id)
+    distinct = list(dict.fromkeys(ids))
+    there = _present(work, id, distinct)
+    new = [message_id for message_id in distinct if message_id not in there]
+    if new:
+        following = work.row(_NEXT, row_id=id)
+        assert following is not None
+        _insert(work, id, following[0], new)
+        _fold_if_long(work, id, row[0], following[0] + len(new))
+    return len(new)
+
+
+def replace(work: Work, id: str, ids: Sequence[str]) -> None:
+    """Make these its members, and its array; NotFound."""
+    if work.row(_LOCK, row_id=id) is None:
+        raise NotFound("progression", id)
+    work.run(_DELETE, row_id=id)
+    _insert(work, id, 0, ids)
+    work.run(_FOLD, row_id=id, ids=_array(ids), upto=len(ids))
+
+
+def fold(work: Work, id: str) -> None:
+    """Bring the published array up to the members."""
+    row = work.row(_LOCK, row_id=id)
+    following = work.row(_NEXT, row_id=id)
+    if row is not None and following is not None and row[0] != following[0]:
+        work.run(_FOLD, row_id=id, ids=_array(member_ids(work, id)), upto=following[0])
+
+
+def _fold_if_long(work: Work, id: str, folded: int, places: int) -> None:
+    if places - folded >= max(FOLD_EVERY, folded // _FOLD_SHARE):
+        work.run(_FOLD, row_id=id, ids=_array(member_ids(work, id)), upto=places)
+        _lagging(work).discard(id)
+    else:
+        _note_lagging(work, id)
+
+
+def _note_lagging(work: Work, id: str) -> None:
+    if len(_lagging(work)) < _MOST_LAGGING:
+        _lagging(work).add(id)
+
+
+def fold_lagging(work: Work) -> None:
+    """Fold what this store appended to and left unfolded: when it closes."""
+    for id in sorted(_lagging(work)):
+        fold(work, id)
+    _lagging(work).clear()
+
+
+def has_lagging(runtime: Runtime) -> bool:
+    """Whether there is anything for `fold_lagging` to do."""
+    return bool(runtime.notes[_NOTE])
+
+
+def _lagging(work: Work) -> set[str]:
+    return work.runtime.notes[_NOTE]
+
+
+def _present(work: Work, id: str, ids: Sequence[str]) -> set[str]:
+    """Which of these it holds: looked up one by one, so that it may be long."""
+    found: set[str] = set()
+    for start in range(0, len(ids), _CHUNK):
+        some = _M.message_id.in_(ids[start : start + _CHUNK])
+        found |= {message_id for (message_id,) in work.select(select(_M.message_id).where(_M.progression_id == id, some))}
+    return found
+
+
+def _array(ids: Sequence[str]) -> JsonText:
+    return encode(list(ids), "ids", _ANY_SIZE)
+
+
+def _insert(work: Work, id: str, first: int, ids: Sequence[str]) -> None:
+    work.run_many(
+        _INSERT,
+        [{"progression_id": id, "ord": first + place, "message_id": message_id} for place, message_id in enumerate(ids)],
+    )

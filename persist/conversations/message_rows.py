@@ -1,0 +1,89 @@
+"""Message rows: reading them, writing them, and the numbers of their classes."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy import func, select
+
+from persist.conversations.embeddings import unpack
+from persist.conversations.models import KNOWN_TYPES, UNKNOWN_TYPE, message_types, messages
+from persist.conversations.schemas import ConvMessage
+from persist.db.clock import EPOCH
+from persist.db.hot import Hot, Row, param
+from persist.db.insert import insert_missing, upsert
+from persist.db.values import build
+from persist.db.work import Work
+from persist.errors import Conflict
+
+_M, _T = messages.c, message_types.c
+_STORED = ("id", "created_at", "node_metadata", "content", "embedding", "sender", "recipient", "channel", "role", "lion_class")
+_READ = (*_STORED, "lion_class_str")
+COLUMNS = (*[_M[name] for name in _STORED], _T.lion_class.label("lion_class_str"))
+"""What `message_value` reads, of messages joined with their types."""
+
+WITH_TYPE = messages.join(message_types, _T.type_id == _M.lion_class)
+_GET = Hot(select(*COLUMNS).select_from(WITH_TYPE).where(_M.id == param("row_id")))
+_PUT = Hot(upsert(messages, "id", keep=("created_at", "stored_at")))
+_TYPE = Hot(select(_T.type_id).where(_T.lion_class == param("path")))
+_NEXT_TYPE = Hot(select(func.max(_T.type_id) + 1))
+_ADD_TYPE = Hot(insert_missing(message_types))
+_TYPE_TRIES = 100
+_NUMBERS = {path: number for number, path in KNOWN_TYPES.items()}
+CHUNK = 500
+
+
+def message_value(row: Row) -> ConvMessage:
+    """A row of the columns above."""
+    values: dict[str, Any] = dict(zip(_READ, row, strict=True))
+    epoch, packed = values["created_at"], values["embedding"]
+    values["created_at_epoch"] = epoch
+    values["created_at"] = EPOCH + timedelta(seconds=epoch)
+    values["embedding"] = None if packed is None else unpack(packed)
+    return build(ConvMessage, values)
+
+
+def find_message(work: Work, id: str) -> ConvMessage | None:
+    """The message, if there is one."""
+    row = work.row(_GET, row_id=id)
+    return None if row is None else message_value(row)
+
+
+def find_messages(work: Work, ids: Sequence[str]) -> dict[str, ConvMessage]:
+    """Those that there are, in the order of the ids."""
+    found: dict[str, ConvMessage] = {}
+    distinct = list(dict.fromkeys(ids))
+    for start in range(0, len(distinct), CHUNK):
+        query = select(*COLUMNS).select_from(WITH_TYPE).where(_M.id.in_(distinct[start : start + CHUNK]))
+        found |= {row[0]: message_value(tuple(row)) for row in work.select(query)}
+    return {id: found[id] for id in distinct if id in found}
+
+
+def write_message(work: Work, fields: Mapping[str, Any]) -> None:
+    """Insert the message, or overwrite it but for its first `created_at`."""
+    work.run(_PUT, **{**fields, "lion_class": type_number(work, fields["lion_class"])})
+
+
+def write_messages(work: Work, many: Sequence[Mapping[str, Any]]) -> None:
+    """The same for many: of those with one id the last one stays."""
+    numbers = {path: type_number(work, path) for path in dict.fromkeys(one["lion_class"] for one in many)}
+    ordered = sorted(many, key=itemgetter("id"))  # one order for all, so that two writers never wait for each other
+    work.run_many(_PUT, [{**one, "lion_class": numbers[one["lion_class"]]} for one in ordered])
+
+
+def type_number(work: Work, path: str) -> int:
+    """The number of a class, a new one if need be. Whoever allocates at the same moment gets another number."""
+    if not path:
+        return UNKNOWN_TYPE
+    known = _NUMBERS.get(path)
+    if known is not None:
+        return known
+    for _ in range(_TYPE_TRIES):
+        row = work.row(_TYPE, path=path)
+        if row is not None:
+            return int(row[0])
+        following = work.row(_NEXT_TYPE)
+        assert following is not None
+        work.run(_ADD_TYPE, type_id=following[0] or 1, lion_class=path)
+    raise Conflict(f"No number could be allocated for the message class {path!r}: others were always faster.")

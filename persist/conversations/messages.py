@@ -1,0 +1,145 @@
+"""Messages of conversations: put, read, and the live write that records one as it happens."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import bindparam, case, delete, func, or_, select, update
+
+from persist.conversations import membership
+from persist.conversations.intake import message_fields, message_list
+from persist.conversations.message_rows import find_message, find_messages, write_message, write_messages
+from persist.conversations.models import branches, members, messages, sessions
+from persist.conversations.progressions import id_list
+from persist.conversations.schemas import ConvMessage
+from persist.db.hot import Hot, param
+from persist.db.json import Json
+from persist.db.repository import Repository, reads, writes
+from persist.db.types import EpochReal, Label
+from persist.db.work import Work
+from persist.errors import Conflict, NotFound
+
+_S, _B, _M = sessions.c, branches.c, members.c
+_id = param("row_id")
+_BRANCH = Hot(
+    select(_B.session_id, _B.progression_id, _S.progression_id)
+    .select_from(branches.join(sessions, _S.id == _B.session_id))
+    .where(_B.id == _id)
+)
+_SESSION_POOL = Hot(select(_S.progression_id).where(_S.id == _id))
+_SET_SYSTEM = Hot(update(branches).where(_B.id == _id).values(system_msg_id=param("message")))
+_at = bindparam("at", type_=EpochReal())
+_ACTIVITY = Hot(
+    update(sessions)
+    .where(_S.id == _id)
+    .values(
+        first_msg_id=func.coalesce(_S.first_msg_id, bindparam("first", type_=Label())),
+        last_msg_id=param("last"),
+        last_message_at=case((_S.last_message_at > _at, _S.last_message_at), else_=_at),
+        updated_at=case((_S.updated_at > _at, _S.updated_at), else_=_at),
+    )
+)
+_DELETE = Hot(delete(messages).where(messages.c.id == _id))
+_NAMED_BY = (
+    ("a progression", Hot(select(_M.progression_id).where(_M.message_id == _id).limit(1))),
+    ("a branch's system_msg_id", Hot(select(_B.id).where(_B.system_msg_id == _id).limit(1))),
+    (
+        "a session's first_msg_id or last_msg_id",
+        Hot(select(_S.id).where(or_(_S.first_msg_id == _id, _S.last_msg_id == _id)).limit(1)),
+    ),
+)
+
+
+class ConvMessages(Repository):
+    """`tx.conversations.messages`."""
+
+    @writes
+    def put(self, message: Mapping[str, Json]) -> ConvMessage:
+        """Insert a message as `Message.model_dump()` shapes it, or overwrite the one with its id.
+
+        `created_at` keeps its first value. Content may be anything but None: 0, "" and [] are content.
+        """
+        work = self._work
+        fields = message_fields(work, message)
+        write_message(work, fields)
+        return _stored(work, fields["id"])
+
+    @writes
+    def put_many(
+        self,
+        messages: Sequence[Mapping[str, Json]],
+        *,
+        progression_ids: Sequence[str] = (),
+        session_id: str | None = None,
+    ) -> int:
+        """Put each, append those that are new there to each progression, in order; how many messages.
+
+        With a session they join its pool, and it is active now. NotFound for an unknown progression or session.
+        """
+        work = self._work
+        fields = [message_fields(work, one, path=f"messages[{index}]") for index, one in enumerate(message_list(messages))]
+        pools = id_list(work, progression_ids, "progression_ids")
+        if session_id is not None:
+            pools.append(_pool(work, work.label("session_id", session_id)))
+        for pool in pools:
+            membership.check_progression(work, pool)
+        write_messages(work, fields)
+        ids = [one["id"] for one in fields]
+        for pool in sorted(set(pools)):  # one order for all, so that two writers never wait for each other
+            membership.extend(work, pool, ids)
+        if session_id is not None and ids:
+            work.run(_ACTIVITY, row_id=session_id, first=ids[0], last=ids[-1], at=work.now())
+        return len(fields)
+
+    @reads
+    def get(self, id: str) -> ConvMessage | None:
+        """The message, None if there is none."""
+        return find_message(self._work, self._work.label("id", id))
+
+    @reads
+    def get_many(self, ids: Sequence[str]) -> dict[str, ConvMessage]:
+        """Messages by id, in the order of `ids`; unknown ids are left out."""
+        return find_messages(self._work, id_list(self._work, ids))
+
+    @writes
+    def delete(self, id: str) -> bool:
+        """Delete it; False if there is none. Conflict while a progression, branch or session names it."""
+        work = self._work
+        message_id = work.label("id", id)
+        for what, statement in _NAMED_BY:
+            row = work.row(statement, row_id=message_id)
+            if row is not None:
+                raise Conflict(f"The message {message_id!r} is named by {what} ({row[0]!r}).")
+        return bool(work.run(_DELETE, row_id=message_id))
+
+    @writes
+    def record(self, branch_id: str, message: Mapping[str, Json]) -> ConvMessage:
+        """The live write: put it, append it to the branch and its session's pool, mark the session active.
+
+        A system message becomes the branch's. NotFound for an unknown branch.
+        """
+        work = self._work
+        fields = message_fields(work, message)
+        row = work.row(_BRANCH, row_id=work.label("branch_id", branch_id))
+        if row is None:
+            raise NotFound("branch", branch_id)
+        session_id, own, pool = row
+        write_message(work, fields)
+        message_id = fields["id"]
+        if fields["role"] == "system":  # before the progressions, which is the order in which a branch is ended
+            work.run(_SET_SYSTEM, row_id=branch_id, message=message_id)
+        for progression_id in sorted({own, pool}):
+            membership.append(work, progression_id, message_id)
+        work.run(_ACTIVITY, row_id=session_id, first=message_id, last=message_id, at=work.now())
+        return _stored(work, message_id)
+
+
+def _stored(work: Work, id: str) -> ConvMessage:
+    message = find_message(work, id)
+    assert message is not None, "it was written a moment ago"
+    return message
+
+
+def _pool(work: Work, session_id: str) -> str:
+    row = work.row(_SESSION_POOL, row_id=session_id)
+    if row is None:
+        raise NotFound("session", session_id)
+    return str(row[0])

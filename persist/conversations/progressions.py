@@ -1,0 +1,56 @@
+"""Progressions: ordered lists of message ids, shared by sessions and branches."""
+
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import select
+
+from persist.conversations import membership
+from persist.conversations.models import members
+from persist.db.hot import Hot, param
+from persist.db.repository import Repository, reads, writes
+from persist.db.work import Work
+from persist.errors import InvalidValue
+
+_M = members.c
+_CONTAINING = Hot(select(_M.progression_id).where(_M.message_id == param("message")).distinct().order_by(_M.progression_id))
+
+
+class Progressions(Repository):
+    """`tx.conversations.progressions`. Ids need not name messages that are there."""
+
+    @writes
+    def create(self, id: str | None = None, *, ids: Sequence[str] = ()) -> str:
+        """A new progression, duplicates in `ids` kept; one that exists is left as it is. Its id."""
+        work = self._work
+        given = id_list(work, ids)
+        row_id = work.runtime.ids.mint("prg") if id is None else work.label("id", id)
+        membership.add_progression(work, row_id, given)
+        return row_id
+
+    @reads
+    def get(self, id: str) -> list[str]:
+        """The ids in order; an unknown progression has none."""
+        return membership.member_ids(self._work, self._work.label("id", id))
+
+    @writes
+    def append(self, id: str, message_id: str) -> bool:
+        """Add an id at the end. False: no such progression, or already there, where it stays in its place."""
+        return membership.append(self._work, self._work.label("id", id), self._work.label("message_id", message_id))
+
+    @writes
+    def replace(self, id: str, ids: Sequence[str]) -> None:
+        """Make these its whole content; NotFound."""
+        membership.replace(self._work, self._work.label("id", id), id_list(self._work, ids))
+
+    @reads
+    def containing(self, message_id: str) -> list[str]:
+        """The progressions that hold the message, sorted by id."""
+        rows = self._work.rows(_CONTAINING, message=self._work.label("message_id", message_id))
+        return [progression_id for (progression_id,) in rows]
+
+
+def id_list(work: Work, ids: object, path: str = "ids") -> list[str]:
+    """A checked list of ids."""
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise InvalidValue(path, "expected a list of ids.")
+    return [work.label(f"{path}[{index}]", id) for index, id in enumerate(ids)]

@@ -1,0 +1,160 @@
+"""Values and vocabularies of conversations. Shapes: lionagi ADR-0009, "Data model", with instants as aware datetimes."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from persist.db.values import Value
+
+
+class Status(StrEnum):
+    """Where a session or branch is; None is a fifth answer: nobody said."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    COMPLETED_EMPTY = "completed_empty"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    ABORTED = "aborted"
+    CANCELLED = "cancelled"
+
+
+class InvocationKind(StrEnum):
+    """What started a session."""
+
+    AGENT = "agent"
+    PLAY = "play"
+    FLOW = "flow"
+    FANOUT = "fanout"
+    SHOW_PLAY = "show-play"
+    ENGINE = "engine"
+
+
+class SourceKind(StrEnum):
+    """Whether a session was recorded as it ran, or imported afterwards."""
+
+    LIVE = "live"
+    IMPORTED_FS = "imported_fs"
+    IMPORTED_CODEX = "imported_codex"
+
+
+class TransitionSource(StrEnum):
+    """Who changed a status."""
+
+    EXECUTOR = "executor"
+    AGENT = "agent"
+    ADMIN = "admin"
+    SYSTEM = "system"
+
+
+class Metric(StrEnum):
+    """How far two embeddings are from each other."""
+
+    COSINE = "cosine"
+    L2 = "l2"
+
+
+class ConvMessage(Value):
+    """A row of messages: content that progressions refer to. Of its instant, `created_at_epoch` is the exact float."""
+
+    id: str
+    created_at: datetime
+    created_at_epoch: float
+    node_metadata: Any
+    content: Any
+    embedding: list[float] | None
+    """float32 numbers, widened."""
+    sender: str | None
+    recipient: str | None
+    channel: str | None
+    role: str
+    lion_class: int
+    """The number of its class in message_types; 0 where the message named none."""
+    lion_class_str: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The message as its runtime writes it with mode="db": what was put, `metadata` named `node_metadata`."""
+        names = ("node_metadata", "content", "embedding", "sender", "recipient", "channel", "role")
+        return {"id": self.id, "created_at": self.created_at_epoch, **{name: getattr(self, name) for name in names}}
+
+
+class ConvSession(Value):
+    """A row of sessions: a scope with a pool of messages and branches over it."""
+
+    id: str
+    created_at: datetime
+    name: str | None
+    user: str | None
+    progression_id: str
+    first_msg_id: str | None
+    last_msg_id: str | None
+    updated_at: datetime
+    last_message_at: datetime | None
+    playbook_name: str | None
+    agent_name: str | None
+    invocation_kind: InvocationKind | None
+    show_topic: str | None
+    show_play_name: str | None
+    artifacts_path: str | None
+    source_kind: SourceKind | None
+    status: Status | None
+    status_reason_code: str | None
+    status_reason_summary: str | None
+    status_evidence_refs: Any
+    started_at: datetime | None
+    ended_at: datetime | None
+    ended_at_is_approximate: bool
+    node_metadata: Any
+
+
+class Branch(Value):
+    """A row of branches: an ordered view of messages, perhaps forked from another branch's."""
+
+    id: str
+    created_at: datetime
+    name: str | None
+    user: str | None
+    session_id: str
+    progression_id: str
+    system_msg_id: str | None
+    status: Status | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    parent_branch_id: str | None
+    forked_at_ord: int | None
+    """How many items of the parent's history it inherits."""
+    node_metadata: Any
+
+
+class StatusTransition(Value):
+    """A row of status_transitions: one change of a session's or branch's status, and why."""
+
+    id: str
+    entity_type: str
+    entity_id: str
+    previous_status: str | None
+    status: str
+    reason_code: str | None
+    reason_summary: str | None
+    evidence_refs: Any
+    source: str
+    actor: str | None
+    created_at: datetime
+    metadata: Any
+
+
+class PruneReport(Value):
+    """How many rows a prune deleted, or would have."""
+
+    sessions: int
+    branches: int
+    progressions: int
+    messages: int
+
+
+class ImportReport(Value):
+    """What an import of run folders came to."""
+
+    imported: int
+    skipped: int
+    errors: int

@@ -1,0 +1,109 @@
+"""What a session is created with and may be changed to: checked columns, defaults, and nothing written yet."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from persist.conversations.intake import node_metadata as checked_metadata
+from persist.conversations.lifecycle import TERMINAL
+from persist.conversations.schemas import InvocationKind, SourceKind, Status
+from persist.conversations.session_rows import FIELDS
+from persist.db.checks import check_word, optional_label
+from persist.db.clock import aware
+from persist.db.json import Json, JsonText
+from persist.db.work import Work
+from persist.errors import InvalidValue
+
+Check = Callable[[Work, str, Any], Any]
+
+
+def _label(work: Work, path: str, value: Any) -> str | None:
+    return optional_label(path, value)
+
+
+def _text(work: Work, path: str, value: Any) -> str | None:
+    return None if value is None else work.body(path, value)
+
+
+def _kind(work: Work, path: str, value: Any) -> InvocationKind | None:
+    return None if value is None else check_word(path, value, InvocationKind)
+
+
+def _source(work: Work, path: str, value: Any) -> SourceKind | None:
+    return None if value is None else check_word(path, value, SourceKind)
+
+
+def _instant(work: Work, path: str, value: Any) -> datetime | None:
+    return None if value is None else aware(path, value)
+
+
+def _required_instant(work: Work, path: str, value: Any) -> datetime:
+    return aware(path, value)
+
+
+def _metadata(work: Work, path: str, value: Any) -> JsonText | None:
+    metadata = checked_metadata(work, path, value)
+    return None if metadata is None else work.json(path, metadata)
+
+
+_PROVENANCE: dict[str, Check] = {
+    "playbook_name": _label,
+    "agent_name": _label,
+    "invocation_kind": _kind,
+    "show_topic": _label,
+    "show_play_name": _label,
+    "artifacts_path": _label,
+    "source_kind": _source,
+}
+_CHANGEABLE: dict[str, Check] = {
+    **_PROVENANCE,
+    "name": _text,
+    "user": _label,
+    "first_msg_id": _label,
+    "last_msg_id": _label,
+    "started_at": _instant,
+    "ended_at": _instant,
+    "last_message_at": _instant,
+    "updated_at": _required_instant,
+    "node_metadata": _metadata,
+}
+
+
+def session_changes(work: Work, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked columns of an update; InvalidValue names one that cannot be changed."""
+    for name in columns:
+        if name not in _CHANGEABLE:
+            raise InvalidValue(name, f"a session has no such column to change; there are {', '.join(_CHANGEABLE)}.")
+    changes = {name: _CHANGEABLE[name](work, name, value) for name, value in columns.items()}
+    if changes.get("ended_at") is not None:
+        changes["ended_at_is_approximate"] = False
+    return changes
+
+
+def new_session(
+    work: Work, *, id: str | None, node_metadata: Json, status: str | None, provenance: Mapping[str, Any], **columns: Any
+) -> dict[str, Any]:
+    """Every column of a new session, `progression_id` as it was given."""
+    for name in provenance:
+        if name not in _PROVENANCE:
+            raise InvalidValue(name, f"a session has no such column; its provenance is {', '.join(_PROVENANCE)}.")
+    now = work.now()
+    word = None if status is None else check_word("status", status, Status)
+    created, updated, progression = columns.pop("created_at"), columns.pop("updated_at"), columns.pop("progression_id")
+    fields: dict[str, Any] = {
+        **dict.fromkeys(FIELDS),
+        "source_kind": SourceKind.LIVE,
+        **session_changes(work, {**columns, **provenance, "node_metadata": node_metadata}),
+        "id": work.runtime.ids.mint("cvs") if id is None else work.label("id", id),
+        "progression_id": optional_label("progression_id", progression),
+        "created_at": now if created is None else aware("created_at", created),
+        "updated_at": now if updated is None else aware("updated_at", updated),
+        "status": word,
+        "ended_at_is_approximate": False,
+    }
+    fields["last_message_at"] = fields["started_at"] or now
+    if word in TERMINAL and fields["ended_at"] is None:
+        known = (fields["created_at"], fields["started_at"], fields["updated_at"] if updated is not None else None)
+        fields["ended_at"] = max(at for at in known if at is not None)
+        fields["ended_at_is_approximate"] = True
+    return fields

@@ -1,0 +1,52 @@
+"""Sessions that say they run and do not: found in a snapshot, ended where they still say so."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from persist.conversations.repository import Conversations
+from persist.conversations.schemas import ConvSession, Status
+from persist.db.checks import check_span, check_word
+from persist.db.clock import aware
+from persist.errors import InvalidValue, NotFound
+
+DAY = timedelta(hours=24)
+ENDS = (Status.ABORTED, Status.FAILED)
+"""What a session may be swept to."""
+
+ACTOR = "doctor"
+_PAGE = 1000
+
+
+def stale_sessions(conversations: Conversations, *, now: datetime, older_than: timedelta = DAY) -> list[ConvSession]:
+    """Running sessions that started longer ago than that, or nobody knows when; `conversations` of any transaction."""
+    try:
+        began = aware("now", now) - check_span("older_than", older_than)
+    except OverflowError:
+        raise InvalidValue("older_than", "it reaches back before the year 1.") from None
+    found: list[ConvSession] = []
+    cursor: str | None = None
+    while True:
+        page = conversations.sessions.list(status=Status.RUNNING, limit=_PAGE, after=cursor)
+        found += [session for session in page.items if session.started_at is None or session.started_at < began]
+        cursor = page.cursor
+        if cursor is None:
+            return found
+
+
+def end_stale(
+    conversations: Conversations, stale: Iterable[ConvSession], *, status: str = Status.ABORTED, reason: str | None = None
+) -> list[str]:
+    """Abort, or fail, those of them that still run when it is written: what ended in between stays as it ended. Their ids."""
+    word = check_word("status", status, Status)
+    if word not in ENDS:
+        raise InvalidValue("status", f"expected one of {', '.join(ENDS)}.")
+    ended = []
+    for session in stale:
+        try:
+            if conversations.sessions.set_status(
+                session.id, word, expected=[Status.RUNNING], reason=reason, source="admin", actor=ACTOR
+            ):
+                ended.append(session.id)
+        except NotFound:
+            continue  # deleted in between
+    return ended

@@ -1,0 +1,48 @@
+"""examples/conversations.py, on both databases, twice on the same one."""
+
+import os
+import subprocess
+import sys
+
+from persist import Store
+from tests.markdown import ROOT
+
+SHOWN = """\
+1. A conversation, and forks of forks of it
+   main     inherits 0: You plan a picnic. / Will there be rain or sun? / Sun, and no wind.
+   doubt    inherits 2: You plan a picnic. / Will there be rain or sun? / Rain, I fear.
+   indoors  inherits 3: You plan a picnic. / Will there be rain or sun? / Rain, I fear. / What does a hall cost?
+   budget   inherits 4: You plan a picnic. / Will there be rain or sun? / Rain, I fear. / What does a hall cost? / \
+The price is over budget.
+   6 messages are stored
+2. Two sessions send each other messages
+   the writer read ['Write an invitation.', 'Say that it may rain.']; unread now: 0 there, 1 here
+3. What was said about money?
+   0.00 The price is over budget.
+   0.00 What does a hall cost?
+4. Old sessions go, and what nothing else shows
+   1 session, 1 branch and 1 of its 2 messages are gone
+"""
+
+
+def run(url: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-W", "error", str(ROOT / "examples" / "conversations.py"), "--url", url]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_the_example_shows_what_it_says(database_url: str) -> None:
+    for _ in range(2):
+        result = run(database_url)
+        assert (result.returncode, result.stderr) == (0, "")
+        # two messages are equally near, so either may be the first
+        assert sorted(result.stdout.splitlines()) == sorted(SHOWN.splitlines())
+
+
+def test_the_example_leaves_the_sessions_of_others_alone(database_url: str) -> None:
+    with Store.open(database_url) as store, store.begin() as tx:
+        tx.conversations.sessions.create(id="mine", agent_name="somebody")
+    result = run(database_url)
+    assert (result.returncode, result.stdout) == (1, "")
+    with Store.open(database_url) as store, store.read() as tx:
+        assert [session.id for session in tx.conversations.sessions.list().items] == ["mine"]

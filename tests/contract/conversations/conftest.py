@@ -1,0 +1,44 @@
+"""What a search by embedding can be computed with."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from persist.db.dialects import vector_functions
+from tests.contract.conversations.vector_scenes import WAYS
+from tests.unit.float32 import with_functions
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Of the ways only this one and those after it are there, for stores that are opened afterwards."""
+
+    def use_(way: str) -> None:
+        monkeypatch.setattr(vector_functions, "load_sqlite_vec", with_functions if way == WAYS[0] else lambda driver: False)
+        if way == WAYS[2]:
+            monkeypatch.setitem(sys.modules, "numpy", None)
+
+    return use_
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, use: Callable[[str], None]) -> str:
+    """What is there, before the store is opened."""
+    use(request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def every_way(use: Callable[[str], None], open_store: Callable[..., Any]) -> Callable[[Callable[[Any], Any]], list[Any]]:
+    """What a question gives on a store of each way, on the same database."""
+
+    def ask(question: Callable[[Any], Any]) -> list[Any]:
+        answers = []
+        for way in WAYS:
+            use(way)
+            answers.append(question(open_store()))
+        return answers
+
+    return ask

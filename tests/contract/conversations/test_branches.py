@@ -1,0 +1,219 @@
+"""Branches: made in a session, listed and deleted."""
+
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import pytest
+
+from persist.conversations.schemas import Branch
+from persist.errors import Conflict, NotFound
+from tests.contract.conftest import Raw
+from tests.contract.conversations.scenes import (
+    HARD_TEXTS,
+    NOT_LABELS,
+    NOWHERE,
+    branch_of,
+    fork,
+    history,
+    items,
+    make_branch,
+    make_progression,
+    make_session,
+    put,
+    refused,
+    say,
+    session_of,
+)
+
+CONFIG = {"provider": "p", "model": "m", "tools": ["a"], "deep": {"x": 1, "y": 2}}
+
+
+def listed(store: Any, session_id: str) -> list[str]:
+    with store.read() as tx:
+        return [branch.id for branch in tx.conversations.branches.list(session_id)]
+
+
+def drop(store: Any, id: str) -> bool:
+    with store.begin() as tx:
+        return bool(tx.conversations.branches.delete(id))
+
+
+# ---------------------------------------------------------------- making
+
+
+def test_a_branch_has_every_field_it_is_given(store: Any, other: Any) -> None:
+    session, progression = make_session(store), make_progression(store, ["s"])
+    put(store, "s", role="system")
+    at = datetime(2026, 1, 1, 2, 3, 4, 567_891, tzinfo=UTC)
+    made = make_branch(
+        store,
+        session.id,
+        id="mine",
+        name="Main",
+        user="ada",
+        node_metadata=CONFIG,
+        created_at=at,
+        progression_id=progression,
+        system_msg_id="s",
+    )
+    assert made == Branch(
+        id="mine",
+        created_at=at,
+        name="Main",
+        user="ada",
+        session_id=session.id,
+        progression_id=progression,
+        system_msg_id="s",
+        status=None,
+        started_at=None,
+        ended_at=None,
+        parent_branch_id=None,
+        forked_at_ord=None,
+        node_metadata=CONFIG,
+    )
+    assert branch_of(other, "mine") == made
+
+
+def test_what_is_left_out_is_absent_or_minted(store: Any, clock: Any) -> None:
+    one = make_branch(store)
+    two = make_branch(store, one.session_id)
+    assert (one.name, one.user, one.node_metadata, one.system_msg_id) == (None,) * 4
+    assert one.created_at == clock()
+    assert one.id.startswith("brn_")
+    progressions = {one.progression_id, two.progression_id, session_of(store, one.session_id).progression_id}
+    assert len(progressions) == 3
+    assert items(store, one.progression_id) == []
+
+
+def test_a_branch_that_exists_is_returned_as_it_is(store: Any, raw: Raw) -> None:
+    """(c) 17"""
+    session = make_session(store).id
+    made = make_branch(store, session, id="mine", name="first", node_metadata=CONFIG)
+    count = raw.count("progressions")
+    assert make_branch(store, session, id="mine", name="second", node_metadata={"x": 1}) == made
+    assert make_branch(store, make_session(store).id, id="mine") == made
+    assert raw.count("progressions") == count + 1  # of the other session
+    assert listed(store, session) == ["mine"]
+
+
+def test_a_branch_names_what_exists(store: Any, raw: Raw) -> None:
+    """(c) 20"""
+    session = make_session(store).id
+    progressions = raw.count("progressions")
+    with store.begin() as tx:
+        with pytest.raises(NotFound) as missing:
+            tx.conversations.branches.create(NOWHERE)
+        assert (missing.value.kind, missing.value.id) == ("session", NOWHERE)
+        for name in ("progression_id", "system_msg_id"):
+            with pytest.raises(Conflict):
+                tx.conversations.branches.create(session, **{name: NOWHERE})
+        tx.conversations.branches.create(session, id="kept")  # the transaction is still good
+    assert listed(store, session) == ["kept"]
+    assert raw.count("progressions") == progressions + 1
+
+
+def test_foreign_keys_guard_what_a_branch_names(store: Any, raw: Raw) -> None:
+    branch = make_branch(store)
+    if raw.is_sqlite:
+        raw.rows("PRAGMA foreign_keys=ON")
+    for column in ("session_id", "progression_id", "system_msg_id"):
+        with pytest.raises(Exception, match=r"(?i)foreign key"):
+            raw.rows(f"UPDATE branches SET {column} = ? WHERE id = ?", NOWHERE, branch.id)
+
+
+def test_a_bad_field_is_named_and_nothing_is_written(store: Any, raw: Raw) -> None:
+    session = make_session(store).id
+    bad: list[tuple[str, Any]] = [
+        *[(name, value) for name in ("id", "user", "progression_id", "system_msg_id") for value in NOT_LABELS],
+        *[("name", value) for value in (1, b"x")],
+        *[("created_at", value) for value in (1.5, "2026-01-02", datetime(2026, 1, 2))],
+        ("node_metadata", []),
+        ("node_metadata", "text"),
+        ("node_metadata", 1),
+        ("node_metadata.parent_branch_id", {"parent_branch_id": 1, "forked_at_ord": 1}),
+        ("node_metadata.parent_branch_id", {"forked_at_ord": 1}),
+        ("node_metadata.forked_at_ord", {"parent_branch_id": "p"}),
+        ("node_metadata.forked_at_ord", {"parent_branch_id": "p", "forked_at_ord": -1}),
+        ("node_metadata.forked_at_ord", {"parent_branch_id": "p", "forked_at_ord": "1"}),
+        ("node_metadata.x", {"x": float("nan")}),
+    ]
+    with store.begin() as tx:
+        for path, value in bad:
+            assert refused(tx.conversations.branches.create, session, **{path.partition(".")[0]: value}) == path, value
+        for value in [None, *NOT_LABELS]:
+            assert refused(tx.conversations.branches.create, value) == "id"
+    assert raw.count("branches") == 0
+
+
+def test_names_are_any_text(store: Any) -> None:
+    session = make_session(store).id
+    for hard in ["", *HARD_TEXTS]:
+        made = make_branch(store, session, name=hard, node_metadata={hard: hard})
+        assert (made.name, made.node_metadata) == (hard, {hard: hard})
+
+
+def test_a_list_is_oldest_first(store: Any, clock: Any) -> None:
+    session, other = make_session(store).id, make_session(store).id
+    same = [make_branch(store, session).id for _ in range(3)]
+    make_branch(store, other)
+    clock.advance(seconds=1)
+    later = make_branch(store, session, id="a").id
+    early = make_branch(store, session, created_at=datetime(2020, 1, 1, tzinfo=UTC)).id
+    assert listed(store, session) == [early, *same, later]
+    assert listed(store, NOWHERE) == []
+
+
+def test_an_unknown_branch_is_not_found(store: Any) -> None:
+    with store.begin() as tx:
+        verbs = tx.conversations.branches
+        changing = [partial(verbs.update_metadata, patch={}), partial(verbs.set_system_message, message_id=None)]
+        for verb in (verbs.get, verbs.fork, verbs.history, *changing):
+            with pytest.raises(NotFound) as missing:
+                verb(NOWHERE)
+            assert (missing.value.kind, missing.value.id) == ("branch", NOWHERE)
+        assert verbs.delete(NOWHERE) is False
+        assert verbs.finalize(NOWHERE, "completed") is False
+
+
+# ---------------------------------------------------------------- deleting
+
+
+def test_a_deleted_branch_takes_its_progression_and_leaves_messages(store: Any, raw: Raw) -> None:
+    branch = make_branch(store)
+    pool = session_of(store, branch.session_id).progression_id
+    say(store, branch.id, "a", "b")
+    assert drop(store, branch.id) is True
+    assert drop(store, branch.id) is False
+    assert raw.rows("SELECT id FROM progressions") == [(pool,)]
+    assert items(store, pool) == ["a", "b"]
+    assert items(store, branch.progression_id) == []
+    assert raw.count("messages") == 2
+
+
+def test_a_progression_that_others_own_stays(store: Any) -> None:
+    one = make_branch(store)
+    two = make_branch(store, one.session_id, progression_id=one.progression_id)
+    say(store, one.id, "a")
+    drop(store, one.id)
+    assert history(store, two.id) == ["a"]
+
+
+def test_forks_of_a_deleted_branch_keep_their_history(store: Any) -> None:
+    root = make_branch(store, node_metadata=CONFIG)
+    say(store, root.id, "a", "b", "c")
+    child, whole = fork(store, root.id, at=2), fork(store, root.id)
+    say(store, child.id, "d")
+    grandchild = fork(store, child.id, at=3)
+    say(store, grandchild.id, "e")
+    drop(store, root.id)
+    assert history(store, child.id) == ["a", "b", "d"]
+    assert history(store, whole.id) == ["a", "b", "c"]
+    assert history(store, grandchild.id) == ["a", "b", "d", "e"]
+    assert history(store, grandchild.id, limit=2) == ["d", "e"]
+    assert (branch_of(store, child.id).parent_branch_id, branch_of(store, grandchild.id).parent_branch_id) == (None, child.id)
+    assert branch_of(store, child.id).node_metadata == CONFIG
+    drop(store, child.id)
+    assert history(store, grandchild.id) == ["a", "b", "d", "e"]
+    say(store, grandchild.id, "f")
+    assert history(store, grandchild.id) == ["a", "b", "d", "e", "f"]

@@ -1,0 +1,263 @@
+"""The exchange: what owners send each other, first in first out, and how far each has read."""
+
+from typing import Any
+
+import pytest
+
+from persist.conversations.schemas import ConvMessage
+from persist.errors import InvalidValue, NotFound
+from tests.contract.conftest import Raw
+from tests.contract.conversations.making import DAY, make_branch, make_session, members, message, prune, say, session_of, texts
+
+
+def send(store: Any, sender: str, recipient: str | None, content: Any, **fields: Any) -> ConvMessage:
+    with store.begin() as tx:
+        sent: ConvMessage = tx.conversations.exchange.send(sender=sender, recipient=recipient, content=content, **fields)
+    return sent
+
+
+def inbox(store: Any, owner: str, **options: Any) -> list[Any]:
+    """The contents of an inbox."""
+    with store.read() as tx:
+        return texts(tx.conversations.exchange.inbox(owner, **options))
+
+
+def outbox(store: Any, owner: str, **options: Any) -> list[Any]:
+    with store.read() as tx:
+        return texts(tx.conversations.exchange.outbox(owner, **options))
+
+
+def unread(store: Any, owner: str, **options: Any) -> int:
+    with store.read() as tx:
+        return int(tx.conversations.exchange.unread_count(owner, **options))
+
+
+def mark_read(store: Any, owner: str, message_id: str) -> bool:
+    with store.begin() as tx:
+        return bool(tx.conversations.exchange.mark_read(owner, message_id))
+
+
+# ---------------------------------------------------------------- sending
+
+
+def test_a_message_is_in_the_inbox_of_its_recipient_and_the_outbox_of_its_sender(store: Any, other: Any) -> None:
+    sent = send(store, "a", "b", {"text": "hi", "list": [1, 2.5, None]})
+    with other.read() as tx:
+        assert tx.conversations.exchange.inbox("b") == [sent]
+        assert tx.conversations.exchange.outbox("a") == [sent]
+        assert tx.conversations.messages.get(sent.id) == sent
+        for owner in ("a", "c"):
+            assert tx.conversations.exchange.inbox(owner) == []
+        assert tx.conversations.exchange.outbox("b") == []
+
+
+def test_a_plain_message_has_the_role_unset_and_the_instant_of_the_store(store: Any, clock: Any) -> None:
+    sent = send(store, "a", "b", "hi", channel="news")
+    assert (sent.sender, sent.recipient, sent.channel, sent.role) == ("a", "b", "news", "unset")
+    assert (sent.created_at, sent.content, sent.lion_class) == (clock(), "hi", 0)
+
+
+def test_any_content_but_none_can_be_sent(store: Any) -> None:
+    contents: list[Any] = ["", 0, False, [], {}, '{"text": "x"}', 3.5, "NUL \x00 half \ud83d 😀"]
+    for content in contents:
+        send(store, "a", "b", content)
+    got = inbox(store, "b")
+    assert got == contents
+    assert [type(one) for one in got] == [type(one) for one in contents]
+
+
+def test_first_in_first_out_whatever_the_clock_says(store: Any, clock: Any) -> None:
+    for number in range(5):
+        send(store, "a", "b", number)
+        clock.advance(seconds=-1)
+    assert inbox(store, "b") == outbox(store, "a") == [0, 1, 2, 3, 4]
+    assert inbox(store, "b", limit=2) == outbox(store, "a", limit=2) == [0, 1]
+
+
+def test_a_broadcast_reaches_everybody_but_its_sender(store: Any) -> None:
+    send(store, "a", "b", "to b")
+    send(store, "a", None, "to all")
+    send(store, "b", None, "from b to all")
+    assert inbox(store, "a") == ["from b to all"]
+    assert inbox(store, "b") == ["to b", "to all"]
+    assert inbox(store, "came later") == ["to all", "from b to all"]
+    assert outbox(store, "a") == ["to b", "to all"]
+
+
+def test_an_owner_may_write_to_itself(store: Any) -> None:
+    send(store, "a", "a", "note")
+    assert inbox(store, "a") == outbox(store, "a") == ["note"]
+
+
+def test_only_what_was_sent_is_in_the_exchange(store: Any) -> None:
+    """Messages of conversations name senders and recipients too."""
+    branch = make_branch(store, make_session(store).id)
+    with store.begin() as tx:
+        tx.conversations.messages.put(message("put", sender="a", recipient="b"))
+        tx.conversations.messages.record(branch, message("recorded", sender="a", recipient="b", channel="news"))
+    assert inbox(store, "b") == outbox(store, "a") == []
+    assert unread(store, "b") == 0
+    assert mark_read(store, "b", "put") is False
+
+
+def test_with_a_session_it_joins_the_pool_too(store: Any) -> None:
+    session = make_session(store)
+    branch = make_branch(store, session.id)
+    say(store, branch, "m1")
+    sent = send(store, branch, "b", "hi", session_id=session.id)
+    assert members(store, session.progression_id) == ["m1", sent.id]
+    assert inbox(store, "b") == ["hi"]
+
+
+def test_what_cannot_be_sent_leaves_nothing(store: Any, raw: Raw) -> None:
+    bad: list[tuple[str, Any, str]] = [
+        ("sender", "", "sender"),
+        ("sender", None, "sender"),
+        ("sender", 1, "sender"),
+        ("sender", "a\x00b", "sender"),
+        ("recipient", "", "recipient"),
+        ("recipient", "\ud83d", "recipient"),
+        ("channel", "", "channel"),
+        ("channel", 7, "channel"),
+        ("content", None, "content"),
+        ("content", float("nan"), "content"),
+        ("content", {"a": DAY}, "content"),
+        ("session_id", "", "id"),
+    ]
+    with store.begin() as tx:
+        for name, value, path in bad:
+            given = {"sender": "a", "recipient": "b", "content": "x", name: value}
+            with pytest.raises(InvalidValue) as refused:
+                tx.conversations.exchange.send(**given)
+            assert path in refused.value.path, (name, value)
+        with pytest.raises(NotFound) as missing:
+            tx.conversations.exchange.send(sender="a", recipient="b", content="x", session_id="nowhere")
+        assert (missing.value.kind, missing.value.id) == ("session", "nowhere")
+        tx.conversations.exchange.send(sender="a", recipient="b", content="good")
+    assert raw.count("messages") == raw.count("exchange_items") == 1
+
+
+def test_what_is_rolled_back_was_never_sent(store: Any) -> None:
+    send(store, "a", "b", 1)
+    with pytest.raises(ZeroDivisionError), store.begin() as tx:
+        assert tx.conversations.exchange.send(sender="a", recipient="b", content=7).content / 0
+    send(store, "a", "b", 2)
+    assert inbox(store, "b") == [1, 2]
+
+
+# ---------------------------------------------------------------- channels
+
+
+def test_a_channel_filters(store: Any) -> None:
+    for number, channel in enumerate(["news", None, "work", "news"]):
+        send(store, "a", "b", number, channel=channel)
+    assert inbox(store, "b") == outbox(store, "a") == [0, 1, 2, 3]
+    assert inbox(store, "b", channel="news") == outbox(store, "a", channel="news") == [0, 3]
+    assert (unread(store, "b"), unread(store, "b", channel="news"), unread(store, "b", channel="none")) == (4, 2, 0)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def test_reading_moves_a_cursor_and_unread_is_what_lies_behind_it(store: Any, other: Any) -> None:
+    ids = [send(store, "a", "b", number).id for number in range(5)]
+    assert unread(store, "b") == 5
+    assert mark_read(store, "b", ids[2]) is True
+    assert (inbox(other, "b"), unread(other, "b")) == ([3, 4], 2)
+    assert inbox(store, "b", unread_only=False) == [0, 1, 2, 3, 4]
+    send(store, "a", "b", 5)
+    assert inbox(store, "b", limit=2) == [3, 4]
+    assert (inbox(store, "b"), unread(store, "b")) == ([3, 4, 5], 3)
+
+
+def test_the_cursor_never_goes_back(store: Any) -> None:
+    ids = [send(store, "a", "b", number).id for number in range(3)]
+    assert mark_read(store, "b", ids[1]) is True
+    assert mark_read(store, "b", ids[1]) is False
+    assert mark_read(store, "b", ids[0]) is False
+    assert inbox(store, "b") == [2]
+
+
+def test_every_owner_has_a_cursor_of_its_own(store: Any) -> None:
+    sent = send(store, "a", None, "to all")
+    assert mark_read(store, "b", sent.id) is True
+    assert (inbox(store, "b"), inbox(store, "c")) == ([], ["to all"])
+    assert (unread(store, "b"), unread(store, "c"), unread(store, "a")) == (0, 1, 0)
+
+
+def test_every_channel_has_a_cursor_of_its_own(store: Any) -> None:
+    """What is read in one is not read in another; what has no channel is read by itself."""
+    first, second, third, fourth = (
+        send(store, "a", "b", number, channel=channel).id for number, channel in enumerate(["news", None, "work", "news"])
+    )
+    assert mark_read(store, "b", fourth) is True
+    assert inbox(store, "b") == [1, 2]
+    assert mark_read(store, "b", second) is True
+    assert (inbox(store, "b"), unread(store, "b")) == ([2], 1)
+    assert mark_read(store, "b", first) is False
+    assert mark_read(store, "b", third) is True
+    assert (inbox(store, "b"), unread(store, "b")) == ([], 0)
+
+
+def test_only_what_is_in_the_inbox_can_be_read(store: Any, raw: Raw) -> None:
+    mine, theirs = send(store, "a", "b", 1), send(store, "a", "c", 2)
+    to_all = send(store, "b", None, 3)
+    for id in (theirs.id, to_all.id, "nowhere"):
+        assert mark_read(store, "b", id) is False
+    assert mark_read(store, "a", mine.id) is False
+    assert raw.count("exchange_cursors") == 1  # that of the order itself
+    assert inbox(store, "b") == [1]
+
+
+def test_an_owner_is_named_and_a_limit_is_a_number(store: Any) -> None:
+    with store.begin() as tx:
+        exchange = tx.conversations.exchange
+        for bad in ("", None, 1, "a\x00b"):
+            for verb in (exchange.inbox, exchange.outbox, exchange.unread_count, lambda owner: exchange.mark_read(owner, "m")):
+                with pytest.raises(InvalidValue) as refused:
+                    verb(bad)
+                assert refused.value.path == "owner"
+            with pytest.raises(InvalidValue):
+                exchange.mark_read("b", bad)
+        for limit in (0, -1, True, 1.5, "3", None, 10**9):
+            for verb in (exchange.inbox, exchange.outbox):
+                with pytest.raises(InvalidValue) as refused:
+                    verb("b", limit=limit)
+                assert refused.value.path == "limit"
+        for flag in (0, 1, None, "no"):
+            with pytest.raises(InvalidValue) as refused:
+                exchange.inbox("b", unread_only=flag)
+            assert refused.value.path == "unread_only"
+        with pytest.raises(InvalidValue):
+            exchange.inbox("b", channel="")
+
+
+# ---------------------------------------------------------------- lasting
+
+
+def test_messages_of_the_exchange_outlive_every_prune(store: Any, clock: Any) -> None:
+    """(d) 5"""
+    session = make_session(store)
+    sent = [send(store, "a", "b", 1), send(store, "a", None, 2, session_id=session.id)]
+    mark_read(store, "b", sent[0].id)
+    clock.advance(delta=400 * DAY)
+    assert prune(store, keep_n=0).sessions == 1
+    assert inbox(store, "b", unread_only=False) == [1, 2]
+    assert (inbox(store, "b"), outbox(store, "a")) == ([2], [1, 2])
+
+
+def test_deleting_a_message_takes_it_out_and_the_order_goes_on(store: Any) -> None:
+    ids = [send(store, "a", "b", number).id for number in range(3)]
+    mark_read(store, "b", ids[1])
+    with store.begin() as tx:
+        assert tx.conversations.messages.delete(ids[1]) is True
+    send(store, "a", "b", 3)
+    assert inbox(store, "b", unread_only=False) == [0, 2, 3]
+    assert (inbox(store, "b"), unread(store, "b")) == ([2, 3], 2)
+
+
+def test_an_exchange_is_no_activity_of_a_session(store: Any, clock: Any) -> None:
+    before = make_session(store, "s")
+    clock.advance(seconds=60)
+    send(store, "a", "b", "hi", session_id="s")
+    assert session_of(store, "s") == before

@@ -1,0 +1,263 @@
+"""Whatever is forked, recorded, deleted and pruned: each branch that is left shows what a plain model of it says."""
+
+import sqlite3
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from persist.conversations.schemas import PruneReport
+from persist.store import Store
+from persist.testing import FrozenClock
+from tests.contract.conversations.making import (
+    branch_of,
+    delete_branch,
+    delete_session,
+    fork,
+    fork_into,
+    make_branch,
+    make_session,
+    members,
+    prune,
+    say,
+    session_of,
+    set_status,
+    shown,
+    stored,
+)
+
+DAY = timedelta(days=1)
+picks = st.integers(0, 10_000)
+
+
+@dataclass
+class Session:
+    pool: str
+    updated_at: datetime
+    running: bool
+    pointers: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Branch:
+    session: str
+    pool: str
+    inherited: list[str]
+    parent: str | None = None
+    system: str | None = None
+
+
+class Survivors(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "state.db"
+        self.clock = FrozenClock()
+        self.store = Store.open(f"sqlite:///{self.path.as_posix()}", clock=self.clock)
+        self.sessions: dict[str, Session] = {}
+        self.branches: dict[str, Branch] = {}
+        self.pools: dict[str, list[str]] = {}
+        self.messages: dict[str, datetime] = {}  # when each was first put
+        self.number = 0
+
+    def teardown(self) -> None:
+        self.store.close()
+        self.folder.cleanup()
+
+    # -- making
+
+    def new(self, letter: str) -> str:
+        self.number += 1
+        return f"{letter}{self.number:03}"
+
+    def history(self, id: str) -> list[str]:
+        branch = self.branches[id]
+        return [*branch.inherited, *self.pools[branch.pool]]
+
+    def add_branch(self, id: str, session: str, **fields: Any) -> None:
+        pool = branch_of(self.store, id).progression_id
+        self.pools.setdefault(pool, [])
+        self.branches[id] = Branch(session, pool, **{"inherited": [], **fields})
+
+    @rule(running=st.booleans())
+    def open_session(self, running: bool) -> None:
+        id = self.new("s")
+        made = make_session(self.store, id, status="running" if running else None)
+        self.pools[made.progression_id] = []
+        self.sessions[id] = Session(made.progression_id, self.clock(), running)
+
+    @precondition(lambda self: self.sessions)
+    @rule(pick=picks)
+    def open_branch(self, pick: int) -> None:
+        id, session = self.new("b"), one_of(self.sessions, pick)
+        make_branch(self.store, session, id)
+        self.add_branch(id, session)
+
+    @precondition(lambda self: self.sessions)
+    @rule(pick=picks, which=picks)
+    def open_view(self, pick: int, which: int) -> None:
+        """A branch that shares the progression of any session or branch."""
+        id, session = self.new("v"), one_of(self.sessions, pick)
+        make_branch(self.store, session, id, progression_id=one_of(self.pools, which))
+        self.add_branch(id, session)
+
+    @precondition(lambda self: self.branches)
+    @rule(pick=picks, at=picks)
+    def fork_inside(self, pick: int, at: int) -> None:
+        parent = one_of(self.branches, pick)
+        upto = at % (len(self.history(parent)) + 1)
+        inherited = self.history(parent)[:upto]
+        child = fork(self.store, parent, upto)
+        above = self.branches[parent]
+        self.add_branch(child, above.session, inherited=inherited, parent=parent, system=above.system)
+
+    @precondition(lambda self: self.branches)
+    @rule(pick=picks, which=picks, at=picks)
+    def fork_elsewhere(self, pick: int, which: int, at: int) -> None:
+        parent, session = one_of(self.branches, pick), one_of(self.sessions, which)
+        upto = at % (len(self.history(parent)) + 1)
+        inherited = self.history(parent)[:upto]
+        child = fork_into(self.store, session, parent, upto, id=self.new("f"))
+        self.add_branch(child, session, inherited=inherited, parent=parent)
+
+    @precondition(lambda self: self.branches)
+    @rule(pick=picks, which=picks, again=st.booleans(), system=st.booleans())
+    def record(self, pick: int, which: int, again: bool, system: bool) -> None:
+        """A new message, or one that is there already."""
+        id = one_of(self.branches, pick)
+        message = one_of(self.messages, which) if again and self.messages else self.new("m")
+        say(self.store, id, message, role="system" if system else "user")
+        branch = self.branches[id]
+        session = self.sessions[branch.session]
+        self.messages.setdefault(message, self.clock())
+        for pool in {branch.pool, session.pool}:
+            if message not in self.pools[pool]:
+                self.pools[pool].append(message)
+        if system:
+            branch.system = message
+        session.pointers = [session.pointers[0] if session.pointers else message, message]
+        session.updated_at = self.clock()
+
+    @precondition(lambda self: any(session.running for session in self.sessions.values()))
+    @rule(pick=picks)
+    def end(self, pick: int) -> None:
+        id = one_of([id for id, session in self.sessions.items() if session.running], pick)
+        assert set_status(self.store, id, "completed")
+        self.sessions[id].running, self.sessions[id].updated_at = False, self.clock()
+
+    @rule(hours=st.integers(1, 60))
+    def wait(self, hours: int) -> None:
+        self.clock.advance(delta=timedelta(hours=hours))
+
+    # -- taking away
+
+    @precondition(lambda self: self.branches)
+    @rule(pick=picks)
+    def delete_a_branch(self, pick: int) -> None:
+        id = one_of(self.branches, pick)
+        assert delete_branch(self.store, id)
+        self.forget([], [id])
+
+    @precondition(lambda self: len(self.sessions) > 1)
+    @rule(pick=picks)
+    def delete_a_session(self, pick: int) -> None:
+        id = one_of(self.sessions, pick)
+        assert delete_session(self.store, id)
+        self.forget([id], [])
+
+    @rule(keep_days=st.sampled_from([0, 1, 3]), keep_n=st.sampled_from([0, 1, 2]))
+    def prune(self, keep_days: int, keep_n: int) -> None:
+        before = self.dump()
+        foretold = prune(self.store, keep_days=keep_days, keep_n=keep_n, dry_run=True)
+        assert self.dump() == before
+        report = prune(self.store, keep_days=keep_days, keep_n=keep_n)
+        latest = sorted(self.sessions, key=lambda id: (self.sessions[id].updated_at, id), reverse=True)[:keep_n]
+        cutoff, guard = self.clock() - keep_days * DAY, self.clock() - DAY
+        victims = [
+            id
+            for id, session in self.sessions.items()
+            if not session.running and session.updated_at < cutoff and id not in latest
+        ]
+        candidates = {
+            *(message for id in victims for message in (*self.pools[self.sessions[id].pool], *self.sessions[id].pointers)),
+            *(
+                message
+                for branch in self.branches.values()
+                if branch.session in victims
+                for message in (*self.pools[branch.pool], branch.system)
+            ),
+        }
+        sizes = len(self.branches), len(self.pools), len(self.messages)
+        self.forget(victims, [])
+        named = {message for pool in self.pools.values() for message in pool}
+        named |= {message for session in self.sessions.values() for message in session.pointers}
+        named |= {branch.system for branch in self.branches.values() if branch.system is not None}
+        for message, put_at in list(self.messages.items()):
+            if message not in named and (message in candidates or put_at < guard):
+                del self.messages[message]
+        branches, pools, messages = sizes
+        assert report == foretold
+        assert report == PruneReport(
+            sessions=len(victims),
+            branches=branches - len(self.branches),
+            progressions=pools - len(self.pools),
+            messages=messages - len(self.messages),
+        )
+
+    def forget(self, sessions: list[str], branches: list[str]) -> None:
+        """What the model keeps when these went: forks of theirs have their history as their own."""
+        gone = {*branches, *(id for id, branch in self.branches.items() if branch.session in sessions)}
+        heirs = {id: self.history(id) for id, branch in self.branches.items() if branch.parent in gone and id not in gone}
+        for id in gone:
+            del self.branches[id]
+        for id in sessions:
+            del self.sessions[id]
+        for id, items in heirs.items():
+            branch = self.branches[id]
+            pool = branch_of(self.store, id).progression_id
+            if pool == branch.pool:
+                assert self.owners().count(pool) == 1, "the progression of others was changed"
+            branch.pool, branch.inherited, branch.parent = pool, [], None
+            self.pools[pool] = items
+        for pool in set(self.pools) - set(self.owners()):
+            del self.pools[pool]
+
+    def owners(self) -> list[str]:
+        return [*(session.pool for session in self.sessions.values()), *(branch.pool for branch in self.branches.values())]
+
+    # -- looking
+
+    def dump(self) -> list[str]:
+        connection = sqlite3.connect(self.path)
+        try:
+            return list(connection.iterdump())
+        finally:
+            connection.close()
+
+    @invariant()
+    def everything_is_as_the_model_says(self) -> None:
+        assert {id: shown(self.store, id) for id in self.branches} == {id: self.history(id) for id in self.branches}
+        assert {id: members(self.store, id) for id in self.pools} == self.pools
+        assert set(stored(self.store, *(f"m{number:03}" for number in range(self.number + 1)))) == set(self.messages)
+        for id, session in self.sessions.items():
+            found = session_of(self.store, id)
+            assert [one for one in (found.first_msg_id, found.last_msg_id) if one is not None] == session.pointers
+            assert (found.progression_id, found.updated_at) == (session.pool, session.updated_at)
+        assert {id: branch_of(self.store, id).system_msg_id for id in self.branches} == {
+            id: branch.system for id, branch in self.branches.items()
+        }
+
+
+def one_of(ids: Iterable[str], pick: int) -> str:
+    ordered = sorted(ids)
+    return ordered[pick % len(ordered)]
+
+
+TestSurvivors = Survivors.TestCase
+TestSurvivors.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

@@ -1,0 +1,216 @@
+"""Search by embedding: exact, the same on both databases and whatever computes it, over what the filters say."""
+
+import struct
+from collections.abc import Callable
+from math import inf, nan
+from random import Random
+from typing import Any
+
+import pytest
+
+from persist.conversations import vector_scope
+from persist.conversations.schemas import ConvMessage
+from persist.errors import InvalidValue
+from persist.store import Store
+from tests.contract.conftest import Raw
+from tests.contract.conversations.scenes import message, refused
+from tests.contract.conversations.vector_scenes import METRICS, NEAR, WAYS, backend_of, found, keep, search
+
+# ---------------------------------------------------------------- distances and order
+
+
+def test_the_first_that_is_there_is_used(store: Any, backend: str, every_way: Callable[..., list[str]]) -> None:
+    assert every_way(backend_of) == (WAYS if backend == "sqlite" else ["numpy", "numpy", "python"])
+
+
+def test_the_nearest_come_first_with_their_distances(way: str, store: Any) -> None:
+    keep(store, east=[2.0, 0.0], north=[0.0, 3.0], west=[-1.0, 0.0], both=[3.0, 3.0])
+    assert search(store, NEAR) == [
+        ("east", 0.0),
+        ("both", pytest.approx(1 - 0.5**0.5, abs=1e-15)),
+        ("north", 1.0),
+        ("west", 2.0),
+    ]
+    assert search(store, NEAR, metric="cosine") == search(store, NEAR)
+    assert search(store, [0.0, 0.0], metric="l2") == [
+        ("west", 1.0),
+        ("east", 2.0),
+        ("north", 3.0),
+        ("both", pytest.approx(18**0.5)),
+    ]
+
+
+def test_whole_messages_are_given(way: str, store: Any) -> None:
+    keep(store, far=[0.0, 1.0], near=[1.0, 0.5])
+    with store.read() as tx:
+        [(given, _)] = tx.conversations.vectors.search(NEAR, k=1)
+        assert isinstance(given, ConvMessage)
+        assert given == tx.conversations.messages.get("near")
+        assert (given.content, given.embedding) == ("near", [1.0, 0.5])
+
+
+def test_equal_distances_come_in_the_order_of_their_ids(way: str, store: Any) -> None:
+    alike = {f"m{number}": [0.3, 0.1] for number in Random(3).sample(range(100, 130), 30)}
+    keep(store, nearer=[1.0, 0.0], **alike)
+    for metric in METRICS:
+        assert found(store, k=8, metric=metric) == ["nearer", *sorted(alike)[:7]]
+
+
+def test_ten_unless_it_says_how_many(way: str, store: Any) -> None:
+    keep(store, **{f"m{number:02}": [1.0, number / 10] for number in range(30)})
+    everything = found(store, k=1000)
+    assert everything == [f"m{number:02}" for number in range(30)]
+    assert found(store) == everything[:10]
+    assert [found(store, k=k) for k in (1, 29, 30)] == [everything[:k] for k in (1, 29, 30)]
+
+
+def test_only_embeddings_of_the_querys_dimension_are_measured(way: str, store: Any) -> None:
+    keep(store, one=[1.0], two=[1.0, 0.0], three=[1.0, 0.0, 0.0], empty=[], none=None)
+    assert [found(store, query) for query in ([2.0], [2.0, 0.0], [2.0, 0.0, 0.0], [1.0] * 4)] == [["one"], ["two"], ["three"], []]
+
+
+def test_nothing_kept_is_nothing_found(way: str, store: Any) -> None:
+    assert search(store, NEAR) == []
+
+
+def test_a_zero_vector_is_at_one_from_everything(way: str, store: Any) -> None:
+    keep(store, zero=[0.0, -0.0], same=[1.0, 0.0], behind=[-1.0, 0.1])
+    assert search(store, NEAR)[:2] == [("same", 0.0), ("zero", 1.0)]
+    assert search(store, [0.0, 0.0]) == [("behind", 1.0), ("same", 1.0), ("zero", 1.0)]
+    assert search(store, NEAR, metric="l2")[:2] == [("same", 0.0), ("zero", 1.0)]
+
+
+def test_packed_bytes_are_a_query_too(way: str, store: Any) -> None:
+    keep(store, a=[0.1, 0.2], b=[0.2, 0.1])
+    packed = struct.pack("<2f", 0.1, 0.2)
+    for query in (packed, bytearray(packed), memoryview(packed), (0.1, 0.2)):
+        assert search(store, query, metric="l2") == search(store, [0.1, 0.2], metric="l2")
+    assert search(store, [0.1, 0.2], metric="l2")[0] == ("a", 0.0), "a query is kept to float32, as what it looks for is"
+
+
+def clouds(size: int, count: int) -> dict[str, list[float]]:
+    """Vectors of all lengths, some of them alike but for the last bit."""
+    random = Random(size)
+    base = [random.gauss(0, 1) for _ in range(size)]
+    scales = [1.0, 1.0, 1.0, 1e-20, 1e-30, 1e15, 1e30]
+    return {
+        f"m{number:04}": [scale * (near + random.choice([0.0, 1e-7, 1e-3, 1.0]) * random.gauss(0, 1)) for near in base]
+        for number in range(count)
+        for scale in [random.choice(scales)]
+    }
+
+
+@pytest.mark.parametrize("size", [1, 2, 16, 100])
+def test_every_way_gives_the_same_to_the_last_bit(store: Any, every_way: Callable[..., list[Any]], size: int) -> None:
+    kept = clouds(size, 1200)  # more than one chunk
+    keep(store, **kept)
+    for query in (kept["m0000"], kept["m0007"], [0.0] * size):
+        for metric in METRICS:
+            for k in (1, 10, 300):
+                answers = every_way(lambda store, q=query, k=k, m=metric: search(store, q, k=k, metric=m))
+                assert len(answers[0]) == k
+                assert answers[1:] == answers[:1] * 2
+                assert answers[0] == sorted(answers[0], key=lambda pair: (pair[1], pair[0]))
+
+
+def test_both_databases_give_the_same(sqlite_url: str, postgres_url: str) -> None:
+    kept = clouds(12, 300)
+    answers = []
+    for url in (sqlite_url, postgres_url):
+        with Store.open(url) as store:
+            keep(store, **kept)
+            answers.append([search(store, kept["m0003"], k=50, metric=metric) for metric in METRICS])
+    assert answers[0] == answers[1]
+
+
+def test_many_are_read_a_few_at_a_time(way: str, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_scope, "_CHUNK_BYTES", 64)
+    keep(store, **{f"m{number:03}": [float(number), 1.0] for number in range(100)})
+    assert found(store, [0.0, 1.0], metric="l2", k=3) == ["m000", "m001", "m002"]
+    assert found(store, [99.0, 1.0], metric="l2", k=3) == ["m099", "m098", "m097"]
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("query", "path"),
+    [
+        (None, "query"),
+        ([], "query"),
+        (b"", "query"),
+        ("12", "query"),
+        (7, "query"),
+        (b"12345", "query"),
+        ([1.0, nan], "query[1]"),
+        ([inf], "query[0]"),
+        ([1e39], "query"),
+        ([1.0, True], "query[1]"),
+        ([1.0, "2"], "query[1]"),
+        (struct.pack("<2f", 1.0, inf), "query[1]"),
+    ],
+)
+def test_a_query_is_checked_as_an_embedding_is(store: Any, query: Any, path: str) -> None:
+    assert refused(lambda: search(store, query)) == path
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        *(({"k": k}, "k") for k in (0, -1, 1001, 2.0, True, "3", None)),
+        *(({"metric": metric}, "metric") for metric in ("L2", "dot", "", None, 1)),
+        *(({"session_id": id}, "session_id") for id in ("", "a\x00b", 1)),
+        *(({"branch_id": id}, "branch_id") for id in ("", "\ud83d", b"b")),
+    ],
+)
+def test_other_arguments_are_checked(store: Any, options: dict[str, Any], path: str) -> None:
+    assert refused(lambda: search(store, NEAR, **options)) == path
+
+
+# ---------------------------------------------------------------- what is read
+
+
+def test_a_transaction_finds_what_it_wrote(way: str, store: Any) -> None:
+    with store.begin() as tx:
+        tx.conversations.messages.put(message("a", embedding=NEAR))
+        assert [one.id for one, _ in tx.conversations.vectors.search(NEAR)] == ["a"]
+        tx.conversations.messages.put(message("b", embedding=NEAR))
+        assert [one.id for one, _ in tx.conversations.vectors.search(NEAR)] == ["a", "b"]
+        assert tx.conversations.messages.delete("a")
+        assert [one.id for one, _ in tx.conversations.vectors.search(NEAR)] == ["b"]
+
+
+def test_foreign_bytes_that_are_no_finite_numbers_are_skipped(way: str, store: Any, raw: Raw) -> None:
+    keep(store, a=[1.0, 0.0], b=[1.0, 0.1], c=[1.0, 0.2], d=[1.0, 0.3])
+    for id, odd in (("a", (nan, 0.0)), ("b", (inf, 0.0)), ("c", (-inf, inf))):
+        raw.rows("UPDATE messages SET embedding = ? WHERE id = ?", struct.pack("<2f", *odd), id)
+    for metric in METRICS:
+        assert found(store, metric=metric) == found(store, k=1, metric=metric) == ["d"]
+
+
+def test_only_what_is_given_has_its_content_read(way: str, sqlite_url: str, open_raw: Callable[[str], Raw]) -> None:
+    """Only SQLite holds content that cannot be read."""
+    with Store.open(sqlite_url) as store:
+        keep(store, near=[1.0, 0.0], far=[-1.0, 0.0])
+        open_raw(sqlite_url).rows("UPDATE messages SET content = '{' WHERE id = 'far'")
+        assert found(store, k=1) == ["near"]
+
+
+def test_a_store_in_memory_is_searched(way: str) -> None:
+    with Store.open("sqlite:///:memory:") as store:
+        keep(store, a=[1.0, 0.0])
+        assert search(store, NEAR) == [("a", 0.0)]
+        assert backend_of(store) == way
+
+
+def test_a_read_only_store_is_searched(way: str, store: Any, open_store: Callable[..., Any]) -> None:
+    keep(store, a=[1.0, 0.0])
+    assert search(open_store(read_only=True), NEAR) == [("a", 0.0)]
+
+
+def test_a_refusal_leaves_the_transaction_usable(store: Any) -> None:
+    with store.begin() as tx:
+        tx.conversations.messages.put(message("a", embedding=NEAR))
+        with pytest.raises(InvalidValue):
+            tx.conversations.vectors.search([])
+        assert [one.id for one, _ in tx.conversations.vectors.search(NEAR)] == ["a"]

@@ -1,0 +1,67 @@
+"""Embeddings: float32 bytes and back, whatever the numbers."""
+
+import math
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from persist.conversations.embeddings import pack, unpack
+from persist.errors import InvalidValue
+
+singles = st.floats(width=32, allow_nan=False, allow_infinity=False)
+doubles = st.floats(min_value=-3.4e38, max_value=3.4e38)
+
+
+def bits(numbers: list[float]) -> list[str]:
+    return [number.hex() for number in numbers]
+
+
+def packed(value: object) -> bytes:
+    found = pack("v", value)
+    assert found is not None
+    return found
+
+
+@given(st.lists(singles))
+def test_float32_numbers_come_back_bit_for_bit(numbers: list[float]) -> None:
+    assert bits(unpack(packed(numbers))) == bits(numbers)
+
+
+@given(st.lists(doubles, min_size=1))
+def test_other_numbers_come_back_as_the_nearest_float32(numbers: list[float]) -> None:
+    found = unpack(packed(numbers))
+    assert bits(found) == bits([struct.unpack("<f", struct.pack("<f", number))[0] for number in numbers])
+    for number, near in zip(numbers, found, strict=True):
+        assert math.isclose(number, near, rel_tol=2**-24, abs_tol=2**-150)
+    assert packed(found) == packed(numbers)
+
+
+@given(st.lists(st.integers(-(2**24), 2**24)))
+def test_whole_numbers_are_exact_up_to_24_bits(numbers: list[int]) -> None:
+    assert unpack(packed(numbers)) == numbers
+
+
+@given(st.binary(max_size=64))
+def test_bytes_are_kept_as_they_are_or_refused(raw: bytes) -> None:
+    whole = len(raw) % 4 == 0
+    if whole and all(math.isfinite(number) for (number,) in struct.iter_unpack("<f", raw)):
+        assert packed(raw) == raw
+        assert len(unpack(raw)) == len(raw) // 4
+    else:
+        with pytest.raises(InvalidValue):
+            pack("v", raw)
+
+
+@given(st.floats(allow_nan=True).filter(lambda number: not abs(number) < 3.4028236e38), st.lists(singles, max_size=3))
+def test_a_number_beyond_float32_is_refused_wherever_it_stands(bad: float, before: list[float]) -> None:
+    with pytest.raises(InvalidValue) as refusal:
+        pack("v", [*before, bad])
+    assert refusal.value.path.startswith("v")
+
+
+def test_nothing_is_nothing() -> None:
+    assert pack("v", None) is None
+    assert pack("v", []) == b""
+    assert unpack(b"") == []

@@ -1,0 +1,83 @@
+"""Loading the extension into a connection: nothing it cannot do is an error, and loading is over afterwards."""
+
+import sqlite3
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+
+from persist.db.dialects import vector_functions
+from persist.db.dialects.vector_functions import SQLITE_VEC, load_sqlite_vec, sqlite_vec_functions
+
+
+class Driver:
+    """A connection that may be told to load extensions, and writes down what it was told."""
+
+    def __init__(self, refuses: bool = False) -> None:
+        self.told: list[Any] = []
+        self._refuses = refuses
+
+    def enable_load_extension(self, enabled: bool) -> None:
+        if self._refuses:
+            raise sqlite3.NotSupportedError("not authorized")
+        self.told.append(enabled)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A library that loads into such a connection."""
+    module: Any = ModuleType("sqlite_vec")
+    module.load = lambda driver: driver.told.append("load")
+    monkeypatch.setitem(sys.modules, "sqlite_vec", module)
+    return module
+
+
+def load(driver: Any) -> bool:
+    return load_sqlite_vec(driver)
+
+
+def test_loading_is_switched_off_again(library: Any) -> None:
+    driver = Driver()
+    assert load(driver)
+    assert driver.told == [True, "load", False]
+
+
+def test_a_library_for_another_processor_is_none(library: Any) -> None:
+    def refuse(driver: Any) -> None:
+        raise sqlite3.OperationalError("wrong ELF class: ELFCLASS32")
+
+    library.load = refuse
+    driver = Driver()
+    assert not load(driver)
+    assert driver.told == [True, False]
+
+
+def test_a_connection_that_loads_nothing_has_none(library: Any) -> None:
+    assert not load(Driver(refuses=True))
+    assert not load(object())  # as in a Python that was built without
+
+
+def test_no_library_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sqlite_vec", None)
+    driver = Driver()
+    assert not load(driver)
+    assert driver.told == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_connection_is_asked_once(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    asked = []
+
+    def answer(driver: sqlite3.Connection) -> bool:
+        asked.append(driver)
+        return there
+
+    monkeypatch.setattr(vector_functions, "load_sqlite_vec", answer)
+    engine = create_engine("sqlite://")
+    for _ in range(3):
+        with engine.connect() as connection:
+            assert sqlite_vec_functions(connection) is (SQLITE_VEC if there else None)
+    assert len(asked) == 1
+    engine.dispose()
