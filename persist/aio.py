@@ -4,7 +4,6 @@ import asyncio
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -18,6 +17,7 @@ from persist.db.aio import AsyncWork, Hops, JoinedWork
 from persist.db.clock import Clock
 from persist.db.group import GroupWriter
 from persist.db.json import Json
+from persist.db.repository import on_demand
 from persist.db.work import Work
 from persist.errors import InvalidValue, PersistError, StoreInUse
 from persist.messaging.aio import AsyncMessaging
@@ -35,28 +35,13 @@ T = TypeVar("T")
 class AsyncTransaction:
     """See Transaction. Belongs to the task that entered it and the tasks started from there."""
 
+    chat = on_demand(AsyncChat)
+    conversations = on_demand(AsyncConversations)
+    messaging = on_demand(AsyncMessaging)
+    workflows = on_demand(AsyncWorkflows)
+
     def __init__(self, work: AsyncWork | JoinedWork) -> None:
         self._work = work
-
-    @cached_property
-    def chat(self) -> AsyncChat:
-        """See Transaction.chat."""
-        return AsyncChat(self._work)
-
-    @cached_property
-    def workflows(self) -> AsyncWorkflows:
-        """See Transaction.workflows."""
-        return AsyncWorkflows(self._work)
-
-    @cached_property
-    def conversations(self) -> AsyncConversations:
-        """See Transaction.conversations."""
-        return AsyncConversations(self._work)
-
-    @cached_property
-    def messaging(self) -> AsyncMessaging:
-        """See Transaction.messaging."""
-        return AsyncMessaging(self._work)
 
 
 class AsyncStore:

@@ -5,8 +5,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -28,7 +27,7 @@ from persist.db.work import Work
 from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction, StoreInUse
 from persist.opening import prepare
 from persist.settings import Settings
-from persist.transaction import Transaction
+from persist.transaction import Transaction, TransactionBlock
 from persist.workflows.finishing import RUN_FINISHED
 from persist.workflows.schemas import WorkflowRun
 
@@ -140,8 +139,8 @@ class Store:
         if not has_lagging(self.runtime):
             return
         try:
-            with self._work(writable=True) as work:
-                fold_lagging(work)
+            with self.begin() as tx:
+                fold_lagging(tx._work)
         except PersistError as error:
             log.warning("progressions are left unfolded: %s", error)
 
@@ -156,33 +155,13 @@ class Store:
 
     # -- transactions
 
-    @contextmanager
-    def begin(self) -> Iterator[Transaction]:
+    def begin(self) -> TransactionBlock:
         """One write transaction: commits on a clean exit, rolls back on an error."""
-        with self._work(writable=True) as work:
-            yield Transaction(work)
+        return TransactionBlock(self.runtime, writable=True)
 
-    @contextmanager
-    def read(self) -> Iterator[Transaction]:
+    def read(self) -> TransactionBlock:
         """A consistent snapshot that never takes the write lock."""
-        with self._work(writable=False) as work:
-            yield Transaction(work)
-
-    @contextmanager
-    def _work(self, *, writable: bool) -> Iterator[Work]:
-        work = Work(self.runtime, writable=writable, owner=threading.get_ident())
-        work.begin()
-        try:
-            yield work
-        except BaseException:
-            work.rollback()
-            raise
-        if writable:
-            work.commit()
-            for topic, value in work.announcements:
-                self.runtime.observers.tell(topic, value)
-        else:
-            work.end_read()
+        return TransactionBlock(self.runtime, writable=False)
 
     def join(self, connection: Connection) -> Transaction:
         """The verbs inside the caller's own transaction, which we never commit nor roll back."""

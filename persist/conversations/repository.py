@@ -6,16 +6,19 @@ from persist.conversations.messages import ConvMessages
 from persist.conversations.progressions import Progressions
 from persist.conversations.sessions import ConvSessions
 from persist.conversations.vectors import Vectors
+from persist.db.repository import on_demand
 from persist.db.work import Work
 
 
 class Conversations:
     """Sessions, their branches, the messages these share, and what owners send each other."""
 
+    sessions = on_demand(ConvSessions)
+    branches = on_demand(Branches)
+    messages = on_demand(ConvMessages)
+    progressions = on_demand(Progressions)
+    exchange = on_demand(Exchange)
+    vectors = on_demand(Vectors)
+
     def __init__(self, work: Work) -> None:
-        self.sessions = ConvSessions(work)
-        self.branches = Branches(work)
-        self.messages = ConvMessages(work)
-        self.progressions = Progressions(work)
-        self.exchange = Exchange(work)
-        self.vectors = Vectors(work)
+        self._work = work

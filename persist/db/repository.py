@@ -1,14 +1,35 @@
-"""The base of every repository, and the two decorators that make a method a verb."""
+"""The base of every repository, the two decorators that make a method a verb, and how repositories are reached."""
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from persist.db.work import Work
 
 R = TypeVar("R")
+W = TypeVar("W")
 P = ParamSpec("P")
 S = TypeVar("S", bound="Repository")
+
+
+class on_demand(Generic[W, R]):  # noqa: N801  # reads as the decorator-like word it is
+    """An attribute of whatever has a `_work`, made from it when first asked for and then kept."""
+
+    def __init__(self, make: Callable[[W], R]) -> None:
+        self._make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> R: ...
+    def __get__(self, instance: Any, owner: type) -> Self | R:
+        if instance is None:
+            return self
+        made = instance.__dict__[self._name] = self._make(instance._work)
+        return made
 
 
 class Repository:

@@ -1,5 +1,6 @@
 """`tx.messaging`: the repositories of the domain."""
 
+from persist.db.repository import on_demand
 from persist.db.work import Work
 from persist.messaging.messages import MessagingMessages
 from persist.messaging.sessions import MessagingSessions
@@ -8,6 +9,8 @@ from persist.messaging.sessions import MessagingSessions
 class Messaging:
     """Sessions of people on chat platforms, and their messages."""
 
+    sessions = on_demand(MessagingSessions)
+    messages = on_demand(MessagingMessages)
+
     def __init__(self, work: Work) -> None:
-        self.sessions = MessagingSessions(work)
-        self.messages = MessagingMessages(work)
+        self._work = work

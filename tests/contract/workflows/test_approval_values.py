@@ -31,7 +31,7 @@ NOT_KINDS: list[Any] = ["", "Approve", "approve ", "maybe", 1, True, None, []]
 NOT_SCRATCH: list[Any] = [1, "x", [], {1: 2}, {"a": float("nan")}, {"a": object()}, {"a": {1, 2}}, {"a": NOW}]
 
 
-@pytest.mark.parametrize("patch", NOT_SCRATCH, ids=repr)
+@pytest.mark.parametrize("patch", NOT_SCRATCH, ids=lambda patch: repr(patch).partition(" object at ")[0])
 def test_a_reply_with_a_patch_that_is_no_json_changes_nothing(store: Any, patch: Any) -> None:
     """(d) 6"""
     run_id, id = paused(store, kind="reply")
