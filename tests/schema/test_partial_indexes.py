@@ -13,9 +13,8 @@ from persist.db.base import SCHEMA_TOKEN
 from persist.metadata import metadata
 from persist.store import Store
 
-PARTIAL = [
-    index for table in metadata.sorted_tables for index in table.indexes if index.dialect_options["sqlite"]["where"] is not None
-]
+INDEXES = sorted((index for table in metadata.sorted_tables for index in table.indexes), key=lambda index: str(index.name))
+PARTIAL = [index for index in INDEXES if index.dialect_options["sqlite"]["where"] is not None]
 
 
 @pytest.mark.parametrize("index", PARTIAL, ids=lambda index: str(index.name))
