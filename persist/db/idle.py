@@ -29,7 +29,7 @@ class IdleConnections:
 
     def keep(self, connection: Connection) -> None:
         """Keep it for the next transaction, or give it back to its pool."""
-        if len(self._kept) < self._most and not connection.in_transaction():
+        if len(self._kept) < self._most:
             self._kept.append((time.monotonic(), connection))
         else:
             connection.close()

@@ -98,7 +98,7 @@ class Work:
         assert self._connection is not None
         self._open = False
         try:
-            self._connection.commit()
+            self.runtime.dialect.end(self._connection, self._driver, commit=True)
         except Exception as error:
             ours = self.runtime.dialect.classify(error)
             if isinstance(ours, Unavailable):
@@ -116,8 +116,8 @@ class Work:
         self._open = False
         self.announcements.clear()
         try:
-            if self._connection is not None and self._connection.in_transaction():
-                self._connection.rollback()
+            if self._connection is not None:
+                self.runtime.dialect.end(self._connection, self._driver, commit=False)
         except Exception as error:
             if self.runtime.dialect.classify(error) is None:
                 raise

@@ -41,11 +41,16 @@ class Dialect(ABC):
 
     def release(self, connection: Connection, *, write: bool) -> None:
         """The counterpart of connect, after the transaction's end."""
-        lost = connection.closed or connection.invalidated or not self.usable(connection.connection.driver_connection)
-        if self.idle is None or lost:
+        if self.idle is None or not self._at_rest(connection):
             connection.close()
         else:
             self.idle[write].keep(connection)
+
+    def _at_rest(self, connection: Connection) -> bool:
+        if connection.closed or connection.invalidated or connection.in_transaction():
+            return False
+        driver = connection.connection.driver_connection
+        return self.usable(driver) and not self.in_transaction(driver)
 
     @abstractmethod
     def settle(self) -> None:
@@ -53,7 +58,15 @@ class Dialect(ABC):
 
     @abstractmethod
     def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> None:
-        """Start a transaction on a connection that is in none. The only place where one starts."""
+        """Start a transaction on a connection that is in none. The only place where one starts.
+
+        On a connection of ours the driver's alone: SQLAlchemy's begins with the first statement it runs, and `end` ends both.
+        """
+
+    def end(self, connection: Connection, driver: Any, *, commit: bool) -> None:
+        """Commit or roll back what `begin` started; `driver` is None on an engine of the caller's."""
+        of: Any = connection if driver is None or connection.in_transaction() else driver
+        (of.commit if commit else of.rollback)()
 
     def check_guest(self, connection: "Connection | AsyncConnection") -> None:
         """InvalidValue unless the caller's connection is of the same kind of database."""

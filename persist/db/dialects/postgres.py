@@ -81,12 +81,13 @@ class PostgresDialect(Dialect):
         """A server needs nothing from its clients."""
 
     def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> None:
-        if not connection.in_transaction():
+        if self._guest and not connection.in_transaction():
             connection.begin()
         # A row lock held elsewhere must not hang us for ever; LOCAL, so that a pooler's next client is not bound by it.
         # Sent without waiting for its own round trip by the first statement would need a pipeline: one statement, then.
         if write:
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+            driver: Any = connection.connection.driver_connection
+            driver.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'", prepare=False)
 
     def join(self, connection: Connection) -> None:
         driver: Any = connection.connection.driver_connection

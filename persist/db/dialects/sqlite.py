@@ -139,7 +139,7 @@ class SqliteDialect(Dialect):
         log.warning("%s cannot be switched to WAL; readers and the writer will block each other", self.path)
 
     def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> None:
-        if not connection.in_transaction():
+        if not self._owned and not connection.in_transaction():
             connection.begin()
         driver = _driver(connection)
         if self.in_memory:
