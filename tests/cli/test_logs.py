@@ -20,7 +20,9 @@ from persist.sessionlog import SessionLogWriter
 from tests.markdown import ROOT
 
 Run = Callable[..., Result]
-PERSIST = [sys.executable, "-c", "from persist.cli import main; main(prog_name='persist')"]
+# A process that was started in the background of a shell may ignore SIGINT, and its children with it; a terminal's does not.
+_LISTENS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+PERSIST = [sys.executable, "-c", f"{_LISTENS}; from persist.cli import main; main(prog_name='persist')"]
 
 
 def said(text: str) -> dict[str, Any]:
