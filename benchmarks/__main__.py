@@ -4,14 +4,24 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import chat, conversations, sessionlog, vectors, workflows
+from benchmarks import chat, conversations, programs, sessionlog, telemetry, vectors, workflows
 from benchmarks.measure import heading
 
 
 def main() -> int:
     """Print the table; the goals are for reading, not for failing a build on a slow machine."""
     print(heading())
-    domains = (chat.chunks, chat.reading, chat.opening, chat.faces, workflows.lists, conversations.on_file, vectors.search)
+    domains = (
+        chat.chunks,
+        chat.reading,
+        chat.opening,
+        chat.faces,
+        workflows.lists,
+        conversations.on_file,
+        vectors.search,
+        programs.scopes,
+        telemetry.windows,
+    )
     for bench in (*domains, sessionlog.writing, sessionlog.memory):
         with tempfile.TemporaryDirectory() as folder:
             for row in bench(Path(folder)):

@@ -21,8 +21,10 @@ from persist.db.repository import on_demand
 from persist.db.work import Work
 from persist.errors import InvalidValue, PersistError, StoreInUse
 from persist.messaging.aio import AsyncMessaging
+from persist.programs.aio import AsyncPrograms
 from persist.settings import Settings
 from persist.store import Store
+from persist.telemetry.aio import AsyncTelemetry
 from persist.workflows.aio import AsyncWorkflows
 from persist.workflows.schemas import WorkflowRun
 
@@ -38,6 +40,8 @@ class AsyncTransaction:
     chat = on_demand(AsyncChat)
     conversations = on_demand(AsyncConversations)
     messaging = on_demand(AsyncMessaging)
+    programs = on_demand(AsyncPrograms)
+    telemetry = on_demand(AsyncTelemetry)
     workflows = on_demand(AsyncWorkflows)
 
     def __init__(self, work: AsyncWork | JoinedWork) -> None:
@@ -58,6 +62,21 @@ class AsyncStore:
     def path(self) -> Path | None:
         """The SQLite file, None elsewhere."""
         return self._store.path
+
+    @property
+    def run_id(self) -> str | None:
+        """See Store.run_id."""
+        return self._store.run_id
+
+    @property
+    def instance_id(self) -> str | None:
+        """See Store.instance_id."""
+        return self._store.instance_id
+
+    @property
+    def workspace_id(self) -> str | None:
+        """See Store.workspace_id."""
+        return self._store.workspace_id
 
     @classmethod
     def open(

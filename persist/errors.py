@@ -6,6 +6,7 @@
     ├── TransitionError (RuntimeError)            subject, current, requested
     ├── LeaseLost (RuntimeError)                  run_id, token
     ├── InvalidValue (ValueError)                 path, reason
+    │   ├── RecursionLimitExceeded                depth, limit
     │   ├── PayloadTooLarge                       path, size, limit
     │   └── StreamProtocolError                   index, chunk_type
     ├── NotPermitted (PermissionError)            reason
@@ -89,6 +90,14 @@ class PayloadTooLarge(InvalidValue):
     def __init__(self, path: str, size: int, limit: int, *, advice: str = "") -> None:
         self.size, self.limit = size, limit
         super().__init__(path, f"{size} bytes is over the limit of {limit}." + (f" {advice}" if advice else ""))
+
+
+class RecursionLimitExceeded(InvalidValue):
+    """A statement of a program would be nested deeper than the limit; nothing was written."""
+
+    def __init__(self, depth: int, limit: int) -> None:
+        self.depth, self.limit = depth, limit
+        super().__init__("parent_id", f"the statement would be nested {depth} deep, and the limit is {limit}.")
 
 
 class StreamProtocolError(InvalidValue):

@@ -6,18 +6,20 @@ from typing import Any
 import persist.chat.models
 import persist.conversations.models
 import persist.messaging.models
+import persist.programs.models
+import persist.telemetry.models
 import persist.workflows.models  # noqa: F401  # importing a model registers its table
 from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE, Base, table_of
 from persist.db.models import Meta
 
 metadata = Base.metadata
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest revision in alembic/versions."""
 
 table_of(Meta).info["seed"] = [{"key": "schema_version", "value": HEAD}]
 
-REVISIONS = ("0001", "0002", "0003")
+REVISIONS = ("0001", "0002", "0003", "0004")
 """Every revision, oldest first: how a version is known to be older, or newer than this code."""
 
 

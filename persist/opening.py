@@ -2,38 +2,47 @@
 
 from typing import Any
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from persist.db.base import SCHEMA_TOKEN
+from persist.db.base import SCHEMA_TOKEN, table_of
 from persist.db.dialects.base import Dialect
-from persist.db.version import is_at, version_table
+from persist.db.models import Meta
+from persist.db.version import scopes_at, version_table
 from persist.errors import PersistError, SchemaOutdated, SchemaTooNew
 from persist.metadata import HEAD, metadata
 from persist.revision import verify
 
+_meta = table_of(Meta)
 
-def prepare(dialect: Dialect, *, migrate: bool | None) -> None:
-    """Check the version; create or upgrade where `migrate` says so (None: on SQLite yes, on Postgres no)."""
+
+def prepare(dialect: Dialect, *, migrate: bool | None) -> dict[str, str]:
+    """Check the version; create or upgrade where `migrate` says so (None: on SQLite yes, on Postgres no).
+
+    What the file says about whose it is, by scope.
+    """
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
         raise SchemaOutdated(None, HEAD, dialect.upgrade_command())  # connecting would leave an empty file behind
     try:
         with dialect.reader.connect() if dialect.read_only else dialect.writer.connect() as connection:
-            if not _is_current(connection):
+            scopes = _scopes_if_current(connection)
+            if scopes is None:
                 _bring_up(connection, dialect, migrate=migrate)
+                scopes = _scopes_if_current(connection) or {}
         dialect.settle()
     except PersistError:
         raise
     except Exception as error:
         raise (dialect.classify(error) or error) from error
+    return scopes
 
 
-def _is_current(connection: Connection) -> bool:
+def _scopes_if_current(connection: Connection) -> dict[str, str] | None:
     try:
-        return is_at(connection, HEAD)
+        return scopes_at(connection, HEAD)
     except DBAPIError:  # no such table: a new, foreign or older database, looked at closely next
-        return False
+        return None
     finally:
         connection.rollback()
 
@@ -42,6 +51,9 @@ def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None)
     may_write = not dialect.read_only and (migrate if migrate is not None else dialect.one_writer)
     try:
         verify(connection, dialect)
+        connection.rollback()
+        if may_write:
+            _note_head(connection, dialect)
     except SchemaTooNew:
         if not dialect.read_only:
             raise
@@ -58,6 +70,14 @@ def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None)
             upgrade_with(dialect)
     finally:
         connection.rollback()
+
+
+def _note_head(connection: Connection, dialect: Dialect) -> None:
+    """The tables are right, and `_meta.schema_version` lags behind or is missing: another program wrote it."""
+    dialect.begin(connection, write=True)
+    if not connection.execute(update(_meta).where(_meta.c.key == "schema_version").values(value=HEAD)).rowcount:
+        connection.execute(insert(_meta), {"key": "schema_version", "value": HEAD})
+    connection.commit()
 
 
 def _create(connection: Connection, dialect: Dialect) -> None:

@@ -4,7 +4,8 @@ from sqlalchemy import Connection
 
 from persist.db.base import VERSION_TABLE
 from persist.db.dialects.base import Dialect
-from persist.db.version import read_version
+from persist.db.models import Meta
+from persist.db.version import read_noted, read_version
 from persist.errors import SchemaOutdated, SchemaTooNew, UnmanagedDatabase
 from persist.metadata import HEAD, REVISIONS, metadata
 
@@ -18,6 +19,9 @@ def verify(connection: Connection, dialect: Dialect) -> None:
     """SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at HEAD."""
     tables = dialect.tables(connection)  # looked at once: another process may be making them right now
     found = read_version(connection) if VERSION_TABLE in tables else None
+    noted = read_noted(connection) if found is not None and Meta.__tablename__ in tables else None
+    if noted is not None and noted not in REVISIONS:
+        raise SchemaTooNew(noted, HEAD)
     if found == HEAD:
         return
     if found is None:

@@ -50,6 +50,19 @@ class Settings(BaseSettings):
     # one value of a run's scratch or context, or one entry of its phase history
     max_scratch_bytes: int = Field(64 * 2**10, ge=1)
 
+    # programs: a larger value of a binding goes into a file beside the run's own
+    attachment_bytes: int = Field(102_400, ge=1)
+    # programs: how deep executions may be nested
+    max_depth: int = Field(100, ge=1)
+
+    # rows that a window of telemetry keeps of each instance; it is trimmed on every Nth insert, by default keep // 10
+    status_log_keep: int = Field(10_000, ge=1)
+    status_log_trim_every: int | None = Field(None, ge=1)
+    usage_samples_keep: int = Field(86_400, ge=1)
+    usage_samples_trim_every: int | None = Field(None, ge=1)
+    tool_history_keep: int = Field(1_000, ge=1)
+    tool_history_trim_every: int | None = Field(None, ge=1)
+
     wal_autocheckpoint: int = Field(1000, ge=0)
     busy_timeout_ms: int = Field(5000, ge=0)
 

@@ -39,7 +39,7 @@ T = TypeVar("T")
 class Store:
     """One database. Safe for threads; a transaction belongs to the thread that entered it.
 
-    `path` is the SQLite file, None elsewhere.
+    `path` is the SQLite file, None elsewhere; `run_id` is the run whose file it is, if it is one's.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -49,6 +49,21 @@ class Store:
         self._recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
         self.path: Path | None = runtime.dialect.path
         _stores.add(self)
+
+    @property
+    def run_id(self) -> str | None:
+        """The program's run whose own file this is, or None."""
+        return self.runtime.scopes.get("run_id")
+
+    @property
+    def instance_id(self) -> str | None:
+        """The instance whose own file this is, or None."""
+        return self.runtime.scopes.get("instance_id")
+
+    @property
+    def workspace_id(self) -> str | None:
+        """The workspace whose own file this is, or None."""
+        return self.runtime.scopes.get("workspace_id")
 
     # -- opening and closing
 
@@ -87,12 +102,13 @@ class Store:
         owns_engine: bool = True,
     ) -> "Store":
         try:
-            prepare(dialect, migrate=migrate)
+            scopes = prepare(dialect, migrate=migrate)
         except BaseException:
             if owns_engine:
                 dialect.dispose()
             raise
         runtime = Runtime(dialect, settings, clock or system_clock, sleep or time.sleep, owns_engine=owns_engine)
+        runtime.scopes = scopes
         store = cls(runtime)
         if dialect.one_writer and not dialect.read_only and owns_engine and not dialect.in_memory:
             try:

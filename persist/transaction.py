@@ -10,6 +10,8 @@ from persist.db.runtime import Runtime
 from persist.db.work import Work
 from persist.errors import TransactionOpen
 from persist.messaging.repository import Messaging
+from persist.programs.repository import Programs
+from persist.telemetry.repository import Telemetry
 from persist.workflows.repository import Workflows
 
 
@@ -19,6 +21,8 @@ class Transaction:
     chat = on_demand(Chat)
     conversations = on_demand(Conversations)
     messaging = on_demand(Messaging)
+    programs = on_demand(Programs)
+    telemetry = on_demand(Telemetry)
     workflows = on_demand(Workflows)
 
     def __init__(self, work: Work) -> None:

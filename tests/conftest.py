@@ -5,6 +5,7 @@ open_store      opens another store on the same database, with the same face and
 database_url    twice: a database of the test's own, ready for Store.open
 new_database    a function that makes one more of the same kind, for tests that copy from one to another
 sqlite_url, postgres_url, empty_postgres_url      one kind only; the last has no tables
+sqlite3_shell   the sqlite3 command line
 clock           the frozen clock of every store opened here
 """
 
@@ -21,6 +22,7 @@ from persist.aio import AsyncStore
 from persist.migrate import upgrade
 from persist.store import Store
 from persist.testing import FrozenClock
+from tests.command_line import Sqlite3, find_sqlite3
 from tests.databases import PostgresNotFoundError, postgres_server
 from tests.lending import Databases
 from tests.portal import Portal, PortalStore
@@ -107,6 +109,18 @@ def new_database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -
 def database_url(backend: str, request: pytest.FixtureRequest) -> str:
     # Looked up by name, so that a run of the SQLite tests alone never starts a server.
     return str(request.getfixturevalue(f"{backend}_url"))
+
+
+@pytest.fixture(scope="session")
+def sqlite3_shell(tmp_path_factory: pytest.TempPathFactory) -> Sqlite3:
+    """The real sqlite3 command line; a skip without one, or a failure where the environment requires what tests need."""
+    binary = find_sqlite3()
+    if binary is None:
+        reason = "there is no sqlite3 command line: neither on the path nor in the wheel of apsw"
+        if os.environ.get("PERSIST_REQUIRE_POSTGRES") == "1":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    return Sqlite3(binary, tmp_path_factory.mktemp("bin"))
 
 
 @pytest.fixture(scope="session")

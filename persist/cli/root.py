@@ -18,6 +18,8 @@ _WHERE = {
     "approvals": ("persist.cli.approvals", "approvals", "List and answer what waits for a person."),
     "stats": ("persist.cli.stats", "stats", "Count runs, executions, tokens and cost."),
     "logs": ("persist.cli.logs", "logs", "List, print and follow session logs; no database."),
+    "programs": ("persist.cli.programs", "programs", "Make, list and show runs of programs."),
+    "telemetry": ("persist.cli.telemetry", "telemetry", "Status, usage, tool calls and links of agent instances."),
     "conversations": ("persist.cli.conversations", "conversations", "List, show, import, prune and repair conversations."),
     "upgrade": ("persist.cli.schema", "upgrade", "Create the tables, or bring them up to date."),
     "current": ("persist.cli.schema", "current", "Print the revision a database is at."),

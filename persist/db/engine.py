@@ -39,6 +39,14 @@ def dialect_for(
     raise UnsupportedEngine(parsed.drivername, "persist runs on sqlite:/// and postgresql:// URLs.")
 
 
+_SMALL_PAGE = 1024
+
+
+def file_dialect(path: Path, settings: Settings, *, read_only: bool = False) -> Dialect:
+    """The dialect of a file that belongs to one run, agent or instance: small, so a new one gets small pages."""
+    return SqliteDialect(path, settings, read_only=read_only, page_size=_SMALL_PAGE)
+
+
 def dialect_of(engine: Engine, settings: Settings, *, schema: str | None = None) -> Dialect:
     """The dialect of a caller-owned engine; its pool, pragmas and settings stay as they are."""
     if engine.dialect.name == "sqlite" and engine.dialect.driver == "pysqlite":

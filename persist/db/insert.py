@@ -1,9 +1,9 @@
 """INSERT … ON CONFLICT, in the words both databases share."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-from sqlalchemy import Insert, Table
+from sqlalchemy import ClauseElement, Insert, Table, insert
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -53,3 +53,42 @@ def _render_upsert(element: Upsert, compiler: SQLCompiler, **kw: Any) -> str:
     changes = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in names)
     insert: str = compiler.visit_insert(element, **kw)  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
     return f"{insert} ON CONFLICT ({columns}) DO UPDATE SET {changes}"
+
+
+Rule = Literal["earliest", "latest", "sum", "new"]
+_RULES: dict[Rule, str] = {
+    "earliest": "CASE WHEN excluded.{0} < {1}.{0} THEN excluded.{0} ELSE {1}.{0} END",
+    "latest": "CASE WHEN excluded.{0} > {1}.{0} THEN excluded.{0} ELSE {1}.{0} END",
+    "sum": "{1}.{0} + excluded.{0}",
+    "new": "excluded.{0}",
+}
+
+
+class _OnConflict(ClauseElement):
+    """What becomes of the row with the same key."""
+
+    inherit_cache = False  # compiled once per store, as part of a hot statement
+
+    def __init__(self, table: Table, keys: Sequence[str], rules: Mapping[str, Rule]) -> None:
+        self.table, self.keys, self.rules = table, keys, rules
+
+
+def merge(table: Table, *keys: str, **rules: Rule) -> Insert:
+    """An INSERT that merges into the row with the same key: the columns named by their rules, the others stay.
+
+    Without rules the row is left alone. With `returning` it gives the merged row; without rules only a new one.
+    """
+    statement = insert(table)
+    statement._post_values_clause = _OnConflict(table, keys, rules)
+    return statement
+
+
+@compiles(_OnConflict)
+def _render_on_conflict(element: _OnConflict, compiler: SQLCompiler, **kw: Any) -> str:
+    quote = compiler.preparer.quote
+    target = f"ON CONFLICT ({', '.join(map(quote, element.keys))})"
+    if not element.rules:
+        return f"{target} DO NOTHING"
+    table = quote(element.table.name)
+    changes = (f"{quote(name)} = {_RULES[rule].format(quote(name), table)}" for name, rule in element.rules.items())
+    return f"{target} DO UPDATE SET {', '.join(changes)}"

@@ -121,11 +121,14 @@ def check(value: Json, path: str, limits: JsonLimits = DEFAULT_LIMITS) -> None:
 
 
 def decode(text: str | bytes) -> Json:
-    """The value of JSON text; lone halves, which orjson refuses, through the standard library."""
+    """The value of JSON text; lone halves, which orjson refuses, through the standard library. InvalidValue for other text."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return stdlib.loads(text)
+        try:
+            return stdlib.loads(text)
+        except ValueError as error:  # another program may have written it
+            raise InvalidValue("stored JSON", f"the text is no JSON: {error}.") from None
 
 
 def check_object(value: Json, path: str, limits: JsonLimits) -> dict[str, Any]:

@@ -38,6 +38,8 @@ class Runtime:
         self.sleep = sleep
         self.ids = IdMinter(clock)
         self.owns_engine = owns_engine
+        self.scopes: dict[str, str] = {}
+        """Whose file this is: what `_meta` says of run_id, instance_id and workspace_id."""
         self.read_only = dialect.read_only
         self.lock = WriterLock()
         self.observers = Observers()

@@ -11,6 +11,7 @@
 | Flag       | bool                | INTEGER           | BOOLEAN              |
 | EpochMs, EpochS | aware datetime | INTEGER           | BIGINT               |
 | IsoMs      | aware datetime      | TEXT, ms and Z    | TIMESTAMPTZ(3)       |
+| SqlSeconds | aware datetime      | TEXT, as SQLite's datetime() writes it | TIMESTAMPTZ(3) |
 | EpochReal  | aware datetime      | REAL              | DOUBLE PRECISION     |
 
 Every type cuts an instant to the column's precision before binding, so that both databases keep the same.
@@ -265,4 +266,25 @@ class IsoMs(_Instant):
         instant: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
         if instant.tzinfo is UTC:
             return instant
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+
+
+class SqlSeconds(_Instant):
+    """`YYYY-MM-DD HH:MM:SS` in UTC on SQLite, as its own datetime('now') writes it; whole seconds on Postgres too."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return TIMESTAMP(timezone=True, precision=3) if _is_postgres(dialect) else Text()
+
+    def store(self, value: datetime, dialect: Dialect) -> Any:
+        whole = value.replace(microsecond=0)
+        return whole if _is_postgres(dialect) else whole.replace(tzinfo=None).isoformat(" ")
+
+    def fetch(self, value: Any, dialect: Dialect) -> datetime:
+        try:
+            instant: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
+        except ValueError:  # raw writers share these columns
+            raise InvalidValue("instant", f"{value!r} is stored, which is not like '2026-01-31 12:00:00'.") from None
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)

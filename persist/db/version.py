@@ -1,6 +1,6 @@
 """Which revision a database is at, read without Alembic: its version row and `_meta.schema_version`."""
 
-from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, select
+from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, ScalarSelect, String, Table, select
 
 from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE, table_of
 from persist.db.models import Meta
@@ -12,15 +12,30 @@ version_table = Table(
     Column("version_num", String(32), nullable=False),
     PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
 )
-_meta = table_of(Meta)
-_NOTED = select(_meta.c.value).where(_meta.c.key == "schema_version").scalar_subquery()
-_CURRENT = select(version_table.c.version_num, _NOTED)
+_meta = table_of(Meta).c
+OWN_SCOPES = ("run_id", "instance_id", "workspace_id")
+"""The keys of `_meta` that say whose file this is."""
 
 
-def is_at(connection: Connection, revision: str) -> bool:
-    """Whether both marks name that revision: one statement, all that opening a current database runs."""
+def _noted(key: str) -> ScalarSelect[str]:
+    return select(_meta.value).where(_meta.key == key).scalar_subquery()
+
+
+_CURRENT = select(version_table.c.version_num, _noted("schema_version"), *map(_noted, OWN_SCOPES))
+
+
+def scopes_at(connection: Connection, revision: str) -> dict[str, str] | None:
+    """Whose file this is, by scope, if both marks name that revision: one statement, all that opening a current one runs."""
     row = connection.execute(_CURRENT).first()
-    return row is not None and tuple(row) == (revision, revision)
+    if row is None or tuple(row[:2]) != (revision, revision):
+        return None
+    return {scope: value for scope, value in zip(OWN_SCOPES, row[2:], strict=True) if value is not None}
+
+
+def read_noted(connection: Connection) -> str | None:
+    """`_meta.schema_version`; the table must exist."""
+    noted: str | None = connection.execute(select(_noted("schema_version"))).scalar()
+    return noted
 
 
 def read_version(connection: Connection) -> str | None:

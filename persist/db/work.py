@@ -18,14 +18,7 @@ from persist.db.json import Json, JsonText, check_object, encode
 from persist.db.locks import Owner
 from persist.db.runtime import Runtime
 from persist.db.types import check_label
-from persist.errors import (
-    Closed,
-    InvalidValue,
-    ReadOnlyTransaction,
-    TransactionAborted,
-    Unavailable,
-    WrongOwner,
-)
+from persist.errors import Closed, InvalidValue, ReadOnlyTransaction, TransactionAborted, Unavailable, WrongOwner
 
 log = logging.getLogger("persist")
 
@@ -225,6 +218,11 @@ class Work:
         """A point to roll back to."""
         assert self._connection is not None
         return self._connection.begin_nested()
+
+    def tables(self) -> set[str]:
+        """The names of the tables in our schema, those of others included."""
+        assert self._connection is not None
+        return self.runtime.dialect.tables(self._connection)
 
     # -- values
 

@@ -21,6 +21,7 @@ NAMES = [
     "PersistError",
     "ReadOnlyTransaction",
     "Recorder",
+    "RecursionLimitExceeded",
     "SchemaOutdated",
     "SchemaTooNew",
     "Settings",

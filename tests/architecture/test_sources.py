@@ -19,11 +19,15 @@ LONGER: dict[str, str] = {}
 DIALECT_WORDS = re.compile(r"sqlite|postgres|psycopg|jsonb|pragma", re.IGNORECASE)
 MAY_NAME_A_DIALECT = {
     "persist/settings.py": "documents what the settings are for",
+    "persist/programs/models.py": "the published default of a column says it",
+    "persist/programs/instructions.py": "writes commands for the command line of that name",
     "persist/testing.py": "makes a new file for every test",
 }
 
 LATE_IMPORTS = {
     ("persist/__init__.py", "persist"): "Alembic costs 80 ms to import; only upgrading needs it",
+    ("persist/telemetry/__init__.py", "persist"): "a store knows this package, and has to be imported first",
+    ("persist/programs/__init__.py", "persist"): "what opens stores is above the domains, and is named beside them",
     ("persist/opening.py", "persist.migrate"): "Alembic costs 80 ms to import; only a database that lags behind needs it",
     ("persist/db/dialects/postgres.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/vector_functions.py", "sqlite_vec"): "an optional library",

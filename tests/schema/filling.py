@@ -10,6 +10,7 @@ from persist.settings import Settings
 from persist.store import Store
 from persist.testing import FrozenClock
 from tests.schema.filling_conversations import conversations_seen, fill_conversations
+from tests.schema.filling_machines import fill_programs, fill_telemetry, programs_seen, telemetry_seen
 from tests.schema.filling_workflows import fill_messaging, fill_workflows, messaging_seen, workflows_seen
 
 LONG = Settings(fold_ms=3_600_000, fold_bytes=2**20)
@@ -49,7 +50,7 @@ _UNFINISHED: list[dict[str, Any]] = [
 
 
 def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
-    """Something of every domain: chats, workflows, messaging, conversations; and a turn that still runs, with its recorder."""
+    """Something of every domain; and a turn that still runs, with its recorder."""
     with store.begin() as tx:
         session = tx.chat.sessions.create(
             agent="build",
@@ -75,6 +76,8 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
         tx.chat.sessions.archive(archived.id)
     fill_workflows(store, clock)
     fill_conversations(store, clock)
+    fill_telemetry(store, clock)
+    fill_programs(store, clock)
     fill_messaging(store, clock)
     running = stack.enter_context(store.record(session.id))
     for chunk in _UNFINISHED:
@@ -91,6 +94,6 @@ def transcript(store: Store) -> dict[str, Any]:
             "messages": {session.id: tx.chat.messages.list(session.id, include_hidden=True) for session in sessions},
             "queued": {session.id: [message.id for message in tx.chat.messages.queued(session.id)] for session in sessions},
         }
-        seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx)
+        seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx) | telemetry_seen(tx) | programs_seen(tx)
     plain: dict[str, Any] = json.loads(json.dumps(seen))
     return plain

@@ -45,6 +45,21 @@ FILLED = {
         "exchange_items",
         "exchange_cursors",
     ],
+    "0004": [
+        "status_log",
+        "agent_tags",
+        "github_link_statuses",
+        "usage_samples",
+        "tool_history",
+        "window_marks",
+        "tasks",
+        "run",
+        "execution",
+        "bindings",
+        "agents",
+        "agent_segments",
+        "imports",
+    ],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

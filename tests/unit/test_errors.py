@@ -10,6 +10,7 @@ from persist.errors import PersistError
 EXAMPLES = [
     errors.NotFound("session", "ses_1"),
     errors.Conflict("Taken.", constraint="chat_messages.id"),
+    errors.RecursionLimitExceeded(101, 100),
     errors.TransitionError("workflow run 'run_1'", "succeeded", "failed"),
     errors.LeaseLost("run_1", 3, "the lease has expired."),
     errors.InvalidValue("parts[0].type", "it is empty."),

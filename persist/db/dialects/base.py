@@ -25,6 +25,8 @@ class Dialect(ABC):
     in_memory: bool = False
     autocommit_one: bool
     """Whether a single statement on the held connection commits by itself, durably and without a BEGIN."""
+    one_file: bool
+    """Whether the database is one file, which may be that of one run, instance or workspace."""
     one_writer: bool
     """Whether writers queue on the store's own lock before they ask the database."""
 

@@ -38,6 +38,7 @@ class PostgresDialect(Dialect):
     name = "postgresql"
     _guest = False
     one_writer = False
+    one_file = False
     autocommit_one = True
 
     def __init__(self, url: URL, schema: str, *, pooler: str | None = None, read_only: bool = False) -> None:

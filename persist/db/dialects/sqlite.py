@@ -45,9 +45,11 @@ class SqliteDialect(Dialect):
     name = "sqlite"
     schema = None
     one_writer = True
+    one_file = True
 
-    def __init__(self, path: Path | None, settings: Settings, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path | None, settings: Settings, *, read_only: bool = False, page_size: int | None = None) -> None:
         self.path = path
+        self._page_size = page_size
         self.read_only = read_only
         self.in_memory = path is None
         self.autocommit_one = path is not None
@@ -105,6 +107,8 @@ class SqliteDialect(Dialect):
         )
         try:
             connection.execute(f"PRAGMA busy_timeout={timeout}")
+            if mode == "rwc" and self._page_size is not None:
+                connection.execute(f"PRAGMA page_size={self._page_size}")
             if self._settled:
                 self._use_wal(connection)
             connection.execute("PRAGMA synchronous=NORMAL")
@@ -258,7 +262,7 @@ class SqliteDialect(Dialect):
 
     def tables(self, connection: Connection) -> set[str]:
         rows = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
-        return {name for (name,) in rows}
+        return {name for (name,) in rows if not name.startswith("sqlite_")}
 
     def upgrade_command(self) -> str:
         return f"persist upgrade --url {shlex.quote(f'sqlite:///{self.path}')}"

@@ -1,0 +1,120 @@
+"""What is in a run that this library did not put there, or that does not fit together. Nothing is changed.
+
+A raw writer of the file can do anything; these are the traces. Not all of them are wrong: a virtual machine may write raw too.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy import select
+
+from persist.db.hot import Hot, param
+from persist.db.own import stored_scope
+from persist.db.work import Work
+from persist.errors import PersistError
+from persist.programs import attachments, names
+from persist.programs.models import executions, runs, segments
+from persist.programs.schemas import (
+    AgentScope,
+    AuditFinding,
+    Binding,
+    BindingKind,
+    ExecutionStatus,
+    RunStatus,
+)
+
+_R, _E, _S = runs.c, executions.c, segments.c
+_RUN = Hot(select(_R.status, _R.written_status).where(_R.id == param("run")))
+_TREE = Hot(select(_E.id, _E.parent_id, _E.status, _E.written_status).where(_E.run_id == param("run")).order_by(_E.id))
+_SEGMENTS = Hot(select(_S.id, _S.agent_name).where(_S.run_id == param("run")).order_by(_S.id))
+
+
+def audit_run(work: Work, run_id: str) -> Iterator[AuditFinding]:
+    """The run's status."""
+    row = work.row(_RUN, run=run_id)
+    if row is not None:
+        yield from _status(f"run {run_id}", row[0], row[1], RunStatus)
+
+
+def audit_executions(work: Work, run_id: str) -> Iterator[AuditFinding]:
+    """Statuses that this library did not write, parents that are missing, circles."""
+    rows = work.rows(_TREE, run=stored_scope(work, "run_id", run_id))
+    parents = {id: parent for id, parent, _, _ in rows}
+    for id, parent, status, written in rows:
+        subject = f"execution {id}"
+        yield from _status(subject, status, written, ExecutionStatus)
+        if parent is not None and parent not in parents:
+            yield AuditFinding.of("orphan", subject, f"its parent {parent} is not there.")
+        elif _in_circle(id, parents):
+            yield AuditFinding.of("circle", subject, "it is among its own parents.")
+
+
+def audit_bindings(work: Work, run_id: str, found: list[Binding], frames: set[int]) -> Iterator[AuditFinding]:
+    """Frames that are not there, words that are unknown, attachments that are missing or unused."""
+    directory = attachments.directory_of(work, run_id)
+    used = set()
+    for one in found:
+        frame = "" if one.execution_id is None else f" of execution {one.execution_id}"
+        subject = f"binding {one.name}{frame}"
+        if one.execution_id is not None and one.execution_id not in frames:
+            yield AuditFinding.of("orphan", subject, "the execution is not there.")
+        if one.kind is not None and not isinstance(one.kind, BindingKind):
+            yield AuditFinding.of("unknown_word", subject, f"its kind is {one.kind!r}.")
+        if one.attachment_path is not None and directory is not None:
+            try:
+                target = attachments.inside(directory, one.attachment_path)
+            except PersistError as error:
+                yield AuditFinding.of("attachment_escapes", subject, str(error))
+                continue
+            used.add(target)
+            if not target.is_file():
+                yield AuditFinding.of("attachment_missing", subject, f"{one.attachment_path} is not there.")
+    if directory is not None:
+        yield from _unused(directory, used)
+
+
+def audit_agents(work: Work, run_id: str, known: dict[str, str | None]) -> Iterator[AuditFinding]:
+    """Segments of agents that are not there, scopes that are unknown."""
+    for name, scope in known.items():
+        if scope is not None and not isinstance(scope, AgentScope):
+            yield AuditFinding.of("unknown_word", f"agent {name}", f"its scope is {scope!r}.")
+    for id, agent in work.rows(_SEGMENTS, run=stored_scope(work, "run_id", run_id)):
+        if agent not in known:
+            yield AuditFinding.of("orphan", f"segment {id}", f"its agent {agent!r} is not there.")
+
+
+def audit_tables(work: Work, run_id: str, ours: set[str]) -> Iterator[AuditFinding]:
+    """In a run's own file: tables that are neither ours nor named as extensions, x_…"""
+    if work.runtime.scopes.get("run_id") != run_id:
+        return
+    for name in sorted(work.tables() - ours):
+        if not name.startswith("x_"):
+            yield AuditFinding.of("unexpected_table", f"table {name}", "extensions are named x_…")
+
+
+def _status(
+    subject: str, status: str | None, written: str | None, words: type[RunStatus] | type[ExecutionStatus]
+) -> Iterator[AuditFinding]:
+    if status != written:
+        how = "inserted" if written is None else f"changed from {written}"
+        yield AuditFinding.of("status_not_ours", subject, f"its status {status!s} was {how} by a raw writer.")
+    if status is not None and not isinstance(status, words):
+        yield AuditFinding.of("unknown_word", subject, f"its status is {status!r}.")
+
+
+def _in_circle(id: int, parents: dict[int, int | None]) -> bool:
+    slow: int | None = parents.get(id)
+    steps = 0
+    while slow is not None and slow != id and steps <= len(parents):
+        slow, steps = parents.get(slow), steps + 1
+    return slow == id
+
+
+def _unused(directory: Path, used: set[Path]) -> Iterator[AuditFinding]:
+    try:
+        there = sorted((directory / names.ATTACHMENTS).iterdir())
+    except OSError:
+        return
+    for path in there:
+        if path.resolve() not in used:
+            yield AuditFinding.of("attachment_unused", f"attachment {path.name}", "no binding names it.")

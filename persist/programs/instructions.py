@@ -1,0 +1,186 @@
+"""What a subagent that works through the sqlite3 command line is told: commands that wait, and that no value can break.
+
+A command reads its SQL from standard input, out of a quoted here-document: the shell changes nothing in there, so that the only
+rule left is SQL's own, a single quote is written twice.
+"""
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from persist.db.checks import check_word, optional_label
+from persist.db.escape import has_half
+from persist.db.types import check_label
+from persist.errors import InvalidValue, NotFound
+from persist.programs import names
+from persist.programs.schemas import BindingKind
+from persist.programs.subagents import ProgramStore, check_frame
+
+VALUE, SUMMARY, MEMORY, PROMPT = "YOUR_OUTPUT", "YOUR_SUMMARY", "YOUR_MEMORY", "YOUR_PROMPT"
+"""What a subagent replaces, each inside of single quotes."""
+
+_TIMEOUT_MS = 5000
+_END = "END_OF_SQL"
+
+
+def quoted(text: str) -> str:
+    """The text as an SQL literal."""
+    if "\x00" in text or has_half(text):
+        raise InvalidValue("value", "the command line takes no NUL and no lone surrogate half.")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def command(path: Path, sql: str, *, json: bool = False, timeout_ms: int = _TIMEOUT_MS) -> str:
+    """A shell command that runs the SQL on the file, waits while another process writes, and stops at the first error."""
+    end = _END
+    while end in sql.splitlines():
+        end += "_"
+    form = " -json" if json else ""
+    wait = shlex.quote(f".timeout {timeout_ms}")
+    return f"sqlite3 -bail{form} -cmd {wait} {shlex.quote(os.path.abspath(path))} <<'{end}'\n{sql}\n{end}"
+
+
+def bind_sql(
+    name: str,
+    value: str,
+    *,
+    execution_id: int | None = None,
+    kind: str = "let",
+    source_statement: str | None = None,
+    attachment_path: str | None = None,
+    scope: str = "",
+) -> str:
+    """The statement that binds a name in a frame. It replaces a value that is there, and keeps what else the row holds."""
+    columns = {
+        "name": quoted(name),
+        "execution_id": "NULL" if execution_id is None else str(int(execution_id)),
+        "kind": quoted(kind),
+        "value": quoted(value),
+        "source_statement": "NULL" if source_statement is None else quoted(source_statement),
+        "attachment_path": "NULL" if attachment_path is None else quoted(attachment_path),
+        "updated_at": "datetime('now')",
+    }
+    if scope:
+        columns["run_id"] = quoted(scope)
+    changed = [column for column in columns if column not in ("name", "execution_id", "run_id")]
+    return (
+        f"INSERT INTO bindings ({', '.join(columns)})\nVALUES ({', '.join(columns.values())})\n"
+        "ON CONFLICT (run_id, name, coalesce(execution_id, -1)) DO UPDATE SET\n  "
+        + ", ".join(f"{column} = excluded.{column}" for column in changed)
+        + ";"
+    )
+
+
+def instructions_for_subagent(
+    store: ProgramStore,
+    run_id: str,
+    execution_id: int | None = None,
+    *,
+    binding: str = "result",
+    kind: str = "let",
+    source_statement: str | None = None,
+    agent: str | None = None,
+    agents: ProgramStore | None = None,
+) -> str:
+    """What to tell a subagent that has a shell: where its output goes, and the exact commands to write it with.
+
+    `binding` is the name it binds, in the frame of the execution or in the root. For an agent that remembers give its name,
+    and in `agents` the store of its memory if that is another file; call `tx.programs.agents.start` first, since the commands
+    only UPDATE the row. NotFound for the run, the execution or the agent; InvalidValue for a store without a file.
+    """
+    check_frame(store, run_id, execution_id)
+    name, word = check_label("binding", binding), check_word("kind", kind, BindingKind)
+    file = _Output(_file_of(store), run_id if store.run_id != run_id else "")
+    parts = list(_output(store, file, run_id, execution_id, name, word, source_statement))
+    remembers = optional_label("agent", agent)
+    if remembers is not None:
+        memory_store = agents or store
+        memory_run = run_id if agents is None else str(agents.run_id)
+        with memory_store.read() as tx:
+            found = tx.programs.agents.recall(memory_run, remembers)
+        if found is None:
+            raise NotFound("agent", remembers)
+        place = _Output(_file_of(memory_store), memory_run if memory_store.run_id != memory_run else "")
+        parts += _memory(place, remembers)
+    return "\n\n".join(parts) + "\n"
+
+
+class _Output:
+    """A file, and the scope that its rows say if they are not the file's own."""
+
+    __slots__ = ("path", "scope")
+
+    def __init__(self, path: Path, scope: str) -> None:
+        self.path, self.scope = path, scope
+
+    def where(self, column: str, value: str) -> str:
+        return f"{column} = {quoted(value)} AND run_id = {quoted(self.scope)}"
+
+
+def _file_of(store: ProgramStore) -> Path:
+    if store.path is None:
+        raise InvalidValue("store", "it has no file that a command line could write; give the subagent a handle instead.")
+    return store.path
+
+
+def _output(
+    store: ProgramStore,
+    file: _Output,
+    run_id: str,
+    execution_id: int | None,
+    name: str,
+    kind: BindingKind,
+    source_statement: str | None,
+) -> Iterator[str]:
+    path = os.path.abspath(file.path)
+    yield f"Your output database is:\n  {path}"
+    if execution_id is None:
+        yield "Execution scope: root"
+    else:
+        with store.read() as tx:
+            block = tx.programs.executions.get(run_id, execution_id)
+            depth = tx.programs.executions.depth(run_id, execution_id)
+        label = " ".join((block.statement_text or "").split())
+        yield f"Execution scope:\n  execution_id: {execution_id}\n  block: {label}\n  depth: {depth}"
+    options = {"execution_id": execution_id, "kind": kind.value, "source_statement": source_statement, "scope": file.scope}
+    sql = bind_sql(name, VALUE, **options)  # type: ignore[arg-type]  # each has the type of its parameter
+    yield (
+        f"When you are done, bind your output to {name!r}. Replace {VALUE} by it, and in it write every single quote (') twice.\n"
+        "Nothing else needs care: line breaks, double quotes, backslashes, backticks and $ are taken as they are.\n\n"
+        + command(file.path, sql)
+    )
+    if not file.scope:
+        attachment = names.attachment_path(name, execution_id)
+        target = os.path.join(os.path.dirname(path), attachment)
+        large = bind_sql(name, SUMMARY, attachment_path=attachment, **options)  # type: ignore[arg-type]  # as above
+        yield (
+            f"If it is larger than about 100 KB, write it to this file first (its folder may be missing):\n  {target}\n"
+            "then bind a summary of it, with the file's path:\n\n" + command(file.path, large)
+        )
+    read = f"SELECT execution_id, value, attachment_path FROM bindings WHERE {file.where('name', 'NAME')};"
+    yield (
+        "Read a value that others have bound, replacing NAME. No output means there is none, and attachment_path is relative to\n"
+        "the folder of the database:\n\n" + command(file.path, read, json=True)
+    )
+    yield (
+        "Write to the tables bindings, agents and agent_segments only; execution and run are not yours. A command that prints\n"
+        "an error or ends with another exit code than 0 has written nothing: repair it and run it again.\n"
+        "Return one line that says the name you bound and a summary of the value, not the value itself."
+    )
+
+
+def _memory(file: _Output, agent: str) -> Iterator[str]:
+    this = file.where("name", agent)
+    yield (
+        f"Your memory, as {agent!r}, is in:\n  {os.path.abspath(file.path)}\nRead it first:\n\n"
+        + command(file.path, f"SELECT memory FROM agents WHERE {this};", json=True)
+    )
+    update = f"UPDATE agents SET memory = '{MEMORY}', updated_at = datetime('now') WHERE {this};"
+    yield f"When you are done, replace it by what you want to remember, quotes as above:\n\n{command(file.path, update)}"
+    number = f"(SELECT coalesce(max(segment_number), 0) + 1 FROM agent_segments WHERE {file.where('agent_name', agent)})"
+    columns, values = "agent_name, segment_number, prompt, summary", f"{quoted(agent)}, {number}, '{PROMPT}', '{SUMMARY}'"
+    if file.scope:
+        columns, values = f"{columns}, run_id", f"{values}, {quoted(file.scope)}"
+    insert = f"INSERT INTO agent_segments ({columns})\nVALUES ({values});"
+    yield f"And record this segment:\n\n{command(file.path, insert)}"

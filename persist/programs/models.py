@@ -1,0 +1,134 @@
+"""The tables of programs with their published names and columns, so that a file is shared with the sqlite3 command line.
+
+What the published statements leave out has a default; nothing refers to bindings, which INSERT OR REPLACE deletes.
+Vocabularies have no CHECK: raw writers add words of their own.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ForeignKeyConstraint, Index, UniqueConstraint, func, literal_column
+from sqlalchemy.orm import Mapped, mapped_column
+
+from persist.db.base import SCHEMA_TOKEN, Base, table_of
+from persist.db.scope import key_per_scope, key_within_scope, numbered, scope_column, this_second
+from persist.db.types import Body, Json, Label, SqlSeconds, Vocabulary, Whole
+from persist.programs.schemas import AgentScope, BindingKind, ExecutionStatus, RunStatus
+
+
+class RunRow(Base):
+    """One run of a program. `written_status` is the status as this library wrote it: a raw writer leaves it behind."""
+
+    __tablename__ = "run"
+    id: Mapped[str] = mapped_column(Label(), primary_key=True)
+    program_path: Mapped[str | None] = mapped_column(Label())
+    started_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
+    updated_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
+    status: Mapped[RunStatus | None] = mapped_column(Vocabulary(RunStatus), server_default=RunStatus.RUNNING.value)
+    state_mode: Mapped[str | None] = mapped_column(Label(), server_default="sqlite")
+    written_status: Mapped[RunStatus | None] = mapped_column(Vocabulary(RunStatus))
+    anonymous_names: Mapped[int] = mapped_column(Whole(), nullable=False, server_default="0")
+    program_source: Mapped[str | None] = mapped_column(Body())
+
+    __table_args__ = (
+        Index("ix_run_started_at_id", "started_at", "id"),
+        Index("ix_run_status_started_at_id", "status", "started_at", "id"),
+    )
+
+
+class ExecutionRow(Base):
+    """One statement; its id is that of the frame it opens, and is never given twice."""
+
+    __tablename__ = "execution"
+    id: Mapped[int] = numbered()
+    run_id: Mapped[str] = scope_column("run_id")
+    statement_index: Mapped[int | None] = mapped_column(Whole())
+    status: Mapped[ExecutionStatus | None] = mapped_column(Vocabulary(ExecutionStatus))
+    written_status: Mapped[ExecutionStatus | None] = mapped_column(Vocabulary(ExecutionStatus))
+    started_at: Mapped[datetime | None] = mapped_column(SqlSeconds())
+    completed_at: Mapped[datetime | None] = mapped_column(SqlSeconds())
+    updated_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
+    parent_id: Mapped[int | None] = mapped_column(Whole())
+    statement_text: Mapped[str | None] = mapped_column(Body())
+    error_message: Mapped[str | None] = mapped_column(Body())
+    metadata_: Mapped[Any | None] = mapped_column("metadata", Json(), server_default="{}")
+
+    __table_args__ = (
+        *key_within_scope("execution", "run_id", "parent_id", "execution.id"),
+        Index("ix_execution_run_id_status_id", "run_id", "status", "id"),
+        Index("ix_execution_parent_id", "parent_id"),
+        key_per_scope("run_id"),
+    )
+
+
+class BindingRow(Base):
+    """A named value in a frame; its key is the unique index below."""
+
+    __tablename__ = "bindings"
+    run_id: Mapped[str] = scope_column("run_id")
+    name: Mapped[str | None] = mapped_column(Label())
+    execution_id: Mapped[int | None] = mapped_column(Whole())
+    kind: Mapped[BindingKind | None] = mapped_column(Vocabulary(BindingKind))
+    source_statement: Mapped[str | None] = mapped_column(Body())
+    created_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
+    updated_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
+    attachment_path: Mapped[str | None] = mapped_column(Label())
+    value: Mapped[str | None] = mapped_column(Body())
+
+    __mapper_args__ = {"primary_key": ["run_id", "name", "execution_id"]}  # noqa: RUF012  # the mapper's own declaration
+
+
+class AgentRow(Base):
+    """What a persistent agent remembers."""
+
+    __tablename__ = "agents"
+    run_id: Mapped[str] = scope_column("run_id", primary_key=True)
+    name: Mapped[str] = mapped_column(Label(), primary_key=True)
+    scope: Mapped[AgentScope | None] = mapped_column(Vocabulary(AgentScope))
+    created_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
+    updated_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
+    memory: Mapped[str | None] = mapped_column(Body())
+
+
+class AgentSegmentRow(Base):
+    """One invocation of a persistent agent."""
+
+    __tablename__ = "agent_segments"
+    id: Mapped[int] = numbered()
+    run_id: Mapped[str] = scope_column("run_id")
+    agent_name: Mapped[str | None] = mapped_column(Label())
+    segment_number: Mapped[int | None] = mapped_column(Whole())
+    timestamp: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
+    prompt: Mapped[str | None] = mapped_column(Body())
+    summary: Mapped[str | None] = mapped_column(Body())
+
+    __table_args__ = (
+        UniqueConstraint("run_id", "agent_name", "segment_number"),
+        ForeignKeyConstraint(["run_id", "agent_name"], [f"{SCHEMA_TOKEN}.agents.run_id", f"{SCHEMA_TOKEN}.agents.name"]),
+        key_per_scope("run_id"),
+    )
+
+
+class ImportRow(Base):
+    """A program that is used under an alias."""
+
+    __tablename__ = "imports"
+    run_id: Mapped[str] = scope_column("run_id", primary_key=True)
+    alias: Mapped[str] = mapped_column(Label(), primary_key=True)
+    source_url: Mapped[str | None] = mapped_column(Label())
+    fetched_at: Mapped[datetime | None] = mapped_column(SqlSeconds())
+    inputs_schema: Mapped[Any | None] = mapped_column(Json())
+    outputs_schema: Mapped[Any | None] = mapped_column(Json())
+
+
+runs = table_of(RunRow)
+executions = table_of(ExecutionRow)
+bindings = table_of(BindingRow)
+agents = table_of(AgentRow)
+segments = table_of(AgentSegmentRow)
+imports = table_of(ImportRow)
+
+FRAME = func.coalesce(bindings.c.execution_id, literal_column("-1"))
+"""The frame of a binding, the root included: spelled in the unique index and in the upsert alike."""
+
+Index("uq_bindings_frame_name", bindings.c.run_id, bindings.c.name, FRAME, unique=True)

@@ -1,0 +1,34 @@
+"""Which status may follow which: pure tables. A word that a raw writer made up may become anything."""
+
+from persist.errors import TransitionError
+from persist.programs.schemas import SETTLED, ExecutionStatus, RunStatus
+
+_RUNS: dict[RunStatus, frozenset[RunStatus]] = {
+    RunStatus.RUNNING: frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.INTERRUPTED}),
+    RunStatus.INTERRUPTED: frozenset({RunStatus.RUNNING}),
+    RunStatus.FAILED: frozenset({RunStatus.RUNNING}),
+    RunStatus.COMPLETED: frozenset(),
+}
+
+_EXECUTIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
+    ExecutionStatus.PENDING: frozenset({ExecutionStatus.EXECUTING, ExecutionStatus.FAILED, ExecutionStatus.SKIPPED}),
+    ExecutionStatus.EXECUTING: SETTLED,
+    ExecutionStatus.COMPLETED: frozenset(),
+    ExecutionStatus.FAILED: frozenset({ExecutionStatus.EXECUTING}),
+    ExecutionStatus.SKIPPED: frozenset(),
+}
+"""failed -> executing is a retry."""
+
+
+def check_run(id: str, current: str | None, to: RunStatus) -> None:
+    """TransitionError unless a run may become that."""
+    allowed = _RUNS.get(current) if isinstance(current, RunStatus) else None
+    if allowed is not None and to not in allowed:
+        raise TransitionError(f"program run {id}", str(current), to.value)
+
+
+def check_execution(id: int, current: str | None, to: ExecutionStatus) -> None:
+    """TransitionError unless an execution may become that."""
+    allowed = _EXECUTIONS.get(current) if isinstance(current, ExecutionStatus) else None
+    if allowed is not None and to not in allowed:
+        raise TransitionError(f"execution {id}", str(current), to.value)

@@ -1,0 +1,115 @@
+"""Run files: one run of a program in a folder of its own, and the files of agents that outlive their runs.
+
+.prose/runs/20260116-143052-a7b3c9/state.db, program.prose, attachments/
+.prose/agents.db     below the project, and below the home directory for agents of the user
+"""
+
+import secrets
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from persist.db.clock import Clock, aware, system_clock
+from persist.errors import InvalidValue, NotFound, NotPermitted
+from persist.own_files import make_file, open_file, own
+from persist.programs import names
+from persist.settings import Settings
+from persist.store import Store
+from persist.transaction import Transaction
+
+FOLDER = ".prose"
+STATE, PROGRAM, AGENTS = "state.db", "program.prose", "agents.db"
+
+
+def create_run_file(
+    root: Path,
+    *,
+    program_path: str | None = None,
+    program_source: str | None = None,
+    now: datetime | None = None,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+) -> Store:
+    """A new run below `root`, with its row, running. `store.path` is its file, `store.run_id` its id.
+
+    The source is kept as program.prose beside it; without one `program_path` is read, if it is a file (relative to `root`).
+    `now` is the instant in the run's id.
+    """
+    home, source = Path(root), program_source
+    try:
+        if source is None and program_path is not None and (home / program_path).is_file():
+            source = (home / program_path).read_text(encoding="utf-8")
+        at = aware("now", now if now is not None else (clock or system_clock)())
+        run_id = _new_folder(home, at)
+        path = home / FOLDER / "runs" / run_id / STATE
+        if source is not None:
+            path.with_name(PROGRAM).write_text(source, encoding="utf-8", newline="")
+    except PermissionError as error:
+        raise NotPermitted(f"{error.filename}: {error.strerror}") from error
+    except UnicodeError:
+        raise InvalidValue("program_source", "it is not text in UTF-8.") from None
+
+    def fill(tx: Transaction) -> None:
+        tx.programs.runs.create(program_path=program_path, program_source=source, id=run_id)
+
+    return make_file(path, "run_id", run_id, fill=fill, settings=settings, clock=clock)
+
+
+def open_run_file(path: Path, *, read_only: bool = False, settings: Settings | None = None, clock: Clock | None = None) -> Store:
+    """The store of a run: of its state.db, or of its folder. NotFound without the file.
+
+    A file whose run id was never noted (its maker died) is that of its only run, else of the folder's name.
+    """
+    given = Path(path)
+    store = open_file(given / STATE if given.is_dir() else given, read_only=read_only, settings=settings, clock=clock)
+    if store.run_id is not None:
+        return store
+    try:
+        with store.read() as tx:
+            runs = [run.id for run in tx.programs.runs.list(limit=2).items]
+        assert store.path is not None
+        run_id = runs[0] if len(runs) == 1 else store.path.absolute().parent.name
+        if read_only:
+            store.runtime.scopes["run_id"] = run_id
+        else:
+            own(store, "run_id", run_id)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def list_run_files(root: Path) -> list[Path]:
+    """The files of every run below `root`, the oldest first."""
+    return sorted((Path(root) / FOLDER / "runs").glob(f"*/{STATE}"))
+
+
+def agents_file(
+    scope: Literal["project", "user"],
+    root: Path,
+    *,
+    path: Path | None = None,
+    settings: Settings | None = None,
+    clock: Clock | None = None,
+) -> Store:
+    """The store of agents that outlive runs: `root`/.prose/agents.db, ~/.prose/agents.db for the user's, or `path`.
+
+    Made on first use. `store.run_id` is "project" or "user", the first argument of `tx.programs.agents`.
+    """
+    if scope not in ("project", "user"):
+        raise InvalidValue("scope", f"{scope!r} is neither 'project' nor 'user'.")
+    home = Path(root) if scope == "project" else Path.home()
+    return make_file(path or home / FOLDER / AGENTS, "run_id", scope, settings=settings, clock=clock)
+
+
+def _new_folder(root: Path, now: datetime) -> str:
+    """A folder that was not there before; its name is the run's id."""
+    if not root.is_dir():
+        raise NotFound("folder", str(root))
+    while True:
+        run_id = names.run_id(now, secrets.choice)
+        try:
+            (root / FOLDER / "runs" / run_id).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return run_id

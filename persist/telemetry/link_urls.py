@@ -1,0 +1,51 @@
+"""What a link to GitHub points at, and the one way its URL is written here. Pure."""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from persist.errors import InvalidValue
+from persist.telemetry.schemas import LinkKind
+
+_KINDS = {"issue": LinkKind.ISSUE, "issues": LinkKind.ISSUE, "pull": LinkKind.PR, "pulls": LinkKind.PR}
+_PATHS = {LinkKind.ISSUE: "issue", LinkKind.PR: "pull"}
+_HOST = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?")
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An issue or pull request: `https://host/owner/repo/issue/1` or `…/pull/1`, and its pieces."""
+
+    url: str
+    kind: LinkKind
+    host: str
+    owner: str
+    repo: str
+    resource_number: int
+
+
+def parse_link(path: str, url: str) -> Link:
+    """The link that a URL means, however it is written; InvalidValue if it is no issue and no pull request.
+
+    `issues` and `pulls`, `http`, `www.`, the host's capitals and everything behind the number make no difference.
+    """
+    try:
+        parts = urlsplit(url.strip())
+    except ValueError:
+        raise _refused(path) from None
+    host = parts.netloc.lower().removeprefix("www.")
+    pieces = parts.path.split("/")[1:5]
+    if parts.scheme not in ("http", "https") or not _HOST.fullmatch(host) or len(pieces) < 4:
+        raise _refused(path)
+    owner, repo, word, digits = pieces
+    kind = _KINDS.get(word.lower())
+    number = int(digits) if _NUMBER.fullmatch(digits) else 0
+    if kind is None or number == 0 or not _NAME.fullmatch(owner) or not _NAME.fullmatch(repo):
+        raise _refused(path)
+    return Link(f"https://{host}/{owner}/{repo}/{_PATHS[kind]}/{number}", kind, host, owner, repo, number)
+
+
+def _refused(path: str) -> InvalidValue:
+    return InvalidValue(path, "expected the URL of an issue or a pull request, such as https://github.com/owner/repo/pull/1.")

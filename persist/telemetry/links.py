@@ -1,0 +1,116 @@
+"""Links to GitHub: what was found the last time, and when to look again."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+
+from persist.db.checks import check_flag, optional_label
+from persist.db.clock import EPOCH, aware
+from persist.db.cursor import check_limit
+from persist.db.hot import LIMIT, Hot, Row, param
+from persist.db.insert import merge
+from persist.db.own import own_scope, shown_scope
+from persist.db.repository import Repository, reads, writes
+from persist.db.values import build
+from persist.db.work import Work
+from persist.telemetry.instants import later, second, second_or_now
+from persist.telemetry.link_refresh import AFTER_ERROR, refresh_interval
+from persist.telemetry.link_urls import Link, parse_link
+from persist.telemetry.models import links
+from persist.telemetry.schemas import GithubLink
+
+List = list
+_L = links.c
+_FIELDS = tuple(GithubLink.model_fields)
+_COLUMNS = tuple(_L[name] for name in _FIELDS)
+_KEY = ("instance_id", "url")
+_mine = _L.instance_id == param("owner")
+
+_FETCHED = Hot(merge(links, *_KEY, **{name: "new" for name in _FIELDS if name not in _KEY}).returning(*_COLUMNS))  # type: ignore[arg-type]  # every value is a Rule
+_FAILED = Hot(merge(links, *_KEY, refresh_after="new", last_error="new").returning(*_COLUMNS))
+_GET = Hot(select(*_COLUMNS).where(_mine, _L.url == param("of_url")))
+_ALL = Hot(select(*_COLUMNS).where(_mine).order_by(_L.url))
+_DUE = Hot(select(*_COLUMNS).where(_mine, _L.refresh_after <= param("now")).order_by(_L.refresh_after, _L.url).limit(LIMIT))
+
+
+class GithubLinks(Repository):
+    """`tx.telemetry.links`. `instance_id` None: the file's own. URLs are stored in one canonical form, and found by any."""
+
+    @writes
+    def upsert(
+        self,
+        url: str,
+        *,
+        fetched_at: datetime,
+        issue_state: str | None = None,
+        pr_state: str | None = None,
+        build_state: str | None = None,
+        review_state: str | None = None,
+        pr_is_draft: bool | None = None,
+        instance_id: str | None = None,
+    ) -> GithubLink:
+        """What was fetched takes the place of everything known before, an error included.
+
+        Known words: open, closed, merged; building, passed, failed; pending, approved. Others are kept as well, and make it due
+        again after five minutes. InvalidValue if the URL is that of no issue and no pull request.
+        """
+        link, at = parse_link("url", self._work.label("url", url)), second("fetched_at", fetched_at)
+        states = {
+            "issue_state": optional_label("issue_state", issue_state),
+            "pr_state": optional_label("pr_state", pr_state),
+            "build_state": optional_label("build_state", build_state),
+            "review_state": optional_label("review_state", review_state),
+        }
+        draft = None if pr_is_draft is None else check_flag("pr_is_draft", pr_is_draft)
+        due = later("fetched_at", at, refresh_interval(link.kind, **states))
+        found = {**states, "pr_is_draft": draft, "fetched_at": at, "refresh_after": due, "last_error": None}
+        return self._store(_FETCHED, link, instance_id, found)
+
+    @writes
+    def record_error(self, url: str, error: str, *, at: datetime | None = None, instance_id: str | None = None) -> GithubLink:
+        """Fetching failed: what is known stays, and it is due again after five minutes.
+
+        A link that was never fetched has no states then, and `fetched_at` is 1970.
+        """
+        work = self._work
+        link, text = parse_link("url", work.label("url", url)), work.body("error", error)
+        due = later("at", second_or_now(work, "at", at), AFTER_ERROR)
+        unknown = dict.fromkeys(("issue_state", "pr_state", "build_state", "review_state", "pr_is_draft"))
+        found = {**unknown, "fetched_at": EPOCH, "refresh_after": due, "last_error": text}
+        return self._store(_FAILED, link, instance_id, found)
+
+    @reads
+    def get(self, url: str, *, instance_id: str | None = None) -> GithubLink | None:
+        """What is known of a link, if anything is."""
+        work = self._work
+        link = parse_link("url", work.label("url", url))
+        row = work.row(_GET, owner=own_scope(work, "instance_id", instance_id), of_url=link.url)
+        return None if row is None else _value(work, row)
+
+    @reads
+    def list(self, *, instance_id: str | None = None) -> List[GithubLink]:
+        """All of them, by URL."""
+        work = self._work
+        return [_value(work, row) for row in work.rows(_ALL, owner=own_scope(work, "instance_id", instance_id))]
+
+    @reads
+    def due(self, *, now: datetime | None = None, limit: int = 5, instance_id: str | None = None) -> List[GithubLink]:
+        """Those to be fetched again at an instant, or now; the longest due first."""
+        work = self._work
+        at = work.now() if now is None else aware("now", now)
+        rows = work.rows(_DUE, owner=own_scope(work, "instance_id", instance_id), now=at, limit=check_limit(limit))
+        return [_value(work, row) for row in rows]
+
+    def _store(self, hot: Hot, link: Link, instance_id: str | None, found: dict[str, Any]) -> GithubLink:
+        pieces = {name: getattr(link, name) for name in ("url", "kind", "host", "owner", "repo", "resource_number")}
+        owner = own_scope(self._work, "instance_id", instance_id)
+        row = self._work.returned(hot, instance_id=owner, **pieces, **found)
+        assert row is not None
+        return _value(self._work, row)
+
+
+def _value(work: Work, row: Row) -> GithubLink:
+    fields = dict(zip(_FIELDS, row, strict=True))
+    fields["instance_id"] = shown_scope(work, "instance_id", fields["instance_id"])
+    return build(GithubLink, fields)

@@ -1,0 +1,113 @@
+"""The audit of tool calls: appended, and read back newest first."""
+
+from datetime import datetime
+from functools import cache
+
+from sqlalchemy import insert, select
+
+from persist.db.checks import check_flag, optional_count
+from persist.db.cursor import check_limit
+from persist.db.hot import LIMIT, Hot, Row, param
+from persist.db.own import own_scope, shown_scope
+from persist.db.repository import Repository, reads, writes
+from persist.db.values import build
+from persist.db.work import Work
+from persist.errors import InvalidValue
+from persist.telemetry.instants import second_or_now
+from persist.telemetry.models import tool_history
+from persist.telemetry.schemas import ToolCall
+from persist.telemetry.windows import TOOL_HISTORY
+
+MOST = 100_000
+"""Calls that `last` gives at once, at most."""
+
+_H = tool_history.c
+_COLUMNS = (_H.id, _H.occurred_at, _H.tool_key, _H.exit_code, _H.duration_ms)
+_ADD = Hot(
+    insert(tool_history)
+    .values({name: param(f"new_{name}") for name in ("instance_id", "occurred_at", "tool_key", "exit_code", "duration_ms")})
+    .returning(_H.id)
+)
+
+
+@cache
+def _last(tool_key: bool, failures_only: bool) -> Hot:
+    query = select(*_COLUMNS).where(_H.instance_id == param("owner")).order_by(_H.id.desc()).limit(LIMIT)
+    if tool_key:
+        query = query.where(_H.tool_key == param("of_tool"))
+    if failures_only:
+        query = query.where(_H.exit_code != 0)
+    return Hot(query)
+
+
+class ToolHistory(Repository):
+    """`tx.telemetry.tools`. `instance_id` None: the file's own."""
+
+    @writes
+    def record(
+        self,
+        tool_key: str,
+        *,
+        exit_code: int | None = None,
+        duration_ms: int | None = None,
+        at: datetime | None = None,
+        instance_id: str | None = None,
+    ) -> ToolCall:
+        """A tool was called, at an instant or now; None means unknown."""
+        work = self._work
+        owner = own_scope(work, "instance_id", instance_id)
+        occurred_at = second_or_now(work, "at", at)
+        called = (work.label("tool_key", tool_key), _exit_code(exit_code), optional_count("duration_ms", duration_ms))
+        inserted = TOOL_HISTORY.count(work, owner)
+        row = work.returned(
+            _ADD,
+            new_instance_id=owner,
+            new_occurred_at=occurred_at,
+            new_tool_key=called[0],
+            new_exit_code=called[1],
+            new_duration_ms=called[2],
+        )
+        assert row is not None
+        TOOL_HISTORY.trim_if_due(work, owner, inserted)
+        return _call(work, owner, (row[0], occurred_at, *called))
+
+    @reads
+    def last(
+        self, n: int = 20, *, tool_key: str | None = None, failures_only: bool = False, instance_id: str | None = None
+    ) -> list[ToolCall]:
+        """The newest `n` calls, newest first; of one tool, or those that ended in another exit code than 0."""
+        work = self._work
+        owner = own_scope(work, "instance_id", instance_id)
+        values = {} if tool_key is None else {"of_tool": work.label("tool_key", tool_key)}
+        hot = _last(tool_key is not None, check_flag("failures_only", failures_only))
+        rows = work.rows(hot, owner=owner, limit=check_limit(n, most=MOST, path="n"), **values)
+        return [_call(work, owner, row) for row in rows]
+
+    @writes
+    def trim(self, *, instance_id: str | None = None) -> int:
+        """Delete all but the newest `Settings.tool_history_keep` calls now; how many."""
+        return TOOL_HISTORY.trim(self._work, instance_id)
+
+
+def _exit_code(value: object) -> int | None:
+    """Signals are negative ones."""
+    if value is None:
+        return None
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise InvalidValue("exit_code", "expected a whole number that fits 64 bits.")
+    return value
+
+
+def _call(work: Work, owner: str, row: Row) -> ToolCall:
+    id, occurred_at, tool_key, exit_code, duration_ms = row
+    return build(
+        ToolCall,
+        {
+            "id": id,
+            "instance_id": shown_scope(work, "instance_id", owner),
+            "occurred_at": occurred_at,
+            "tool_key": tool_key,
+            "exit_code": exit_code,
+            "duration_ms": duration_ms,
+        },
+    )

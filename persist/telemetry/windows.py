@@ -1,0 +1,103 @@
+"""Windows: tables that keep the newest rows of each instance, trimmed on every Nth insert.
+
+`window_marks` counts the inserts of each instance, so the cadence survives restarts and is the same for every process. A trim
+leaves exactly `keep` rows, so between two of them there are never more than `keep + trim_every - 1`. On Postgres the counter is
+also the lock of an instance's window: whoever counts first inserts first.
+"""
+
+from typing import Protocol, TypeVar
+
+from sqlalchemy import Integer, Table, Text, bindparam, delete, select
+
+from persist.db.hot import Hot, param
+from persist.db.insert import merge
+from persist.db.own import own_scope
+from persist.db.work import Work
+from persist.errors import InvalidValue
+from persist.settings import Settings
+from persist.telemetry.models import status_log, tool_history, usage_samples, window_marks
+
+_W = window_marks.c
+# Both were checked before, or are our own words: plain text spares every insert the checks that labels from outside get.
+_TEXT = Text()
+_COUNT = Hot(
+    merge(window_marks, "instance_id", "window", inserted="sum")
+    .values(instance_id=bindparam("owner", type_=_TEXT), window=bindparam("name", type_=_TEXT), inserted=1)
+    .returning(_W.inserted)
+)
+
+
+class Window:
+    """One of the tables; `place` is the column that orders an instance's rows."""
+
+    def __init__(self, table: Table, place: str) -> None:
+        self.name = table.name
+        column, mine = table.c[place], table.c.instance_id == param("owner")
+        oldest_to_go = select(column).where(mine).order_by(column.desc()).limit(1).offset(bindparam("keep", type_=Integer()))
+        self._edge = Hot(oldest_to_go)
+        self._cut = Hot(delete(table).where(mine, column <= param("edge")))
+
+    def count(self, work: Work, owner: str) -> int:
+        """Count an insert of the instance; how many there were."""
+        row = work.returned(_COUNT, owner=owner, name=self.name)
+        assert row is not None
+        inserted: int = row[0]
+        return inserted
+
+    def trim_if_due(self, work: Work, owner: str, inserted: int) -> bool:
+        """After an insert that was counted: trim if its turn has come."""
+        keep, every = sizes(work.runtime.settings, self.name)
+        return inserted % every == 0 and self._trim(work, owner, keep) > 0
+
+    def trim(self, work: Work, instance_id: str | None) -> int:
+        """Delete all but the newest rows of the instance; how many."""
+        return self._trim(work, own_scope(work, "instance_id", instance_id), sizes(work.runtime.settings, self.name)[0])
+
+    def _trim(self, work: Work, owner: str, keep: int) -> int:
+        edge = work.row(self._edge, owner=owner, keep=keep)
+        return 0 if edge is None else work.run(self._cut, owner=owner, edge=edge[0])
+
+
+STATUS_LOG = Window(status_log, "id")
+USAGE_SAMPLES = Window(usage_samples, "occurred_at")
+TOOL_HISTORY = Window(tool_history, "id")
+
+
+def sizes(settings: Settings, table: str) -> tuple[int, int]:
+    """How many rows a window keeps, and on every how manieth insert it is trimmed."""
+    keep: int = getattr(settings, f"{table}_keep")
+    every: int | None = getattr(settings, f"{table}_trim_every")
+    return keep, every or max(1, keep // 10)
+
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class _Trimmed(Protocol[R_co]):
+    def trim(self, *, instance_id: str | None = None) -> R_co: ...
+
+
+class _Telemetry(Protocol[R_co]):
+    @property
+    def status(self) -> _Trimmed[R_co]: ...
+    @property
+    def usage(self) -> _Trimmed[R_co]: ...
+    @property
+    def tools(self) -> _Trimmed[R_co]: ...
+
+
+class _Transaction(Protocol[R_co]):
+    @property
+    def telemetry(self) -> _Telemetry[R_co]: ...
+
+
+def trim(tx: _Transaction[R_co], table: str, instance_id: str | None = None) -> R_co:
+    """Delete all but the newest rows of one instance's `status_log`, `usage_samples` or `tool_history`; how many.
+
+    What is kept is `Settings.<table>_keep`. With an asynchronous transaction the result is awaited.
+    """
+    telemetry = tx.telemetry
+    windows = {STATUS_LOG.name: telemetry.status, USAGE_SAMPLES.name: telemetry.usage, TOOL_HISTORY.name: telemetry.tools}
+    if table not in windows:
+        raise InvalidValue("table", f"{table!r} is none of {', '.join(windows)}.")
+    return windows[table].trim(instance_id=instance_id)

@@ -1,0 +1,118 @@
+"""`persist programs`, on run files and on both databases."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from persist import Store
+from persist.cli import main
+from persist.programs import list_run_files, open_run_file
+from persist.testing import FrozenClock
+from tests.cli.test_runs import EVIL, SHOWN
+
+Command = Callable[..., Result]
+
+
+def fill(store: Store, run: str) -> int:
+    """A block, a branch and a loop under way, values in both scopes; the block's id."""
+    with store.begin() as tx:
+        programs = tx.programs
+        facts = {"parallel_id": "p1", "strategy": "any", "branches": ["a", "b"]}
+        block = programs.executions.begin(run, statement_index=1, statement_text=f"parallel:{EVIL}", metadata=facts)
+        branch = {"parallel_id": "p1", "branch": "a"}
+        below = programs.executions.begin(run, statement_index=2, statement_text="a", parent_id=block.id, metadata=branch)
+        programs.executions.fail(run, below.id, f"no{EVIL}")
+        loop = {"loop_id": "l1", "current_iteration": 2, "max_iterations": 5}
+        programs.executions.begin(run, statement_index=3, statement_text="loop", metadata=loop)
+        programs.bindings.bind(run, f"x{EVIL}", f"root\n{EVIL}" + "y" * 300)
+        programs.bindings.bind(run, "x", "in the frame", execution_id=below.id)
+        return block.id
+
+
+@pytest.fixture
+def stored(database_url: str, clock: FrozenClock) -> int:
+    """The block's id of run r1; r2 is older and failed."""
+    with Store.open(database_url, clock=clock) as store:
+        with store.begin() as tx:
+            tx.programs.runs.create(id="r2")
+            tx.programs.runs.finish("r2", "failed")
+        clock.advance(seconds=60)
+        with store.begin() as tx:
+            tx.programs.runs.create(id="r1", program_path=f"a.prose{EVIL}", program_source="large")
+        return fill(store, "r1")
+
+
+def printed(result: Result) -> str:
+    assert result.exit_code == 0, result.output
+    assert EVIL[0] not in result.stdout
+    return result.stdout
+
+
+def test_ls(command: Command, stored: int) -> None:
+    head, *rows = printed(command("programs", "ls")).splitlines()
+    assert head.split() == ["RUN", "STATUS", "STARTED", "(UTC)", "PROGRAM"]
+    assert [row.split()[:2] for row in rows] == [["r1", "running"], ["r2", "failed"]]
+    assert SHOWN in rows[0]
+    assert printed(command("programs", "ls", "-q", "--status", "failed")).split() == ["r2"]
+    listed = json.loads(printed(command("programs", "ls", "--json", "--limit", "1")))
+    assert [(run["id"], "program_source" in run) for run in listed] == [("r1", False)]
+    assert "No runs." in command("programs", "ls", "--status", "interrupted").stderr
+
+
+def test_show(command: Command, stored: int) -> None:
+    lines = printed(command("programs", "show", "r1")).splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["run", "program", "status", "started"]
+    assert lines[4] == f"  {stored}  executing  parallel:{SHOWN}"
+    assert lines[5].startswith(f"    {stored + 1}  failed  a  no{SHOWN}")
+    found = json.loads(printed(command("programs", "show", "r1", "--json")))
+    assert (found["run"]["id"], len(found["executions"])) == ("r1", 3)
+    assert printed(command("programs", "show", "r2", "-q")).split() == ["failed"]
+    missing = command("programs", "show", "nowhere")
+    assert (missing.exit_code, missing.stdout) == (1, "")
+
+
+def test_resume_point(command: Command, stored: int) -> None:
+    text = printed(command("programs", "resume-point", "r1"))
+    assert "parallel p1 (any): a failed, b pending" in text
+    assert "loop l1: iteration 2 of at most 5" in text
+    assert "2 values, 0 agents" in text
+    assert printed(command("programs", "resume-point", "r1", "-q")).split() == [str(stored + 2), str(stored)]
+    assert json.loads(printed(command("programs", "resume-point", "r1", "--json")))["loops"][0]["loop_id"] == "l1"
+
+
+def test_bindings(command: Command, stored: int) -> None:
+    text = printed(command("programs", "bindings", "r1"))
+    assert [line.split()[0] for line in text.splitlines()] == ["NAME", f"x{SHOWN}", "x"]
+    assert f"root\\n{SHOWN}yyy" in text
+    assert printed(command("programs", "bindings", "r1", "x", "--frame", str(stored + 1))) == "in the frame\n"
+    assert command("programs", "bindings", "r1", "x").exit_code == 1
+    assert len(json.loads(printed(command("programs", "bindings", "r1", "--json")))) == 2
+    assert printed(command("programs", "bindings", "r1", "-q")).splitlines() == [f"x{SHOWN}", "x"]
+    assert "No values." in command("programs", "bindings", "r2").stderr
+
+
+def test_run_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PERSIST_DATABASE_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> str:
+        return printed(CliRunner().invoke(main, ["programs", *args]))
+
+    Path("a.prose").write_text("let x = 1")
+    made = run("new", "a.prose", "-q").strip()
+    assert Path(".prose", "runs", made, "program.prose").read_text() == "let x = 1"
+    second = json.loads(run("new", "--json"))
+    assert Path(second["path"]) in [path if path.is_absolute() else Path(path) for path in list_run_files(Path())]
+    with open_run_file(Path(".prose", "runs", made)) as store:
+        fill(store, made)
+        with store.begin() as tx:
+            tx.programs.bindings.bind(made, "large", "z" * 200_000)
+    assert sorted(run("ls", "-q").split()) == sorted([made, second["id"]])
+    for place in (made, str(Path(".prose", "runs", made)), str(Path(".prose", "runs", made, "state.db"))):
+        assert run("show", place, "-q") == "running\n"
+        assert run("bindings", place, "large") == "z" * 200_000 + "\n"
+    monkeypatch.setenv("PERSIST_DATABASE_URL", "sqlite:///nowhere.db")
+    assert sorted(run("ls", "-q", "--root", ".").split()) == sorted([made, second["id"]])

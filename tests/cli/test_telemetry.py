@@ -1,0 +1,106 @@
+"""`persist telemetry`, on both databases."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import Result
+
+from persist import Store
+
+Command = Callable[..., Result]
+EVIL = "\x1b[2J\x9b"
+SHOWN = "\\x1b[2J\\x9b"
+PULL = "https://github.com/o/r/pull/1"
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def box(database_url: str) -> list[str]:
+    """The arguments that name an instance of which there is something of everything."""
+    with Store.open(database_url) as store, store.begin() as tx:
+        telemetry = tx.telemetry
+        telemetry.status.record("busy", at=AT, instance_id="box")
+        telemetry.status.record(f"odd{EVIL}", at=AT + timedelta(minutes=1), metadata={"why": EVIL}, instance_id="box")
+        now = datetime.now(UTC)
+        telemetry.usage.sample(at=AT, token_input=1000, cost_usd_micros=2_500_000, instance_id="box")
+        telemetry.usage.sample(at=now, token_input=234, token_output=7, cost_usd_micros=1500, instance_id="box")
+        telemetry.tools.record("bash", exit_code=0, duration_ms=1200, at=AT, instance_id="box")
+        telemetry.tools.record(f"edit{EVIL}", exit_code=-9, at=AT, instance_id="box")
+        telemetry.links.upsert(
+            PULL, fetched_at=AT, pr_state="open", build_state=f"odd{EVIL}", pr_is_draft=True, instance_id="box"
+        )
+        telemetry.links.record_error("https://github.com/o/r/issues/2", f"502{EVIL}", at=now, instance_id="box")
+    return ["--instance", "box"]
+
+
+def lines(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.output
+    assert "\x1b" not in result.output
+    return result.stdout.splitlines()
+
+
+def test_status(command: Command, box: list[str]) -> None:
+    head, *rows = lines(command("telemetry", "status", *box))
+    assert head.split() == ["SINCE", "(UTC)", "STATUS", "METADATA"]
+    assert rows[0].split() == ["2026-01-02", "03:04:05", "busy"]
+    assert rows[1].startswith(f"2026-01-02 03:05:05  odd{SHOWN}  ")
+    assert len(lines(command("telemetry", "status", "--limit", "1", *box))) == 2
+    assert lines(command("telemetry", "status", "-q", *box)) == [f"odd{SHOWN}"]
+    found = json.loads(command("telemetry", "status", "--json", *box).stdout)
+    assert [(entry["new_status"], entry["is_oldest"]) for entry in found] == [("busy", True), (f"odd{EVIL}", False)]
+
+
+def test_usage(command: Command, box: list[str]) -> None:
+    _, today, kept = lines(command("telemetry", "usage", *box))
+    assert today.split() == ["today", "1", "234", "7", "-", "-", "$0.001500"]
+    assert kept.split() == ["kept", "2", "1,234", "7", "-", "-", "$2.501500"]
+    assert lines(command("telemetry", "usage", "-q", *box)) == ["$0.001500"]
+    found = json.loads(command("telemetry", "usage", "--json", *box).stdout)
+    assert (found["today"]["samples"], found["kept"]["cost_usd_micros"]) == (1, 2_501_500)
+
+
+def test_tools(command: Command, box: list[str]) -> None:
+    _, *rows = lines(command("telemetry", "tools", *box))
+    assert [row.split()[2:] for row in rows] == [[f"edit{SHOWN}", "-9", "-"], ["bash", "0", "1,200"]]
+    assert lines(command("telemetry", "tools", "-q", "--failures", *box)) == [f"edit{SHOWN}"]
+    assert lines(command("telemetry", "tools", "-q", "--tool", "bash", *box)) == ["bash"]
+    assert [call["exit_code"] for call in json.loads(command("telemetry", "tools", "--json", *box).stdout)] == [-9, 0]
+
+
+def test_links(command: Command, box: list[str]) -> None:
+    _, issue, pull = lines(command("telemetry", "links", *box))
+    assert issue.split()[:3] == ["https://github.com/o/r/issue/2", "-", "never"]
+    assert issue.endswith(f"502{SHOWN}")
+    assert f"open, odd{SHOWN}, draft" in pull
+    assert pull.split()[-2:] == ["2026-01-02", "03:09:05"]
+    assert lines(command("telemetry", "links", "-q", "--due", *box)) == [PULL]
+    assert [link["url"] for link in json.loads(command("telemetry", "links", "--json", "--due", *box).stdout)] == [PULL]
+
+
+@pytest.mark.parametrize("what", ["status", "tools", "links"])
+def test_nothing_is_known(command: Command, box: list[str], what: str) -> None:
+    result = command("telemetry", what, "--instance", "other")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.startswith("No ")
+    assert lines(command("telemetry", what, "-q", "--instance", "other")) == []
+    assert json.loads(command("telemetry", what, "--json", "--instance", "other").stdout) == []
+
+
+@pytest.mark.parametrize("what", ["status", "usage", "tools", "links"])
+def test_without_an_instance_it_is_the_files_own(command: Command, box: list[str], backend: str, what: str) -> None:
+    result = command("telemetry", what)
+    if backend == "sqlite":
+        assert result.exit_code == 0
+        assert "box" not in result.output
+    else:
+        assert result.exit_code == 1
+        assert "instance_id" in result.stderr
+
+
+@pytest.mark.parametrize("what", ["status", "usage", "tools", "links"])
+def test_a_missing_file_is_an_error(command: Command, backend: str, what: str) -> None:
+    result = command("telemetry", what, "--url", "sqlite:///nowhere/missing.db")
+    assert result.exit_code == 1
+    assert "Traceback" not in result.output

@@ -1,0 +1,45 @@
+"""What the processes of the tests of telemetry run: `python -m tests.concurrency.telemetry_worker COMMAND URL NAME`."""
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+
+from persist.store import Store
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+STATUSES = 60
+
+
+def claim(store: Store, name: str) -> None:
+    """Claim until nothing is left -> the tasks, in order."""
+    done = []
+    while True:
+        task = store.transact(lambda tx: tx.telemetry.tasks.claim(name, max_parallel=100, workspace_id="ws"))
+        if task is None:
+            break
+        done.append(task.id)
+    print(json.dumps(done), flush=True)
+
+
+def crowd(store: Store, name: str) -> None:
+    """Claim as often as the cap allows -> the tasks."""
+    tries = [store.transact(lambda tx: tx.telemetry.tasks.claim(name, max_parallel=3, workspace_id="ws")) for _ in range(5)]
+    print(json.dumps([task.id for task in tries if task is not None]), flush=True)
+
+
+def report(store: Store, name: str) -> None:
+    """Say the same statuses as everybody else, and use something -> how many transitions it made."""
+    made = 0
+    for number in range(STATUSES):
+        made += store.transact(lambda tx, n=number: tx.telemetry.status.record(f"s{n // 20}", instance_id="box") is not None)  # type: ignore[misc]  # a bound default
+        second = START + timedelta(seconds=number)
+        store.transact(lambda tx, at=second: tx.telemetry.usage.sample(at=at, token_input=1, instance_id="box"))  # type: ignore[misc]  # a bound default
+    print(json.dumps(made), flush=True)
+
+
+COMMANDS = {"claim": claim, "crowd": crowd, "report": report}
+
+if __name__ == "__main__":
+    _, command, url, argument = sys.argv
+    with Store.open(url) as opened:
+        COMMANDS[command](opened, argument)

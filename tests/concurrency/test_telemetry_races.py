@@ -1,0 +1,60 @@
+"""Processes that want the same tasks, and that report of the same instance."""
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, pairwise
+from typing import Any
+
+from persist.store import Store
+from tests.concurrency.conftest import ROOT
+from tests.concurrency.telemetry_worker import STATUSES
+
+PROCESSES = 3
+
+
+def together(url: str, command: str) -> list[Any]:
+    """Run the worker's command in several processes at once -> what each reported."""
+
+    def run(number: int) -> Any:
+        line = [sys.executable, "-m", "tests.concurrency.telemetry_worker", command, url, f"box-{number}"]
+        return json.loads(subprocess.run(line, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=120).stdout)
+
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        return list(pool.map(run, range(PROCESSES)))
+
+
+def queue(store: Store, count: int) -> list[str]:
+    ids = [f"t{number:03}" for number in range(count)]
+    with store.begin() as tx:
+        tx.telemetry.tasks.poll([{"id": id, "source_id": "s", "kind": "k", "title": id} for id in ids], workspace_id="ws")
+    return ids
+
+
+def test_claimers_get_different_tasks(store: Store, database_url: str) -> None:
+    """12"""
+    ids = queue(store, 60)
+    claimed = together(database_url, "claim")
+    assert sorted(chain.from_iterable(claimed)) == ids
+    assert all(mine == sorted(mine) for mine in claimed)
+    with store.read() as tx:
+        owners = {task.id: task.instance_name for task in tx.telemetry.tasks.list(workspace_id="ws")}
+    assert owners == {id: f"box-{number}" for number, mine in enumerate(claimed) for id in mine}
+
+
+def test_claimers_do_not_exceed_the_cap_together(store: Store, database_url: str) -> None:
+    """12"""
+    ids = queue(store, 20)
+    assert sorted(chain.from_iterable(together(database_url, "crowd"))) == ids[:3]
+
+
+def test_reporters_of_one_instance_lose_nothing_and_repeat_nothing(store: Store, database_url: str) -> None:
+    """Each status differs from the one before it, and every sample is in the sum."""
+    made = together(database_url, "report")
+    with store.read() as tx:
+        history = [entry.new_status for entry in tx.telemetry.status.history(limit=1000, instance_id="box")]
+        totals = tx.telemetry.usage.totals(instance_id="box")
+    assert sum(made) == len(history)
+    assert all(one != next for one, next in pairwise(history))
+    assert (totals.samples, totals.token_input) == (STATUSES, PROCESSES * STATUSES)

@@ -1,0 +1,124 @@
+"""What a subagent may do through its handle, and what an audit finds of what it did behind it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from persist.errors import Conflict, NotFound
+from persist.programs import audit, subagent
+from tests.contract.programs.scenes import OTHER, RUN, ask, begin, bind, do, make, resolve
+
+
+@pytest.fixture(autouse=True)
+def run(store: Any) -> str:
+    return make(store)
+
+
+def test_a_handle_writes_values_and_memory_of_its_frame(store: Any) -> None:
+    """17"""
+    frame = begin(store)
+    bind(store, "topic", "safety")
+    handle = subagent(store, RUN, frame)
+    assert handle.bindings.resolve("topic").value == "safety"
+    bound = handle.bindings.bind("result", "it's done", kind="const", source_statement="const result = …")
+    assert (bound.execution_id, bound.kind, bound.value) == (frame, "const", "it's done")
+    assert handle.bindings.get("result") == bound
+    assert handle.bindings.get("topic") is None
+    assert resolve(store, "result", frame) == "it's done"
+    with pytest.raises(Conflict):
+        handle.bindings.bind("result", "again")
+    assert handle.agents.recall("captain") is None
+    handle.agents.remember("captain", "m")
+    handle.agents.add_segment("captain", prompt="p", summary="s")
+    assert [one.segment_number for one in handle.agents.segments("captain")] == [1]
+    assert ask(store, "agents", "recall", RUN, "captain").memory == "m"
+
+
+def test_a_handle_without_a_frame_writes_to_the_root(store: Any) -> None:
+    assert subagent(store, RUN).bindings.bind("x", "1").execution_id is None
+
+
+def test_nothing_else_is_reachable(store: Any) -> None:
+    """17"""
+    handle = subagent(store, RUN)
+
+    def public(thing: object) -> set[str]:
+        return {name for name in dir(thing) if not name.startswith("__")}
+
+    assert public(handle) == {"agents", "bindings"}
+    assert public(handle.bindings) == {"bind", "get", "resolve"}
+    assert public(handle.agents) == {"add_segment", "recall", "remember", "segments"}
+    with pytest.raises(TypeError):
+        handle.bindings.bind("x", "1", execution_id=1)  # type: ignore[call-arg]  # what is refused here
+    with pytest.raises(AttributeError):
+        handle.executions = None  # type: ignore[attr-defined]  # what is refused here
+
+
+def test_a_handle_needs_its_run_and_frame(store: Any) -> None:
+    with pytest.raises(NotFound):
+        subagent(store, OTHER)
+    with pytest.raises(NotFound):
+        subagent(store, RUN, 999)
+
+
+def test_what_the_library_did_is_clean(store: Any) -> None:
+    outer = begin(store)
+    inner = begin(store, parent=outer)
+    bind(store, "x", "1", execution_id=inner)
+    do(store, "agents", "start", RUN, "captain", resume=False)
+    do(store, "agents", "add_segment", RUN, "captain", prompt="p", summary="s")
+    do(store, "executions", "fail", RUN, inner, "no")
+    do(store, "executions", "record_retry", RUN, inner, attempt=1, max_retries=1)
+    do(store, "executions", "complete", RUN, inner)
+    do(store, "executions", "update", RUN, outer, {"note": 1})
+    do(store, "runs", "finish", RUN, "interrupted")
+    do(store, "runs", "resume", RUN)
+    assert audit(store, RUN) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "subject"),
+    [
+        ("UPDATE execution SET status = 'completed'", "status_not_ours", "execution {frame}"),
+        ("UPDATE run SET status = 'completed'", "status_not_ours", f"run {RUN}"),
+        ("UPDATE bindings SET kind = 'var'", "unknown_word", "binding x of execution {frame}"),
+        ("UPDATE bindings SET execution_id = 77", "orphan", "binding x of execution 77"),
+        ("UPDATE agents SET scope = 'world'", "unknown_word", "agent captain"),
+        ("UPDATE agent_segments SET agent_name = NULL", "orphan", "segment {segment}"),
+        ("UPDATE execution SET parent_id = id", "circle", "execution {frame}"),
+    ],
+)
+def test_what_a_raw_writer_did_is_found(store: Any, raw: Any, statement: str, code: str, subject: str) -> None:
+    frame = begin(store)
+    bind(store, "x", "1", execution_id=frame)
+    do(store, "agents", "start", RUN, "captain", resume=False)
+    segment = do(store, "agents", "add_segment", RUN, "captain", prompt="p", summary="s").id
+    raw.rows(statement)
+    found = [(one.code, one.subject) for one in audit(store, RUN)]
+    assert found == [(code, subject.format(frame=frame, segment=segment))]
+
+
+def test_a_raw_execution_is_found(store: Any, raw: Any) -> None:
+    scope = "" if raw.is_sqlite else RUN
+    run = make(store, "own") if raw.is_sqlite else RUN
+    raw.rows("INSERT INTO execution (run_id, statement_text, status) VALUES (?, 'x', 'executing')", scope or run)
+    assert [one.code for one in audit(store, run)] == ["status_not_ours"]
+    assert ask(store, "executions", "list", run)[0].status == "executing"
+
+
+def test_a_raw_insert_without_a_scope_fails_on_the_server(postgres_url: str, open_raw: Callable[[str], Any]) -> None:
+    """18"""
+    raw = open_raw(postgres_url)
+    for statement in (
+        "INSERT INTO bindings (name, value) VALUES ('x', '1')",
+        "INSERT INTO execution (statement_text) VALUES ('x')",
+        "INSERT INTO agents (name) VALUES ('x')",
+        "INSERT INTO imports (alias) VALUES ('x')",
+    ):
+        with pytest.raises(psycopg.errors.NotNullViolation):
+            raw.rows(statement)
+    raw.rows("SET persist.run_id = 'r1'")
+    raw.rows("INSERT INTO bindings (name, value) VALUES ('x', '1')")
+    assert raw.rows("SELECT run_id FROM bindings") == [("r1",)]

@@ -1,0 +1,104 @@
+"""Links to GitHub: what was found, errors, and which are due."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue
+from persist.testing import FrozenClock
+from tests.contract.telemetry.scenes import EPOCH, read, t, write
+
+URL = "https://github.com/owner/repo/pull/{}"
+T = 1_000_000
+OPEN = {"pr_state": "open", "build_state": "passed", "review_state": "pending", "pr_is_draft": False}
+
+
+def fetch(store: Any, me: dict[str, str], number: int, **found: Any) -> Any:
+    return write(store, "links", "upsert", URL.format(number), **{"fetched_at": t(T), **found}, **me)
+
+
+def test_a_link_is_one_row_however_it_is_written(store: Any, me: dict[str, str]) -> None:
+    first = write(store, "links", "upsert", "https://github.com/o/r/issues/7#comment", fetched_at=t(T), issue_state="open", **me)
+    assert (first.url, first.kind, first.host) == ("https://github.com/o/r/issue/7", "issue", "github.com")
+    assert (first.owner, first.repo, first.resource_number) == ("o", "r", 7)
+    second = write(
+        store, "links", "upsert", "http://www.GitHub.com/o/r/issue/7/", fetched_at=t(T + 1), issue_state="closed", **me
+    )
+    assert second.url == first.url
+    assert read(store, "links", "list", **me) == [second]
+    assert read(store, "links", "get", "https://github.com/o/r/issues/7", **me) == second
+    assert read(store, "links", "get", "https://github.com/o/r/issues/8", **me) is None
+
+
+def test_what_is_fetched_takes_the_place_of_everything_before(store: Any, me: dict[str, str]) -> None:
+    fetch(store, me, 1, **OPEN)
+    link = fetch(store, me, 1, pr_state="merged")
+    assert (link.pr_state, link.build_state, link.review_state, link.pr_is_draft) == ("merged", None, None, None)
+    assert link.refresh_after == t(T + 3600)
+    assert read(store, "links", "get", URL.format(1), **me) == link
+
+
+def test_an_error_keeps_what_is_known_and_success_clears_it(store: Any, me: dict[str, str]) -> None:
+    """10"""
+    known = fetch(store, me, 1, **OPEN)
+    failed = write(store, "links", "record_error", URL.format(1), "502 \x00", at=t(T + 60), **me)
+    assert failed == known.model_copy(update={"last_error": "502 \x00", "refresh_after": t(T + 360)})
+    assert read(store, "links", "get", URL.format(1), **me) == failed
+    again = fetch(store, me, 1, **OPEN, fetched_at=t(T + 400))
+    assert (again.last_error, again.refresh_after) == (None, t(T + 700))
+
+
+def test_a_link_that_was_never_fetched_has_no_states(store: Any, me: dict[str, str], clock: FrozenClock) -> None:
+    link = write(store, "links", "record_error", URL.format(1), "timeout", **me)
+    assert link.fetched_at == EPOCH
+    assert {link.issue_state, link.pr_state, link.build_state, link.review_state, link.pr_is_draft} == {None}
+    assert link.refresh_after == clock().replace(microsecond=0) + timedelta(seconds=300)
+
+
+def test_links_are_due_when_their_time_has_come(store: Any, me: dict[str, str]) -> None:
+    """10"""
+    fetch(store, me, 600, **OPEN | {"review_state": "approved"})
+    fetch(store, me, 300, **OPEN)
+    fetch(store, me, 60, **OPEN | {"build_state": "building"})
+    fetch(store, me, 3600, pr_state="closed")
+
+    def due(seconds: float, **options: Any) -> list[int]:
+        return [link.resource_number for link in read(store, "links", "due", now=t(T + seconds), **options, **me)]
+
+    assert due(59.9) == []
+    assert due(300) == [60, 300]
+    assert due(10_000) == [60, 300, 600, 3600]
+    assert due(10_000, limit=1) == [60]
+
+
+def test_at_most_five_are_due_at_once(store: Any, me: dict[str, str], clock: FrozenClock) -> None:
+    for number in range(7):
+        write(store, "links", "record_error", URL.format(number + 1), "x", **me)
+    assert read(store, "links", "due", **me) == []
+    clock.advance(seconds=300)
+    assert [link.resource_number for link in read(store, "links", "due", **me)] == [1, 2, 3, 4, 5]
+    assert len(read(store, "links", "due", limit=100, **me)) == 7
+
+
+def test_words_of_others_are_kept(store: Any, me: dict[str, str]) -> None:
+    link = fetch(store, me, 1, pr_state="open", build_state="queued", review_state="dismissed")
+    assert (link.build_state, link.review_state, link.refresh_after) == ("queued", "dismissed", t(T + 300))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "https://github.com/owner/repo"},
+        {"url": ""},
+        {"fetched_at": datetime(2026, 1, 1)},
+        {"pr_state": ""},
+        {"pr_is_draft": 1},
+        {"fetched_at": datetime.max.replace(tzinfo=EPOCH.tzinfo)},
+    ],
+)
+def test_what_is_no_link_is_refused(store: Any, me: dict[str, str], wrong: dict[str, Any]) -> None:
+    with store.begin() as tx:
+        with pytest.raises(InvalidValue):
+            tx.telemetry.links.upsert(**({"url": URL.format(1), "fetched_at": t(T)} | wrong), **me)
+        assert tx.telemetry.links.list(**me) == []

@@ -1,0 +1,182 @@
+"""The status log: transitions only, in the order of their ids."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as rules
+from hypothesis import strategies as st
+
+from persist.errors import InvalidValue
+from persist.settings import Settings
+from persist.store import Store
+from persist.telemetry.schemas import AgentStatus, StatusEntry
+from persist.testing import FrozenClock
+from tests.contract.telemetry.scenes import log, read, t, write
+
+DAY = [(60, "busy"), (61, "busy"), (300, "question"), (420, "busy"), (421, "busy"), (900, "idle")]
+SECRET = {"prompt": "Go on? \x00 \ud83d", "choices": [1, 2.0, True, None]}
+
+
+def test_repeats_are_no_transitions(store: Any, me: dict[str, str]) -> None:
+    """4"""
+    made = log(store, me, *DAY)
+    assert [entry and entry.new_status for entry in made] == ["busy", None, "question", "busy", None, "idle"]
+    history = read(store, "status", "history", **me)
+    assert [(entry.occurred_at, entry.new_status) for entry in history] == [
+        (t(60), "busy"),
+        (t(300), "question"),
+        (t(420), "busy"),
+        (t(900), "idle"),
+    ]
+    assert history == [entry for entry in made if entry is not None]
+    assert read(store, "status", "current", **me) == made[-1]
+
+
+def test_a_repeat_does_not_move_the_last_transition_into_a_status(store: Any, me: dict[str, str]) -> None:
+    """4"""
+    log(store, me, *DAY)
+    assert read(store, "status", "last", "busy", **me).occurred_at == t(420)
+    assert read(store, "status", "last", "question", **me).occurred_at == t(300)
+    assert read(store, "status", "last", "crashed", **me) is None
+
+
+def test_the_status_at_an_instant(store: Any, me: dict[str, str]) -> None:
+    """4"""
+    log(store, me, *DAY)
+    asked = {59.999: None, 60: "busy", 299: "busy", 300: "question", 419.5: "question", 420: "busy", 10**9: "idle"}
+    assert {second: read(store, "status", "at", t(second), **me) for second in asked} == asked
+
+
+def test_other_metadata_is_a_transition_of_a_question_alone(store: Any, me: dict[str, str]) -> None:
+    record = [
+        ("question", {"prompt": "a", "n": 1}),
+        ("question", {"n": 1, "prompt": "a"}),
+        ("question", {"prompt": "b", "n": 1}),
+        ("question", {"prompt": "b", "n": True}),
+        ("question", None),
+        ("busy", {"x": 1}),
+        ("busy", {"x": 2}),
+    ]
+    made = [write(store, "status", "record", status, metadata=metadata, **me) for status, metadata in record]
+    assert [entry is not None for entry in made] == [True, False, True, True, True, True, False]
+
+
+def test_metadata_comes_back_as_it_was(store: Any, me: dict[str, str]) -> None:
+    made = write(store, "status", "record", "question", metadata=SECRET, **me)
+    assert made.metadata == SECRET
+    assert read(store, "status", "current", **me) == made
+    with store.begin() as tx, pytest.raises(InvalidValue):
+        tx.telemetry.status.record("question", metadata={"x": float("nan")}, **me)
+
+
+@pytest.mark.parametrize("status", [*AgentStatus, "a word of tomorrow"])
+def test_every_word_is_a_status(store: Any, me: dict[str, str], status: str) -> None:
+    assert write(store, "status", "record", status, **me).new_status == status
+    assert read(store, "status", "last", status, **me).new_status == status
+
+
+def test_the_clock_says_when_and_seconds_are_whole(store: Any, me: dict[str, str], clock: FrozenClock) -> None:
+    entry = write(store, "status", "record", "busy", **me)
+    assert entry.occurred_at == clock().replace(microsecond=0)
+    assert read(store, "status", "current", **me) == entry
+
+
+def test_order_is_by_id_when_the_clock_went_back(store: Any, me: dict[str, str]) -> None:
+    log(store, me, (100, "busy"), (50, "idle"), (70, "question"))
+    assert read(store, "status", "current", **me).new_status == "question"
+    assert [entry.new_status for entry in read(store, "status", "history", **me)] == ["busy", "idle", "question"]
+    assert [read(store, "status", "at", t(second), **me) for second in (49, 50, 69, 70, 100)] == [
+        None,
+        "idle",
+        "idle",
+        "question",
+        "question",
+    ]
+    assert read(store, "status", "durations", t(0), t(200), **me) == {"idle": 20.0, "question": 130.0}
+
+
+def test_history_is_the_newest_ones_oldest_first(store: Any, me: dict[str, str]) -> None:
+    log(store, me, *DAY)
+    newest = read(store, "status", "history", limit=2, **me)
+    assert [entry.new_status for entry in newest] == ["busy", "idle"]
+    for limit in (0, -1, True, 1.0):
+        with store.read() as tx, pytest.raises(InvalidValue):
+            tx.telemetry.status.history(limit=limit, **me)
+
+
+def test_seconds_in_each_status(store: Any, me: dict[str, str]) -> None:
+    log(store, me, *DAY)
+    assert read(store, "status", "durations", t(0), t(1000), **me) == {"busy": 720.0, "question": 120.0, "idle": 100.0}
+    assert read(store, "status", "durations", t(100), t(310.5), **me) == {"busy": 200.0, "question": 10.5}
+    assert read(store, "status", "durations", t(0), t(60), **me) == {}
+    assert read(store, "status", "durations", t(70), t(70), **me) == {}
+    with store.read() as tx, pytest.raises(InvalidValue):
+        tx.telemetry.status.durations(t(2), t(1), **me)
+
+
+def test_a_long_log_is_summed_up_whole(sqlite_store: Store) -> None:
+    with sqlite_store.begin() as tx:
+        for second in range(1201):
+            tx.telemetry.status.record("busy" if second % 2 else "idle", at=t(second))
+        assert tx.telemetry.status.durations(t(0), t(1200)) == {"busy": 600.0, "idle": 600.0}
+        assert tx.telemetry.status.durations(t(1), t(4)) == {"busy": 2.0, "idle": 1.0}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.sampled_from("abc")), max_size=12),
+    st.integers(-2, 22),
+    st.integers(0, 15),
+)
+@rules(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_durations_are_what_every_second_says(
+    sqlite_store: Store, entries: list[tuple[int, str]], since: int, length: int
+) -> None:
+    owner = {"instance_id": f"{entries} {since} {length}"}
+    with sqlite_store.begin() as tx:
+        for second, status in entries:
+            tx.telemetry.status.record(status, at=t(second), **owner)
+        counted: dict[str, float] = {}
+        for second in range(since, since + length):
+            status_then = tx.telemetry.status.at(t(second), **owner)
+            if status_then is not None:
+                counted[status_then] = counted.get(status_then, 0.0) + 1.0
+        assert tx.telemetry.status.durations(t(since), t(since + length), **owner) == counted
+
+
+def test_the_oldest_entry_that_is_kept_is_flagged(open_store: Any, me: dict[str, str]) -> None:
+    store = open_store(settings=Settings(status_log_keep=2, status_log_trim_every=1))
+    made = log(store, me, (1, "a"), (2, "b"), (3, "c"))
+    assert [entry.is_oldest for entry in made] == [True, False, False]
+    assert [(entry.new_status, entry.is_oldest) for entry in read(store, "status", "history", **me)] == [
+        ("b", True),
+        ("c", False),
+    ]
+    assert read(store, "status", "last", "b", **me).is_oldest
+    assert not read(store, "status", "current", **me).is_oldest
+    assert read(store, "status", "at", t(1), **me) is None
+    assert read(store, "status", "durations", t(0), t(10), **me) == {"b": 1.0, "c": 7.0}
+
+
+def test_nothing_is_known_of_an_instance_that_never_said_anything(store: Any, me: dict[str, str]) -> None:
+    assert read(store, "status", "current", **me) is None
+    assert read(store, "status", "at", t(10**9), **me) is None
+    assert read(store, "status", "history", **me) == []
+    assert read(store, "status", "durations", t(0), t(1), **me) == {}
+
+
+def test_wrong_values_are_refused_and_the_transaction_goes_on(store: Any, me: dict[str, str]) -> None:
+    with store.begin() as tx:
+        for wrong in ({"new_status": ""}, {"new_status": None}, {"new_status": "a", "at": datetime(2026, 1, 1)}):
+            with pytest.raises(InvalidValue):
+                tx.telemetry.status.record(**wrong, **me)
+        assert isinstance(tx.telemetry.status.record("a", **me), StatusEntry)
+
+
+def test_rows_of_other_programs_count(store: Any, raw: Any, me: dict[str, str]) -> None:
+    columns, marks = ("occurred_at, new_status", "?, ?") if not me else ("instance_id, occurred_at, new_status", "'box', ?, ?")
+    raw.rows(f"INSERT INTO status_log ({columns}) VALUES ({marks})", 60, "busy")
+    assert read(store, "status", "current", **me).occurred_at == t(60)
+    assert log(store, me, (70, "busy"), (80, "idle"))[0] is None
+    assert read(store, "status", "last", "idle", **me).occurred_at - t(60) == timedelta(seconds=20)

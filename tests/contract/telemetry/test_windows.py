@@ -1,0 +1,172 @@
+"""Windows: a bounded number of rows of each instance, always the newest, whoever opens the database when."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as rules
+from hypothesis import strategies as st
+
+from persist.errors import InvalidValue
+from persist.settings import Settings
+from persist.store import Store
+from persist.telemetry import trim
+from persist.telemetry.windows import sizes
+from tests.contract.conftest import Raw
+from tests.contract.telemetry.scenes import t, write
+
+TABLES = {"status_log": "id", "usage_samples": "occurred_at", "tool_history": "id"}
+Insert = Callable[[Any, int, dict[str, str]], object]
+
+
+def small(keep: int = 5, every: int | None = 5) -> Settings:
+    sizes = {f"{table}_keep": keep for table in TABLES} | {f"{table}_trim_every": every for table in TABLES}
+    return Settings(**sizes)
+
+
+def insert(store: Any, table: str, number: int, me: dict[str, str]) -> None:
+    """A row of that number: also its second."""
+    if table == "status_log":
+        write(store, "status", "record", f"word {number}", at=t(number), **me)
+    elif table == "usage_samples":
+        write(store, "usage", "sample", at=t(number), token_input=number, **me)
+    else:
+        write(store, "tools", "record", "bash", duration_ms=number, at=t(number), **me)
+
+
+def kept(raw: Raw, table: str, me: dict[str, str]) -> list[int]:
+    owner = me.get("instance_id", "")
+    query = f"SELECT occurred_at FROM {table} WHERE instance_id = ? ORDER BY {TABLES[table]}"
+    return [second for (second,) in raw.rows(query, owner)]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_fifth_insert_trims(open_store: Any, open_raw: Any, database_url: str, me: dict[str, str], table: str) -> None:
+    """5"""
+    store = open_store(settings=small())
+    raw, counts = open_raw(database_url), []
+    for number in range(1, 13):
+        insert(store, table, number, me)
+        rows = kept(raw, table, me)
+        counts.append(len(rows))
+        assert rows == list(range(number + 1 - len(rows), number + 1))
+    assert counts == [1, 2, 3, 4, 5, 6, 7, 8, 9, 5, 6, 7]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_restarts_do_not_disturb_the_cadence(
+    open_store: Any, open_raw: Any, database_url: str, me: dict[str, str], table: str
+) -> None:
+    """5"""
+    open_store().close()
+    raw, counts = open_raw(database_url), []
+    for number in range(1, 24):
+        store = open_store(settings=small())
+        insert(store, table, number, me)
+        store.close()
+        counts.append(len(kept(raw, table, me)))
+    assert max(counts) == 9
+    assert counts[:12] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 5, 6, 7]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_each_instance_has_a_window_of_its_own(open_store: Any, open_raw: Any, database_url: str, table: str) -> None:
+    """6"""
+    store, raw = open_store(settings=small()), open_raw(database_url)
+    for number in range(1, 31):
+        for name in ("a", "b") if number % 3 else ("a",):
+            insert(store, table, number, {"instance_id": name})
+    with store.begin() as tx:
+        assert [trim(tx, table, name) for name in ("a", "b")] == [0, 0]
+    assert kept(raw, table, {"instance_id": "a"}) == [26, 27, 28, 29, 30]
+    assert kept(raw, table, {"instance_id": "b"}) == [23, 25, 26, 28, 29]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_trimming_leaves_exactly_the_newest(
+    open_store: Any, open_raw: Any, database_url: str, me: dict[str, str], table: str
+) -> None:
+    store, raw = open_store(settings=small(keep=3, every=100)), open_raw(database_url)
+    for number in range(1, 9):
+        insert(store, table, number, me)
+    for name in ("first", "second"):
+        insert(store, table, 4, {"instance_id": name})
+    with store.begin() as tx:
+        assert trim(tx, table, **me) == 5
+        assert trim(tx, table, **me) == 0
+    assert kept(raw, table, me) == [6, 7, 8]
+    assert kept(raw, table, {"instance_id": "first"}) == [4]
+
+
+def test_a_window_that_does_not_exist_is_refused(store: Any, me: dict[str, str]) -> None:
+    with store.begin() as tx, pytest.raises(InvalidValue):
+        trim(tx, "tasks", **me)
+
+
+def test_a_sample_that_adds_to_a_second_is_no_insert(
+    open_store: Any, open_raw: Any, database_url: str, me: dict[str, str]
+) -> None:
+    store, raw = open_store(settings=small(keep=2, every=2)), open_raw(database_url)
+    counts = []
+    for number in (1, 1, 1, 2, 2, 3, 3, 4):
+        insert(store, "usage_samples", number, me)
+        counts.append(len(kept(raw, "usage_samples", me)))
+    assert counts == [1, 1, 1, 2, 2, 3, 3, 2]
+
+
+def test_the_sizes_of_the_windows() -> None:
+    settings = Settings()
+    assert {table: sizes(settings, table) for table in TABLES} == {
+        "status_log": (10_000, 1_000),
+        "usage_samples": (86_400, 8_640),
+        "tool_history": (1_000, 100),
+    }
+    assert sizes(Settings(tool_history_keep=7), "tool_history") == (7, 1)
+    assert sizes(Settings(tool_history_keep=7, tool_history_trim_every=30), "tool_history") == (7, 30)
+    with pytest.raises(InvalidValue):
+        Settings(tool_history_keep=0)
+
+
+def lose(store: Any, me: dict[str, str]) -> None:
+    with store.begin() as tx:
+        tx.telemetry.tools.record("lost", **me)
+        raise ZeroDivisionError
+
+
+def test_an_insert_that_is_rolled_back_is_not_counted(
+    open_store: Any, open_raw: Any, database_url: str, me: dict[str, str]
+) -> None:
+    store, raw = open_store(settings=small()), open_raw(database_url)
+    for number in range(1, 10):
+        with pytest.raises(ZeroDivisionError):
+            lose(store, me)
+        insert(store, "tool_history", number, me)
+    assert kept(raw, "tool_history", me) == list(range(1, 10))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 40)), min_size=1, max_size=40),
+    st.integers(1, 6),
+    st.integers(1, 6),
+)
+@rules(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_window_is_ever_too_full_and_the_newest_are_always_there(
+    tmp_path: Any, open_raw: Any, samples: list[tuple[str, int]], keep: int, every: int
+) -> None:
+    """Of samples in any order, which arrive late and add to seconds that are there."""
+    path = tmp_path / f"{abs(hash((tuple(samples), keep, every)))}.db"
+    with Store.open(f"sqlite:///{path}", settings=small(keep, every)) as store:
+        raw = open_raw(f"sqlite:///{path}")
+        for name, second in samples:
+            before = set(kept(raw, "usage_samples", {"instance_id": name}))
+            insert(store, "usage_samples", second, {"instance_id": name})
+            rows = kept(raw, "usage_samples", {"instance_id": name})
+            assert len(rows) <= keep + every - 1
+            assert rows[-keep:] == sorted(before | {second})[-keep:]
+        for owner in ({"instance_id": "a"}, {"instance_id": "b"}):
+            before_it = kept(raw, "usage_samples", owner)
+            with store.begin() as tx:
+                assert trim(tx, "usage_samples", **owner) == max(0, len(before_it) - keep)
+            assert kept(raw, "usage_samples", owner) == before_it[-keep:]
+        raw.close()

@@ -1,0 +1,171 @@
+"""What a subagent with a shell is told: its commands run as they are printed, wait for others, and no value breaks them."""
+
+import re
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from persist.errors import InvalidValue, NotFound
+from persist.programs import agents_file, create_run_file, instructions_for_subagent
+from persist.programs.instructions import MEMORY, PROMPT, SUMMARY, VALUE, bind_sql, command
+from persist.store import Store
+from tests.command_line import Sqlite3
+
+NASTY = (
+    "it's \"quoted\" `touch owned` $(touch owned) \\ %s ; -- /* 報告 🦊\n.quit\n/\ngo\nEND_OF_SQL\n'; DROP TABLE bindings; --\n\n"
+)
+
+
+def commands(text: str) -> list[str]:
+    """Every command of the instructions."""
+    return re.findall(r"^sqlite3 .*?^END_OF_SQL$", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def filled(line: str, **values: str) -> str:
+    for name, value in values.items():
+        line = line.replace(
+            {"value": VALUE, "summary": SUMMARY, "memory": MEMORY, "prompt": PROMPT}[name], value.replace("'", "''")
+        )
+    return line
+
+
+@pytest.fixture
+def frame(run_file: Store, run: str) -> int:
+    with run_file.begin() as tx:
+        outer = tx.programs.executions.begin(run, statement_index=1, statement_text="block process")
+        return tx.programs.executions.begin(run, statement_index=2, statement_text="do", parent_id=outer.id).id
+
+
+@pytest.mark.parametrize("in_frame", [False, True])
+def test_the_commands_do_what_they_say(
+    sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path, frame: int, in_frame: bool
+) -> None:
+    """24"""
+    at = frame if in_frame else None
+    with run_file.begin() as tx:
+        tx.programs.agents.start(run, "captain's", resume=False)
+    text = instructions_for_subagent(run_file, run, at, binding="it's", kind="output", agent="captain's")
+    assert str(file) in text
+    assert (f"execution_id: {frame}" in text, "depth: 2" in text) == (in_frame, in_frame)
+    bind, large, read, recall, remember, segment = commands(text)
+    safe = NASTY.replace("END_OF_SQL", "END OF SQL")
+    for line in (filled(bind, value=safe), filled(remember, memory=safe), filled(segment, prompt=safe, summary=safe)):
+        done = sqlite3_shell.shell(line)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert '"memory":' in sqlite3_shell.shell(recall).stdout
+    assert '"value":' in sqlite3_shell.shell(read.replace("NAME", "it''s")).stdout
+    with run_file.read() as tx:
+        bound = tx.programs.bindings.resolve(run, "it's", execution_id=at)
+        agent = tx.programs.agents.recall(run, "captain's")
+        segments = tx.programs.agents.segments(run, "captain's")
+    assert (bound.value, bound.kind, bound.execution_id) == (safe, "output", at)
+    assert agent is not None
+    assert agent.memory == safe
+    assert [(one.segment_number, one.prompt, one.summary) for one in segments] == [(1, safe, safe)]
+    path = re.search(r"^  (/.*\.md)$", text, flags=re.MULTILINE)
+    assert path is not None
+    Path(path[1]).parent.mkdir()
+    Path(path[1]).write_text("large")
+    assert sqlite3_shell.shell(filled(large, summary="small")).returncode == 0
+    with run_file.read() as tx:
+        stored = tx.programs.bindings.get(run, "it's", execution_id=at)
+        assert stored is not None
+        assert (stored.value, stored.created_at) == ("small", bound.created_at)
+        assert tx.programs.bindings.resolve(run, "it's", execution_id=at).value == "large"
+    assert not Path("owned").exists()
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=st.text(st.characters(exclude_characters="\x00\r", exclude_categories=["Cs"])))
+def test_any_value_round_trips(sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path, value: str) -> None:
+    """24"""
+    for text in (value, NASTY + value):
+        done = sqlite3_shell.shell(command(file, bind_sql("x", text)))
+        assert (done.returncode, done.stderr) == (0, "")
+        with run_file.read() as tx:
+            assert tx.programs.bindings.resolve(run, "x").value == text
+
+
+def test_a_path_with_quotes_and_spaces(sqlite3_shell: Sqlite3, tmp_path: Path) -> None:
+    folder = tmp_path / "it's a $(folder) `x`?"
+    folder.mkdir()
+    with create_run_file(folder) as store:
+        assert store.run_id is not None
+        line = filled(commands(instructions_for_subagent(store, store.run_id))[0], value="v")
+        assert sqlite3_shell.shell(line).returncode == 0
+        with store.read() as tx:
+            assert tx.programs.bindings.resolve(store.run_id, "result").value == "v"
+
+
+def test_commands_wait_for_another_writer(sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path) -> None:
+    """25"""
+    line = filled(commands(instructions_for_subagent(run_file, run))[0], value="v")
+    done: list[Any] = []
+    with run_file.begin() as tx:
+        tx.programs.bindings.bind(run, "mine", "1")
+        bare = sqlite3_shell.run(file, "UPDATE bindings SET value = 'x'")
+        assert bare.returncode in (1, 5)  # newer ones end with 1
+        assert "locked" in bare.stderr
+        writer = threading.Thread(target=lambda: done.append(sqlite3_shell.shell(line)))
+        writer.start()
+        writer.join(0.5)
+        assert done == []
+    writer.join(30)
+    assert [(one.returncode, one.stderr) for one in done] == [(0, "")]
+
+
+def test_memory_may_be_in_another_file(sqlite3_shell: Sqlite3, run_file: Store, run: str, tmp_path: Path) -> None:
+    with agents_file("project", tmp_path) as project:
+        with pytest.raises(NotFound):
+            instructions_for_subagent(run_file, run, agent="captain", agents=project)
+        with project.begin() as tx:
+            tx.programs.agents.start("project", "captain", resume=False, scope="project")
+        text = instructions_for_subagent(run_file, run, agent="captain", agents=project)
+        assert str(project.path) in text
+        remember, segment = commands(text)[-2:]
+        for line in (filled(remember, memory="m"), filled(segment, prompt="p", summary="s")):
+            assert sqlite3_shell.shell(line).returncode == 0
+        with project.read() as tx:
+            agent = tx.programs.agents.recall("project", "captain")
+            assert agent is not None
+            assert agent.memory == "m"
+            assert len(tx.programs.agents.segments("project", "captain")) == 1
+
+
+def test_a_run_in_a_larger_file_is_named_in_every_command(sqlite3_shell: Sqlite3, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path / 'all.db'}") as store:
+        with store.begin() as tx:
+            for run in ("r1", "r2"):
+                tx.programs.runs.create(id=run)
+                tx.programs.agents.start(run, "captain", resume=False)
+        bind, _read, _recall, remember, segment = commands(instructions_for_subagent(store, "r1", agent="captain"))
+        for line in (filled(bind, value="v"), filled(remember, memory="m"), filled(segment, prompt="p", summary="s")):
+            assert sqlite3_shell.shell(line).returncode == 0
+        with store.read() as tx:
+            assert [one.run_id for run in ("r1", "r2") for one in tx.programs.bindings.list(run)] == ["r1"]
+            assert [one.memory for run in ("r1", "r2") for one in tx.programs.agents.list(run)] == ["m", None]
+            assert len(tx.programs.agents.segments("r1", "captain")) == 1
+
+
+def test_without_a_file_there_are_no_commands(run_file: Store, run: str) -> None:
+    with Store.open("sqlite:///:memory:") as store:
+        with store.begin() as tx:
+            tx.programs.runs.create(id="r1")
+        with pytest.raises(InvalidValue):
+            instructions_for_subagent(store, "r1")
+    for missing in (("nowhere", None), (run, 99)):
+        with pytest.raises(NotFound):
+            instructions_for_subagent(run_file, *missing)
+    with pytest.raises(InvalidValue):
+        bind_sql("x", "\x00")
+
+
+def test_the_database_is_unharmed(run_file: Store, file: Path, raw: sqlite3.Connection, sqlite3_shell: Sqlite3) -> None:
+    sqlite3_shell.shell(command(file, bind_sql("x", NASTY)))
+    assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert raw.execute("PRAGMA foreign_key_check").fetchall() == []
