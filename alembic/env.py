@@ -30,6 +30,10 @@ def unqualified(dialect: str) -> MetaData:
         # a key that one database has by itself and the other within a scope is declared twice; Alembic would compare both
         for constraint in [one for one in copy.constraints if one.info.get("dialect", dialect) != dialect]:
             copy.constraints.remove(constraint)
+        if dialect == "sqlite":  # which has no identities, and older versions of Alembic would propose them
+            for column in copy.columns:
+                if column.identity is not None:
+                    column.identity = column.server_default = None
     return target
 
 

@@ -35,6 +35,12 @@ def flag() -> sa.types.TypeEngine:
     return sa.Boolean().with_variant(sa.Integer(), "sqlite")
 
 
+def default(on: bool) -> sa.TextClause:
+    """The default of a flag, in the words of the database."""
+    postgres = op.get_context().dialect.name == "postgresql"
+    return sa.text(str(on).lower() if postgres else str(int(on)))
+
+
 def instant() -> sa.types.TypeEngine:
     return sa.Text().with_variant(postgresql.TIMESTAMP(timezone=True, precision=3), "postgresql")
 
@@ -141,7 +147,7 @@ def upgrade() -> None:
     op.create_table(
         "cron_overrides",
         sa.Column("name", label(), nullable=False),
-        sa.Column("enabled", flag(), server_default=sa.true(), nullable=False),
+        sa.Column("enabled", flag(), server_default=default(True), nullable=False),
         sa.Column("schedule", label()),
         sa.Column("updated_at", instant(), nullable=False),
         sa.Column("updated_by", label()),
@@ -150,7 +156,7 @@ def upgrade() -> None:
     op.create_table(
         "workflow_overrides",
         sa.Column("name", label(), nullable=False),
-        sa.Column("enabled", flag(), server_default=sa.true(), nullable=False),
+        sa.Column("enabled", flag(), server_default=default(True), nullable=False),
         sa.Column("updated_at", instant(), nullable=False),
         sa.Column("updated_by", label()),
         primary("workflow_overrides", "name"),
@@ -166,7 +172,7 @@ def upgrade() -> None:
         sa.Column("created_at", instant(), nullable=False),
         sa.Column("last_activity_at", instant(), nullable=False),
         sa.Column("message_count", whole(), server_default=sa.text("0")),
-        sa.Column("active", flag(), server_default=sa.true()),
+        sa.Column("active", flag(), server_default=default(True)),
         primary("messaging_sessions", "id"),
     )
     op.create_index("idx_msg_sessions_lookup", "messaging_sessions", ["platform", "channel_id", "thread_id", "user_id"])

@@ -38,6 +38,12 @@ def flag() -> sa.types.TypeEngine:
     return sa.Boolean().with_variant(sa.Integer(), "sqlite")
 
 
+def default(on: bool) -> sa.TextClause:
+    """The default of a flag, in the words of the database."""
+    postgres = op.get_context().dialect.name == "postgresql"
+    return sa.text(str(on).lower() if postgres else str(int(on)))
+
+
 def primary(table: str, *columns: str) -> sa.PrimaryKeyConstraint:
     return sa.PrimaryKeyConstraint(*columns, name=op.f(f"pk_{table}"))
 
@@ -112,7 +118,7 @@ def upgrade() -> None:
         sa.Column("status_reason_code", label()),
         sa.Column("started_at", real()),
         sa.Column("ended_at", real()),
-        sa.Column("ended_at_is_approximate", flag(), server_default=sa.false(), nullable=False),
+        sa.Column("ended_at_is_approximate", flag(), server_default=default(False), nullable=False),
         sa.Column("status_reason_summary", label()),
         sa.Column("status_evidence_refs", json()),
         sa.Column("node_metadata", json()),

@@ -8,11 +8,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, LargeBinary, UniqueConstraint, false, text
+from sqlalchemy import CheckConstraint, ForeignKey, Index, LargeBinary, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.conversations.schemas import InvocationKind, SourceKind, Status
-from persist.db.base import ONE_TREE, SCHEMA_TOKEN, Base, table_of
+from persist.db.base import ONE_TREE, SCHEMA_TOKEN, Base, flag_default, table_of
 from persist.db.types import Amount, Body, EpochReal, Flag, Json, Label, Vocabulary, Whole
 
 _ZERO = text("0")
@@ -114,7 +114,7 @@ class SessionRow(Base):
     status_reason_code: Mapped[str | None] = mapped_column(Label())
     started_at: Mapped[datetime | None] = mapped_column(EpochReal())
     ended_at: Mapped[datetime | None] = mapped_column(EpochReal())
-    ended_at_is_approximate: Mapped[bool] = mapped_column(Flag(), server_default=false())
+    ended_at_is_approximate: Mapped[bool] = mapped_column(Flag(), server_default=flag_default(False))
     status_reason_summary: Mapped[str | None] = mapped_column(Body())
     status_evidence_refs: Mapped[Any | None] = mapped_column(Json())
     node_metadata: Mapped[Any | None] = mapped_column(Json())

@@ -6,7 +6,7 @@ SQLite. A forgotten map therefore fails instead of hitting `public`, and a host'
 
 from typing import Any
 
-from sqlalchemy import Index, MetaData, Table
+from sqlalchemy import Index, MetaData, Table, TextClause
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.sql import operators
@@ -125,6 +125,31 @@ def _render_flag_lite(element: flag_set, compiler: SQLCompiler, **kw: Any) -> st
 @compiles(flag_set, "postgresql")
 def _render_flag_pg(element: flag_set, compiler: SQLCompiler, **kw: Any) -> str:
     return compiler.process(element.column, **kw)
+
+
+class _FlagDefault(TextClause):
+    """True or False as the default of a Flag column, in the words of each database."""
+
+    inherit_cache = False
+
+    def __init__(self, on: bool) -> None:
+        super().__init__("1" if on else "0")
+        self.on = on
+
+
+@compiles(_FlagDefault, "sqlite")
+def _render_default_lite(element: _FlagDefault, compiler: SQLCompiler, **kw: Any) -> str:
+    return "1" if element.on else "0"
+
+
+@compiles(_FlagDefault, "postgresql")
+def _render_default_pg(element: _FlagDefault, compiler: SQLCompiler, **kw: Any) -> str:
+    return "true" if element.on else "false"
+
+
+def flag_default(on: bool) -> TextClause:
+    """The server default of a Flag column."""
+    return _FlagDefault(on)
 
 
 def partial_index(name: str, *columns: Any, where: ColumnElement[bool], unique: bool = False) -> Index:

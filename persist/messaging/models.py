@@ -2,10 +2,10 @@
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, Identity, Index, func, literal_column, text, true
+from sqlalchemy import ForeignKey, Identity, Index, func, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.base import NEVER_REUSED, SCHEMA_TOKEN, Base, flag_set, partial_index, table_of
+from persist.db.base import NEVER_REUSED, SCHEMA_TOKEN, Base, flag_default, flag_set, partial_index, table_of
 from persist.db.types import Body, Flag, IsoMs, Label, Vocabulary, Whole
 from persist.messaging.schemas import MessagingRole
 
@@ -23,7 +23,7 @@ class MessagingSessionRow(Base):
     created_at: Mapped[datetime] = mapped_column(IsoMs())
     last_activity_at: Mapped[datetime] = mapped_column(IsoMs())
     message_count: Mapped[int | None] = mapped_column(Whole(), server_default=text("0"))
-    active: Mapped[bool | None] = mapped_column(Flag(), server_default=true())
+    active: Mapped[bool | None] = mapped_column(Flag(), server_default=flag_default(True))
 
     __table_args__ = (Index("idx_msg_sessions_lookup", "platform", "channel_id", "thread_id", "user_id"),)
 

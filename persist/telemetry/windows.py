@@ -64,7 +64,7 @@ TOOL_HISTORY = Window(tool_history, "id")
 
 
 def sizes(settings: Settings, table: str) -> tuple[int, int]:
-    """How many rows a window keeps, and on every how manieth insert it is trimmed."""
+    """How many rows a window keeps, and after how many inserts it is trimmed."""
     keep: int = getattr(settings, f"{table}_keep")
     every: int | None = getattr(settings, f"{table}_trim_every")
     return keep, every or max(1, keep // 10)

@@ -7,10 +7,10 @@ left out: SQLite picks it and sorts every match.
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, Index, text, true
+from sqlalchemy import CheckConstraint, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.base import Base, partial_index, predicate, table_of
+from persist.db.base import Base, flag_default, partial_index, predicate, table_of
 from persist.db.types import Amount, Body, Flag, IsoMs, Json, Label, Vocabulary, Whole
 from persist.workflows.schemas import ApprovalKind, ApprovalStatus, RunStatus
 
@@ -107,7 +107,7 @@ class CronOverrideRow(Base):
 
     __tablename__ = "cron_overrides"
     name: Mapped[str] = mapped_column(Label(), primary_key=True)
-    enabled: Mapped[bool] = mapped_column(Flag(), server_default=true())
+    enabled: Mapped[bool] = mapped_column(Flag(), server_default=flag_default(True))
     schedule: Mapped[str | None] = mapped_column(Label())
     updated_at: Mapped[datetime] = mapped_column(IsoMs())
     updated_by: Mapped[str | None] = mapped_column(Label())
@@ -118,7 +118,7 @@ class WorkflowOverrideRow(Base):
 
     __tablename__ = "workflow_overrides"
     name: Mapped[str] = mapped_column(Label(), primary_key=True)
-    enabled: Mapped[bool] = mapped_column(Flag(), server_default=true())
+    enabled: Mapped[bool] = mapped_column(Flag(), server_default=flag_default(True))
     updated_at: Mapped[datetime] = mapped_column(IsoMs())
     updated_by: Mapped[str | None] = mapped_column(Label())
 
