@@ -41,7 +41,9 @@ def test_twice_the_deltas_cost_twice_the_bytes_and_statements(statements: list[s
     raw = open_raw(database_url)
     if raw.is_sqlite:
         raw.rows("PRAGMA wal_autocheckpoint=0")
-    small, large = (cost(database_url, raw, statements, deltas) for deltas in (10_000, 20_000))
+    # a server's log has the writes of its own housekeeping too, now and then: the lower of two measurements has fewer of them
+    rounds = 1 if raw.is_sqlite else 2
+    small, large = (min(cost(database_url, raw, statements, deltas) for _ in range(rounds)) for deltas in (10_000, 20_000))
     assert small[0] > 50_000  # it was measured
     assert small[1] >= 10_000
     assert large[0] <= 2.5 * small[0]
