@@ -19,7 +19,6 @@ from persist.programs.transitions import check_execution
 _E = executions.c
 FIELDS = tuple(ProgramExecution.model_fields)
 COLUMNS = tuple(_E[name] for name in FIELDS)
-_RUN_AT = FIELDS.index("run_id")
 _THIS = (_E.run_id == param("row_run")) & (_E.id == param("row_id"))
 _GET = Hot(select(*COLUMNS).where(_THIS))
 _LOCK = Hot(select(*COLUMNS).where(_THIS).with_for_update())

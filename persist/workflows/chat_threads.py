@@ -8,7 +8,7 @@ from persist.db.hot import LIMIT, Hot, Row, param
 from persist.db.types import Amount, Body, IsoMs, Label, Whole
 from persist.db.values import build
 from persist.db.work import Work
-from persist.workflows.models import executions
+from persist.workflows.models import USED_TOKENS, executions
 from persist.workflows.schemas import ChatThread
 
 _E = executions.c
@@ -24,7 +24,6 @@ _messages = Table(
 )
 _M = _messages.c
 _last = func.max(func.coalesce(_E.finished_at, _E.started_at)).label("last_activity_at")
-_tokens = func.coalesce(_E.input_tokens, 0) + func.coalesce(_E.output_tokens, 0) + func.coalesce(_E.cache_read_input_tokens, 0)
 _said = (
     select(_M.content)
     .where(_M.session_id == _E.trigger_id, _M.role == "assistant")
@@ -39,7 +38,7 @@ _THREADS = (
         func.min(_E.started_at),
         _last,
         func.count(),
-        cast(func.sum(_tokens), Whole()),
+        cast(func.sum(USED_TOKENS), Whole()),
         func.coalesce(func.sum(_E.cost_usd), cast(0, Amount())),
         _said,
     )

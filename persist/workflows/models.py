@@ -7,7 +7,7 @@ left out: SQLite picks it and sorts every match.
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, Index, text
+from sqlalchemy import CheckConstraint, Index, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.base import Base, flag_default, partial_index, predicate, table_of
@@ -128,6 +128,12 @@ executions = table_of(ExecutionRow)
 approvals = table_of(WorkflowApprovalRow)
 cron_overrides = table_of(CronOverrideRow)
 workflow_overrides = table_of(WorkflowOverrideRow)
+
+_used = executions.c
+USED_TOKENS = (
+    func.coalesce(_used.input_tokens, 0) + func.coalesce(_used.output_tokens, 0) + func.coalesce(_used.cache_read_input_tokens, 0)
+)
+"""What an execution used in all, wherever totals are shown: not what it wrote to the cache."""
 
 # One index per filter of runs.list, each in its order: the list costs the same at a thousand rows and at a million.
 _newest = (runs.c.started_at.desc(), runs.c.id.desc())

@@ -20,7 +20,7 @@ from persist.db.types import Amount, IsoMs, Label, Whole
 from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import InvalidValue
-from persist.workflows.models import executions, runs
+from persist.workflows.models import USED_TOKENS, executions, runs
 from persist.workflows.schemas import RunStatus, WorkflowRunSummary
 from persist.workflows.transitions import ACTIVE
 
@@ -116,8 +116,7 @@ def _with_usage(chosen: Select[Any], *, oldest_first: bool = False) -> Hot:
     """
     found = chosen.subquery("chosen")
     used = select(executions).where(_E.workflow_run_id == _R.id)
-    tokens = func.coalesce(_E.input_tokens, 0) + func.coalesce(_E.output_tokens, 0) + func.coalesce(_E.cache_read_input_tokens, 0)
-    total = used.with_only_columns(cast(func.coalesce(func.sum(tokens), 0), Whole())).scalar_subquery()
+    total = used.with_only_columns(cast(func.coalesce(func.sum(USED_TOKENS), 0), Whole())).scalar_subquery()
     cost = used.with_only_columns(func.coalesce(func.sum(_E.cost_usd), cast(0, Amount()))).scalar_subquery()
     order = (found.c.started_at, found.c.id) if oldest_first else (found.c.started_at.desc(), found.c.id.desc())
     shown = select(*_STORED, total.label("total_tokens"), cost.label("cost_usd"))
