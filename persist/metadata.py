@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from sqlalchemy import Table
+
 import persist.chat.models
 import persist.conversations.models
 import persist.messaging.models
@@ -21,6 +23,14 @@ table_of(Meta).info["seed"] = [{"key": "schema_version", "value": HEAD}]
 
 REVISIONS = ("0001", "0002", "0003", "0004")
 """Every revision, oldest first: how a version is known to be older, or newer than this code."""
+
+
+def domain_of(table: Table) -> str:
+    """The package that a table belongs to: "chat", …; "db" for the database's own facts."""
+    return _DOMAINS[table.name]
+
+
+_DOMAINS = {table_of(mapper.class_).name: mapper.class_.__module__.split(".")[1] for mapper in Base.registry.mappers}
 
 
 def include_name(name: str | None, type_: str, parents: Mapping[str, Any]) -> bool:

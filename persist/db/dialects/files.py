@@ -1,12 +1,17 @@
-"""Removing a SQLite file together with what belongs to it."""
+"""SQLite files as files: what they lie on, and removing one together with what belongs to it."""
 
+import logging
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 from persist.errors import NotPermitted, StoreInUse
 
+log = logging.getLogger("persist")
+
 _BESIDE = ("-wal", "-shm")
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse.sshfs", "glusterfs", "ceph", "lustre"})
 
 
 def remove_file(path: Path) -> None:
@@ -31,3 +36,18 @@ def _refuse_if_open(path: Path) -> None:
         raise NotPermitted(f"{path}: {error}") from error
     except sqlite3.DatabaseError:
         return  # no database any more: nobody can have it open
+
+
+def warn_of_network(path: Path) -> None:
+    """WAL needs shared memory, which network file systems do not have."""
+    try:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return
+    target, best, kind = os.path.realpath(path), "", ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) > 2 and len(fields[1]) > len(best) and (target + "/").startswith(fields[1].rstrip("/") + "/"):
+            best, kind = fields[1], fields[2]
+    if kind in _NETWORK:
+        log.warning("%s is on a network file system (%s), where WAL can corrupt it; use a local disk or Postgres", path, kind)

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, QueuePool, StaticPool, create_engine,
 
 from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE
 from persist.db.dialects.base import Dialect
+from persist.db.dialects.files import warn_of_network
 from persist.db.dialects.vector_functions import VectorFunctions, sqlite_vec_functions
 from persist.db.idle import IdleConnections
 from persist.db.locks import Cancelled
@@ -36,7 +37,6 @@ log = logging.getLogger("persist")
 _JOURNAL_TRIES = 200
 _SLICE_MS = 100
 _IDLE_SECONDS = 3600.0
-_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse.sshfs", "glusterfs", "ceph", "lustre"})
 
 
 class SqliteDialect(Dialect):
@@ -60,7 +60,7 @@ class SqliteDialect(Dialect):
         if path is None:
             self.writer = self.reader = self._engine(self._connect_memory, StaticPool)
         else:
-            _warn_of_network(path)
+            warn_of_network(path)
             self.writer = self._engine(lambda: self._connect(query_only=read_only), QueuePool, pool_size=2, max_overflow=2)
             self.reader = self._engine(lambda: self._connect(query_only=True), QueuePool, pool_size=5, max_overflow=20)
             self.idle = {True: IdleConnections(1, _IDLE_SECONDS), False: IdleConnections(5, _IDLE_SECONDS)}
@@ -280,18 +280,3 @@ def _driver(connection: Connection) -> Any:
 
 def _name(error: BaseException) -> str:
     return getattr(error, "sqlite_errorname", "") or ""
-
-
-def _warn_of_network(path: Path) -> None:
-    """WAL needs shared memory, which network file systems do not have."""
-    try:
-        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return
-    target, best, kind = os.path.realpath(path), "", ""
-    for line in mounts.splitlines():
-        fields = line.split(" ")
-        if len(fields) > 2 and len(fields[1]) > len(best) and (target + "/").startswith(fields[1].rstrip("/") + "/"):
-            best, kind = fields[1], fields[2]
-    if kind in _NETWORK:
-        log.warning("%s is on a network file system (%s), where WAL can corrupt it; use a local disk or Postgres", path, kind)

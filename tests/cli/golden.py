@@ -1,0 +1,17 @@
+"""Output of commands compared with files of `tests/cli/golden/`; `PERSIST_UPDATE_GOLDEN=1` writes them anew."""
+
+import os
+import re
+from pathlib import Path
+
+FOLDER = Path(__file__).with_name("golden")
+
+
+def assert_golden(name: str, output: str, replace: dict[str, str] | None = None) -> None:
+    """`output` is what `golden/<name>.txt` holds, after each pattern of `replace` became its word (paths, instants, sizes)."""
+    for pattern, word in (replace or {}).items():
+        output = re.sub(pattern, word, output)
+    path = FOLDER / f"{name}.txt"
+    if os.environ.get("PERSIST_UPDATE_GOLDEN"):
+        path.write_text(output, encoding="utf-8")
+    assert output == path.read_text(encoding="utf-8")
