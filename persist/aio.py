@@ -84,6 +84,7 @@ class AsyncStore:
         url: str,
         *,
         migrate: bool | None = None,
+        adopt: bool = False,
         schema: str | None = None,
         pooler: Literal["transaction"] | None = None,
         read_only: bool = False,
@@ -96,6 +97,7 @@ class AsyncStore:
             lambda: Store.open(
                 url,
                 migrate=migrate,
+                adopt=adopt,
                 schema=schema,
                 pooler=pooler,
                 read_only=read_only,

@@ -214,12 +214,13 @@ class SchemaTooNew(SchemaError):
 
 
 class UnmanagedDatabase(SchemaError):
-    """Tables with our names exist without our version table; nothing was changed."""
+    """Tables with our names exist without our version table; nothing was changed. `reason`: why they cannot be adopted."""
 
-    def __init__(self, tables: Sequence[str]) -> None:
+    def __init__(self, tables: Sequence[str], *, reason: str | None = None) -> None:
         self.tables = list(tables)
         shown = ", ".join(self.tables[:5]) + (", …" if len(self.tables) > 5 else "")
-        super().__init__(f"Tables named like persist's exist without a persist schema version ({shown}); nothing was changed.")
+        why = reason or f"Tables named like persist's exist without a persist schema version ({shown})"
+        super().__init__(f"{why}; nothing was changed.")
 
 
 class MigrationFailed(SchemaError):

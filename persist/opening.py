@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import Connection, insert, update
+from sqlalchemy import Connection, Table, insert, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
@@ -103,6 +103,11 @@ def _create(connection: Connection, dialect: Dialect) -> None:
 
 def ddl(dialect: Dialect) -> list[str]:
     """The statements that make every table and index of the models."""
+    return [statement for table in (version_table, *metadata.sorted_tables) for statement in table_ddl(dialect, table)]
+
+
+def table_ddl(dialect: Dialect, table: Table) -> list[str]:
+    """The statements that make one table and its indexes."""
     options: dict[str, Any] = {
         "dialect": dialect.writer.dialect,
         "schema_translate_map": {SCHEMA_TOKEN: dialect.schema},
@@ -110,9 +115,8 @@ def ddl(dialect: Dialect) -> list[str]:
     }
     if dialect.schema is None:  # SQLite says main. then, and strips it from what it stores
         dialect.writer.dialect.default_schema_name = "main"
-    statements = [str(CreateTable(version_table).compile(**options))]
-    for table in metadata.sorted_tables:
-        statements.append(str(CreateTable(table).compile(**options)))
-        indexes = sorted(table.indexes, key=lambda index: str(index.name))
-        statements += [str(CreateIndex(index).compile(**options)) for index in indexes]
-    return statements
+    indexes = sorted(table.indexes, key=lambda index: str(index.name))
+    return [
+        str(CreateTable(table).compile(**options)),
+        *[str(CreateIndex(index).compile(**options)) for index in indexes],
+    ]

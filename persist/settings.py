@@ -9,6 +9,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from persist.db.json import JsonLimits
 from persist.errors import InvalidValue
 
+_MOST_DAYS = 365_000  # a thousand years; more has no beginning that a datetime could hold
+
 
 class SaveOn(StrEnum):
     """When a recorder makes the stream durable: at every chunk, at finish-step, or at finish."""
@@ -62,6 +64,20 @@ class Settings(BaseSettings):
     usage_samples_trim_every: int | None = Field(None, ge=1)
     tool_history_keep: int = Field(1_000, ge=1)
     tool_history_trim_every: int | None = Field(None, ge=1)
+
+    # retention, off unless days are set: `maintain` prunes what is over and older, but for the newest so many
+    chat_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    chat_keep_last: int = Field(0, ge=0)
+    conversations_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    conversations_keep_last: int = Field(0, ge=0)
+    messaging_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    messaging_keep_last: int = Field(0, ge=0)
+    programs_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    programs_keep_last: int = Field(0, ge=0)
+    telemetry_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    telemetry_keep_last: int = Field(0, ge=0)
+    workflows_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    workflows_keep_last: int = Field(0, ge=0)
 
     wal_autocheckpoint: int = Field(1000, ge=0)
     busy_timeout_ms: int = Field(5000, ge=0)

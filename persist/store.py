@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection, Engine
 
+from persist.adopt import adopt_if_foreign
 from persist.chat.options import RecordOptions
 from persist.chat.recorder import Recorder
 from persist.chat.recovery import fold_old_tails
@@ -73,6 +74,7 @@ class Store:
         url: str,
         *,
         migrate: bool | None = None,
+        adopt: bool = False,
         schema: str | None = None,
         pooler: Literal["transaction"] | None = None,
         read_only: bool = False,
@@ -83,11 +85,14 @@ class Store:
         """Open `sqlite:///file.db`, `sqlite:///:memory:` or `postgresql://…`.
 
         `migrate`: create and upgrade tables; by default on SQLite only. On Postgres an older schema is SchemaOutdated.
+        `adopt`: a file that another program made is taken over first, as `persist.maintenance.adopt` does, with a backup.
         `read_only`: never creates nor migrates, `begin()` raises, a newer schema is allowed, a missing file is NotFound.
         `schema`, `pooler`: None means what Settings say.
         """
         settings = settings or Settings()
         dialect = dialect_for(url, settings, schema=schema, pooler=pooler, read_only=read_only)
+        if adopt:
+            adopt_if_foreign(dialect, clock or system_clock)
         return cls._prepared(dialect, settings, clock, sleep, migrate=migrate)
 
     @classmethod

@@ -1,6 +1,6 @@
-"""What a writable open of a SQLite file does first: fold the tails that a dead process left behind."""
+"""The tails that a dead process left behind: a writable open of a SQLite file folds them first, elsewhere maintenance does."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import select
 
@@ -9,27 +9,34 @@ from persist.chat.tails import fold
 from persist.db.held import HeldConnection, Job
 from persist.db.hot import Hot, Statements, param
 
-_OLD_AFTER = timedelta(seconds=5)
+OLD_AFTER = timedelta(seconds=5)
 _BATCH = 100
 _ANY = Hot(select(deltas.c.part_id).limit(1))
-_OLD = Hot(select(deltas.c.part_id).where(deltas.c.created_at < param("before")).distinct().limit(_BATCH))
+_OLD = Hot(
+    select(deltas.c.part_id).where(deltas.c.created_at < param("before")).distinct().order_by(deltas.c.part_id).limit(_BATCH)
+)
+
+
+def old_before(now: datetime) -> datetime:
+    """What is older than that is nobody's work in progress."""
+    return now - OLD_AFTER
+
+
+def fold_some(db: Statements, before: datetime) -> int:
+    """Fold the tails of up to a hundred parts with deltas older than that; how many."""
+    return sum([fold(db, part_id) for (part_id,) in db.rows(_OLD, before=before)])
 
 
 def fold_old_tails(held: HeldConnection) -> int:
     """Fold tails older than 5 s, a hundred parts a transaction; the number of parts. An idle file costs one look."""
-    before = held.runtime.clock() - _OLD_AFTER
+    before = old_before(held.runtime.clock())
 
     def step(db: Statements) -> int:
-        found = db.rows(_OLD, before=before)
-        for (part_id,) in found:
-            fold(db, part_id)
-        return len(found)
+        return fold_some(db, before)
 
     if not held.look(lambda db: db.row(_ANY)):
         return 0
     total = 0
-    while True:
-        folded = held.run(Job(step), what="open()")
+    while folded := held.run(Job(step), what="open()"):
         total += folded
-        if folded < _BATCH:
-            return total
+    return total

@@ -21,15 +21,16 @@ _OF_MESSAGE = Hot(select(_D.part_id).join(parts, _P.id == _D.part_id).where(_P.m
 _OF_SESSION = Hot(select(_D.part_id).join(parts, _P.id == _D.part_id).where(_P.session_id == _id).distinct())
 
 
-def fold(db: Statements, part_id: str) -> None:
-    """Fold one part's tail, if it has one."""
+def fold(db: Statements, part_id: str) -> bool:
+    """Fold one part's tail; False if it has none."""
     row = db.row(_DATA, row_id=part_id)
     tail = db.rows(_READ, row_id=part_id)
     if row is None or not tail:
-        return
+        return False
     data = grow(row[0], "".join([delta for _, delta in tail]))
     db.run(FOLD_PART, row_id=part_id, data=encode(data))
     db.run(_DROP, row_id=part_id, last=tail[-1][0])
+    return True
 
 
 def fold_message(db: Statements, message_id: str) -> None:

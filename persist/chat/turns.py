@@ -16,15 +16,23 @@ from sqlalchemy.types import TypeEngine
 from persist.chat.models import sessions, turns
 from persist.chat.schemas import TurnState
 from persist.db.hot import Hot, Statements, param
+from persist.db.work import Work
 from persist.errors import Conflict, NotFound, PersistError
 
 BEAT_SECONDS = 20.0
 _UNSEEN = timedelta(seconds=60)
+_DEAD_AFTER = timedelta(minutes=5)
 
 _T = turns.c
 _session, _owner = param("session_id"), param("owner_id")
 _READ = Hot(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
 _HEAD = Hot(select(sessions.c.agent).where(sessions.c.id == _session))
+_RUNNING = Hot(
+    select(_T.session_id, _T.owner, _T.seen_at)
+    .where(_T.state == TurnState.RUNNING, _T.seen_at < param("before"))
+    .order_by(_T.session_id)
+)
+_CLEAR = Hot(delete(turns).where(_T.session_id == _session, _T.owner == _owner, _T.seen_at == param("seen")))
 _INSERT = Hot(insert(turns))
 _TAKE = Hot(
     update(turns)
@@ -120,6 +128,14 @@ def refuse_running(db: Statements, session_id: str, now: datetime, doing: str) -
     turn = read_turn(db, session_id)
     if turn is not None and turn.running(now):
         raise Conflict(f"{doing} must wait: a turn is running in session {session_id}.", constraint="chat_turns")
+
+
+def clear_dead(work: Work) -> int:
+    """Remove the turns whose process is gone, and that nobody saw for five minutes; how many. No turn means idle."""
+    now = work.now()
+    rows = work.rows(_RUNNING, before=now - _DEAD_AFTER)
+    dead = [(session, owner, seen) for session, owner, seen in rows if is_stale(owner, seen, now)]
+    return sum([work.run(_CLEAR, session_id=session, owner_id=owner, seen=seen) for session, owner, seen in dead])
 
 
 def begin_turn(db: Statements, session_id: str, owner: str, message_id: str | None, now: datetime, *, takeover: bool) -> None:

@@ -32,6 +32,11 @@ class Database:
             self.open(read_only=True).close()
         return self.open(read_only=False)
 
+    def open_current(self) -> Store:
+        """For upkeep: neither makes nor upgrades anything, so an empty or older file is SchemaOutdated."""
+        self.open(read_only=True).close()
+        return Store.open(self.url, schema=self.schema, migrate=False)
+
 
 def on_database(command: F) -> F:
     """--url and --schema; the command receives `database`."""

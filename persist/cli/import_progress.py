@@ -1,4 +1,4 @@
-"""How far an import is, and what it warns of: a bar on a terminal, a plain line every few seconds elsewhere."""
+"""How far an import or a backup is, and what it warns of: a bar on a terminal, a plain line every few seconds elsewhere."""
 
 import logging
 import sys
@@ -8,15 +8,16 @@ from typing import Any
 
 from persist.cli.output import inline, say
 
-_PATIENCE = 0.5  # seconds; shorter imports show nothing
+_PATIENCE = 0.5  # seconds; shorter ones show nothing
 _REDRAW = 0.1
 _PLAIN_EVERY = 5.0
 
 
 class ImportProgress:
-    """`progress(done, total)`; while entered, warnings of the logger `persist` are lines on standard error."""
+    """`progress(done, total)`, in `unit`s; while entered, warnings of the logger `persist` are lines on standard error."""
 
-    def __init__(self, *, quiet: bool, terminal: bool | None = None) -> None:
+    def __init__(self, *, quiet: bool, terminal: bool | None = None, unit: str = "runs") -> None:
+        self._unit = unit
         self._quiet = quiet
         self._fancy = (sys.stderr.isatty() if terminal is None else terminal) and not quiet
         self._next = time.monotonic() + (_PATIENCE if self._fancy else _PLAIN_EVERY)
@@ -30,7 +31,7 @@ class ImportProgress:
         if self._fancy and self._display is None:
             self._start(total)
         if self._display is None:
-            say(f"{done:,} of {total:,} runs", err=True)
+            say(f"{done:,} of {total:,} {self._unit}", err=True)
             self._next = time.monotonic() + _PLAIN_EVERY
             return
         self._display.update(self._task, completed=done)
@@ -53,7 +54,7 @@ class ImportProgress:
         except ImportError:  # an extra: without it the plain line has to do
             self._fancy = False
             return
-        shown = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        shown = (TextColumn(self._unit), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._display = Display(*shown, console=Console(stderr=True), transient=True)
         self._task = self._display.add_task("", total=total)
         self._display.start()

@@ -8,6 +8,7 @@ from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.output import Paint, columns, inline, instant, say, say_json
 from persist.cli.run_lines import cost, cut, run_lines
+from persist.cli.run_stats import stats
 from persist.workflows.schemas import RunStatus, WorkflowRunSummary
 
 _TRIGGER = 40
@@ -23,9 +24,12 @@ def _instant(ctx: click.Context, param: click.Parameter, value: str | None) -> d
         raise click.BadParameter(f"expected an instant such as 2026-01-31 or 2026-01-31T12:00:00Z, got {value!r}.") from None
 
 
-@click.group(short_help="List, show and cancel workflow runs.")
+@click.group(short_help="List, show, cancel and count workflow runs.")
 def runs() -> None:
-    """List, show and cancel workflow runs."""
+    """List, show, cancel and count workflow runs."""
+
+
+runs.add_command(stats)
 
 
 @runs.command(short_help="List runs, the last started first.")

@@ -1,4 +1,6 @@
-"""`persist ls`: the sessions of a database."""
+"""`persist ls`: the latest of what a domain has; chats have no other list."""
+
+from importlib import import_module
 
 import click
 
@@ -7,18 +9,39 @@ from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, columns, inline, instant, say, say_json
 
 _WORKSPACE, _TITLE = 30, 60
+_CHAT = "chat"
+_GROUPS = {
+    "conversations": "conversations",
+    "messaging": "messaging",
+    "programs": "programs",
+    "telemetry": "telemetry",
+    "workflows": "runs",
+}
+"""The group of commands whose `ls` lists a domain."""
+_WITHOUT_PAGES = {"programs", "telemetry"}
 
 
-@click.command(short_help="List sessions, the latest first.")
+def command_of(domain: str, name: str) -> click.Command:
+    """`ls` or `show` of a domain that has commands of its own."""
+    group = getattr(import_module(f"persist.cli.{_GROUPS[domain]}"), _GROUPS[domain])
+    assert isinstance(group, click.Group)
+    return group.commands[name]
+
+
+@click.command(short_help="List the latest sessions or runs of a domain.")
+@click.argument("domain", type=click.Choice([_CHAT, *_GROUPS]), default=_CHAT, metavar="[DOMAIN]")
 @on_database
-@click.option("--agent", help="Only sessions of this agent.")
-@click.option("--workspace", help="Only sessions with this workspace root.")
-@click.option("--archived", is_flag=True, help="Archived sessions too.")
+@click.option("--agent", help="Only chats of this agent.")
+@click.option("--workspace", help="Only chats with this workspace root.")
+@click.option("--archived", is_flag=True, help="Archived chats too.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
 @as_json
 @quiet("Print the ids alone.")
+@click.pass_context
 def ls(
+    ctx: click.Context,
+    domain: str,
     database: Database,
     agent: str | None,
     workspace: str | None,
@@ -28,7 +51,20 @@ def ls(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """List sessions, the latest first. With --json: an object with `items` and `cursor`, null on the last page."""
+    """List the latest of chat (without DOMAIN), conversations, messaging, programs, telemetry or workflows.
+
+    The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object with `items`
+    and `cursor`, null on the last page.
+    """
+    if domain != _CHAT:
+        if agent is not None or workspace is not None or archived:
+            raise click.UsageError(f"--agent, --workspace and --archived are for chats; see `persist {_GROUPS[domain]} ls -h`.")
+        if after is not None and domain in _WITHOUT_PAGES:
+            raise click.UsageError(f"The list of {domain} has no pages.")
+        page_after = {} if domain in _WITHOUT_PAGES else {"after": after}
+        where = {"url": database.url, "schema": database.schema}
+        ctx.invoke(command_of(domain, "ls"), limit=limit, as_json=as_json, quiet=quiet, **where, **page_after)
+        return
     with database.open(read_only=True) as store, store.read() as tx:
         page = tx.chat.sessions.list(agent=agent, workspace_root=workspace, include_archived=archived, limit=limit, after=after)
     if as_json:

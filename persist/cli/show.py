@@ -1,34 +1,57 @@
-"""`persist show`: one session's transcript."""
+"""`persist show`: a chat's transcript, or whatever else has that id."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import click
 
 from persist.chat.schemas import ChatSession
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, columns, inline, instant, model_name, say, say_json_text
+from persist.cli.sessions import command_of
 from persist.cli.transcript import message_lines
 from persist.db.json import encode
+from persist.errors import NotFound
+from persist.transaction import Transaction
+
+_CHAT = "chat"
+_KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
+    _CHAT: ("a chat session", lambda tx, id: tx.chat.sessions.get(id)),
+    "workflows": ("a workflow run", lambda tx, id: tx.workflows.runs.get(id)),
+    "conversations": ("a conversation", lambda tx, id: tx.conversations.sessions.get(id)),
+    "messaging": ("a messaging session", lambda tx, id: tx.messaging.sessions.get(id)),
+    "programs": ("a program's run", lambda tx, id: tx.programs.runs.get(id)),
+}
 
 
-@click.command(short_help="Print a session's transcript.")
-@click.argument("session")
+@click.command(short_help="Print a session or run, whatever its kind.")
+@click.argument("id")
 @on_database
-@click.option("--hidden", is_flag=True, help="Messages that a rewind or a cancellation hid, too.")
+@click.option("--domain", type=click.Choice(list(_KINDS)), help="Which of several that have this id.")
+@click.option("--hidden", is_flag=True, help="Of a chat: messages that a rewind or a cancellation hid, too.")
 @as_json
-@quiet("Leave out what is known of the session as a whole.")
-def show(session: str, database: Database, hidden: bool, as_json: bool, quiet: bool) -> None:
-    """Print a session's transcript, as it is stored at this moment.
+@quiet("Leave out what is known of it as a whole.")
+@click.pass_context
+def show(ctx: click.Context, id: str, database: Database, domain: str | None, hidden: bool, as_json: bool, quiet: bool) -> None:
+    """Print what has this id: a chat's transcript, a workflow run, a conversation, a messaging session or a program's run.
 
-    Long inputs and outputs of tools are cut; with --json everything is there: an object with `session` and `messages`, these
-    as the AI SDK hydrates them.
+    Long values are cut; with --json everything is there: of a chat an object with `session` and `messages`, these as the AI
+    SDK hydrates them, of the others what the `show` of their own commands prints.
     """
     with database.open(read_only=True) as store, store.read() as tx:
-        found = tx.chat.sessions.get(session)
-        if as_json:
-            messages = tx.chat.messages.list_json(session, include_hidden=hidden).decode()
-        else:
-            listed = tx.chat.messages.list(session, include_hidden=hidden)
+        kind = _kind_of(tx, id) if domain is None else domain
+        if kind == _CHAT:
+            found = tx.chat.sessions.get(id)
+            if as_json:
+                messages = tx.chat.messages.list_json(id, include_hidden=hidden).decode()
+            else:
+                listed = tx.chat.messages.list(id, include_hidden=hidden)
+    if kind != _CHAT:
+        if hidden:
+            raise click.UsageError(f"--hidden is for chats, and this is {_KINDS[kind][0]}.")
+        key = "session" if kind in ("conversations", "messaging") else "run"
+        where = {"url": database.url, "schema": database.schema}
+        ctx.invoke(command_of(kind, "show"), as_json=as_json, quiet=quiet, **where, **{key: id})
+        return
     if as_json:
         say_json_text(f'{{"session":{encode(found.model_dump(mode="json"))},"messages":{messages}}}')
         return
@@ -39,6 +62,25 @@ def show(session: str, database: Database, hidden: bool, as_json: bool, quiet: b
             say(f"{paint(name, dim=True)} {value}")
     for message in listed:
         say("\n".join(["", *message_lines(message, paint)]))
+
+
+def _kind_of(tx: Transaction, id: str) -> str:
+    """The domain in which something has this id; NotFound, or a usage error where there are several."""
+    kinds = [domain for domain, (_, get) in _KINDS.items() if _has(get, tx, id)]
+    if not kinds:
+        raise NotFound("session or run", id)
+    if len(kinds) > 1:
+        several = " and ".join(_KINDS[domain][0] for domain in kinds)
+        raise click.UsageError(f"{id!r} is the id of {several}; say which with --domain {'|'.join(kinds)}.")
+    return kinds[0]
+
+
+def _has(get: Callable[[Transaction, str], object], tx: Transaction, id: str) -> bool:
+    try:
+        get(tx, id)
+    except NotFound:
+        return False
+    return True
 
 
 def _header(session: ChatSession, count: int) -> Iterator[tuple[str, str]]:

@@ -27,6 +27,25 @@ def telemetry() -> None:
     """Status, usage, tool calls and links of agent instances."""
 
 
+@telemetry.command(short_help="List instances and their status.")
+@on_database
+@_limit(1000)
+@as_json
+@quiet("Print the ids alone.")
+def ls(database: Database, limit: int, as_json: bool, quiet: bool) -> None:
+    """List instances and their status, those that changed last first. With --json: a list."""
+    with database.open(read_only=True) as store, store.read() as tx:
+        entries = tx.telemetry.status.latest(limit=limit)
+    if as_json:
+        say_json([entry.model_dump(mode="json") for entry in entries])
+    elif quiet:
+        for entry in entries:
+            say(inline(entry.instance_id))
+    else:
+        rows = [(inline(entry.instance_id or "-"), entry.new_status, instant(entry.occurred_at)) for entry in entries]
+        _table(("INSTANCE", "STATUS", "SINCE (UTC)"), [(id, inline(word), at) for id, word, at in rows], "No instances.")
+
+
 @telemetry.command(short_help="Print the last changes of an instance's status.")
 @on_database
 @_instance

@@ -23,6 +23,7 @@ TERMINAL = frozenset(Status) - {Status.RUNNING}
 BY_ADMIN = frozenset({Status.FAILED, Status.ABORTED, Status.CANCELLED})
 
 _FIELDS = tuple(StatusTransition.model_fields)
+_NO_CODE = ""  # the published column is NOT NULL, in files that the original made
 _LOG = Hot(insert(transitions))
 _of_entity = (_T.entity_type == param("kind")) & (_T.entity_id == param("entity"))
 _OF_ENTITY = Hot(select(*[_T[name] for name in _FIELDS]).where(_of_entity).order_by(_T.created_at, _T.id))
@@ -124,6 +125,7 @@ def log(
         "entity_id": id,
         "previous_status": previous,
         "status": status,
+        "reason_code": _NO_CODE,
         "reason_summary": reason,
         "source": source,
         "actor": actor,
@@ -139,7 +141,8 @@ def history_of(work: Work, kind: str, id: str) -> list[StatusTransition]:
 
 
 def _value(row: Row) -> StatusTransition:
-    return build(StatusTransition, dict(zip(_FIELDS, row, strict=True)))
+    values = dict(zip(_FIELDS, row, strict=True))
+    return build(StatusTransition, {**values, "reason_code": values["reason_code"] or None})
 
 
 def _expected(expected: object) -> Iterable[Status | None]:

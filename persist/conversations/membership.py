@@ -22,6 +22,7 @@ _FOLD_SHARE = 16
 _MOST_LAGGING = 1000  # closing folds these; what is beyond is left to maintenance
 _NOTE = "progressions whose array lags"
 _CHUNK = 500
+_SOME = 100
 _ANY_SIZE = JsonLimits(max_bytes=2**31)  # the cap of one JSON value is for what callers give
 
 _P, _M = progressions.c, members.c
@@ -44,6 +45,7 @@ _APPEND = Hot(
 )
 _INSERT = Hot(insert(members))
 _DELETE = Hot(delete(members).where(_M.progression_id == _id))
+_BEHIND = Hot(select(_P.id).where(exists().where(_M.progression_id == _P.id, _M.ord >= _P.folded)).order_by(_P.id).limit(_SOME))
 _FOLD = Hot(update(progressions).where(_P.id == _id).values(collection=param("ids"), folded=param("upto")))
 
 
@@ -110,12 +112,19 @@ def replace(work: Work, id: str, ids: Sequence[str]) -> None:
     work.run(_FOLD, row_id=id, ids=_array(ids), upto=len(ids))
 
 
-def fold(work: Work, id: str) -> None:
-    """Bring the published array up to the members."""
+def fold(work: Work, id: str) -> bool:
+    """Bring the published array up to the members; False where it is."""
     row = work.row(_LOCK, row_id=id)
     following = work.row(_NEXT, row_id=id)
     if row is not None and following is not None and row[0] != following[0]:
         work.run(_FOLD, row_id=id, ids=_array(member_ids(work, id)), upto=following[0])
+        return True
+    return False
+
+
+def fold_some(work: Work) -> int:
+    """Fold up to a hundred progressions whose array lags, whoever appended to them; how many."""
+    return sum([fold(work, id) for (id,) in work.rows(_BEHIND)])
 
 
 def _fold_if_long(work: Work, id: str, folded: int, places: int) -> None:
@@ -141,6 +150,11 @@ def fold_lagging(work: Work) -> None:
 def has_lagging(runtime: Runtime) -> bool:
     """Whether there is anything for `fold_lagging` to do."""
     return bool(runtime.notes[_NOTE])
+
+
+def folds_at_close(work: Work, id: str) -> bool:
+    """Whether this very store appended to it and will fold it when it closes."""
+    return id in _lagging(work)
 
 
 def _lagging(work: Work) -> set[str]:

@@ -1,21 +1,25 @@
 """Pruning: old sessions go, and with them exactly what nothing else shows."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import and_, bindparam, delete, exists, func, or_, select, type_coerce
+from sqlalchemy import and_, bindparam, delete, exists, func, or_, select, tuple_, type_coerce
 
 from persist.conversations import removal
-from persist.conversations.models import branches, exchange_items, members, messages, sessions
+from persist.conversations.models import branches, exchange_items, members, messages, progressions, sessions
 from persist.conversations.schemas import PruneReport, Status
 from persist.conversations.session_rows import lock_whole
 from persist.db.checks import check_flag, check_span
 from persist.db.clock import epoch_us
-from persist.db.hot import Hot, param
+from persist.db.hot import Hot, Row, param
+from persist.db.pruning import LOOK, Cut, Pruning, Removed
 from persist.db.types import Amount, Whole
 from persist.db.work import Work
 from persist.errors import InvalidValue
 
 _BATCH = 100
+ORPHAN_GRACE = timedelta(days=1)
+"""How long a message that nothing names is left alone: it may be about to be named."""
 
 _S, _B, _M, _P = sessions.c, branches.c, messages.c, members.c
 _latest = select(_S.id).order_by(_S.updated_at.desc(), _S.id.desc()).limit(bindparam("keep", type_=Whole()))
@@ -28,6 +32,8 @@ _POOL = Hot(select(_P.message_id).join(sessions, _S.progression_id == _P.progres
 _BRANCH_ITEMS = Hot(
     select(_P.message_id).join(branches, _B.progression_id == _P.progression_id).where(_B.session_id == _id).distinct()
 )
+_POOLS = Hot(select(_S.progression_id).where(_S.id == _id).union(select(_B.progression_id).where(_B.session_id == _id)))
+_COUNT_PLACES = Hot(select(func.count()).where(_P.progression_id == _id))
 _SYSTEM = Hot(select(_B.system_msg_id).where(_B.session_id == _id))
 _named = or_(
     exists().where(_P.message_id == _M.id),
@@ -60,25 +66,43 @@ def _prune(work: Work, keep_days: int, keep_n: int, grace: timedelta) -> PruneRe
     cutoff, guard = _ago(work, "keep_days", keep_days), _ago(work, "orphan_grace", grace)
     several = not work.runtime.dialect.one_writer
     victims = [id for (id,) in work.rows(_VICTIMS, keep=keep_n, cutoff=cutoff)]
-    sessions_gone = branches_gone = progressions_gone = messages_gone = 0
+    gone = Removed()
     for start in range(0, len(victims), _BATCH):
-        batch = victims[start : start + _BATCH]
-        for id in batch:
-            lock_whole(work, id)
-        batch = [id for id in batch if work.row(_STILL, row_id=id, cutoff=cutoff) is not None]
-        candidates = {message_id for id in batch for message_id in _messages_of(work, id)}
-        inside, pools = removal.remove_sessions(work, batch)
-        sessions_gone += len(batch)
-        branches_gone += inside
-        progressions_gone += pools
-        for message_id in sorted(candidates):
-            if several:
-                work.row(_LOCK, row_id=message_id)
-            messages_gone += work.run(_DELETE_UNNAMED, row_id=message_id)
+        gone.add(_remove(work, victims[start : start + _BATCH], cutoff))
     if several:
         work.row(_LOCK_ORPHANS, guard=epoch_us(guard) / 1_000_000)
-    messages_gone += work.run(_SWEEP, guard=epoch_us(guard) / 1_000_000)
-    return PruneReport(sessions=sessions_gone, branches=branches_gone, progressions=progressions_gone, messages=messages_gone)
+    gone.rows[messages.name] += work.run(_SWEEP, guard=epoch_us(guard) / 1_000_000)
+    return PruneReport(**{table.name: gone.rows[table.name] for table in (sessions, branches, progressions, messages)})
+
+
+def _remove(work: Work, batch: Sequence[str], cutoff: datetime) -> Removed:
+    """Those of the sessions that may go still, and what only they show."""
+    for id in batch:
+        lock_whole(work, id)
+    batch = [id for id in batch if work.row(_STILL, row_id=id, cutoff=cutoff) is not None]
+    candidates = {message_id for id in batch for message_id in _messages_of(work, id)}
+    pools = [pool for id in batch for (pool,) in work.rows(_POOLS, row_id=id)]
+    places = _places(work, pools)
+    inside, pools_gone = removal.remove_sessions(work, batch)
+    gone = Removed()
+    gone.rows[sessions.name] = len(batch)
+    gone.rows[branches.name] = inside
+    gone.rows[progressions.name] = pools_gone
+    gone.rows[members.name] = places - _places(work, pools)
+    gone.rows[messages.name] = sum(_remove_unnamed(work, message_id) for message_id in sorted(candidates))
+    return gone
+
+
+def _remove_unnamed(work: Work, message_id: str) -> int:
+    if not work.runtime.dialect.one_writer:
+        work.row(_LOCK, row_id=message_id)
+    return work.run(_DELETE_UNNAMED, row_id=message_id)
+
+
+def _places(work: Work, pools: Sequence[str]) -> int:
+    """How many places these progressions have in all."""
+    counted = [work.row(_COUNT_PLACES, row_id=pool) for pool in set(pools)]
+    return sum(row[0] for row in counted if row is not None)
 
 
 def _ago(work: Work, path: str, span: timedelta | int) -> datetime:
@@ -95,3 +119,46 @@ def _messages_of(work: Work, session_id: str) -> set[str]:
         for row in work.rows(statement, row_id=session_id):
             named |= {message_id for message_id in row if message_id is not None}
     return named
+
+
+class _Sessions(Pruning):
+    """Sessions as `sessions.prune` takes them: those that were not updated for long, and do not run."""
+
+    table = sessions
+    batch = _BATCH
+
+    def look(self, work: Work, cut: Cut, after: Row | None) -> list[Row]:
+        query = select(_S.updated_at, _S.id).where(_may_go).order_by(_S.updated_at, _S.id).limit(LOOK)
+        if cut.keep:
+            query = query.where(_S.id.not_in(_latest))
+        if after is not None:
+            query = query.where(tuple_(_S.updated_at, _S.id) > tuple_(*after))
+        values = {"cutoff": cut.before} | ({"keep": cut.keep} if cut.keep else {})
+        return [tuple(row) for row in work.select(query, values)]
+
+    def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
+        return _remove(work, [row[1] for row in found], cut.before)
+
+
+class _Messages(Pruning):
+    """Messages that nothing names. `keep` does not count them; one that just came may be about to be named."""
+
+    table = messages
+
+    def look(self, work: Work, cut: Cut, after: Row | None) -> list[Row]:
+        query = select(_M.id).where(_orphan).order_by(_M.id).limit(LOOK)
+        if after is not None:
+            query = query.where(_M.id > after[0])
+        return [tuple(row) for row in work.select(query, {"guard": _guard(work, cut)})]
+
+    def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
+        gone = Removed()
+        gone.rows[messages.name] = sum(_remove_unnamed(work, row[0]) for row in found)
+        return gone
+
+
+def _guard(work: Work, cut: Cut) -> float:
+    return epoch_us(min(cut.before, work.now() - ORPHAN_GRACE)) / 1_000_000
+
+
+PRUNINGS: tuple[Pruning, ...] = (_Sessions(), _Messages())

@@ -206,7 +206,7 @@ class ConvSessions(Repository):
         keep_days: int = 30,
         keep_n: int = 100,
         dry_run: bool = False,
-        orphan_grace: timedelta = timedelta(days=1),
+        orphan_grace: timedelta = pruning.ORPHAN_GRACE,
     ) -> PruneReport:
         """Delete sessions that were not updated for `keep_days`, beyond the `keep_n` latest; running ones are kept.
 

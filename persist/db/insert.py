@@ -76,7 +76,8 @@ class _OnConflict(ClauseElement):
 def merge(table: Table, *keys: str, **rules: Rule) -> Insert:
     """An INSERT that merges into the row with the same key: the columns named by their rules, the others stay.
 
-    Without rules the row is left alone. With `returning` it gives the merged row; without rules only a new one.
+    Without rules the row is left alone, and without keys any key of the table counts. With `returning` it gives the merged row;
+    without rules only a new one.
     """
     statement = insert(table)
     statement._post_values_clause = _OnConflict(table, keys, rules)
@@ -86,7 +87,7 @@ def merge(table: Table, *keys: str, **rules: Rule) -> Insert:
 @compiles(_OnConflict)
 def _render_on_conflict(element: _OnConflict, compiler: SQLCompiler, **kw: Any) -> str:
     quote = compiler.preparer.quote
-    target = f"ON CONFLICT ({', '.join(map(quote, element.keys))})"
+    target = f"ON CONFLICT ({', '.join(map(quote, element.keys))})" if element.keys else "ON CONFLICT"
     if not element.rules:
         return f"{target} DO NOTHING"
     table = quote(element.table.name)

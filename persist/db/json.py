@@ -125,6 +125,8 @@ def decode(text: str | bytes) -> Json:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
+        if isinstance(text, int | float):  # a column of an adopted file, whose type made a number of the text
+            return text
         try:
             return stdlib.loads(text)
         except ValueError as error:  # another program may have written it

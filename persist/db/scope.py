@@ -7,7 +7,7 @@ row keeps its number when files are copied into one database.
 
 from typing import Any
 
-from sqlalchemy import ForeignKeyConstraint, Identity, PrimaryKeyConstraint, TextClause
+from sqlalchemy import Column, ForeignKeyConstraint, Identity, PrimaryKeyConstraint, TextClause
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import MappedColumn, mapped_column
 from sqlalchemy.sql.compiler import DDLCompiler, SQLCompiler
@@ -103,3 +103,9 @@ def _render_key(element: PrimaryKeyConstraint, compiler: DDLCompiler, **kw: Any)
     name = preparer.format_constraint(element)
     columns = ", ".join(preparer.quote(column) for column in (scope, *[column.name for column in element.columns]))
     return f"CONSTRAINT {name} PRIMARY KEY ({columns})"
+
+
+def scope_of(column: Column[Any]) -> str | None:
+    """The name of a scope column's scope; None for any other column."""
+    default = getattr(column.server_default, "arg", None)
+    return default.scope if isinstance(default, _ScopeDefault) else None

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from sqlalchemy import Text, bindparam
+from sqlalchemy import Executable, Table, Text, bindparam
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.elements import ClauseElement, ColumnElement
 from sqlalchemy.types import NullType
 
 
@@ -29,3 +29,25 @@ def _render_lite(element: turn, compiler: SQLCompiler, **kw: Any) -> str:
 def _render_pg(element: turn, compiler: SQLCompiler, **kw: Any) -> str:
     key = compiler.process(bindparam("turn", type_=Text()), **kw)
     return f"CAST(pg_advisory_xact_lock(hashtextextended({key}, 0)) AS TEXT)"
+
+
+class lock_table(Executable, ClauseElement):  # noqa: N801  # reads as the statement it stands for
+    """Waits for every transaction that wrote to the table, and lets nobody else write to it until this one ends.
+
+    A SQLite transaction that writes is alone from its beginning.
+    """
+
+    inherit_cache = False
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+
+@compiles(lock_table, "sqlite")
+def _render_lock_lite(element: lock_table, compiler: SQLCompiler, **kw: Any) -> str:
+    return "SELECT NULL"
+
+
+@compiles(lock_table, "postgresql")
+def _render_lock_pg(element: lock_table, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"LOCK TABLE {compiler.preparer.format_table(element.table)} IN SHARE ROW EXCLUSIVE MODE"

@@ -263,10 +263,13 @@ class IsoMs(_Instant):
         return iso_ms(value)
 
     def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        instant: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
-        if instant.tzinfo is UTC:
-            return instant
-        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+        try:
+            instant: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
+            if instant.tzinfo is UTC:
+                return instant
+            return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+        except (ValueError, AttributeError):  # files that were adopted may hold anything
+            raise InvalidValue("instant", f"{value!r} is stored, which is not like '2026-01-31T12:00:00.000Z'.") from None
 
 
 class SqlSeconds(_Instant):

@@ -1,1 +1,39 @@
 """Keeping a store healthy for years: what the command line calls, as functions over an open store."""
+
+from persist.adopt import AdoptReport, adopt
+from persist.maintenance.backups import BackupReport, backup
+from persist.maintenance.copying import CopyReport, copy
+from persist.maintenance.diagram import erd
+from persist.maintenance.examining import doctor
+from persist.maintenance.exporting import ExportReport, export
+from persist.maintenance.findings import Finding
+from persist.maintenance.importing import ImportReport, import_
+from persist.maintenance.maintaining import MaintenanceReport, MaintenanceStep, maintain
+from persist.maintenance.overview import stats
+from persist.maintenance.pruning import PruneReport, prunable, prune
+from persist.maintenance.upkeep import checkpoint, vacuum
+
+__all__ = [
+    "AdoptReport",
+    "BackupReport",
+    "CopyReport",
+    "ExportReport",
+    "Finding",
+    "ImportReport",
+    "MaintenanceReport",
+    "MaintenanceStep",
+    "PruneReport",
+    "adopt",
+    "backup",
+    "checkpoint",
+    "copy",
+    "doctor",
+    "erd",
+    "export",
+    "import_",
+    "maintain",
+    "prunable",
+    "prune",
+    "stats",
+    "vacuum",
+]

@@ -15,6 +15,7 @@ class AsyncStatusLog(AsyncRepository[StatusLog]):
 
     record = awaitable(StatusLog.record)
     current = awaitable(StatusLog.current)
+    latest = awaitable(StatusLog.latest)
     last = awaitable(StatusLog.last)
     at = awaitable(StatusLog.at)
     history = awaitable(StatusLog.history)

@@ -35,6 +35,17 @@ _ENTRY = select(_S.id, _S.occurred_at, _S.new_status, _S.metadata, _oldest).wher
 
 _NEWEST = Hot(_ENTRY)
 _INTO = Hot(_ENTRY.where(_S.new_status == param("status")))
+_ends = (
+    select(_all.c.instance_id, func.max(_all.c.id).label("last_id"), func.min(_all.c.id).label("first_id"))
+    .group_by(_all.c.instance_id)
+    .subquery()
+)
+_LATEST = Hot(
+    select(_S.instance_id, _S.id, _S.occurred_at, _S.new_status, _S.metadata, _ends.c.first_id)
+    .join(_ends, (_S.instance_id == _ends.c.instance_id) & (_S.id == _ends.c.last_id))
+    .order_by(_S.occurred_at.desc(), _S.instance_id)
+    .limit(LIMIT)
+)
 _AT = Hot(select(_S.new_status).where(_mine, _S.occurred_at <= param("when")).order_by(_S.id.desc()).limit(1))
 _BEFORE = Hot(
     select(_S.id, _S.occurred_at, _S.new_status).where(_mine, _S.occurred_at < param("until")).order_by(_S.id.desc()).limit(LIMIT)
@@ -95,6 +106,12 @@ class StatusLog(Repository):
     def current(self, *, instance_id: str | None = None) -> StatusEntry | None:
         """The last transition; None before the first."""
         return self._first(_NEWEST, instance_id)
+
+    @reads
+    def latest(self, *, limit: int = 20) -> list[StatusEntry]:
+        """The last transition of each instance, those that changed last first."""
+        rows = self._work.rows(_LATEST, limit=check_limit(limit))
+        return [_entry(self._work, owner, tuple(rest)) for owner, *rest in rows]
 
     @reads
     def last(self, status: str, *, instance_id: str | None = None) -> StatusEntry | None:

@@ -26,7 +26,8 @@ _TRIES = 8
 _U = usage_samples.c
 _mine = _U.instance_id == param("owner")
 _this = (_mine, _U.occurred_at == param("second"))
-_ADD = Hot(merge(usage_samples, "instance_id", "occurred_at").returning(_U.occurred_at))
+# any key: in files that another program made the second alone is the key, and SQLite finds no index that repeats it
+_ADD = Hot(merge(usage_samples).returning(_U.occurred_at))
 _LOCK = Hot(select(*(_U[name] for name in FIGURES)).where(*_this).with_for_update())
 _SET = Hot(update(usage_samples).where(*_this).values({name: param(f"set_{name}") for name in FIGURES}))
 

@@ -7,7 +7,7 @@ also the lock of an instance's window: whoever counts first inserts first.
 
 from typing import Protocol, TypeVar
 
-from sqlalchemy import Integer, Table, Text, bindparam, delete, select
+from sqlalchemy import Integer, Table, Text, bindparam, delete, func, select
 
 from persist.db.hot import Hot, param
 from persist.db.insert import merge
@@ -17,6 +17,7 @@ from persist.errors import InvalidValue
 from persist.settings import Settings
 from persist.telemetry.models import status_log, tool_history, usage_samples, window_marks
 
+_SOME = 100
 _W = window_marks.c
 # Both were checked before, or are our own words: plain text spares every insert the checks that labels from outside get.
 _TEXT = Text()
@@ -34,6 +35,9 @@ class Window:
         self.name = table.name
         column, mine = table.c[place], table.c.instance_id == param("owner")
         oldest_to_go = select(column).where(mine).order_by(column.desc()).limit(1).offset(bindparam("keep", type_=Integer()))
+        owner = table.c.instance_id
+        over = func.count() > bindparam("keep", type_=Integer())
+        self._full = Hot(select(owner).group_by(owner).having(over).order_by(owner).limit(_SOME))
         self._edge = Hot(oldest_to_go)
         self._cut = Hot(delete(table).where(mine, column <= param("edge")))
 
@@ -56,6 +60,11 @@ class Window:
     def _trim(self, work: Work, owner: str, keep: int) -> int:
         edge = work.row(self._edge, owner=owner, keep=keep)
         return 0 if edge is None else work.run(self._cut, owner=owner, edge=edge[0])
+
+    def trim_some(self, work: Work) -> int:
+        """Delete all but the newest rows of up to a hundred instances, whosever they are; how many."""
+        keep, _ = sizes(work.runtime.settings, self.name)
+        return sum([self._trim(work, owner, keep) for (owner,) in work.rows(self._full, keep=keep)])
 
 
 STATUS_LOG = Window(status_log, "id")

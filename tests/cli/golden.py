@@ -1,14 +1,14 @@
-"""Output of commands compared with files of `tests/cli/golden/`; `PERSIST_UPDATE_GOLDEN=1` writes them anew."""
+"""Output of commands compared with files of `tests/cli/outputs/`; `PERSIST_UPDATE_GOLDEN=1` writes them anew."""
 
 import os
 import re
 from pathlib import Path
 
-FOLDER = Path(__file__).with_name("golden")
+FOLDER = Path(__file__).with_name("outputs")
 
 
 def assert_golden(name: str, output: str, replace: dict[str, str] | None = None) -> None:
-    """`output` is what `golden/<name>.txt` holds, after each pattern of `replace` became its word (paths, instants, sizes)."""
+    """`output` is what `outputs/<name>.txt` holds, after each pattern of `replace` became its word (paths, instants, sizes)."""
     for pattern, word in (replace or {}).items():
         output = re.sub(pattern, word, output)
     path = FOLDER / f"{name}.txt"

@@ -1,75 +1,104 @@
-"""`persist stats`, on both databases."""
+"""`persist stats`: a database at a glance."""
 
 import json
+import os
+import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from click.testing import Result
 
 from persist import Store
+from persist.cli.sizes import size
+from persist.maintenance import stats
 from persist.testing import FrozenClock
+from tests.cli.golden import assert_golden
 
 Command = Callable[..., Result]
 
+_REPLACE = {
+    r"sqlite:\S+|/\S*state\.db": "FILE",
+    r"persist_test_\w+": "DATABASE",
+    r"\d[\d,.]* (?:B|KB|MB)\b": "SIZE",
+    r"\(sqlite [\d.]+\)|\(postgresql [^)]*\)": "(VERSION)",
+    r"\d[\d,]* (pages|indexes)": r"N \1",
+    r"(?m)^(settings server_version) .*$": r"\1 …",
+    r"(?m)^(unused N indexes without a scan:) .*$": r"\1 …",
+    r"SIZE (\S+) (?:\d+) (?:never|\d{4}-\S+ \S+)": r"SIZE \1 DEAD VACUUMED",
+}
+
+
+def _settled(output: str) -> str:
+    """Without what differs from machine to machine: the widths of columns, and which table is the largest."""
+    blocks = [re.sub(r" {2,}", " ", block).splitlines() for block in output.split("\n\n")]
+    blocks[1] = [blocks[1][0], *sorted(blocks[1][1:-1]), blocks[1][-1]]
+    return "\n\n".join("\n".join(block) for block in blocks).rstrip("\n") + "\n"
+
 
 @pytest.fixture
-def today(database_url: str) -> str:
-    """A day of executions: two of today, one of two days ago, one that still runs; runs of three statuses."""
-    now = datetime.now(UTC).replace(hour=12)
-    clock = FrozenClock(now)
+def some(database_url: str, clock: FrozenClock) -> None:
     with Store.open(database_url, clock=clock) as store, store.begin() as tx:
-        for status in ("running", "running", "queued", "failed"):
+        tx.chat.sessions.create(agent="build", model={"model_id": "large"})
+        tx.chat.prompts.put(os.urandom(300_000).hex())
+        for status in ("running", "paused", "running"):
             tx.workflows.runs.create("triage", trigger_id="issue/1", current_phase="plan", status=status)
-        for age, skill, success in ((0, "triage:plan", True), (0, "evil\x1b[2J", False), (2, "triage:plan", True)):
-            clock.set(now - timedelta(days=age))
-            done = tx.workflows.executions.start(trigger_type="github", trigger_id="issue/1", skill=skill)
-            tx.workflows.executions.finish(
-                done.id, success=success, input_tokens=1000, output_tokens=20, cache_read_input_tokens=3, cost_usd=0.25
-            )
-        clock.set(now)
-        tx.workflows.executions.start(trigger_type="cron", trigger_id="cron/1", skill="triage:apply")
-    return now.strftime("%Y-%m-%d")
+        tx.conversations.sessions.create(id="conv-1")
 
 
-def test_stats_count_runs_and_executions(command: Command, today: str) -> None:
+@pytest.mark.usefixtures("some")
+def test_stats_at_a_glance(command: Command, backend: str) -> None:
     result = command("stats")
     assert result.exit_code == 0
-    assert "\x1b" not in result.stdout
-    head, _, table = result.stdout.partition("\n\n")
-    counts = dict(line.split(maxsplit=1) for line in head.splitlines())
-    assert counts["runs"] == "4 (queued 1, running 2, failed 1)"
-    assert counts["executions"].startswith("4 (today ")  # how many are of today is the local zone's to say
-    assert counts["executions"].endswith(", running 1)")
-    assert counts["skills"] == "evil\\x1b[2J 1, triage:apply 1, triage:plan 2"
-    columns, *days = table.splitlines()
-    assert columns.split() == ["DAY", "(UTC)", "TOTAL", "SUCCEEDED", "FAILED", "SKIPPED", "DEFERRED", "RUNNING", "TOKENS", "COST"]
-    assert len(days) == 7
-    assert days[-1].split() == [today, "3", "1", "1", "0", "0", "1", "2,046", "$0.5000"]
-    assert days[-3].split()[1:] == ["1", "1", "0", "0", "0", "0", "1,023", "$0.2500"]
-    assert days[0].split()[1:] == ["0", "0", "0", "0", "0", "0", "0", "$0.0000"]
+    assert_golden(f"stats-{backend}", _settled(result.stdout), _REPLACE)
 
 
-def test_stats_of_some_days(command: Command, today: str) -> None:
-    assert len(command("stats", "--days", "2", "-q").stdout.splitlines()) == 3
-    assert command("stats", "--days", "1", "-q").stdout.splitlines()[-1].startswith(today)
-    assert command("stats", "--days", "0").exit_code == 2
-
-
-def test_stats_json(command: Command, today: str, database_url: str) -> None:
-    found = json.loads(command("stats", "--json", "--days", "3").stdout)
-    with Store.open(database_url) as store, store.read() as tx:
-        stats, days = tx.workflows.executions.stats(), tx.workflows.executions.daily_stats(3)
-    assert found == {
-        "runs": {"queued": 1, "running": 2, "paused": 0, "succeeded": 0, "failed": 1, "cancelled": 0},
-        "executions": stats.model_dump(mode="json"),
-        "days": [day.model_dump(mode="json") for day in days],
-    }
-    assert [day["total"] for day in found["days"]] == [1, 0, 3]
-
-
-def test_stats_of_nothing(command: Command, database_url: str) -> None:
+def test_stats_of_an_empty_store(command: Command, database_url: str, backend: str) -> None:
     Store.open(database_url).close()
     result = command("stats")
     assert result.exit_code == 0
-    assert [line.split() for line in result.stdout.splitlines()[:3]] == [["runs", "0"], ["executions", "0"], ["skills", "none"]]
+    assert "STATUSES" not in result.stdout
+    if backend == "sqlite":  # a server may still have dead rows of what was there before
+        assert "workflow_runs" not in result.stdout
+    assert "workflow_runs" in command("stats", "--all").stdout
+
+
+@pytest.mark.usefixtures("some")
+def test_the_largest_table_comes_first(command: Command) -> None:
+    table = command("stats").stdout.split("\n\n")[1].splitlines()
+    assert table[1].split()[:3] == ["system_prompts", "chat", "1"]
+    assert table[-1].split()[0] == "total"
+
+
+@pytest.mark.usefixtures("some")
+def test_stats_in_json(command: Command, database_url: str) -> None:
+    found = json.loads(command("stats", "--json").stdout)
+    with Store.open(database_url, read_only=True) as store:
+        expected = stats(store)
+    for part in ("blobs", "statuses"):
+        assert found[part] == expected[part]
+    assert {name: facts["rows"] for name, facts in found["tables"].items()} == {
+        name: facts["rows"] for name, facts in expected["tables"].items()
+    }
+
+
+@pytest.mark.usefixtures("some")
+def test_stats_quietly(command: Command) -> None:
+    lines = dict(line.split(" ", 1) for line in command("stats", "-q").stdout.splitlines())
+    assert lines["workflow_runs"].startswith("3 ")
+    assert lines["chat_turns"].startswith("0 ")
+
+
+def test_stats_of_a_file_that_is_not_there(command: Command, tmp_path: Path) -> None:
+    result = command("stats", "--url", f"sqlite:///{tmp_path / 'none.db'}")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "none.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(None, "-"), (0, "0 B"), (999, "999 B"), (1000, "1.0 KB"), (1_234_567, "1.2 MB"), (5 * 10**15, "5,000.0 TB")],
+)
+def test_sizes(count: int | None, shown: str) -> None:
+    assert size(count) == shown

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine
 
+from persist.db.dialects.bulk import Bulk
+from persist.db.dialects.upkeep import Upkeep
 from persist.db.dialects.vector_functions import VectorFunctions
 from persist.db.idle import IdleConnections
-from persist.errors import InvalidValue, PersistError
+from persist.errors import InvalidValue, NotFound, PersistError, UnsupportedEngine
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -122,6 +124,24 @@ class Dialect(ABC):
     @abstractmethod
     def reading_cursor(self, driver: Any) -> Any:
         """A cursor of the driver connection that reads a result on demand, for as long as the transaction lasts."""
+
+    @abstractmethod
+    def upkeep(self) -> Upkeep:
+        """What an operator does with this database and asks of it."""
+
+    @abstractmethod
+    def bulk(self, driver: Any) -> Bulk:
+        """Whole tables in and out, inside the transaction that the driver connection is in."""
+
+    def adoptable(self) -> Path:
+        """The file, which another program may have made: UnsupportedEngine, InvalidValue or NotFound where there is none."""
+        if not self.one_file:
+            raise UnsupportedEngine(self.name, "only files are adopted; adopt the SQLite file, then copy it here.")
+        if self.path is None:
+            raise InvalidValue("url", "a database in memory has no file to adopt.")
+        if not self.path.exists():
+            raise NotFound("SQLite file", str(self.path))
+        return self.path
 
     def vector_functions(self, connection: Connection) -> VectorFunctions | None:
         """What computes distances in a connection of ours, made ready when first asked; None where nothing does."""

@@ -18,15 +18,15 @@ def remove_file(path: Path) -> None:
     """Delete it, its -wal and its -shm, if they are there. StoreInUse while anybody has it open, NotPermitted."""
     try:
         if path.exists():
-            _refuse_if_open(path)
+            refuse_if_open(path)
         for name in (path.name, *(path.name + suffix for suffix in _BESIDE)):
             path.with_name(name).unlink(missing_ok=True)
     except OSError as error:
         raise NotPermitted(f"{error.filename or path}: {error.strerror or error}") from error
 
 
-def _refuse_if_open(path: Path) -> None:
-    """Leaving WAL takes every lock there is, so it fails while another connection is open."""
+def refuse_if_open(path: Path) -> None:
+    """StoreInUse while anybody has it open: leaving WAL takes every lock there is. What its -wal held is in the file then."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=0)) as raw:
             raw.execute("PRAGMA journal_mode=DELETE")
@@ -40,14 +40,20 @@ def _refuse_if_open(path: Path) -> None:
 
 def warn_of_network(path: Path) -> None:
     """WAL needs shared memory, which network file systems do not have."""
+    kind = network_of(path)
+    if kind is not None:
+        log.warning("%s is on a network file system (%s), where WAL can corrupt it; use a local disk or Postgres", path, kind)
+
+
+def network_of(path: Path) -> str | None:
+    """The kind of network file system the file is on; None on a local disk, and where nobody can tell."""
     try:
         mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return
+        return None
     target, best, kind = os.path.realpath(path), "", ""
     for line in mounts.splitlines():
         fields = line.split(" ")
         if len(fields) > 2 and len(fields[1]) > len(best) and (target + "/").startswith(fields[1].rstrip("/") + "/"):
             best, kind = fields[1], fields[2]
-    if kind in _NETWORK:
-        log.warning("%s is on a network file system (%s), where WAL can corrupt it; use a local disk or Postgres", path, kind)
+    return kind if kind in _NETWORK else None

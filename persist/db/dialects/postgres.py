@@ -9,6 +9,8 @@ from sqlalchemy import URL, Connection, Engine, create_engine, exc
 
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.dialects.base import Dialect
+from persist.db.dialects.postgres_bulk import PostgresBulk
+from persist.db.dialects.postgres_upkeep import PostgresUpkeep
 from persist.db.escape import unescape_json
 from persist.db.idle import IdleConnections
 from persist.errors import (
@@ -175,3 +177,9 @@ class PostgresDialect(Dialect):
 
     def reading_cursor(self, driver: Any) -> Any:
         return driver.cursor(f"persist_{next(_cursors)}", binary=True)  # bytes as text would be twice as many
+
+    def bulk(self, driver: Any) -> PostgresBulk:
+        return PostgresBulk(self, driver)
+
+    def upkeep(self) -> PostgresUpkeep:
+        return PostgresUpkeep(self)

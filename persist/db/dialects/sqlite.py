@@ -14,6 +14,8 @@ from sqlalchemy import Connection, Engine, QueuePool, StaticPool, create_engine,
 from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.files import warn_of_network
+from persist.db.dialects.sqlite_bulk import SqliteBulk
+from persist.db.dialects.sqlite_upkeep import SqliteUpkeep
 from persist.db.dialects.vector_functions import VectorFunctions, sqlite_vec_functions
 from persist.db.idle import IdleConnections
 from persist.db.locks import Cancelled
@@ -269,6 +271,12 @@ class SqliteDialect(Dialect):
 
     def reading_cursor(self, driver: Any) -> Any:
         return driver.cursor()
+
+    def upkeep(self) -> SqliteUpkeep:
+        return SqliteUpkeep(self)
+
+    def bulk(self, driver: Any) -> SqliteBulk:
+        return SqliteBulk(self, driver)
 
     def vector_functions(self, connection: Connection) -> VectorFunctions | None:
         return sqlite_vec_functions(connection)

@@ -180,3 +180,25 @@ def test_rows_of_other_programs_count(store: Any, raw: Any, me: dict[str, str]) 
     assert read(store, "status", "current", **me).occurred_at == t(60)
     assert log(store, me, (70, "busy"), (80, "idle"))[0] is None
     assert read(store, "status", "last", "idle", **me).occurred_at - t(60) == timedelta(seconds=20)
+
+
+def test_the_latest_of_every_instance(store: Any) -> None:
+    """What changed last comes first; an instance without entries is not known."""
+    for instance, entries in {"a": [(1, "idle"), (9, "busy")], "b": [(20, "idle")], "c": [(3, "idle"), (2, "question")]}.items():
+        log(store, {"instance_id": instance}, *entries)
+    latest = read(store, "status", "latest")
+    assert [(entry.instance_id, entry.new_status, entry.occurred_at) for entry in latest] == [
+        ("b", "idle", t(20)),
+        ("a", "busy", t(9)),
+        ("c", "question", t(2)),
+    ]
+    assert [entry.is_oldest for entry in latest] == [True, False, False]
+    assert latest == [read(store, "status", "current", instance_id=entry.instance_id) for entry in latest]
+    assert read(store, "status", "latest", limit=2) == latest[:2]
+    with pytest.raises(InvalidValue):
+        read(store, "status", "latest", limit=0)
+
+
+def test_the_latest_of_a_file_is_its_own_too(store: Any, me: dict[str, str]) -> None:
+    log(store, me, (1, "idle"))
+    assert read(store, "status", "latest") == [read(store, "status", "current", **me)]

@@ -1,0 +1,76 @@
+"""What may be wrong with sessions: turns of dead processes, text that nobody folded, tool calls that nobody will answer."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from sqlalchemy import func, select
+
+from persist.chat.models import IS_UNFINISHED, VISIBLE, deltas, messages, parts, turns
+from persist.chat.recovery import OLD_AFTER
+from persist.chat.schemas import ToolState, TurnState
+from persist.chat.tails import fold
+from persist.chat.turns import Turn, end_turn, read_turn
+from persist.db.trouble import Severity, Trouble
+from persist.db.work import Work
+
+_IDLE = timedelta(minutes=5)
+_WAITS_FOR_PERSON = ToolState.APPROVAL_REQUESTED
+_T, _P, _D = turns.c, parts.c, deltas.c
+_RUNNING = select(_T.session_id, _T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.state == TurnState.RUNNING)
+_TAILS = (
+    select(_P.session_id, _D.part_id, func.max(_D.created_at))
+    .join(parts, _P.id == _D.part_id)
+    .group_by(_P.session_id, _D.part_id)
+)
+_CALLS = (
+    select(_P.session_id, _P.id, _P.type, _P.tool_state)
+    .join(messages, messages.c.id == _P.message_id)
+    .where(IS_UNFINISHED, VISIBLE, _P.tool_state != _WAITS_FOR_PERSON)
+    .order_by(_P.session_id, _P.id)
+)
+
+
+def checkup(work: Work) -> Iterator[Trouble]:
+    """What is wrong, sessions whose turn runs left alone."""
+    now = work.now()
+    alive: set[str] = set()
+    dead: list[tuple[str, str]] = []
+    running: Iterable[Any] = work.select(_RUNNING.order_by(_T.session_id))
+    for session, *rest in running:
+        turn = Turn(*rest)
+        if turn.running(now):
+            alive.add(session)
+        else:
+            dead.append((session, turn.owner))
+    for session, owner in dead:
+        message = f"its turn says running, and {owner} is gone; the next recorder takes over, and so does --fix."
+        yield Trouble("turn_dead", Severity.WARNING, f"session {session}", message, partial(_drop, session=session))
+    yield from _tails(work, alive, now - OLD_AFTER)
+    calls: Iterable[Any] = work.select(_CALLS.where(_P.updated_at < now - _IDLE))
+    for session, part, kind, state in calls:
+        if session not in alive:
+            message = (
+                f"{part} ({kind}) is still {state} and no turn runs: messages.repair_interrupted ends it, or resume the turn."
+            )
+            yield Trouble("tool_call_orphaned", Severity.WARNING, f"session {session}", message)
+
+
+def _tails(work: Work, alive: set[str], before: datetime) -> Iterator[Trouble]:
+    rows: Iterable[Any] = work.select(_TAILS.having(func.max(_D.created_at) < before))
+    unfolded = [part for session, part, _ in rows if session not in alive]
+    if unfolded:
+        message = f"parts whose latest text is not folded; it is shown, but takes longer to read: {len(unfolded):,}."
+        yield Trouble("tails_unfolded", Severity.INFO, "table chat_part_deltas", message, partial(_fold, parts=unfolded))
+
+
+def _fold(work: Work, *, parts: list[str]) -> None:
+    for part in parts:
+        fold(work, part)
+
+
+def _drop(work: Work, *, session: str) -> None:
+    turn = read_turn(work, session)
+    if turn is not None and turn.state == TurnState.RUNNING and not turn.running(work.now()):
+        end_turn(work, session, turn.owner)

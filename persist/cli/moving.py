@@ -1,0 +1,152 @@
+"""Commands that move rows: copy, export, import."""
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from persist import migrate
+from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.output import Paint, columns, inline, say, say_json
+from persist.cli.table_progress import TableProgress
+from persist.errors import NotFound
+from persist.maintenance import copy as copy_store
+from persist.maintenance import export as export_store
+from persist.maintenance import import_ as import_file
+from persist.store import Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_STREAM = Path("-")
+_SCOPES = ("run_id", "instance_id", "workspace_id")
+
+
+def _whose(command: F) -> F:
+    """--run-id, --instance-id, --workspace-id."""
+    for scope in reversed(_SCOPES):
+        what = scope.removesuffix("_id")
+        help = f"Whose the rows are that belong to the file itself, if it does not say: the {what}."
+        command = click.option(f"--{what}-id", scope, metavar="ID", help=help)(command)
+    return command
+
+
+def _given(scopes: Mapping[str, str | None]) -> dict[str, str]:
+    return {scope: id for scope, id in scopes.items() if id is not None}
+
+
+@click.command("copy", short_help="Copy everything into an empty database, and compare.")
+@click.argument("source", metavar="SRC")
+@click.argument("target", metavar="DST")
+@click.option(
+    "--source-schema", metavar="NAME", help="The schema of SRC on Postgres: PERSIST_SCHEMA_NAME, or persist without it."
+)
+@click.option("--target-schema", metavar="NAME", help="The same of DST.")
+@_whose
+@as_json
+@quiet("Print nothing, and no progress.")
+def copy(
+    source: str,
+    target: str,
+    source_schema: str | None,
+    target_schema: str | None,
+    as_json: bool,
+    quiet: bool,
+    **scopes: str | None,
+) -> None:
+    """Copy every row of SRC into DST, then read DST back and compare: rows and a checksum of each table.
+
+    Both are sqlite:///FILE or postgresql://…. DST is made if it is not there, and must be without rows. It is one transaction:
+    a copy that failed or was killed left DST empty, and can be run again. Writers may go on in SRC; what they write after the
+    copy began is not in it.
+    """
+    with (
+        Store.open(source, schema=source_schema, read_only=True) as reading,
+        _target(target, target_schema) as writing,
+        TableProgress(quiet=quiet) as progress,
+    ):
+        report = copy_store(reading, writing, progress=progress, scopes=_given(scopes))
+    if as_json:
+        said = {name: {"rows": rows, "checksum": report.checksums[name]} for name, rows in report.tables.items()}
+        say_json({"tables": said, "left_out": list(report.left_out)})
+    elif not quiet:
+        _show_tables(report.tables, report.checksums)
+        rows, tables = sum(report.tables.values()), sum(map(bool, report.tables.values()))
+        say(f"Copied {rows:,} {'row' if rows == 1 else 'rows'} of {tables} tables; both databases hold the same.")
+        if report.left_out:
+            say(f"Not copied, because they are not persist's: {', '.join(map(inline, report.left_out))}.")
+
+
+def _target(url: str, schema: str | None) -> Store:
+    """A database without tables gets them; one that has some is not changed before it was looked at."""
+    found = None
+    with suppress(NotFound):  # a new file; what else is not there fails when it is opened
+        found = migrate.current(url, schema=schema)
+    if found is None:
+        migrate.upgrade(url, schema=schema)
+    return Store.open(url, schema=schema, migrate=False)
+
+
+def _show_tables(tables: Mapping[str, int], checksums: Mapping[str, str]) -> None:
+    rows = [(name, f"{count:,}", checksums[name]) for name, count in tables.items() if count]
+    if rows:
+        width = max(len("ROWS"), *(len(count) for _, count, _ in rows))
+        head, *lines = columns([("TABLE", "ROWS".rjust(width), "CHECKSUM"), *((n, c.rjust(width), s) for n, c, s in rows)])
+        say(Paint()(head, bold=True))
+        for line in lines:
+            say(line)
+
+
+@click.command("export", short_help="Write everything, or one session, as JSON Lines.")
+@click.argument("file", type=click.Path(path_type=Path))
+@on_database
+@click.option(
+    "--session", "session_id", metavar="ID", help="Of a chat, conversation, messaging session, workflow or program run."
+)
+@click.option("-f", "--force", is_flag=True, help="Overwrite FILE.")
+@as_json
+@quiet("Print nothing.")
+def export(database: Database, file: Path, session_id: str | None, force: bool, as_json: bool, quiet: bool) -> None:
+    """Write everything, or one session with what belongs to it, to FILE as JSON Lines; - is standard output.
+
+    FILE gets its name when it is whole, and is readable for its owner alone. With - what is said goes to standard error.
+    """
+    streams = file == _STREAM
+    with database.open(read_only=True) as store:
+        report = export_store(store, sys.stdout.buffer if streams else file, session_id=session_id, overwrite=force)
+    if streams:
+        sys.stdout.buffer.flush()
+    if as_json and not streams:
+        say_json({"kind": report.kind, "tables": report.tables})
+    elif not quiet:
+        what = "Exported" if report.kind is None else f"Exported a {report.kind}:"
+        say(f"{what} {_rows(report.tables)}.", err=streams)
+
+
+@click.command("import", short_help="Write the rows of an export.")
+@click.argument("file", type=click.Path(path_type=Path))
+@on_database
+@_whose
+@as_json
+@quiet("Print nothing.")
+def import_(database: Database, file: Path, as_json: bool, quiet: bool, **scopes: str | None) -> None:
+    """Write the rows of FILE, which `persist export` wrote; - is standard input. All of them, or nothing.
+
+    A row that is there already is an error. A SQLite file is made if it is not there; on Postgres run `persist upgrade` first.
+    """
+    streams = file == _STREAM
+    if not streams and not file.exists():
+        raise NotFound("file", str(file))  # before a database is made for it
+    with database.open(read_only=False) as store:
+        report = import_file(store, sys.stdin.buffer if streams else file, scopes=_given(scopes))
+    if as_json:
+        say_json({"session_id": report.session_id, "tables": report.tables})
+    elif not quiet:
+        say(f"Imported {_rows(report.tables)}.")
+
+
+def _rows(tables: Mapping[str, int]) -> str:
+    rows = sum(tables.values())
+    return f"{rows:,} {'row' if rows == 1 else 'rows'} of {len(tables)} {'table' if len(tables) == 1 else 'tables'}"

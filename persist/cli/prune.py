@@ -1,0 +1,124 @@
+"""`persist prune` and `persist maintain`: what goes by age, and what a job runs every night."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+import click
+
+from persist.cli.ages import to_age
+from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.failures import Failed
+from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.maintenance import MaintenanceReport, PruneReport, prunable
+from persist.maintenance import maintain as maintain_store
+from persist.maintenance import prune as prune_store
+
+_TELL_EVERY = 5.0  # seconds
+
+
+@click.command(short_help="Delete what is over and old.")
+@click.argument("what", type=click.Choice(prunable()), metavar="WHAT")
+@on_database
+@click.option(
+    "--older-than",
+    callback=to_age,
+    metavar="AGE",
+    required=True,
+    help="90m, 12h, 30d, 2w: how long ago it ended or was last used.",
+)
+@click.option("--keep", type=click.IntRange(0), default=0, help="The newest so many stay, however old.")
+@click.option("--dry-run", is_flag=True, help="Delete nothing; the counts are those of a real run.")
+@click.option("--yes", is_flag=True, help="Do not ask, on a terminal.")
+@as_json
+@quiet("Print nothing.")
+def prune(
+    what: str, database: Database, older_than: timedelta, keep: int, dry_run: bool, yes: bool, as_json: bool, quiet: bool
+) -> None:
+    """Delete what is over and older than --older-than, with everything that belongs to it.
+
+    WHAT is chat, conversations, messaging, programs, telemetry or workflows, or one table of these, such as status_log.
+    Nothing goes that still runs, waits for somebody or is active. An interrupted prune is simply run again.
+    """
+    with database.open_existing() as store:
+        if asks() and not (yes or dry_run):
+            trial = prune_store(store, what, older_than=older_than, keep=keep, dry_run=True)
+            _show(trial, err=True)
+            if trial.total and not click.confirm("Delete them?", err=True):
+                raise Failed("Nothing was deleted.")
+        tell = None if quiet or dry_run else _teller()
+        report = prune_store(store, what, older_than=older_than, keep=keep, dry_run=dry_run, progress=tell)
+    if as_json:
+        say_json({**report.model_dump(mode="json"), "total": report.total})
+    elif not quiet:
+        _show(report)
+
+
+@click.command(short_help="Fold, trim, prune what settings say, and tidy up.")
+@on_database
+@click.option("--dry-run", is_flag=True, help="Change nothing; the counts are those of a real run.")
+@as_json
+@quiet("Print nothing but errors.")
+def maintain(database: Database, dry_run: bool, as_json: bool, quiet: bool) -> None:
+    """Do what a job should do every hour or night; safe beside writers, and beside another one.
+
+    Folds text that dead writers left unfolded, removes their turns, trims the windows of telemetry to their sizes, and prunes
+    the domains for which a setting says how long to keep: PERSIST_CHAT_KEEP_DAYS, PERSIST_CHAT_KEEP_LAST and so on. Without
+    such a setting it deletes nothing else. Exit code 1 if a step failed; the others are done all the same.
+    """
+    with database.open_existing() as store:
+        report = maintain_store(store, dry_run=dry_run)
+    if as_json:
+        say_json({**report.model_dump(mode="json"), "failed": report.failed})
+    elif not quiet:
+        _table(("STEP", "TABLE", "ROWS"), _steps(report))
+        if dry_run:
+            say("Nothing was changed.", err=True)
+    if report.failed:
+        raise Failed("; ".join(f"{step.name}: {step.error}" for step in report.steps if step.error is not None))
+
+
+def asks() -> bool:
+    """Whether there is somebody to ask."""
+    return sys.stdin.isatty()
+
+
+def _teller() -> Callable[[int], None]:
+    """Says how many rows went, every few seconds."""
+    following = time.monotonic() + _TELL_EVERY
+
+    def tell(rows: int) -> None:
+        nonlocal following
+        if time.monotonic() >= following:
+            following = time.monotonic() + _TELL_EVERY
+            say(f"{rows:,} rows deleted so far", err=True)
+
+    return tell
+
+
+def _show(report: PruneReport, *, err: bool = False) -> None:
+    """The rows of each table, then what they are in one sentence."""
+    if report.tables:
+        _table(("TABLE", "ROWS"), [(inline(name), f"{count:,}") for name, count in report.tables.items()], err=err)
+    verb = "Would delete" if report.dry_run else "Deleted"
+    say(f"{verb} {report.total:,} rows of {report.what} from before {instant(report.before)} UTC.", err=True)
+    if report.files:
+        say(f"{len(report.files):,} files that they name stay where they are; --json lists them.", err=True)
+
+
+def _steps(report: MaintenanceReport) -> Iterable[tuple[str, str, str]]:
+    for step in report.steps:
+        if step.error is not None:
+            yield step.name, "failed", "-"
+        for table, count in step.tables.items():
+            yield step.name, table, f"{count:,}"
+        if not step.tables and step.error is None:
+            yield step.name, "-", "0"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, err: bool = False) -> None:
+    first, *lines = columns([head, *rows])
+    say(Paint()(first, bold=True), err=err)
+    for line in lines:
+        say(line, err=err)

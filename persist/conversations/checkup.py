@@ -1,0 +1,34 @@
+"""What may be wrong with conversations: sessions that say they run and do not, published arrays that lag behind."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from sqlalchemy import func, select
+
+from persist.conversations import membership
+from persist.conversations.models import members, progressions
+from persist.conversations.repository import Conversations
+from persist.conversations.sweeping import stale_sessions
+from persist.db.trouble import Severity, Trouble
+from persist.db.work import Work
+
+_P, _M = progressions.c, members.c
+_places = select(func.coalesce(func.max(_M.ord) + 1, 0)).where(_M.progression_id == _P.id).scalar_subquery()
+_LAGGING = select(_P.id).where(_P.folded != _places).order_by(_P.id)
+
+
+def checkup(work: Work) -> Iterator[Trouble]:
+    """Sessions that began more than a day ago and still run; progressions whose array is not what their members are."""
+    for session in stale_sessions(Conversations(work), now=work.now()):
+        since = "nobody knows since when" if session.started_at is None else f"since {session.started_at:%Y-%m-%d %H:%M} UTC"
+        message = f"it says running, {since}; persist conversations doctor ends it."
+        yield Trouble("session_stale", Severity.WARNING, f"conversation {session.id}", message)
+    lagging = [id for (id,) in work.select(_LAGGING) if not membership.folds_at_close(work, id)]
+    if lagging:
+        message = f"progressions whose published array lags behind the members, which are what counts: {len(lagging):,}."
+        yield Trouble("progressions_lagging", Severity.INFO, "table progressions", message, partial(_fold, ids=lagging))
+
+
+def _fold(work: Work, *, ids: Sequence[str]) -> None:
+    for id in ids:
+        membership.fold(work, id)

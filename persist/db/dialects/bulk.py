@@ -1,0 +1,153 @@
+"""Whole tables in and out of one open transaction, in the published form, a batch at a time."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Column, Table
+
+from persist.db.hot import Compiled
+from persist.db.published import Step, form_of
+from persist.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from persist.db.dialects.base import Dialect
+
+Row = tuple[Any, ...]
+Columns = Sequence[Column[Any]]
+
+_FIRST, _MOST_ROWS = 8, 1024
+_MOST_BYTES = 2**20
+
+
+class Bulk(ABC):
+    """One transaction on a driver connection of ours, and what its database does with many rows at once."""
+
+    one_file: bool
+    """Whether it is a file, which may be that of one run, instance or workspace."""
+
+    def __init__(self, dialect: "Dialect", driver: Any) -> None:
+        self.dialect, self.driver = dialect, driver
+
+    # -- reading
+
+    def batches(
+        self, compiled: Compiled, columns: Columns, values: Mapping[str, Any] | None = None, *, raw: bool = False
+    ) -> Iterator[list[Row]]:
+        """What a SELECT of these columns gives, read on demand: at most a thousand rows, or about a megabyte, at a time.
+
+        InvalidValue names the table, column and row of a value without a published form. `raw`: as the database keeps them.
+        """
+        steps: list[Step | None] = [None if raw else self.reading_step(column) for column in columns]
+        large = [index for index, column in enumerate(columns) if form_of(column).large]
+        size = _FIRST
+        try:
+            with closing(self.dialect.reading_cursor(self.driver)) as cursor:
+                cursor.execute(compiled.sql, compiled.args(values or {}))
+                while found := cursor.fetchmany(size):
+                    yield converted(found, columns, steps)
+                    size = _next_size(found, large, size)
+        except Exception as error:
+            raise self.explained(error, columns) from error
+
+    @abstractmethod
+    def reading_step(self, column: Column[Any]) -> Step | None:
+        """From what the driver gives to the published form."""
+
+    # -- writing
+
+    @abstractmethod
+    def begin_loading(self, tables: Iterable[Table]) -> None:
+        """Keep other writers out of the tables until the transaction ends, and let rows come before those they refer to."""
+
+    @abstractmethod
+    def load(self, table: Table, columns: Columns, batches: Iterable[list[Row]], *, raw: bool = False) -> None:
+        """Insert rows that are in the published form, or as a database of this kind keeps them."""
+
+    @abstractmethod
+    def end_loading(self) -> None:
+        """Conflict where a row refers to one that did not come."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Before the transaction ends: the connection as others expect it."""
+
+    def clear(self, table: Table) -> None:
+        """Delete every row."""
+        self.driver.execute(f"DELETE FROM {self.named(table)}")
+
+    # -- integer keys
+
+    @abstractmethod
+    def highest(self, table: Table) -> int | None:
+        """The highest integer key that the table ever gave; None where none is known."""
+
+    @abstractmethod
+    def go_on_after(self, table: Table, highest: int) -> None:
+        """Give higher integer keys from now on."""
+
+    # -- names
+
+    @abstractmethod
+    def identity(self) -> tuple[Any, ...]:
+        """Equal for two connections to the same tables."""
+
+    def named(self, table: Table) -> str:
+        """The table, as SQL text says it here."""
+        name = self.quoted(table.name)
+        return name if self.dialect.schema is None else f"{self.quoted(self.dialect.schema)}.{name}"
+
+    def listed(self, columns: Columns) -> str:
+        """The columns' names for SQL text."""
+        return ", ".join(self.quoted(column.name) for column in columns)
+
+    def quoted(self, name: str) -> str:
+        """An identifier for SQL text."""
+        return str(self.dialect.writer.dialect.identifier_preparer.quote(name))
+
+    def explained(self, error: Exception, columns: Columns) -> Exception:
+        """Ours for a driver's error while these columns are read."""
+        return self.dialect.classify(error) or error
+
+
+def converted(rows: Sequence[Row], columns: Columns, steps: Sequence[Step | None]) -> list[Row]:
+    """Each value through the step of its column; InvalidValue says of which table, column and row it is."""
+    if not rows or not any(steps):
+        return list(rows)
+    try:
+        # column by column: one call site per step instead of one test per cell
+        changed = [
+            found if step is None else [None if value is None else step(value) for value in found]
+            for found, step in zip(zip(*rows, strict=True), steps, strict=True)
+        ]
+    except InvalidValue:
+        raise _blamed(rows, columns, steps) from None
+    return list(zip(*changed, strict=True))
+
+
+def _blamed(rows: Sequence[Row], columns: Columns, steps: Sequence[Step | None]) -> InvalidValue:
+    for row in rows:
+        for value, column, step in zip(row, columns, steps, strict=True):
+            try:
+                _ = value if step is None or value is None else step(value)
+            except InvalidValue as error:
+                where = f"{error.path}: " if error.path else ""
+                return InvalidValue(
+                    f"{column.table.name}.{column.name}", f"in the row {_key(row, columns)}: {where}{error.reason}"
+                )
+    raise AssertionError("unreachable: a step that refused a value refuses it again")
+
+
+def _key(row: Row, columns: Columns) -> str:
+    keys = {column.name for column in columns[0].table.primary_key.columns} or {column.name for column in columns[:3]}
+    named = [f"{column.name} {value!r}" for column, value in zip(columns, row, strict=True) if column.name in keys]
+    return ", ".join(text[:100] for text in named)
+
+
+def _next_size(found: Sequence[Row], large: Sequence[int], size: int) -> int:
+    """Rows may be of a hundred bytes or of a hundred megabytes; the next ones are likely to be like these."""
+    weight = sum(len(value) for row in found for index in large if isinstance(value := row[index], str | bytes))
+    if weight > _MOST_BYTES:
+        return max(1, size * _MOST_BYTES // (2 * weight))
+    return min(_MOST_ROWS, size * 2) if weight * 2 <= _MOST_BYTES else size

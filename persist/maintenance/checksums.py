@@ -1,0 +1,75 @@
+"""Checksums of tables: equal for two databases that hold the same rows, whatever they are and however they keep them."""
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+from sqlalchemy import Column
+
+from persist.db.dialects.bulk import Columns, Row, converted
+from persist.db.published import Form, Step, form_of
+from persist.db.scope import scope_of
+from persist.errors import InvalidValue
+
+_BYTES = 16
+_MOST_TEXT = 4096
+_MODULUS = 2 ** (8 * _BYTES)
+
+
+class Checksum:
+    """Of the rows of one table, in any order: the sum of the rows' hashes. `own` is whose the rows without a scope are.
+
+    The rows are in the published form; `raw`: as a file keeps them, where a value may even be one that no type reads.
+    """
+
+    def __init__(self, columns: Columns, own: Mapping[str, str], *, raw: bool = False) -> None:
+        self.rows = 0
+        self.bytes = 0
+        self._sum = 0
+        self._columns = columns
+        self._steps = [_step(column, own, raw) for column in columns]
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Take in some rows. InvalidValue names the table, column and row of JSON that is none."""
+        total = self._sum
+        for row in converted(rows, self._columns, self._steps):
+            text = orjson.dumps(row)
+            self.bytes += len(text)
+            total += int.from_bytes(blake2b(text, digest_size=_BYTES).digest())
+        self._sum = total % _MODULUS
+        self.rows += len(rows)
+
+    def __str__(self) -> str:
+        return f"{self._sum:0{2 * _BYTES}x}"
+
+
+def _step(column: Column[Any], own: Mapping[str, str], raw: bool) -> Step | None:
+    form, scope = form_of(column), scope_of(column)
+    if scope is not None and scope in own:
+        mine = own[scope]
+        return lambda stored: stored or mine
+    logical = _lenient(form) if raw else form.logical
+    if not raw and not form.large:
+        return logical
+    return lambda value: _short(value if logical is None else logical(value))
+
+
+def _lenient(form: Form) -> Step:
+    checked, logical = form.checked, form.logical
+
+    def step(value: Any) -> Any:
+        try:
+            right = checked(value)
+            return right if logical is None else logical(right)
+        except InvalidValue:
+            return value
+
+    return step
+
+
+def _short(value: Any) -> Any:
+    """A hash for bytes and for long text, which the encoder would take eight times the room for."""
+    if isinstance(value, str):
+        return value if len(value) <= _MOST_TEXT else blake2b(value.encode("utf-8", "surrogatepass")).hexdigest()
+    return blake2b(value).hexdigest() if isinstance(value, bytes) else value

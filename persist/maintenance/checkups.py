@@ -1,0 +1,79 @@
+"""What doctor looks at besides the file itself: the catalog, the version marks, and every domain's own rules."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from sqlalchemy import Index, insert, select, update
+from sqlalchemy.schema import CreateIndex
+
+from persist.chat.checkup import checkup as of_chat
+from persist.conversations.checkup import checkup as of_conversations
+from persist.db.base import table_of
+from persist.db.models import Meta
+from persist.db.trouble import Severity, Trouble
+from persist.db.version import version_table
+from persist.db.work import Work
+from persist.maintenance.drift import drift, index_of
+from persist.metadata import HEAD, REVISIONS, metadata
+from persist.programs.checkup import checkup as of_programs
+from persist.workflows.checkup import checkup as of_workflows
+
+Checkup = Callable[[Work], Iterator[Trouble]]
+
+_meta = table_of(Meta)
+_MARK = _meta.c.key == "schema_version"
+
+
+def check_marks(work: Work) -> Iterator[Trouble]:
+    """The version row and `_meta.schema_version`: of this version, and the same."""
+    found = work.select(select(version_table.c.version_num)).scalar()
+    noted = work.select(select(_meta.c.value).where(_MARK)).scalar()
+    if newer := [mark for mark in (found, noted) if mark is not None and mark not in REVISIONS]:
+        message = f"the database is at {newer[0]}, newer than {HEAD}, the newest this version knows; upgrade persist."
+        yield Trouble("schema_newer", Severity.INFO, "schema", message)
+    elif noted != found:
+        message = f"_meta says {noted or 'nothing'} of the schema's version, which is {found}."
+        yield Trouble("version_marks", Severity.WARNING, "schema", message, _restamp if found == HEAD else None)
+
+
+def check_catalog(work: Work) -> Iterator[Trouble]:
+    """What is there against what the models ask for. Columns and indexes of a newer version are no news."""
+    catalogs = work.runtime.dialect.upkeep().catalogs(work.select, metadata)
+    current = work.select(select(version_table.c.version_num)).scalar() == HEAD
+    indexes = {str(index.name): index for table in metadata.sorted_tables for index in table.indexes}
+    for trouble in drift(catalogs, extras=current):
+        index = indexes.get(index_of(trouble) or "")
+        yield trouble if index is None else replace(trouble, repair=partial(_create, index=index))
+
+
+def check_references(work: Work) -> Iterator[Trouble]:
+    """Rows whose parent is gone."""
+    yield from work.runtime.dialect.upkeep().references(work.select, metadata.sorted_tables)
+
+
+def check_surroundings(work: Work) -> Iterator[Trouble]:
+    """Settings, the file's place, invalid indexes, sequences."""
+    yield from work.runtime.dialect.upkeep().surroundings(work.select, metadata.sorted_tables)
+
+
+CHECKUPS: dict[str, Checkup] = {
+    "the schema's version": check_marks,
+    "the catalog": check_catalog,
+    "foreign keys": check_references,
+    "the surroundings": check_surroundings,
+    "chat": of_chat,
+    "conversations": of_conversations,
+    "programs": of_programs,
+    "workflows": of_workflows,
+}
+"""By what they look at; a domain that has rules of its own has a line."""
+
+
+def _restamp(work: Work) -> None:
+    if not work.select(update(_meta).where(_MARK).values(value=HEAD)).rowcount:
+        work.select(insert(_meta).values(key="schema_version", value=HEAD))
+
+
+def _create(work: Work, *, index: Index) -> None:
+    work.select(CreateIndex(index, if_not_exists=True))

@@ -1,0 +1,157 @@
+"""Copying a store into an empty one, of the same or of the other kind: everything or nothing, and compared at the end."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Column, Table, func, select
+
+from persist.db.base import VERSION_TABLE, table_of
+from persist.db.dialects.bulk import Columns, Row
+from persist.db.hot import Hot
+from persist.db.models import Meta
+from persist.db.scope import OWN, scope_of
+from persist.db.types import check_label
+from persist.db.version import OWN_SCOPES
+from persist.errors import InvalidValue, StoreCorrupt
+from persist.maintenance.checksums import Checksum
+from persist.maintenance.emptiness import FIXED, refuse_unless_empty
+from persist.maintenance.transactions import TABLES, Session, session
+from persist.store import Store
+
+Progress = Callable[[str, int, int], object]
+"""Called with a table's name, how far it is and how far it goes: every row counts when written and when read back."""
+
+META = table_of(Meta)
+_COUNT = {table: Hot(select(func.count()).select_from(table)) for table in TABLES}
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """What was copied: rows and checksum of every table, by name, parents first; and tables that are not persist's.
+
+    A checksum is 32 hex digits, equal in two databases that hold the same, of whatever kind they are.
+    """
+
+    tables: dict[str, int]
+    checksums: dict[str, str]
+    left_out: tuple[str, ...] = ()
+
+
+def copy(
+    source: Store, target: Store, *, progress: Progress | None = None, scopes: Mapping[str, str] | None = None
+) -> CopyReport:
+    """Copy every row into an empty target, in one transaction, and read it back.
+
+    `scopes`: whose the rows are that belong to the source's file itself, where it does not say: run_id, instance_id or
+    workspace_id. Conflict: the target has rows, or is the source. InvalidValue: a value that no database keeps, or rows whose
+    scope nobody says. StoreCorrupt: what was read back is something else. Nothing was written then.
+    """
+    own = own_scopes(source.runtime.scopes, scopes)
+    with session(source, writable=False) as reading:
+        left_out = tuple(sorted(reading.work.tables() - {table.name for table in TABLES} - {VERSION_TABLE}))
+        with session(target, writable=True) as writing:
+            copied = _Copy(reading, writing, own, progress)
+            report = CopyReport(*copied.run(), left_out)
+        target.runtime.scopes.update(copied.taken)
+    return report
+
+
+def own_scopes(said: Mapping[str, str], given: Mapping[str, str] | None) -> dict[str, str]:
+    """Whose file it is, by what it says and by what the caller says; InvalidValue where they differ."""
+    own = dict(said)
+    for scope, id in (given or {}).items():
+        if scope not in OWN_SCOPES:
+            raise InvalidValue("scopes", f"{scope!r} is none of {', '.join(OWN_SCOPES)}.")
+        if not check_label(scope, id):
+            raise InvalidValue(scope, "it is empty.")
+        if own.setdefault(scope, id) != id:
+            raise InvalidValue(scope, f"the file says it is that of {own[scope]!r}, not of {id!r}.")
+    return own
+
+
+class _Copy:
+    def __init__(self, source: Session, target: Session, own: dict[str, str], progress: Progress | None) -> None:
+        self.source, self.target, self.own, self.progress = source, target, own, progress
+        self.raw = source.bulk.one_file and target.bulk.one_file
+        """Between files every value stays as it is, were it unreadable."""
+        self.taken = dict(own) if target.bulk.one_file else {}
+
+    def run(self) -> tuple[dict[str, int], dict[str, str]]:
+        if self.source.bulk.identity() == self.target.bulk.identity():
+            raise InvalidValue("target", "it is the source itself.")
+        self.target.bulk.begin_loading(TABLES)
+        refuse_unless_empty(self.target)
+        sums: dict[Table, Checksum] = {}
+        totals = {table: self._count(table) for table in TABLES}
+        for table in TABLES:
+            if table is not META and table.info.get("seed"):
+                self.target.bulk.clear(table)
+            sums[table] = self._table(table, totals[table])
+        self.target.bulk.end_loading()
+        for table in TABLES:
+            self._check(table, sums[table])
+        return {str(t.name): sums[t].rows for t in TABLES}, {str(t.name): str(sums[t]) for t in TABLES}
+
+    def _count(self, table: Table) -> int:
+        row = self.source.work.row(_COUNT[table])
+        assert row is not None
+        return int(row[0])
+
+    def _table(self, table: Table, total: int) -> Checksum:
+        columns = tuple(table.columns)
+        checksum = Checksum(columns, self.own, raw=self.raw)
+
+        def batches() -> Iterator[list[Row]]:
+            for batch in self.source.bulk.batches(self.source.whole(table), columns, raw=self.raw):
+                rows = self._translated(table, columns, batch)
+                checksum.add(rows)
+                yield rows
+                self._tell(table, checksum.rows, total)
+
+        self.target.bulk.load(table, columns, batches(), raw=self.raw)
+        highest = self.source.bulk.highest(table)
+        if highest is not None:
+            self.target.bulk.go_on_after(table, highest)
+        return checksum
+
+    def _translated(self, table: Table, columns: Columns, rows: list[Row]) -> list[Row]:
+        if table is META:
+            kept = {FIXED} if self.target.bulk.one_file else {FIXED, *OWN_SCOPES}
+            return [row for row in rows if row[0] not in kept]
+        return rows if self.target.bulk.one_file else with_scopes(columns, rows, self.own)
+
+    def _check(self, table: Table, expected: Checksum) -> None:
+        """StoreCorrupt unless the target gives back what was read from the source."""
+        columns = tuple(table.columns)
+        found = Checksum(columns, self.own, raw=self.raw)
+        for batch in self.target.bulk.batches(self.target.whole(table), columns, raw=self.raw):
+            found.add([row for row in batch if row[0] != FIXED] if table is META else batch)
+            self._tell(table, expected.rows + found.rows, expected.rows)
+        if (found.rows, str(found)) != (expected.rows, str(expected)):
+            what = f"{found.rows} rows instead of {expected.rows}" if found.rows != expected.rows else "other values"
+            raise StoreCorrupt(table.name, f"the target gives back {what} than were written. Nothing was kept.")
+
+    def _tell(self, table: Table, done: int, rows: int) -> None:
+        if self.progress is not None and table is not META:
+            self.progress(str(table.name), done, 2 * rows)
+
+
+def with_scopes(columns: Columns, rows: list[Row], own: Mapping[str, str]) -> list[Row]:
+    """The rows with the real id where they say that they belong to the file itself; InvalidValue where nobody knows it."""
+    for index, column in enumerate(columns):
+        scope = scope_of(column)
+        if scope is not None and any(row[index] == OWN for row in rows):
+            id = _known(column, scope, own)
+            rows = [(*row[:index], row[index] or id, *row[index + 1 :]) for row in rows]
+    return rows
+
+
+def _known(column: Column[Any], scope: str, own: Mapping[str, str]) -> str:
+    if scope in own:
+        return own[scope]
+    raise InvalidValue(
+        f"{column.table.name}.{scope}",
+        f"rows belong to the file itself, and it does not say whose it is. Say it: scopes={{'{scope}': …}}"
+        f" (--{scope.replace('_', '-')}). Nothing was written.",
+    )

@@ -1,0 +1,71 @@
+"""Looking for what is wrong with a store, and mending what can be mended without losing anything."""
+
+from persist.db.trouble import Severity, Trouble
+from persist.errors import (
+    PersistError,
+    ReadOnlyTransaction,
+    SchemaOutdated,
+    SchemaTooNew,
+    StoreCorrupt,
+    UnmanagedDatabase,
+)
+from persist.maintenance.checkups import CHECKUPS, Checkup
+from persist.maintenance.findings import Finding, capped, finding_of, told
+from persist.maintenance.looking import looking
+from persist.store import Store
+
+_CODES = {
+    StoreCorrupt: "corrupt",
+    SchemaOutdated: "schema_outdated",
+    SchemaTooNew: "schema_newer",
+    UnmanagedDatabase: "unmanaged",
+}
+
+
+def doctor(store: Store, *, fix: bool = False, full: bool = False) -> list[Finding]:
+    """Everything that is wrong with the store, the worst first; an empty list for a healthy one.
+
+    `full` also compares every index with its table, where the database can. `fix` mends what it safely can: it folds text and
+    progressions, notes the version, makes missing indexes, moves sequences past the highest id, and drops turns whose process
+    is dead. No row that says anything is deleted, and a damaged file is not written to. ReadOnlyTransaction on a read-only
+    store.
+    """
+    if fix and store.runtime.read_only:
+        raise ReadOnlyTransaction("doctor(fix=True)")
+    store.runtime.refuse_inside_transaction("doctor()")
+    damage = _guarded(store, "the file", lambda work: work.runtime.dialect.upkeep().integrity(work.select, full=full), fix=False)
+    if damage:
+        return told(finding_of(trouble) for trouble in damage)
+    found: list[Finding] = []
+    for subject, checkup in CHECKUPS.items():
+        for trouble in _guarded(store, subject, checkup, fix=fix):
+            found.append(_mended(store, trouble) if fix and trouble.repair is not None else finding_of(trouble))
+    return told(found)
+
+
+def finding_of_error(error: PersistError) -> Finding | None:
+    """Why a database cannot even be opened, as a finding; None where that says nothing about the database."""
+    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
+    if code is None:
+        return None
+    return Finding(code=code, severity=Severity.ERROR, subject="database", message=str(error))
+
+
+def _guarded(store: Store, subject: str, checkup: Checkup, *, fix: bool) -> list[Trouble]:
+    """Its troubles; that it could not look is one too."""
+    try:
+        with looking(store, "doctor()") as work:
+            return capped(checkup(work), fix=fix)
+    except PersistError as error:
+        code = "corrupt" if isinstance(error, StoreCorrupt) else "unreadable"
+        return [Trouble(code, Severity.ERROR, subject, f"{error}")]
+
+
+def _mended(store: Store, trouble: Trouble) -> Finding:
+    assert trouble.repair is not None
+    try:
+        with store.begin() as tx, tx._work.verb("doctor(fix=True)", writes=True):
+            trouble.repair(tx._work)
+    except PersistError as error:
+        return finding_of(trouble, failed=str(error))
+    return finding_of(trouble, fixed=True)

@@ -1,0 +1,41 @@
+"""What every domain says of its exports: what belongs to a session, what is folded, and what may be there already."""
+
+from collections.abc import Iterator
+
+from sqlalchemy import Table
+
+from persist.chat import exporting as chat
+from persist.conversations import exporting as conversations
+from persist.db.exporting import Exported, Rows
+from persist.db.scope import OWN
+from persist.errors import NotFound
+from persist.maintenance.transactions import Session
+from persist.messaging import exporting as messaging
+from persist.programs import exporting as programs
+from persist.workflows import exporting as workflows
+
+KINDS = (chat.SESSION, conversations.SESSION, messaging.SESSION, workflows.RUN, programs.RUN)
+
+
+def kind_of(session: Session, id: str) -> Exported:
+    """The first kind that has something of that id; NotFound."""
+    for kind in KINDS:
+        if session.work.row(kind.found, session=id) is not None:
+            return kind
+    raise NotFound("session or run", id)
+
+
+def values_for(session: Session, id: str) -> dict[str, str]:
+    """The parameters that every statement of an export takes."""
+    own = session.scopes.get(programs.SCOPE) == id
+    return {"session": id, "scope": OWN if own else id}
+
+
+def _all(rows: tuple[Rows, ...]) -> Iterator[Rows]:
+    for one in rows:
+        yield one
+        yield from _all(one.then)
+
+
+SHARED: frozenset[Table] = frozenset(rows.table for kind in KINDS for rows in _all(kind.rows) if rows.shared)
+"""Tables whose rows may be those of others too: in an import, one that is there already must be the same."""

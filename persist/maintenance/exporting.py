@@ -1,0 +1,120 @@
+"""Exporting a store, or what belongs to one session of it, as JSON Lines."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from sqlalchemy import Table
+
+from persist.chat.exporting import FOLDED, has_tails, with_tails
+from persist.chat.models import parts
+from persist.db.base import table_of
+from persist.db.dialects.bulk import Columns, Row
+from persist.db.exporting import Rows
+from persist.db.models import Meta
+from persist.db.types import check_label
+from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
+from persist.maintenance.emptiness import FIXED
+from persist.maintenance.exported import kind_of, values_for
+from persist.maintenance.lines import LineWriter
+from persist.maintenance.transactions import TABLES, Session, session
+from persist.store import Store
+
+_META = table_of(Meta)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What was written: rows by table, in the order of the file; `kind` is what the session id named, such as "chat session"."""
+
+    tables: dict[str, int]
+    kind: str | None = None
+
+
+def export(store: Store, path: Path | str | IO[bytes], *, session_id: str | None = None, overwrite: bool = False) -> ExportReport:
+    """Write everything, or one session with what belongs to it, from one snapshot. The format is in `persist.maintenance.lines`.
+
+    `session_id`: of a chat session, a conversation, a messaging session, a workflow run or a program's run; NotFound.
+    A file gets its name when it is whole, and is for its owner alone; Conflict if there is one, unless `overwrite`.
+    """
+    with session(store, writable=False) as reading:
+        kind = None if session_id is None else kind_of(reading, check_label("session_id", session_id))
+        with _opened(path, overwrite) as stream:
+            writer = LineWriter(stream)
+            runtime = store.runtime
+            writer.header(database=runtime.dialect.name, at=runtime.clock(), session_id=session_id, scopes=reading.scopes)
+            export = _Export(reading, writer)
+            if kind is None or session_id is None:
+                for table in TABLES:
+                    export.whole(table)
+                highest = {table.name: reading.bulk.highest(table) for table in TABLES}
+                writer.end({str(name): value for name, value in highest.items() if value is not None})
+            else:
+                values = values_for(reading, session_id)
+                for rows in kind.rows:
+                    export.part(rows, values)
+                writer.end({})
+    return ExportReport(writer.tables, None if kind is None else kind.kind)
+
+
+class _Export:
+    def __init__(self, reading: Session, writer: LineWriter) -> None:
+        self.reading, self.writer = reading, writer
+        self.folds = has_tails(reading.work)
+
+    def whole(self, table: Table) -> None:
+        if table is FOLDED:
+            return
+        columns = tuple(table.columns)
+        for rows in self.reading.bulk.batches(self.reading.whole(table), columns):
+            self._write(columns, [row for row in rows if not (table is _META and row[0] == FIXED)])
+
+    def part(self, wanted: Rows, values: dict[str, str]) -> None:
+        columns = tuple(wanted.table.columns)
+        compiled = self.reading.store.runtime.hot[wanted.statement]
+        for rows in self.reading.bulk.batches(compiled, columns, values):
+            if not wanted.then:
+                self._write(columns, rows)
+                continue
+            for row in rows:
+                self._write(columns, [row])
+                for following in wanted.then:
+                    self.part(following, {**values, "row_key": row[0]})
+
+    def _write(self, columns: Columns, rows: list[Row]) -> None:
+        if self.folds and columns[0].table is parts:
+            rows = with_tails(self.reading.work, rows)
+        self.writer.rows(columns, rows)
+
+
+@contextmanager
+def _opened(path: Path | str | IO[bytes], overwrite: bool) -> Iterator[IO[bytes]]:
+    """The stream, or a file that gets its name at a clean end."""
+    if not isinstance(path, Path | str):
+        yield path
+        return
+    target = Path(path)
+    if target.is_dir():
+        raise InvalidValue("path", f"{target} is a folder.")
+    if not target.parent.is_dir():
+        raise NotFound("folder", str(target.parent))
+    if target.exists() and not overwrite:
+        raise Conflict(f"{target} exists already; nothing was written.")
+    try:
+        number, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)  # for its owner alone
+    except OSError as error:
+        raise NotPermitted(f"{target}: {error.strerror or error}") from error
+    try:
+        with open(number, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(number)
+        os.replace(name, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise

@@ -1,0 +1,47 @@
+"""What doctor says: one finding for each thing that is wrong, the worst first."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from persist.db.trouble import Severity, Trouble
+from persist.db.values import Value
+
+MOST_OF_A_CODE = 100
+_ORDER = list(Severity)
+
+
+class Finding(Value):
+    """`code` is for programs, `message` for people; `subject` is a table, a file or a row's id. `fixed`: just now."""
+
+    code: str
+    severity: Severity
+    subject: str
+    message: str
+    fixed: bool = False
+
+
+def finding_of(trouble: Trouble, *, fixed: bool = False, failed: str | None = None) -> Finding:
+    """What is told of it; `failed` says why mending it failed."""
+    message = trouble.message if failed is None else f"{trouble.message} It could not be fixed: {failed}"
+    return Finding(code=trouble.code, severity=trouble.severity, subject=trouble.subject, message=message, fixed=fixed)
+
+
+def told(findings: Iterable[Finding]) -> list[Finding]:
+    """The worst first."""
+    return sorted(findings, key=lambda finding: _ORDER.index(finding.severity))
+
+
+def capped(troubles: Iterable[Trouble], *, fix: bool) -> list[Trouble]:
+    """Of many with one code the first hundred, and how many more there are; with `fix` every one that can be mended."""
+    kept: list[Trouble] = []
+    seen: Counter[str] = Counter()
+    last: dict[str, Trouble] = {}
+    for trouble in troubles:
+        seen[trouble.code] += 1
+        last[trouble.code] = trouble
+        if seen[trouble.code] <= MOST_OF_A_CODE or (fix and trouble.repair is not None):
+            kept.append(trouble)
+    listed = Counter(trouble.code for trouble in kept)
+    for code, count in (seen - listed).items():
+        kept.append(Trouble(code, last[code].severity, "…", f"and {count:,} more of this kind."))
+    return kept

@@ -1,0 +1,191 @@
+"""Importing what `export` wrote: all of it or nothing."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, groupby
+from pathlib import Path
+from typing import IO, Any
+
+from sqlalchemy import Column, Table, select
+
+from persist.db.base import table_of
+from persist.db.dialects.bulk import Columns, Row, converted
+from persist.db.hot import Compiled, Hot, param
+from persist.db.models import Meta
+from persist.db.published import form_of
+from persist.db.scope import OWN, scope_of
+from persist.db.version import OWN_SCOPES
+from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
+from persist.maintenance.checksums import Checksum
+from persist.maintenance.copying import own_scopes, with_scopes
+from persist.maintenance.emptiness import FIXED, first_with_rows
+from persist.maintenance.exported import SHARED
+from persist.maintenance.lines import LineReader, value_of
+from persist.maintenance.transactions import TABLES, Session, session
+from persist.store import Store
+
+_META = table_of(Meta)
+_BY_NAME = {table.name: table for table in TABLES}
+_MOST_ROWS, _MOST_BYTES = 500, 2**20
+_keys = {table: tuple(table.primary_key.columns) for table in TABLES}
+_BY_KEY = {
+    table: Hot(select(table).where(*(column == param(f"key_{column.name}") for column in _keys[table])))
+    for table in TABLES
+    if table in SHARED or table.info.get("seed") or table is _META
+}
+
+Line = tuple[Table, tuple[str, ...], Row]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What was written: rows by table. `session_id` is the one that the file is an export of; None: of a whole store."""
+
+    tables: dict[str, int]
+    session_id: str | None = None
+
+
+def import_(store: Store, path: Path | str | IO[bytes], *, scopes: Mapping[str, str] | None = None) -> ImportReport:
+    """Write the rows of an export, in one transaction.
+
+    `scopes`: whose rows they are that belonged to a file itself, where it did not say: run_id, instance_id or workspace_id.
+    InvalidValue says which line is wrong, or that the file is not whole. Conflict: a row is there already, and is not one that
+    others may have too, and the same. Nothing was written then.
+    """
+    with _opened(path) as stream:
+        lines = LineReader(stream)
+        own = own_scopes(lines.header["scopes"], scopes)
+        session_id = lines.header.get("session_id")
+        with session(store, writable=True) as writing:
+            work = _Import(writing, lines, own, whole=session_id is None)
+            work.run()
+        store.runtime.scopes.update(work.taken)
+    return ImportReport(work.tables, session_id)
+
+
+class _Import:
+    def __init__(self, target: Session, lines: LineReader, own: dict[str, str], *, whole: bool) -> None:
+        self.target, self.lines, self.own = target, lines, own
+        self.tables: dict[str, int] = {}
+        self.taken: dict[str, str] = {}
+        self.highest: dict[Table, int] = {}
+        self.whole = whole
+
+    def run(self) -> None:
+        bulk = self.target.bulk
+        bulk.begin_loading(TABLES)
+        self.fresh = self.whole and first_with_rows(self.target) is None
+        """Into a store without rows: what always exists comes from the file too."""
+        if self.fresh:
+            for table in TABLES:
+                if table is not _META and table.info.get("seed"):
+                    bulk.clear(table)
+            if bulk.one_file:
+                self.taken = {scope: id for scope, id in self.lines.header["scopes"].items() if scope in OWN_SCOPES}
+        self.mine = {**self.target.scopes, **self.taken} if bulk.one_file else {}
+        for (table, names), lines in groupby(self._lines(), key=lambda line: line[:2]):
+            self._load(table, tuple(table.columns[name] for name in names), (row for _, _, row in lines))
+        for name, highest in self.lines.highest.items():
+            if name in _BY_NAME:
+                self.highest[_BY_NAME[name]] = max(highest, self.highest.get(_BY_NAME[name], 0))
+        for table, highest in self.highest.items():
+            bulk.go_on_after(table, highest)
+        bulk.end_loading()
+
+    def _lines(self) -> Iterator[Line]:
+        """Every row, checked."""
+        while (found := self.lines.row()) is not None:
+            name, row = found
+            table = _BY_NAME.get(name)
+            if table is None:
+                raise self.lines.wrong(f"there is no table {name!r}.")
+            unknown = [key for key in row if key not in table.columns]
+            if unknown:
+                raise self.lines.wrong(f"{name} has no column {unknown[0]!r}.")
+            columns = [column for column in table.columns if column.name in row]
+            yield table, tuple(column.name for column in columns), self._checked(columns, row)
+
+    def _checked(self, columns: Columns, row: dict[str, Any]) -> Row:
+        try:
+            values = converted([tuple([row[column.name] for column in columns])], columns, [value_of] * len(columns))
+            checked = converted(values, columns, [form_of(column).checked for column in columns])
+            converted(checked, columns, [form_of(column).logical for column in columns])  # reads JSON too
+            return checked[0]
+        except InvalidValue as error:
+            raise self.lines.wrong(str(error)) from None
+
+    def _load(self, table: Table, columns: Columns, rows: Iterator[Row]) -> None:
+        number = next((i for i, column in enumerate(columns) if column.identity is not None), None)
+
+        def batches() -> Iterator[list[Row]]:
+            for batch in self._batched(rows):
+                batch = self._mine(table, columns, batch)
+                if number is not None and batch:
+                    self.highest[table] = max(self.highest.get(table, 0), *(row[number] for row in batch))
+                if table in _BY_KEY and not self.fresh:
+                    batch = [row for row in batch if not self._is_there(table, columns, row)]
+                self.tables[str(table.name)] = self.tables.get(table.name, 0) + len(batch)
+                yield batch
+
+        if table in _BY_KEY and not self.fresh:  # looking while a table is loaded is not possible everywhere
+            for batch in batches():
+                self.target.bulk.load(table, columns, [batch])
+        else:
+            self.target.bulk.load(table, columns, batches())
+
+    def _batched(self, rows: Iterator[Row]) -> Iterator[list[Row]]:
+        for first in rows:
+            batch, start = [first], self.lines.bytes
+            for row in rows:
+                batch.append(row)
+                if len(batch) >= _MOST_ROWS or self.lines.bytes - start > _MOST_BYTES:
+                    break
+            yield batch
+
+    def _mine(self, table: Table, columns: Columns, rows: list[Row]) -> list[Row]:
+        """The rows as this database says whose they are."""
+        if table is _META:
+            skipped = {FIXED} if self.fresh and self.target.bulk.one_file else {FIXED, *OWN_SCOPES}
+            return [row for row in rows if row[0] not in skipped]
+        if not self.target.bulk.one_file:
+            return with_scopes(columns, rows, self.own)
+        for index, column in enumerate(columns):
+            if (scope := scope_of(column)) is not None:
+                rows = [(*row[:index], self._here(scope, row[index]), *row[index + 1 :]) for row in rows]
+        return rows
+
+    def _here(self, scope: str, stored: str) -> str:
+        real = stored or self.own.get(scope, OWN)
+        return OWN if real == self.mine.get(scope) else real
+
+    def _is_there(self, table: Table, columns: Columns, row: Row) -> bool:
+        """Whether the very same row is there; Conflict if another one has its key."""
+        values = {f"key_{column.name}": row[columns.index(column)] for column in _keys[table]}
+        compiled: Compiled = self.target.store.runtime.hot[_BY_KEY[table]]
+        every: list[Column[Any]] = list(table.columns)
+        there = list(chain.from_iterable(self.target.bulk.batches(compiled, every, values)))
+        if not there:
+            return False
+        places = [every.index(column) for column in columns]
+        ours, theirs = Checksum(columns, {}), Checksum(columns, {})
+        ours.add([tuple(there[0][place] for place in places)])
+        theirs.add([row])
+        if str(ours) != str(theirs):
+            key = ", ".join(repr(value) for value in values.values())
+            raise Conflict(f"{table.name}: there is another row {key} already. Nothing was written.", constraint=table.name)
+        return True
+
+
+@contextmanager
+def _opened(path: Path | str | IO[bytes]) -> Iterator[IO[bytes]]:
+    if not isinstance(path, Path | str):
+        yield path
+        return
+    try:
+        with open(path, "rb") as stream:
+            yield stream
+    except FileNotFoundError:
+        raise NotFound("file", str(path)) from None
+    except OSError as error:
+        raise NotPermitted(f"{path}: {error.strerror or error}") from error

@@ -1,0 +1,147 @@
+"""The lines of an export: a header, one line for every row, and an end that says how many there were.
+
+{"format": "persist-export", "version": 1, "revision": "…", "database": "…", "exported_at": "…", "session_id": null, "scopes": {}}
+{"table": "…", "row": {"id": "…", "data_json": "{…}", "blob": {"base64": "…"}}}
+{"end": {"tables": {"…": 1}, "highest": {}, "checksum": "sha256 of everything before"}}
+
+Values are in the published form: JSON columns are text.
+"""
+
+import base64
+import binascii
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from typing import IO, Any
+
+import orjson
+from sqlalchemy import Column, Float, LargeBinary
+
+from persist.db.clock import aware, iso_ms
+from persist.db.dialects.bulk import Columns, Row, converted
+from persist.db.published import Step, form_of
+from persist.db.types import EpochReal
+from persist.errors import InvalidValue
+from persist.metadata import HEAD, REVISIONS
+
+FORMAT, VERSION = "persist-export", 1
+
+
+class LineWriter:
+    """Writes lines and sums them up."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._sum = stream, sha256()
+        self.tables: dict[str, int] = {}
+
+    def header(self, *, database: str, at: datetime, session_id: str | None, scopes: Mapping[str, str]) -> None:
+        """The first line."""
+        said = {"format": FORMAT, "version": VERSION, "revision": HEAD, "database": database}
+        self._line({**said, "exported_at": iso_ms(aware("clock", at)), "session_id": session_id, "scopes": dict(scopes)})
+
+    def rows(self, columns: Columns, rows: Sequence[Row]) -> None:
+        """One line for each."""
+        table, names = str(columns[0].table.name), [str(column.name) for column in columns]
+        for row in converted(rows, columns, [_written(column) for column in columns]):
+            self._line({"table": table, "row": dict(zip(names, row, strict=True))})
+        if rows:
+            self.tables[table] = self.tables.get(table, 0) + len(rows)
+
+    def end(self, highest: Mapping[str, int]) -> None:
+        """The last line; `highest` are the highest integer keys that were ever given, by table."""
+        self._line({"end": {"tables": self.tables, "highest": dict(highest), "checksum": self._sum.hexdigest()}})
+
+    def _line(self, value: object) -> None:
+        text = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+        self._sum.update(text)
+        self._stream.write(text)
+
+
+class LineReader:
+    """Reads lines, and knows where it is. InvalidValue says which line is wrong."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._sum = stream, sha256()
+        self.number = self.bytes = 0
+        self.counts: dict[str, int] = {}
+        self.highest: dict[str, int] = {}
+        self.header = self._header()
+
+    def wrong(self, reason: str) -> InvalidValue:
+        """The error for the current line."""
+        return InvalidValue(f"line {self.number}", reason)
+
+    def row(self) -> tuple[str, dict[str, Any]] | None:
+        """The next row with its table; None after the last, once the end has been compared with what came."""
+        before = self._sum.hexdigest()
+        line = self._next()
+        if line is None:
+            raise self.wrong("the file ends before its last line; it is not whole.")
+        if "end" in line:
+            self._end(line["end"], before)
+            return None
+        table, row = line.get("table"), line.get("row")
+        if not isinstance(table, str) or not isinstance(row, dict) or not row:
+            raise self.wrong('expected {"table": …, "row": {…}}.')
+        self.counts[table] = self.counts.get(table, 0) + 1
+        return table, row
+
+    def _header(self) -> dict[str, Any]:
+        header = self._next() or {}
+        if header.get("format") != FORMAT:
+            raise InvalidValue("line 1", "it is no export of persist.")
+        if header.get("version") != VERSION:
+            raise self.wrong(f"version {header.get('version')!r} of the format is unknown; this persist reads {VERSION}.")
+        if header.get("revision") not in REVISIONS:
+            raise self.wrong(f"it was exported at revision {header.get('revision')!r}, and this persist knows up to {HEAD}.")
+        scopes = header.setdefault("scopes", {})
+        if not isinstance(scopes, dict) or not all(isinstance(id, str) for id in scopes.values()):
+            raise self.wrong("scopes: expected ids by scope.")
+        return header
+
+    def _end(self, end: Any, checksum: str) -> None:
+        if not isinstance(end, dict) or end.get("tables") != self.counts:
+            raise self.wrong("the rows are not as many as the last line says; the file is not whole.")
+        if end.get("checksum") != checksum:
+            raise self.wrong("the checksum does not fit; the file was changed.")
+        if self._next() is not None:
+            raise self.wrong("there is more after the last line.")
+        self.highest = {table: int(highest) for table, highest in end.get("highest", {}).items()}
+
+    def _next(self) -> dict[str, Any] | None:
+        text = self._stream.readline()
+        if not text:
+            return None
+        self.number += 1
+        self.bytes += len(text)
+        self._sum.update(text)
+        try:
+            line = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            raise self.wrong("it is no JSON." if text.endswith(b"\n") else "it is cut off.") from None
+        if not isinstance(line, dict):
+            raise self.wrong("expected a JSON object.")
+        return line
+
+
+def _written(column: Column[Any]) -> Step | None:
+    if isinstance(column.type, LargeBinary):
+        return lambda value: {"base64": base64.b64encode(value).decode()}
+    if isinstance(column.type, EpochReal | Float):  # JSON has no infinity
+        return lambda value: value if math.isfinite(value) else {"float": repr(value)}
+    return form_of(column).kept
+
+
+def value_of(written: Any) -> Any:
+    """The published value behind what a line says; InvalidValue."""
+    if not isinstance(written, dict):
+        return written
+    try:
+        if written.keys() == {"base64"}:
+            return base64.b64decode(written["base64"], validate=True)
+        if written.keys() == {"float"}:
+            return float(written["float"])
+    except (binascii.Error, ValueError, TypeError):
+        pass
+    raise InvalidValue("", "expected a value, found an object.")

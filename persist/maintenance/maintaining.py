@@ -1,0 +1,94 @@
+"""What a job runs every hour or every night: small repairs, windows, and the retention that settings ask for."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from persist.chat.recovery import fold_some as fold_some_tails
+from persist.chat.recovery import old_before
+from persist.chat.turns import clear_dead
+from persist.conversations.membership import fold_some as fold_some_progressions
+from persist.db.checks import check_flag
+from persist.db.values import Value
+from persist.db.work import Work
+from persist.errors import PersistError, ReadOnlyTransaction
+from persist.maintenance.pruning import prune
+from persist.maintenance.retention import Policy, policies
+from persist.maintenance.running import running
+from persist.store import Store
+from persist.telemetry.windows import STATUS_LOG, TOOL_HISTORY, USAGE_SAMPLES
+
+Chore = Callable[[Work], int]
+"""Does some of its work and says to how many rows; 0 when nothing is left."""
+
+
+class MaintenanceStep(Value):
+    """One thing that was done: to how many rows of which tables. `error` says why it ended early."""
+
+    name: str
+    tables: dict[str, int]
+    error: str | None
+
+
+class MaintenanceReport(Value):
+    """Every step, in the order in which they were done; with `dry_run` nothing of it stays."""
+
+    dry_run: bool
+    steps: list[MaintenanceStep]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a step ended early."""
+        return any(step.error is not None for step in self.steps)
+
+
+def maintain(store: Store, *, dry_run: bool = False) -> MaintenanceReport:
+    """Fold what dead writers left unfolded, remove their turns, trim the windows, prune what settings say, tidy the database.
+
+    Safe beside writers and beside itself. Deletes nothing but what is over the windows' sizes, unless `<domain>_keep_days` is
+    set. A step that fails does not stop the others. With `dry_run` each is done in a transaction that is rolled back.
+    """
+    check_flag("dry_run", dry_run)
+    if store.runtime.read_only:
+        raise ReadOnlyTransaction("maintain()")
+    return MaintenanceReport(dry_run=dry_run, steps=list(_steps(store, dry_run)))
+
+
+def _steps(store: Store, trial: bool) -> Iterator[MaintenanceStep]:
+    before = old_before(store.runtime.clock())
+    chores: dict[str, dict[str, Chore]] = {
+        "fold tails": {"chat_parts": lambda work: fold_some_tails(work, before)},
+        "clear dead turns": {"chat_turns": clear_dead},
+        "fold progressions": {"progressions": fold_some_progressions},
+        "trim windows": {window.name: window.trim_some for window in (STATUS_LOG, USAGE_SAMPLES, TOOL_HISTORY)},
+    }
+    for name, by_table in chores.items():
+        yield _step(store, name, partial(_until_done, store, by_table, trial))
+    for policy in policies(store.runtime.settings):
+        yield _step(store, f"prune {policy.domain}", partial(_prune, store, policy, trial))
+    if not trial:
+        yield _step(store, "tidy the database", lambda _: store.runtime.dialect.upkeep().tidy())
+
+
+def _step(store: Store, name: str, do: Callable[[Counter[str]], None]) -> MaintenanceStep:
+    done: Counter[str] = Counter()
+    error: str | None = None
+    try:
+        do(done)
+    except Exception as failure:
+        ours = store.runtime.translate(failure)
+        if not isinstance(ours, PersistError):
+            raise
+        error = str(ours)
+    return MaintenanceStep(name=name, tables={table: count for table, count in done.items() if count}, error=error)
+
+
+def _until_done(store: Store, by_table: dict[str, Chore], trial: bool, done: Counter[str]) -> None:
+    with running(store, trial=trial) as run:
+        for table, chore in by_table.items():
+            while count := run(chore):
+                done[table] += count
+
+
+def _prune(store: Store, policy: Policy, trial: bool, done: Counter[str]) -> None:
+    done.update(prune(store, policy.domain, older_than=policy.older_than, keep=policy.keep, dry_run=trial).tables)

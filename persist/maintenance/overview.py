@@ -1,0 +1,74 @@
+"""What an operator sees at a glance: sizes, rows, large values, statuses, settings."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Column, LargeBinary, Table, func, select
+from sqlalchemy.types import BigInteger
+
+from persist.db.dialects.upkeep import Upkeep
+from persist.db.types import Body, Json, Vocabulary
+from persist.db.version import version_table
+from persist.db.work import Work
+from persist.maintenance.looking import looking
+from persist.metadata import HEAD, domain_of, metadata
+from persist.store import Store
+
+_LARGE = (Body, Json, LargeBinary)
+_STATUS = ("status", "state")
+
+
+def stats(store: Store) -> dict[str, Any]:
+    """A JSON object about the whole store, from one snapshot. It reads every table once; sizes are in bytes.
+
+    database    dialect, version, path (None in memory) or database and schema, bytes, revision, head;
+                for a file wal_bytes, page_size, pages, free_pages; for a server database_bytes (other schemas included)
+    tables      by table: domain, rows, bytes (with indexes; None if unknown);
+                on a server dead_rows, last_vacuum, last_analyze (ISO 8601, or None)
+    indexes     a list of table, name, bytes; on a server scans since its statistics began, and unique
+    blobs       by table and column: the bytes of the values that may be large, as they are stored
+    statuses    by domain and table: by_status, and null (rows without one)
+    settings    by name, as the database calls them
+    """
+    upkeep = store.runtime.dialect.upkeep()
+    with looking(store, "stats()") as work:
+        sizes = upkeep.table_facts(work.select)
+        database = upkeep.facts(work.select)
+        database |= {"revision": work.select(select(version_table.c.version_num)).scalar(), "head": HEAD}
+        found: dict[str, Any] = {"database": database, "tables": {}, "indexes": upkeep.index_facts(work.select), "blobs": {}}
+        statuses: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+        for table in metadata.sorted_tables:
+            rows, large = _contents(work, upkeep, table)
+            found["tables"][table.name] = {"domain": domain_of(table), "rows": rows, "bytes": None, **sizes.get(table.name, {})}
+            if large:
+                found["blobs"][table.name] = large
+            for column in _status_columns(table):
+                statuses[domain_of(table)][table.name] = _distribution(work, column)
+        return found | {"statuses": dict(statuses), "settings": upkeep.settings(work.select)}
+
+
+def database_facts(store: Store) -> dict[str, Any]:
+    """The part of `stats` about the database as a whole, without reading its tables."""
+    with looking(store, "stats()") as work:
+        return store.runtime.dialect.upkeep().facts(work.select)
+
+
+def _contents(work: Work, upkeep: Upkeep, table: Table) -> tuple[int, dict[str, int]]:
+    large = [column for column in table.columns if isinstance(column.type, _LARGE)]
+    sums = [func.sum(upkeep.stored_size(column), type_=BigInteger()) for column in large]
+    found: Sequence[Any] = work.select(select(func.count(), *sums).select_from(table)).one()
+    rows, *sizes = found
+    return rows, {column.name: int(size or 0) for column, size in zip(large, sizes, strict=True)}
+
+
+def _status_columns(table: Table) -> Iterator[Column[Any]]:
+    for column in table.columns:
+        if column.name in _STATUS and isinstance(column.type, Vocabulary):
+            yield column
+
+
+def _distribution(work: Work, column: Column[Any]) -> dict[str, Any]:
+    counts: Sequence[Any] = work.select(select(column, func.count()).group_by(column).order_by(column)).fetchall()
+    by_status = {str(word): count for word, count in counts if word is not None}
+    return {"by_status": by_status, "null": sum(count for word, count in counts if word is None)}

@@ -1,0 +1,119 @@
+"""Pruning by policy: what is old and over goes, in batches, each of which is looked at again and removed whole."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from types import MappingProxyType
+
+import persist.chat.pruning
+import persist.conversations.pruning
+import persist.messaging.pruning
+import persist.programs.pruning
+import persist.telemetry.pruning
+import persist.workflows.pruning
+from persist.db.checks import check_count, check_flag, check_span
+from persist.db.clock import aware
+from persist.db.hot import Row
+from persist.db.pruning import LOOK, Cut, Pruning, Removed
+from persist.db.values import Value
+from persist.errors import InvalidValue
+from persist.maintenance.running import Run, running
+from persist.store import Store
+
+PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
+    {
+        "chat": persist.chat.pruning.PRUNINGS,
+        "conversations": persist.conversations.pruning.PRUNINGS,
+        "messaging": persist.messaging.pruning.PRUNINGS,
+        "programs": persist.programs.pruning.PRUNINGS,
+        "telemetry": persist.telemetry.pruning.PRUNINGS,
+        "workflows": persist.workflows.pruning.PRUNINGS,
+    }
+)
+"""What may go, by domain, in the order in which it goes."""
+
+
+class PruneReport(Value):
+    """What a prune removed, or with `dry_run` would remove: rows by table, only those of which there were any."""
+
+    what: str
+    before: datetime
+    keep: int
+    dry_run: bool
+    tables: dict[str, int]
+    files: list[str]
+    """Files that removed rows named, as "RUN: PATH" below the run's folder. They are left where they are."""
+
+    @property
+    def total(self) -> int:
+        """Rows of all tables."""
+        return sum(self.tables.values())
+
+
+def prune(
+    store: Store,
+    table_or_domain: str,
+    *,
+    older_than: timedelta | datetime,
+    keep: int = 0,
+    dry_run: bool = False,
+    progress: Callable[[int], object] | None = None,
+) -> PruneReport:
+    """Delete what is over and older than an age, or than an instant; nothing that still runs, waits or is used.
+
+    `table_or_domain` is one of `prunable()`. `keep`: the newest so many stay, however old; of telemetry, of each instance.
+    Batches are transactions of their own: other writers come in between, and a prune that is killed can simply be run again.
+    `dry_run` does the same in one transaction that is rolled back, so its counts are exact; on SQLite others wait for it.
+    `progress` is told the number of rows after every batch. InvalidValue for an unknown name, a negative age or `keep`.
+    """
+    prunings, cut = _named(table_or_domain), Cut(_before(store, older_than), check_count("keep", keep))
+    removed = Removed()
+    with running(store, trial=check_flag("dry_run", dry_run)) as run:
+        for pruning in prunings:
+            for batch in _batches(run, pruning, cut):
+                removed.add(batch)
+                if progress is not None:
+                    progress(removed.rows.total())
+    tables = {name: count for name, count in sorted(removed.rows.items()) if count}
+    return PruneReport(
+        what=table_or_domain, before=cut.before, keep=cut.keep, dry_run=dry_run, tables=tables, files=removed.files
+    )
+
+
+def prunable() -> list[str]:
+    """The names that `prune` takes: every domain, followed by its tables that can be pruned alone."""
+    return [name for domain, prunings in PRUNINGS.items() for name in (domain, *(one.table.name for one in prunings))]
+
+
+def _named(name: str) -> Sequence[Pruning]:
+    if name in PRUNINGS:
+        return PRUNINGS[name]
+    found = [one for prunings in PRUNINGS.values() for one in prunings if one.table.name == name]
+    if not found:
+        raise InvalidValue("table_or_domain", f"{name!r} is none of {', '.join(prunable())}.")
+    return found
+
+
+def _before(store: Store, older_than: object) -> datetime:
+    now = aware("clock", store.runtime.clock())
+    if isinstance(older_than, datetime):
+        at = aware("older_than", older_than)
+        if at > now:
+            raise InvalidValue("older_than", "an instant in the future would be a negative age.")
+        return at
+    try:
+        return now - check_span("older_than", older_than)
+    except OverflowError:  # before the first year: nothing is as old as that
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def _batches(run: Run, pruning: Pruning, cut: Cut) -> Iterator[Removed]:
+    last: Row | None = None
+    while True:
+        found = run(partial(pruning.look, cut=cut, after=last), writes=False)
+        for start in range(0, len(found), pruning.batch):
+            some = found[start : start + pruning.batch]
+            yield run(partial(pruning.remove, cut=cut, found=some))
+        if len(found) < LOOK:
+            return
+        last = found[-1]

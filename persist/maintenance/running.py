@@ -1,0 +1,48 @@
+"""Steps of maintenance: each in a transaction of its own, or for a trial all in one that is rolled back."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+from persist.db.work import Work
+from persist.store import Store
+
+T = TypeVar("T")
+
+
+class Run(Protocol):
+    """Runs one step. One that `writes` may run twice, where another writer was in the way."""
+
+    def __call__(self, step: Callable[[Work], T], /, *, writes: bool = True) -> T: ...
+
+
+@contextmanager
+def running(store: Store, *, trial: bool) -> Iterator[Run]:
+    """What runs the steps of one job. A trial sees what it did, and leaves nothing of it behind."""
+    if not trial:
+
+        def run(step: Callable[[Work], T], /, *, writes: bool = True) -> T:
+            if writes:
+                return store.transact(lambda tx: _framed(tx._work, step))
+            with store.read() as tx:
+                return _framed(tx._work, step)
+
+        yield run
+        return
+    with store.begin() as tx:
+        point = tx._work.savepoint()
+
+        def try_out(step: Callable[[Work], T], /, *, writes: bool = True) -> T:
+            return _framed(tx._work, step)
+
+        try:
+            yield try_out
+        finally:
+            if point.is_active:  # not after a lost connection
+                point.rollback()
+
+
+def _framed(work: Work, step: Callable[[Work], T]) -> T:
+    """In the frame of a verb: what a driver raises comes out as ours."""
+    with work.verb("maintenance", writes=work.writable):
+        return step(work)

@@ -1,0 +1,72 @@
+"""Transactions that move whole tables: as long as that takes, on a connection of ours."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Table, select
+
+from persist.db.dialects.bulk import Bulk
+from persist.db.hot import Compiled, Hot
+from persist.db.work import Work
+from persist.errors import UnsupportedEngine
+from persist.metadata import metadata
+from persist.revision import verify
+from persist.store import Store
+
+TABLES = tuple(metadata.sorted_tables)
+"""Every table, parents first."""
+
+_WHOLE = {table: Hot(select(table)) for table in TABLES}
+
+
+class Session:
+    """One open transaction of a store, and its database's way with whole tables."""
+
+    def __init__(self, store: Store, work: Work, bulk: Bulk) -> None:
+        self.store, self.work, self.bulk = store, work, bulk
+
+    @property
+    def scopes(self) -> dict[str, str]:
+        """Whose file this is, by scope."""
+        return self.store.runtime.scopes
+
+    def whole(self, table: Table) -> Compiled:
+        """The SELECT of every row."""
+        return self.store.runtime.hot[_WHOLE[table]]
+
+
+class _LongWork(Work):
+    """Takes long on purpose: nobody is warned that it held the lock."""
+
+    def begin(self, cancelled: object = None) -> None:
+        super().begin()
+        self._began = 0.0
+
+
+@contextmanager
+def session(store: Store, *, writable: bool) -> Iterator[Session]:
+    """A write transaction that commits at a clean end, or a snapshot. UnsupportedEngine on an engine of the caller's."""
+    work = _LongWork(store.runtime, writable=writable, owner=threading.get_ident())
+    work.begin()
+    try:
+        connection = work.own_connection
+        if connection is None:
+            raise UnsupportedEngine("an engine of the caller's", "open the store by its URL to move whole tables.")
+        dialect = store.runtime.dialect
+        verify(connection, dialect)  # a reader may be of an older persist, and would leave out what it does not know
+        bulk = dialect.bulk(connection.connection.driver_connection)
+        try:
+            yield Session(store, work, bulk)
+        finally:
+            bulk.leave()
+    except BaseException as error:
+        work.rollback()
+        ours = store.runtime.translate(error)
+        if ours is not error:
+            raise ours from error
+        raise
+    if writable:
+        work.commit()
+    else:
+        work.end_read()

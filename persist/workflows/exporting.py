@@ -1,0 +1,16 @@
+"""What an export of a workflow run holds."""
+
+from persist.db.exporting import Exported, Rows, the_id
+from persist.workflows.models import approvals, executions, runs
+
+_E, _A = executions.c, approvals.c
+
+RUN = Exported(
+    "workflow run",
+    runs.c.id,
+    (
+        Rows(runs, runs.c.id == the_id(), (runs.c.id,)),
+        Rows(executions, _E.workflow_run_id == the_id(), (_E.started_at, _E.id)),
+        Rows(approvals, _A.workflow_run_id == the_id(), (_A.created_at, _A.id)),
+    ),
+)

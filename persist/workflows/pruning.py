@@ -1,0 +1,37 @@
+"""Pruning of workflows: runs that ended long ago, and executions and answered approvals of old that have no run."""
+
+from sqlalchemy import exists
+
+from persist.db.hot import among
+from persist.db.pruning import AgedRows, Below, Pruning
+from persist.workflows.models import approvals, executions, runs
+from persist.workflows.schemas import ApprovalStatus
+from persist.workflows.transitions import TERMINAL
+
+_R, _E, _A = runs.c, executions.c, approvals.c
+
+RUNS = AgedRows(
+    runs,
+    _R.finished_at,
+    _R.id,
+    may_go=among(_R.status, TERMINAL) & ~exists().where(_E.workflow_run_id == _R.id, _E.finished_at.is_(None)),
+    below=(
+        Below(executions, lambda ids: _E.workflow_run_id.in_(ids) & _E.finished_at.is_not(None)),
+        Below(approvals, lambda ids: _A.workflow_run_id.in_(ids)),
+    ),
+)
+EXECUTIONS = AgedRows(
+    executions,
+    _E.finished_at,
+    _E.id,
+    about=_E.workflow_run_id.is_(None) | ~exists().where(_R.id == _E.workflow_run_id),
+)
+APPROVALS = AgedRows(
+    approvals,
+    _A.responded_at,
+    _A.id,
+    about=~exists().where(_R.id == _A.workflow_run_id),
+    may_go=_A.status != ApprovalStatus.PENDING,
+)
+
+PRUNINGS: tuple[Pruning, ...] = (RUNS, EXECUTIONS, APPROVALS)

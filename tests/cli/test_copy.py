@@ -1,0 +1,167 @@
+"""`persist copy`, as an operator types it."""
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from persist import Store
+from persist.cli.table_progress import TableProgress
+from persist.testing import FrozenClock
+from tests.cli.golden import assert_golden
+from tests.maintenance.moving import filled, new_url
+from tests.schema.filling import transcript
+from tests.schema.places import Place
+
+Command = Callable[..., Result]
+TABLES = {r"\b[0-9a-f]{32}\b": "<checksum>"}
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def target_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return new_url(request, str(request.param), tmp_path, "target.db")
+
+
+def small(url: str, clock: FrozenClock) -> None:
+    with Store.open(url, clock=clock) as store, store.begin() as tx:
+        tx.workflows.cron_overrides.set("nightly", enabled=False)
+        session = tx.messaging.sessions.get_or_create(platform="slack", channel_id="C", user_id="U")
+        for text in ("Hello?", "Since noon."):
+            tx.messaging.messages.add(session.id, role="user", content=text)
+
+
+def test_a_copy_says_what_it_copied(command: Command, database_url: str, target_url: str, clock: FrozenClock) -> None:
+    small(database_url, clock)
+    result = command("copy", database_url, target_url)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert_golden("copy", result.stdout, TABLES)
+    with Store.open(database_url) as source, Store.open(target_url) as target:
+        assert transcript(target) == transcript(source)
+
+
+def test_json(command: Command, database_url: str, target_url: str, clock: FrozenClock) -> None:
+    small(database_url, clock)
+    found = json.loads(command("copy", database_url, target_url, "--json").stdout)
+    assert found["left_out"] == []
+    assert found["tables"]["messaging_messages"]["rows"] == 2
+    assert re.fullmatch("[0-9a-f]{32}", found["tables"]["messaging_messages"]["checksum"])
+
+
+def test_quiet(command: Command, database_url: str, target_url: str, clock: FrozenClock) -> None:
+    small(database_url, clock)
+    result = command("copy", database_url, target_url, "-q")
+    assert (result.exit_code, result.output) == (0, "")
+
+
+def test_an_empty_database(command: Command, database_url: str, target_url: str) -> None:
+    Store.open(database_url).close()
+    assert_golden("copy_empty", command("copy", database_url, target_url).stdout, TABLES)
+
+
+def test_a_target_without_tables(command: Command, sqlite_url: str, empty_postgres_url: str, clock: FrozenClock) -> None:
+    small(sqlite_url, clock)
+    assert command("copy", sqlite_url, empty_postgres_url).exit_code == 0
+    with Store.open(empty_postgres_url) as target, target.read() as tx:
+        assert [one.name for one in tx.workflows.cron_overrides.all()] == ["nightly"]
+
+
+def test_a_target_of_a_schema_of_its_own(command: Command, sqlite_url: str, postgres_url: str, clock: FrozenClock) -> None:
+    small(sqlite_url, clock)
+    assert command("copy", sqlite_url, postgres_url, "--target-schema", "other").exit_code == 0
+    assert Place(postgres_url, "other").ask("SELECT count(*) FROM other.messaging_messages") == [(2,)]
+    last = f"{sqlite_url}.back"
+    assert command("copy", postgres_url, last, "--source-schema", "other").exit_code == 0
+    assert Place(last).ask("SELECT count(*) FROM messaging_messages") == [(2,)]
+
+
+def failed(result: Result) -> str:
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert len(result.stderr.splitlines()) == 1
+    return result.stderr
+
+
+def test_a_target_with_rows(command: Command, database_url: str, target_url: str, clock: FrozenClock) -> None:
+    small(database_url, clock)
+    assert command("copy", database_url, target_url).exit_code == 0
+    assert_golden("copy_twice", failed(command("copy", database_url, target_url)))
+
+
+def test_a_source_that_is_not_there(command: Command, tmp_path: Path) -> None:
+    result = command("copy", f"sqlite:///{tmp_path / 'gone.db'}", f"sqlite:///{tmp_path / 'target.db'}")
+    assert "gone.db" in failed(result)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_copy_of_itself(command: Command, database_url: str, clock: FrozenClock) -> None:
+    small(database_url, clock)
+    assert "it is the source itself" in failed(command("copy", database_url, database_url))
+
+
+def test_an_outdated_target_is_not_touched(command: Command, sqlite_url: str, tmp_path: Path, clock: FrozenClock) -> None:
+    small(sqlite_url, clock)
+    old = tmp_path / "old.db"
+    old.write_bytes((Path(__file__).parents[1] / "schema" / "databases" / "0001.db").read_bytes())
+    before = old.read_bytes()
+    assert "persist upgrade" in failed(command("copy", sqlite_url, f"sqlite:///{old}"))
+    assert old.read_bytes() == before
+
+
+def test_a_target_with_tables_of_others(command: Command, sqlite_url: str, tmp_path: Path, clock: FrozenClock) -> None:
+    small(sqlite_url, clock)
+    other = Place(f"sqlite:///{tmp_path / 'other.db'}")
+    other.run("CREATE TABLE messages (id INTEGER)")
+    assert "without a persist schema version (messages)" in failed(command("copy", sqlite_url, other.url))
+
+
+def test_a_file_that_is_no_database(command: Command, target_url: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.db").write_text("This is no database, however long it may be." * 100)
+    assert "not a database" in failed(command("copy", f"sqlite:///{tmp_path / 'broken.db'}", target_url))
+
+
+def test_passwords_are_not_repeated(command: Command, sqlite_url: str, clock: FrozenClock) -> None:
+    small(sqlite_url, clock)
+    result = command("copy", sqlite_url, "postgresql://somebody:secret@127.0.0.1:1/none")
+    assert "secret" not in failed(result)
+
+
+def test_whose_the_rows_are(command: Command, sqlite_url: str, postgres_url: str) -> None:
+    Store.open(sqlite_url).close()
+    Place(sqlite_url).run("INSERT INTO status_log (occurred_at, new_status) VALUES (1, 'idle')", "CREATE TABLE mine (x)")
+    assert_golden("copy_scope", failed(command("copy", sqlite_url, postgres_url)))
+    result = command("copy", sqlite_url, postgres_url, "--instance-id", "box-1")
+    assert "Not copied, because they are not persist's: mine." in result.stdout
+    with Store.open(postgres_url) as target, target.read() as tx:
+        assert len(tx.telemetry.status.history(instance_id="box-1")) == 1
+
+
+def test_two_databases_are_needed(command: Command, sqlite_url: str) -> None:
+    assert command("copy", sqlite_url).exit_code == 2
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress(terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = iter(range(0, 1000, 10))
+    monkeypatch.setattr("persist.cli.table_progress.time.monotonic", lambda: next(seconds))
+    with TableProgress(quiet=False, terminal=terminal) as progress:
+        progress("workflow_runs", 500, 2000)
+        progress("workflow_runs", 0, 0)
+    err = capsys.readouterr().err
+    assert ("workflow_runs: 25 %" in err) is not terminal
+    with TableProgress(quiet=True, terminal=terminal) as progress:
+        progress("workflow_runs", 500, 2000)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_large_copy_between_kinds(command: Command, sqlite_url: str, postgres_url: str, clock: FrozenClock) -> None:
+    filled(sqlite_url, clock)
+    Place(sqlite_url).run(
+        "INSERT INTO progressions (id, created_at) VALUES ('large', 1)",
+        "INSERT INTO progression_members (progression_id, ord, message_id)"
+        " WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 29999) SELECT 'large', i, 'm' || i FROM n",
+    )
+    found = json.loads(command("copy", sqlite_url, postgres_url, "--json").stdout)
+    assert found["tables"]["progression_members"]["rows"] == 30_146

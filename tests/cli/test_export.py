@@ -1,0 +1,105 @@
+"""`persist export` and `persist import`, as an operator types them."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from persist import Store
+from persist.testing import FrozenClock
+from tests.cli.golden import assert_golden
+from tests.maintenance.moving import filled, new_url
+from tests.schema.filling import transcript
+from tests.schema.places import Place
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def target_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return new_url(request, str(request.param), tmp_path, "target.db")
+
+
+def ok(result: Result) -> str:
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+def failed(result: Result) -> str:
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert len(result.stderr.splitlines()) == 1
+    return result.stderr
+
+
+def test_there_and_back(command: Command, database_url: str, target_url: str, tmp_path: Path, clock: FrozenClock) -> None:
+    filled(database_url, clock)
+    file = str(tmp_path / "all.jsonl")
+    said = ok(command("export", file)) + ok(command("import", file, "--url", target_url))
+    with Store.open(database_url) as source, Store.open(target_url) as target:
+        assert transcript(target) == transcript(source)
+    said += failed(command("export", file)) + failed(command("import", file, "--url", target_url))
+    assert_golden("export", said, {r"\S*/all\.jsonl": "<file>", r"The database refuses the write: .*": "<refused>"})
+    assert ok(command("export", file, "--force", "-q")) == ""
+
+
+def test_one_session_through_a_pipe(command: Command, database_url: str, target_url: str, clock: FrozenClock) -> None:
+    filled(database_url, clock)
+    result = command("export", "-", "--session", "conv-1", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout_bytes.splitlines()[0])["session_id"] == "conv-1"
+    assert result.stderr == "Exported a conversation: 227 rows of 7 tables.\n"
+    read = ok(command("import", "-", "--url", target_url, "--json", input=result.stdout_bytes))
+    assert json.loads(read)["session_id"] == "conv-1"
+    with Store.open(target_url) as store, store.read() as tx:
+        assert len(tx.conversations.branches.list("conv-1")) == 3
+
+
+def test_json(command: Command, database_url: str, target_url: str, tmp_path: Path, clock: FrozenClock) -> None:
+    filled(database_url, clock)
+    file = str(tmp_path / "all.jsonl")
+    written = json.loads(ok(command("export", file, "--json")))
+    assert written["kind"] is None
+    assert json.loads(ok(command("import", file, "--url", target_url, "--json"))) == {
+        "session_id": None,
+        "tables": written["tables"],
+    }
+
+
+def test_an_empty_database(command: Command, database_url: str, target_url: str, tmp_path: Path) -> None:
+    Store.open(database_url).close()
+    file = str(tmp_path / "all.jsonl")
+    assert ok(command("export", file)) == "Exported 7 rows of 2 tables.\n"
+    assert ok(command("import", file, "--url", target_url)) == "Imported 7 rows of 2 tables.\n"
+
+
+def test_what_is_not_there(command: Command, database_url: str, tmp_path: Path) -> None:
+    Store.open(database_url).close()
+    assert "There is no session or run 'nobody'." in failed(command("export", str(tmp_path / "x"), "--session", "nobody"))
+    missing = command("import", str(tmp_path / "gone.jsonl"), "--url", f"sqlite:///{tmp_path / 'new.db'}")
+    assert "There is no file" in failed(missing)
+    assert "There is no SQLite file" in failed(command("export", "-", "--url", f"sqlite:///{tmp_path / 'gone.db'}"))
+    assert [name for name in os.listdir(tmp_path) if not name.startswith("state.db")] == []
+
+
+def test_a_file_that_is_no_export(command: Command, database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Nothing of interest\n")
+    assert failed(command("import", str(tmp_path / "notes.txt"))) == "Error: line 1: it is no JSON.\n"
+
+
+def test_whose_the_rows_are(command: Command, sqlite_url: str, postgres_url: str, tmp_path: Path) -> None:
+    Store.open(sqlite_url).close()
+    Place(sqlite_url).run("INSERT INTO status_log (occurred_at, new_status) VALUES (1, 'idle')")
+    file = str(tmp_path / "x.jsonl")
+    ok(command("export", file, "--url", sqlite_url))
+    assert "--instance-id" in failed(command("import", file, "--url", postgres_url))
+    ok(command("import", file, "--url", postgres_url, "--instance-id", "box-1"))
+
+
+def test_a_file_or_a_database_is_missing_in_the_call(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command("export").exit_code == 2
+    monkeypatch.delenv("PERSIST_DATABASE_URL")
+    assert command("export", "-").exit_code == 2
+    assert command("import", "-").exit_code == 2

@@ -1,0 +1,49 @@
+"""Fixtures of maintenance: a database whose catalog a test may spoil, and a role that may only read."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import psycopg
+import pytest
+from psycopg import sql
+from sqlalchemy import make_url
+
+
+@pytest.fixture
+def own_postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A migrated database that no other test gets."""
+    databases = request.getfixturevalue("databases")
+    url = databases.create()
+    yield url
+    databases.drop(url)
+
+
+@pytest.fixture
+def own_database_url(backend: str, request: pytest.FixtureRequest) -> str:
+    """The same on both databases."""
+    return str(request.getfixturevalue("sqlite_url" if backend == "sqlite" else "own_postgres_url"))
+
+
+@pytest.fixture
+def new_role() -> Iterator[Callable[[str], str]]:
+    """`new_role(url)`: the URL of a role that may read persist's schema and nothing else."""
+    with ExitStack() as stack:
+
+        def create(url: str) -> str:
+            name, password = f"persist_reader_{secrets.token_hex(6)}", secrets.token_hex(8)
+            role = sql.Identifier(name)
+            with psycopg.connect(url) as connection:
+                connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(role, sql.Literal(password)))
+                connection.execute(sql.SQL("GRANT USAGE ON SCHEMA persist TO {}").format(role))
+                connection.execute(sql.SQL("GRANT SELECT ON ALL TABLES IN SCHEMA persist TO {}").format(role))
+            stack.callback(_drop, url, role)
+            return make_url(url).set(username=name, password=password).render_as_string(hide_password=False)
+
+        yield create
+
+
+def _drop(url: str, role: sql.Identifier) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
+        connection.execute(sql.SQL("DROP ROLE {}").format(role))

@@ -1,0 +1,49 @@
+"""What the tests of pruning and maintenance share: a database with something of everything, and every row of it."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from datetime import timedelta
+
+from persist.metadata import domain_of, metadata
+from persist.store import Store
+from persist.testing import FrozenClock
+from tests.contract.conftest import Raw
+from tests.schema.filling import fill
+
+DAY = timedelta(days=1)
+DOMAINS = sorted({domain_of(table) for table in metadata.sorted_tables} - {"db"})
+
+Rows = dict[str, Counter[str]]
+
+
+def every_row(url: str) -> Rows:
+    """All that is stored, by table."""
+    with closing(Raw(url)) as raw:
+        names = [table.name for table in metadata.sorted_tables]
+        return {name: Counter(repr(row) for row in raw.rows(f'SELECT * FROM "{name}"')) for name in names}
+
+
+def gone(before: Rows, after: Rows) -> dict[str, int]:
+    """How many rows of which tables are missing, or are not what they were."""
+    return {name: (before[name] - after[name]).total() for name in before if before[name] - after[name]}
+
+
+def added(before: Rows, after: Rows) -> dict[str, int]:
+    """How many rows of which tables are new, or are not what they were."""
+    return gone(after, before)
+
+
+@contextmanager
+def forty_days_later(url: str, *, running: bool = False) -> Iterator[Store]:
+    """A store with something of every table, forty days after all of it happened; a turn may still run in it."""
+    clock = FrozenClock()
+    with Store.open(url, clock=clock) as store, ExitStack() as recorders:
+        fill(store, clock, recorders)
+        with store.begin() as tx:
+            tx.programs.runs.finish(tx.programs.runs.list().items[0].id, "failed")
+            tx.programs.runs.create(id="still running")
+        if not running:
+            recorders.close()
+        clock.advance(delta=40 * DAY)
+        yield store

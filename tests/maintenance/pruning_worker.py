@@ -1,0 +1,20 @@
+"""A process that prunes: `python -m tests.maintenance.pruning_worker URL WHAT BATCH`. It says what went so far, then "done"."""
+
+import sys
+from datetime import timedelta
+
+from persist.db.pruning import Pruning
+from persist.maintenance import prune
+from persist.store import Store
+
+
+def main(url: str, what: str, batch: str) -> None:
+    """In small batches, so that it can be killed between two of them."""
+    Pruning.batch = int(batch)
+    with Store.open(url) as store:
+        prune(store, what, older_than=timedelta(0), progress=lambda rows: print(rows, flush=True))
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,261 @@
+"""Exports: what is in them, and that importing them gives the same again."""
+
+import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persist.errors import Conflict, InvalidValue, NotFound
+from persist.instances import open_instance
+from persist.maintenance import export, import_
+from persist.metadata import HEAD
+from persist.run_files import create_run_file
+from persist.store import Store
+from persist.testing import FrozenClock
+from tests.maintenance.moving import PAIRS, Pair, checksums, filled, new_url, opened
+from tests.schema.filling import LONG, PROMPT, fill, transcript
+from tests.schema.places import Place
+
+
+@pytest.fixture(params=PAIRS)
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
+    source, target = str(request.param).split("-")
+    return new_url(request, source, tmp_path, "source.db"), new_url(request, target, tmp_path, "target.db")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "export.jsonl"
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_whole_store_comes_back(pair: Pair, clock: FrozenClock, file: Path) -> None:
+    filled(pair[0], clock)
+    with opened(*pair) as (source, target):
+        written = export(source, file)
+        assert written.kind is None
+        read = import_(target, file)
+        assert read.tables == written.tables
+        assert read.session_id is None
+        assert transcript(target) == transcript(source)
+        expected = checksums(source)
+        assert checksums(target) == expected
+        with target.begin() as tx:
+            session = tx.messaging.sessions.list().items[0].id
+            assert tx.messaging.messages.add(session, role="user", content="new").id > 3
+
+
+def test_the_format(database_url: str, clock: FrozenClock, file: Path) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        with store.begin() as tx:
+            session = tx.chat.sessions.create(agent="build", model={"model_id": "m"}, id="ses_1")
+            tx.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": "Hello"}], id="msg_1")
+        clock.advance(seconds=1)
+        export(store, file)
+    head, *rows, end = lines(file)
+    name = "sqlite" if database_url.startswith("sqlite") else "postgresql"
+    assert head == {
+        "format": "persist-export",
+        "version": 1,
+        "revision": HEAD,
+        "database": name,
+        "exported_at": "2026-01-02T03:04:06.678Z",
+        "session_id": None,
+        "scopes": {},
+    }
+    by_table = {row["table"]: row["row"] for row in rows}
+    assert by_table["chat_sessions"]["model_json"] == '{"model_id":"m"}'
+    assert by_table["chat_messages"]["metadata_json"] == "{}"
+    assert by_table["chat_messages"]["created_at"] == 1767323045678
+    assert json.loads(by_table["chat_parts"]["data_json"]) == {"type": "text", "text": "Hello"}
+    order = [row["table"] for row in rows]
+    assert order.index("chat_sessions") < order.index("chat_messages") < order.index("chat_parts")
+    assert end["end"]["tables"] == {table: order.count(table) for table in dict.fromkeys(order)}
+    assert "_meta" not in order
+
+
+def test_hard_values_are_in_it_in_the_published_form(database_url: str, file: Path) -> None:
+    with Store.open(database_url) as store:
+        with store.begin() as tx:
+            tx.conversations.sessions.create(id="c", node_metadata={"note": "\ud83d\x00"})
+            tx.conversations.branches.create("c", id="b")
+            tx.conversations.messages.record(
+                "b", {"id": "m", "role": "user", "content": 1e300, "created_at": 1.5, "embedding": [1.0]}
+            )
+        Place(database_url).run(
+            f"UPDATE {Place(database_url).named('messages')} SET created_at = "
+            + ("'Infinity'" if Place(database_url).is_postgres else "9e999")
+        )
+        export(store, file)
+    rows = {line["table"]: line["row"] for line in lines(file)[1:-1]}
+    assert rows["messages"]["embedding"] == {"base64": "AACAPw=="}
+    assert rows["messages"]["created_at"] == {"float": "inf"}
+    assert json.loads(rows["messages"]["content"]) == 1e300
+    assert json.loads(rows["sessions"]["node_metadata"]) == {"note": "\ud83d\x00"}
+    with Store.open("sqlite:///:memory:") as target:
+        import_(target, file)
+        with target.read() as tx:
+            assert tx.conversations.sessions.get("c").node_metadata == {"note": "\ud83d\x00"}
+
+
+def test_tails_are_folded_into_the_parts(pair: Pair, clock: FrozenClock, file: Path) -> None:
+    with Store.open(pair[0], clock=clock, settings=LONG) as source, Store.open(pair[1]) as target, ExitStack() as stack:
+        fill(source, clock, stack)
+        assert Place(pair[0]).ask(f"SELECT count(*) FROM {Place(pair[0]).named('chat_part_deltas')}")[0][0] > 0
+        assert "chat_part_deltas" not in export(source, file).tables
+        import_(target, file)
+        assert transcript(target)["messages"] == transcript(source)["messages"]
+        assert any("was never fin" in json.dumps(line) for line in lines(file) if line.get("table") == "chat_parts")
+
+
+# ---------------------------------------------------------------- one session
+
+Find = Callable[[dict[str, Any]], str]
+KINDS: dict[str, tuple[str, str]] = {
+    "chat session": ("chat_sessions", "SELECT session_id FROM {chat_messages} GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"),
+    "conversation": ("sessions", "SELECT 'conv-1'"),
+    "messaging session": ("messaging_sessions", "SELECT session_id FROM {messaging_messages} GROUP BY 1 ORDER BY count(*) DESC"),
+    "workflow run": ("workflow_runs", "SELECT workflow_run_id FROM {executions} GROUP BY 1 ORDER BY count(*) DESC"),
+    "program run": ("run", "SELECT id FROM {run}"),
+}
+
+
+def the_id(url: str, kind: str) -> str:
+    place = Place(url)
+    names = {"chat_messages", "messaging_messages", "executions", "run"}
+    return str(place.ask(KINDS[kind][1].format(**{name: place.named(name) for name in names}))[0][0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_session_with_all_that_belongs_to_it(pair: Pair, clock: FrozenClock, file: Path, kind: str) -> None:
+    filled(pair[0], clock)
+    id = the_id(pair[0], kind)
+    with opened(*pair) as (source, target):
+        written = export(source, file, session_id=id)
+        assert written.kind == kind
+        assert written.tables[KINDS[kind][0]] == 1
+        assert import_(target, file).session_id == id
+        before, after = transcript(source), transcript(target)
+        seen = {name: values[id] for name, values in before.items() if id in values and name != "chats"}
+        assert seen
+        assert {name: after[name][id] for name in seen} == seen
+        assert lines(file)[0]["session_id"] == id
+        with pytest.raises(Conflict):
+            import_(target, file)
+        assert transcript(target) == after
+
+
+def test_the_messages_of_a_chat_are_followed_by_their_parts(database_url: str, file: Path) -> None:
+    with Store.open(database_url) as store:
+        with store.begin() as tx:
+            session = tx.chat.sessions.create(agent="build", model={"model_id": "m"})
+            for text in ("one", "two"):
+                parts = [{"type": "text", "text": f"{text} {number}"} for number in range(2)]
+                tx.chat.messages.append(session.id, role="user", parts=parts)
+            other = tx.chat.sessions.create(agent="build", model={"model_id": "m"})
+            tx.chat.messages.append(other.id, role="user", parts=[{"type": "text", "text": "not this"}])
+        with store.record(session.id, system_prompt=PROMPT) as recorder:
+            recorder.feed_many([{"type": "start"}, {"type": "start-step"}, {"type": "finish-step"}, {"type": "finish"}])
+            recorder.step_usage(1, input_tokens=10, output_tokens=2)
+        with store.begin() as tx:
+            tx.chat.prompts.put("Nobody was told this.")
+        export(store, file, session_id=session.id)
+    found = [line["table"] for line in lines(file)[1:-1]]
+    turn = ["chat_messages", "chat_parts", "chat_parts"]
+    assert found[:8] == ["system_prompts", "chat_sessions", *turn, *turn]
+    assert found.count("chat_step_usage") == 1
+    texts = [json.loads(line["row"]["data_json"]).get("text") for line in lines(file)[1:-1] if line["table"] == "chat_parts"]
+    assert texts[:4] == ["one 0", "one 1", "two 0", "two 1"]
+
+
+def test_a_session_comes_into_a_store_that_has_others(pair: Pair, clock: FrozenClock, file: Path) -> None:
+    """Prompts, kinds of messages and messages may be there already; what is another's is left as it is."""
+    filled(pair[0], clock)
+    with opened(*pair) as (source, target):
+        with source.begin() as first, target.begin() as second:
+            for tx in (first, second):
+                tx.conversations.sessions.create(id=f"own-{tx is first}")
+        export(source, file, session_id="conv-1")
+        import_(target, file)
+        everything = transcript(target)
+        export(target, file, session_id="conv-1", overwrite=True)
+        with target.begin() as tx:
+            tx.conversations.sessions.delete("conv-1")
+        import_(target, file)
+        assert transcript(target)["conversations"] == everything["conversations"]
+        assert set(transcript(target)["conversations"]) == {"own-False", "conv-1"}
+
+
+def test_another_row_of_the_same_key_is_refused(pair: Pair, clock: FrozenClock, file: Path) -> None:
+    filled(pair[0], clock)
+    with opened(*pair) as (source, target):
+        export(source, file, session_id="conv-1")
+        with target.begin() as tx:
+            tx.conversations.sessions.create(id="mine")
+            tx.conversations.branches.create("mine", id="mine")
+            tx.conversations.messages.record("mine", {"id": "m1", "created_at": 1.0, "role": "user", "content": "another"})
+        before = transcript(target)
+        with pytest.raises(Conflict, match="messages: there is another row 'm1' already"):
+            import_(target, file)
+        assert transcript(target) == before
+
+
+def test_an_id_that_nothing_has(database_url: str, file: Path) -> None:
+    with Store.open(database_url) as store:
+        with pytest.raises(NotFound, match="no session or run 'nobody'"):
+            export(store, file, session_id="nobody")
+        with pytest.raises(InvalidValue):
+            export(store, file, session_id="\x00")
+    assert not file.exists()
+
+
+# ---------------------------------------------------------------- whose rows they are
+
+
+def test_an_instances_file_into_other_databases(tmp_path: Path, pair: Pair, file: Path) -> None:
+    with open_instance(tmp_path, "box-1") as box:
+        with box.begin() as tx:
+            tx.telemetry.status.record("idle")
+        export(box, file)
+    with opened(pair[1]) as (target,):
+        import_(target, file)
+        with target.read() as tx:
+            assert [one.new_status for one in tx.telemetry.status.history(instance_id="box-1")] == ["idle"]
+        assert target.instance_id == ("box-1" if pair[1].startswith("sqlite") else None)
+        with pytest.raises(InvalidValue, match="the file says it is that of 'box-1'"):
+            import_(target, file, scopes={"instance_id": "box-2"})
+
+
+def test_the_rows_of_a_run_file_in_a_file_of_others(tmp_path: Path, sqlite_url: str, file: Path) -> None:
+    with create_run_file(tmp_path, program_source="say") as run:
+        assert run.run_id is not None
+        with run.begin() as tx:
+            tx.programs.executions.begin(run.run_id, statement_index=1, statement_text="say")
+        export(run, file, session_id=run.run_id)
+        run_id = run.run_id
+    with Store.open(sqlite_url) as many:
+        with many.begin() as tx:
+            tx.workflows.workflow_overrides.set("x", enabled=True)
+        import_(many, file)
+        with many.read() as tx:
+            assert [one.statement_text for one in tx.programs.executions.list(run_id)] == ["say"]
+        assert many.run_id is None
+    assert Place(sqlite_url).ask("SELECT run_id FROM execution") == [(run_id,)]
+
+
+def test_rows_that_nobody_says_whose_they_are(sqlite_url: str, postgres_url: str, file: Path) -> None:
+    Store.open(sqlite_url).close()
+    Place(sqlite_url).run("INSERT INTO status_log (occurred_at, new_status) VALUES (1, 'idle')")
+    with opened(sqlite_url, postgres_url) as (source, target):
+        export(source, file)
+        with pytest.raises(InvalidValue, match="--instance-id"):
+            import_(target, file)
+        import_(target, file, scopes={"instance_id": "box-2"})
+        with target.read() as tx:
+            assert len(tx.telemetry.status.history(instance_id="box-2")) == 1

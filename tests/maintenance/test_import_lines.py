@@ -1,0 +1,163 @@
+"""Files that are not what `export` wrote: refused with the line, and nothing is written."""
+
+import io
+import json
+import tracemalloc
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue
+from persist.maintenance import export, import_
+from persist.store import Store
+from persist.testing import FrozenClock
+from tests.maintenance.moving import filled
+from tests.schema.filling import transcript
+
+Lines = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    url = f"sqlite:///{tmp_path_factory.mktemp('exported') / 'source.db'}"
+    filled(url, FrozenClock())
+    stream = io.BytesIO()
+    with Store.open(url) as store:
+        export(store, stream)
+    return stream.getvalue()
+
+
+def written(lines: Lines) -> bytes:
+    """The lines with an end that fits them."""
+    rows, tables = lines[1:-1], dict.fromkeys([line["table"] for line in lines[1:-1] if "table" in line], 0)
+    for line in rows:
+        tables[line["table"]] += 1
+    body = b"".join(json.dumps(line).encode() + b"\n" for line in lines[:-1])
+    end = {"end": {"tables": tables, "highest": {}, "checksum": sha256(body).hexdigest()}}
+    return body + json.dumps(end).encode() + b"\n"
+
+
+def place_of(lines: Lines, table: str) -> int:
+    return next(number for number, line in enumerate(lines) if line.get("table") == table)
+
+
+def header(**values: Any) -> Callable[[Lines], str]:
+    def change(lines: Lines) -> str:
+        lines[0] |= values
+        return "line 1: "
+
+    return change
+
+
+def value(table: str, column: str, given: Any) -> Callable[[Lines], str]:
+    def change(lines: Lines) -> str:
+        number = place_of(lines, table)
+        lines[number]["row"][column] = given
+        return f"line {number + 1}: {table}"
+
+    return change
+
+
+def line(given: Any) -> Callable[[Lines], str]:
+    def change(lines: Lines) -> str:
+        lines.insert(5, given)
+        return "line 6: "
+
+    return change
+
+
+CHANGES: dict[str, tuple[Callable[[Lines], str], str]] = {
+    "another format": (header(format="other"), "no export of persist"),
+    "a newer format": (header(version=2), "version 2 of the format is unknown"),
+    "a newer revision": (header(revision="9999"), "revision '9999'"),
+    "scopes that are none": (header(scopes={"run_id": 5}), "scopes"),
+    "an unknown table": (line({"table": "tables", "row": {"id": 1}}), "no table 'tables'"),
+    "an unknown column": (value("chat_sessions", "colour", "red"), "has no column 'colour'"),
+    "a row that is none": (line({"table": "run", "row": 5}), "expected"),
+    "a row of nothing": (line({"table": "run", "row": {}}), "expected"),
+    "JSON that is none": (value("chat_sessions", "model_json", "{broken"), "no JSON"),
+    "JSON in JSON": (value("chat_sessions", "model_json", {"a": 1}), "found an object"),
+    "text for a number": (value("chat_sessions", "created_at", "now"), "expected a whole number"),
+    "a number beyond 64 bits": (value("chat_sessions", "created_at", 2**63), "64 bits"),
+    "a number for text": (value("chat_sessions", "agent", 5), "expected text"),
+    "an instant that is none": (value("workflow_runs", "started_at", "now"), "no instant"),
+    "a blob that is none": (value("messages", "embedding", {"base64": "?"}), "found an object"),
+    "a NUL in an id": (value("chat_sessions", "id", "a\x00"), "NUL"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_wrong_line_is_named_and_nothing_is_written(database_url: str, exported: bytes, change: str) -> None:
+    lines = [json.loads(text) for text in exported.splitlines()]
+    where = CHANGES[change][0](lines)
+    with Store.open(database_url) as store:
+        before = transcript(store)
+        with pytest.raises(InvalidValue, match=CHANGES[change][1]) as error:
+            import_(store, io.BytesIO(written(lines)))
+        assert str(error.value).startswith(where)
+        assert transcript(store) == before
+        import_(store, io.BytesIO(exported))  # and the file as it was is taken
+
+
+DAMAGE: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "nothing": (lambda whole: b"", "no export of persist"),
+    "no JSON": (lambda whole: b"{oops\n" + whole, "line 1: it is no JSON"),
+    "a list": (lambda whole: b"[]\n" + whole, "line 1: expected a JSON object"),
+    "cut in a line": (lambda whole: whole[: len(whole) // 2], "it is cut off"),
+    "cut after a line": (lambda whole: whole[: whole.index(b"\n", len(whole) // 2) + 1], "ends before its last line"),
+    "a line left out": (
+        lambda whole: b"".join(whole.splitlines(keepends=True)[:-2] + whole.splitlines(keepends=True)[-1:]),
+        "not whole",
+    ),
+    "a changed letter": (lambda whole: whole.replace(b"Hello?", b"Hallo?"), "checksum does not fit"),
+    "twice": (lambda whole: whole + whole, "more after the last line"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_file_that_is_not_whole_is_refused(database_url: str, exported: bytes, damage: str) -> None:
+    with Store.open(database_url) as store:
+        before = transcript(store)
+        with pytest.raises(InvalidValue, match=DAMAGE[damage][1]):
+            import_(store, io.BytesIO(DAMAGE[damage][0](exported)))
+        assert transcript(store) == before
+
+
+def test_columns_that_an_older_export_does_not_have_get_their_defaults(database_url: str, exported: bytes) -> None:
+    lines = [json.loads(text) for text in exported.splitlines()]
+    for one in lines:
+        if one.get("table") == "chat_sessions":
+            del one["row"]["permissions_json"], one["row"]["total_tokens"]
+    with Store.open(database_url) as store:
+        import_(store, io.BytesIO(written(lines)))
+        with store.read() as tx:
+            found = tx.chat.sessions.list(include_archived=True).items
+    assert {(session.total_tokens, tuple(session.permissions)) for session in found} == {(0, ())}
+
+
+def peak(folder: Path, rows: int) -> int:
+    """Bytes of Python's own at the highest, while so many rows are exported and imported."""
+    with (
+        Store.open(f"sqlite:///{folder / f'{rows}.db'}") as source,
+        Store.open(f"sqlite:///{folder / f'{rows}-to.db'}") as target,
+    ):
+        with source.begin() as tx:
+            session = tx.messaging.sessions.get_or_create(platform="slack", channel_id="C", user_id="U").id
+            for number in range(rows):
+                tx.messaging.messages.add(session, role="user", content=f"Is it deployed? {number}")
+        tracemalloc.start()
+        try:
+            export(source, folder / f"{rows}.jsonl")
+            assert import_(target, folder / f"{rows}.jsonl").tables["messaging_messages"] == rows
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+
+def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
+    peaks = [peak(tmp_path, rows) for rows in (1_000, 5_000, 20_000)]  # the first one pays for what is made once
+    assert peaks[2] < peaks[1] * 1.25
+    assert peaks[2] < 16 * 2**20

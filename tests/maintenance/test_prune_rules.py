@@ -1,0 +1,214 @@
+"""What each domain gives up, and what it keeps however old it is."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Insert, delete, insert
+
+from persist.chat import models as chat
+from persist.errors import NotFound
+from persist.maintenance import prune
+from persist.store import Store
+from persist.testing import FrozenClock
+from persist.workflows import models as workflows
+from tests.contract.chat.scenes import create, step, text
+from tests.contract.conversations import making as talk
+from tests.contract.messaging.scenes import add, end
+from tests.contract.messaging.scenes import talk as messaging_session
+from tests.contract.workflows.making import done, make_run, request, respond, start
+from tests.maintenance.pruning_scenes import DAY, every_row
+
+
+@pytest.fixture
+def store(database_url: str, clock: FrozenClock) -> Iterator[Store]:
+    with Store.open(database_url, clock=clock) as store:
+        yield store
+
+
+def month_old(store: Store, what: str, **options: Any) -> dict[str, int]:
+    """Prune what is older than 30 days -> the rows that went."""
+    return prune(store, what, older_than=30 * DAY, **options).tables
+
+
+def age(clock: FrozenClock, days: float = 40) -> None:
+    clock.advance(delta=days * DAY)
+
+
+def dead_turn(session: str, clock: FrozenClock) -> Insert:
+    values = {"session_id": session, "state": "running", "owner": "elsewhere/1/0", "started_at": clock(), "seen_at": clock()}
+    return insert(chat.turns).values(**values)
+
+
+# ---------------------------------------------------------------- chat
+
+
+def test_a_chat_in_which_somebody_records_stays(store: Store, clock: FrozenClock) -> None:
+    running, idle = create(store), create(store)
+    recorder = store.record(running)
+    with recorder:
+        recorder.feed({"type": "start"})
+        age(clock)
+        assert month_old(store, "chat") == {"chat_sessions": 1}
+        with store.read() as tx:
+            assert tx.chat.sessions.get(running).id == running
+            with pytest.raises(NotFound):
+                tx.chat.sessions.get(idle)
+
+
+def test_a_chat_whose_turn_died_goes_with_the_turn(store: Store, clock: FrozenClock) -> None:
+    session = create(store)
+    with store.begin() as tx:
+        tx._work._core(dead_turn(session, clock), None)
+    age(clock)
+    assert month_old(store, "chat") == {"chat_sessions": 1, "chat_turns": 1}
+
+
+def test_forks_outlive_the_chat_they_came_from(store: Store, clock: FrozenClock) -> None:
+    session = create(store)
+    with store.begin() as tx:
+        question = tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "why?"}])
+    age(clock)
+    with store.begin() as tx:
+        child = tx.chat.sessions.fork(session, question.id)
+    assert month_old(store, "chat") == {"chat_sessions": 1, "chat_messages": 1, "chat_parts": 1}
+    with store.read() as tx:
+        assert tx.chat.sessions.get(child.id).parent_id == session
+        assert len(tx.chat.messages.list(child.id)) == 1
+
+
+def test_a_system_prompt_goes_when_no_message_names_it(store: Store, clock: FrozenClock, database_url: str) -> None:
+    old, young = create(store), create(store)
+    with store.record(old, system_prompt="both") as recorder:
+        recorder.feed_many([{"type": "start"}, *step(*text("hi")), {"type": "finish"}])
+    with store.record(old, system_prompt="old") as recorder:
+        recorder.feed_many([{"type": "start"}, *step(*text("hi")), {"type": "finish"}])
+    age(clock)
+    with store.record(young, system_prompt="both") as recorder:
+        recorder.feed_many([{"type": "start"}, *step(*text("hi")), {"type": "finish"}])
+    with store.begin() as tx:
+        tx.chat.prompts.put("new, and nobody named it yet")
+    assert month_old(store, "system_prompts") == {}
+    assert month_old(store, "chat")["system_prompts"] == 1
+    assert {row.split("'")[-2] for row in every_row(database_url)["system_prompts"]} == {"both", "new, and nobody named it yet"}
+
+
+# ---------------------------------------------------------------- workflows
+
+
+def test_runs_that_have_not_ended_stay(store: Store, clock: FrozenClock) -> None:
+    kept = [make_run(store, status=status).id for status in ("queued", "running", "paused")]
+    ended = [make_run(store).id for _ in range(3)]
+    with store.begin() as tx:
+        tx.workflows.runs.finish(ended[0], "succeeded")
+        tx.workflows.runs.finish(ended[1], "failed")
+        tx.workflows.runs.cancel(ended[2])
+    age(clock)
+    assert month_old(store, "workflows") == {"workflow_runs": 3}
+    with store.read() as tx:
+        assert {run.id for run in tx.workflows.runs.list().items} == set(kept)
+
+
+def test_a_run_goes_with_its_executions_and_gates_open_ones_too(store: Store, clock: FrozenClock) -> None:
+    run = make_run(store).id
+    done(store, workflow_run_id=run)
+    done(store, workflow_run_id=run)
+    respond(store, request(store, run))
+    request(store, run, gate="another")
+    with store.begin() as tx:
+        tx.workflows.runs.finish(run, "succeeded")
+    age(clock)
+    assert month_old(store, "workflow_runs") == {"workflow_runs": 1, "executions": 2, "workflow_approvals": 2}
+
+
+def test_a_run_with_an_unfinished_execution_stays(store: Store, clock: FrozenClock) -> None:
+    run = make_run(store).id
+    running = start(store, workflow_run_id=run)
+    with store.begin() as tx:
+        tx.workflows.runs.cancel(run)
+    age(clock)
+    assert month_old(store, "workflows") == {}
+    with store.begin() as tx:
+        tx.workflows.executions.finish(running, success=False)
+    assert month_old(store, "workflows") == {"workflow_runs": 1, "executions": 1}
+
+
+def test_an_execution_counts_by_itself_only_without_a_run(store: Store, clock: FrozenClock) -> None:
+    run = make_run(store).id
+    done(store, workflow_run_id=run)
+    done(store)
+    done(store, workflow_run_id="run_that_is_gone")
+    start(store)
+    age(clock)
+    young = done(store)
+    assert month_old(store, "executions", keep=3) == {}
+    assert month_old(store, "executions", keep=1) == {"executions": 2}
+    with store.read() as tx:
+        assert tx.workflows.executions.get(young).id == young
+
+
+def test_an_open_gate_without_a_run_still_waits(store: Store, clock: FrozenClock) -> None:
+    run = make_run(store).id
+    answered, open_ = request(store, run), request(store, run)
+    respond(store, answered)
+    with store.begin() as tx:
+        tx._work._core(delete(workflows.runs).where(workflows.runs.c.id == run), None)
+    age(clock)
+    assert month_old(store, "workflows") == {"workflow_approvals": 1}
+    with store.read() as tx:
+        assert tx.workflows.approvals.get(open_).status == "pending"
+
+
+# ---------------------------------------------------------------- messaging
+
+
+def test_only_sessions_that_ended_go_with_their_messages(store: Store, clock: FrozenClock) -> None:
+    over, active = messaging_session(store), messaging_session(store, thread_id="T1")
+    for session in (over, active):
+        add(store, session.id)
+        add(store, session.id)
+    end(store, over.id)
+    age(clock)
+    assert month_old(store, "messaging") == {"messaging_sessions": 1, "messaging_messages": 2}
+    with store.read() as tx:
+        assert len(tx.messaging.messages.history(active.id)) == 2
+
+
+# ---------------------------------------------------------------- conversations
+
+
+def test_running_conversations_stay_and_shared_messages_too(store: Store, clock: FrozenClock) -> None:
+    """(c) 27, 28"""
+    talk.talk(store, "old", "a", "b", "shared")
+    talk.make_session(store, "running", status="running")
+    age(clock)
+    talk.talk(store, "new", "shared", "c")
+    went = month_old(store, "conversations")
+    assert went == {
+        "sessions": 1,
+        "branches": 1,
+        "progressions": 2,
+        "progression_members": went["progression_members"],
+        "messages": 2,
+    }
+    assert talk.sessions(store) == ["new", "running"]
+    assert talk.stored(store, "a", "b", "shared", "c") == ["shared", "c"]
+
+
+def test_a_fork_loses_nothing_when_its_parent_goes(store: Store, clock: FrozenClock) -> None:
+    """(c) 29"""
+    talk.talk(store, "old", "a", "b", "c")
+    age(clock)
+    talk.make_session(store, "new")
+    talk.fork_into(store, "new", "old", 2, id="fork")
+    assert month_old(store, "conversations")["sessions"] == 1
+    assert talk.shown(store, "fork") == ["a", "b"]
+
+
+def test_a_message_that_just_came_may_still_be_named(store: Store, clock: FrozenClock) -> None:
+    talk.put(store, "m")
+    assert prune(store, "conversations", older_than=timedelta(0)).tables == {}
+    age(clock, 2)
+    assert prune(store, "conversations", older_than=3 * DAY).tables == {}
+    assert prune(store, "conversations", older_than=timedelta(0)).tables == {"messages": 1}

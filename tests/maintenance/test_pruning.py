@@ -1,0 +1,165 @@
+"""A prune takes what is over and old, tells exactly what it took, and a dry run tells the same."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue, ReadOnlyTransaction, TransactionOpen
+from persist.maintenance import PruneReport, prunable, prune
+from persist.metadata import domain_of, metadata
+from persist.store import Store
+from tests.maintenance.pruning_scenes import DAY, DOMAINS, Rows, added, every_row, forty_days_later, gone
+
+LEFT = {
+    "chat": {"chat_sessions": 0, "chat_messages": 0, "chat_parts": 0, "chat_turns": 0, "system_prompts": 0},
+    "conversations": {"sessions": 0, "branches": 0, "progressions": 1, "progression_members": 3},
+    "messaging": {"messaging_sessions": 1, "messaging_messages": 2},
+    "programs": {"run": 1, "execution": 0, "bindings": 0},
+    "telemetry": {"status_log": 1, "usage_samples": 0, "tool_history": 0, "agent_tags": 0, "tasks": 1},
+    "workflows": {"workflow_runs": 3, "workflow_approvals": 2, "cron_overrides": 1, "workflow_overrides": 1},
+}
+"""Of what is made by `tests.schema.filling`: what still runs, waits or is active, and what an operator said."""
+
+
+def test_there_is_a_prune_of_every_domain() -> None:
+    assert set(LEFT) == set(DOMAINS)
+    assert set(DOMAINS) <= set(prunable())
+    tables = {table.name: domain_of(table) for table in metadata.sorted_tables}
+    names = prunable()
+    assert len(names) == len(set(names))
+    domain = ""
+    for name in names:
+        domain = name if name in DOMAINS else domain
+        assert tables.get(name, domain) == domain, f"{name} is listed below {domain}"
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_prune_takes_what_it_says_and_nothing_else(database_url: str, domain: str) -> None:
+    with forty_days_later(database_url) as store:
+        before = every_row(database_url)
+        trial = prune(store, domain, older_than=30 * DAY, dry_run=True)
+        assert every_row(database_url) == before
+        report = prune(store, domain, older_than=30 * DAY)
+        after = every_row(database_url)
+        assert report == trial.model_copy(update={"dry_run": False})
+        assert report.tables == gone(before, after)
+        assert report.total == sum(report.tables.values()) > 0
+        assert added(before, after) == {}
+        assert {domain_of(metadata.tables[f"persist.{name}"]) for name in report.tables} == {domain}
+        assert {name: after[name].total() for name in LEFT[domain]} == LEFT[domain]
+        assert prune(store, domain, older_than=30 * DAY).tables == {}
+
+
+@pytest.mark.parametrize("name", [name for name in prunable() if name not in DOMAINS])
+def test_a_table_alone(database_url: str, name: str) -> None:
+    with forty_days_later(database_url) as store:
+        before = every_row(database_url)
+        trial = prune(store, name, older_than=30 * DAY, dry_run=True)
+        report = prune(store, name, older_than=30 * DAY)
+        assert report.tables == trial.tables == gone(before, every_row(database_url))
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_what_is_young_enough_stays(database_url: str, domain: str) -> None:
+    with forty_days_later(database_url) as store:
+        before = every_row(database_url)
+        assert prune(store, domain, older_than=41 * DAY).tables == {}
+        assert every_row(database_url) == before
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_the_newest_so_many_stay_however_old(database_url: str, domain: str) -> None:
+    """What is nothing by itself, such as a message that no session names, is not counted among them."""
+    with forty_days_later(database_url) as store:
+        report = prune(store, domain, older_than=30 * DAY, keep=1000)
+        assert set(report.tables) <= {"system_prompts", "messages"}
+
+
+def test_an_age_and_an_instant_say_the_same(database_url: str) -> None:
+    with forty_days_later(database_url) as store:
+        now = store.runtime.clock()
+        by_age = prune(store, "workflows", older_than=30 * DAY, dry_run=True)
+        assert by_age == prune(store, "workflows", older_than=now - 30 * DAY, dry_run=True)
+        assert by_age.before == now - 30 * DAY
+
+
+def test_nothing_is_older_than_the_first_year(database_url: str) -> None:
+    with forty_days_later(database_url) as store:
+        assert prune(store, "telemetry", older_than=timedelta.max).total == 0
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"older_than": -DAY}, "older_than"),
+    ({"older_than": timedelta(microseconds=-1)}, "older_than"),
+    ({"older_than": datetime(2026, 1, 1)}, "older_than"),  # naive: its zone would be a guess
+    ({"older_than": datetime.fromisoformat("2027-01-01T00:00:00Z")}, "older_than"),
+    ({"older_than": 30}, "older_than"),
+    ({"older_than": None}, "older_than"),
+    ({"keep": -1}, "keep"),
+    ({"keep": True}, "keep"),
+    ({"keep": 1.0}, "keep"),
+    ({"dry_run": 1}, "dry_run"),
+]
+
+
+@pytest.mark.parametrize(("given", "path"), WRONG, ids=[str(number) for number in range(len(WRONG))])
+def test_bad_values_are_refused_and_nothing_goes(database_url: str, given: dict[str, Any], path: str) -> None:
+    with forty_days_later(database_url) as store:
+        before = every_row(database_url)
+        with pytest.raises(InvalidValue) as caught:
+            prune(store, "chat", **{"older_than": 30 * DAY, **given})
+        assert caught.value.path == path
+        assert every_row(database_url) == before
+
+
+@pytest.mark.parametrize("name", ["nothing", "", "chat_messages", "_meta", "db", "persist_alembic_version"])
+def test_an_unknown_name_is_refused_with_those_that_there_are(database_url: str, name: str) -> None:
+    with Store.open(database_url) as store, pytest.raises(InvalidValue) as caught:
+        prune(store, name, older_than=DAY)
+    assert caught.value.path == "table_or_domain"
+    assert all(known in caught.value.reason for known in prunable())
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_store_that_only_reads_prunes_nothing(database_url: str, dry_run: bool) -> None:
+    with forty_days_later(database_url):
+        before = every_row(database_url)
+        with Store.open(database_url, read_only=True) as store, pytest.raises(ReadOnlyTransaction):
+            prune(store, "messaging", older_than=timedelta(0), dry_run=dry_run)
+        assert every_row(database_url) == before
+
+
+def test_inside_a_transaction_of_its_own_thread_it_is_refused(database_url: str) -> None:
+    with Store.open(database_url) as store, store.begin(), pytest.raises(TransactionOpen):
+        prune(store, "chat", older_than=DAY, dry_run=True)
+
+
+def test_progress_is_told_what_went_so_far(database_url: str) -> None:
+    told: list[int] = []
+    with forty_days_later(database_url) as store:
+        report: PruneReport = prune(store, "telemetry", older_than=30 * DAY, progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == report.total
+
+
+def test_an_empty_store_has_nothing_to_prune(database_url: str) -> None:
+    with Store.open(database_url) as store:
+        before: Rows = every_row(database_url)
+        assert [prune(store, name, older_than=timedelta(0)).tables for name in prunable()] == [{}] * len(prunable())
+        assert every_row(database_url) == before
+
+
+def test_many_batches_go_as_one(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a look and a batch hold; a row that stays in the middle is no end."""
+    monkeypatch.setattr("persist.db.pruning.LOOK", 7)
+    monkeypatch.setattr("persist.maintenance.pruning.LOOK", 7)
+    monkeypatch.setattr("persist.db.pruning.Pruning.batch", 3)
+    first = datetime.fromisoformat("2026-01-01T00:00:00Z")
+    with Store.open(database_url) as store:
+        with store.begin() as tx:
+            for number in range(40):
+                tx.telemetry.usage.sample(at=first + timedelta(seconds=number), token_input=1, instance_id=f"i{number % 3}")
+        trial = prune(store, "usage_samples", older_than=timedelta(0), keep=2, dry_run=True)
+        assert trial.tables == prune(store, "usage_samples", older_than=timedelta(0), keep=2).tables == {"usage_samples": 34}
+        assert prune(store, "usage_samples", older_than=timedelta(0)).tables == {"usage_samples": 6}
