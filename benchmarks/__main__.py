@@ -4,7 +4,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import backup, chat, conversations, programs, sessionlog, telemetry, vectors, workflows
+from benchmarks import backup, chat, conversations, events, programs, sessionlog, telemetry, vectors, workflows
 from benchmarks.measure import heading
 
 
@@ -21,6 +21,7 @@ def main() -> int:
         vectors.search,
         programs.scopes,
         telemetry.windows,
+        events.on_file,
         backup.under_load,
     )
     for bench in (*domains, sessionlog.writing, sessionlog.memory):

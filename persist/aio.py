@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
@@ -17,9 +17,13 @@ from persist.db.aio import AsyncWork, Hops, JoinedWork
 from persist.db.clock import Clock
 from persist.db.group import GroupWriter
 from persist.db.json import Json
+from persist.db.observers import on_loop
 from persist.db.repository import on_demand
 from persist.db.work import Work
 from persist.errors import InvalidValue, PersistError, StoreInUse
+from persist.events.aio import async_events
+from persist.events.schemas import Event
+from persist.events.watching import Watcher, watch_async
 from persist.messaging.aio import AsyncMessaging
 from persist.programs.aio import AsyncPrograms
 from persist.settings import Settings
@@ -39,6 +43,7 @@ class AsyncTransaction:
 
     chat = on_demand(AsyncChat)
     conversations = on_demand(AsyncConversations)
+    events = on_demand(async_events)
     messaging = on_demand(AsyncMessaging)
     programs = on_demand(AsyncPrograms)
     telemetry = on_demand(AsyncTelemetry)
@@ -88,6 +93,8 @@ class AsyncStore:
         schema: str | None = None,
         pooler: Literal["transaction"] | None = None,
         read_only: bool = False,
+        events: bool | None = None,
+        listen_url: str | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] | None = None,
@@ -101,6 +108,8 @@ class AsyncStore:
                 schema=schema,
                 pooler=pooler,
                 read_only=read_only,
+                events=events,
+                listen_url=listen_url,
                 settings=settings,
                 clock=clock,
                 sleep=sleep,
@@ -161,6 +170,24 @@ class AsyncStore:
                     raise
                 await self._hops.workers.call(lambda wait=0.1 * 2**attempt: self._runtime.sleep(wait))  # type: ignore[misc]  # a bound default
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    @property
+    def logs_events(self) -> bool:
+        """See Store.logs_events."""
+        return self._store.logs_events
+
+    async def switch_events(self, on: bool) -> bool:
+        """See Store.switch_events."""
+        self._runtime.refuse_inside_transaction("switch_events()")
+        return await asyncio.to_thread(self._store.switch_events, on)
+
+    def watch(self, stream_id: str, *, after: int = 0, timeout: float | None = None) -> AsyncIterator[Event]:
+        """See Store.watch. It reads on only when what it read has been taken."""
+        return watch_async(Watcher(self._runtime, stream_id, after, timeout))
+
+    def on_commit(self, callback: Callable[[Sequence[Event]], object]) -> Callable[[], None]:
+        """See Store.on_commit. Called on the event loop; what a coroutine function gives is awaited."""
+        return self._store.on_commit(on_loop(callback))
 
     def on_run_finished(self, callback: Callable[[WorkflowRun], object]) -> Callable[[], None]:
         """See Store.on_run_finished. Called on the event loop; what a coroutine function gives is awaited."""

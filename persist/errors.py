@@ -27,6 +27,7 @@
     │   ├── UnmanagedDatabase                     tables
     │   └── MigrationFailed                       path, from_version, to_version, revision
     ├── StoreBusy (OSError)                       waited
+    │   └── EventLogSwitched
     ├── StoreFull (OSError)                       path
     └── Unavailable (OSError)                     outcome ("rolled back" | "unknown")
 
@@ -240,6 +241,13 @@ class StoreBusy(PersistError, OSError):
     def __init__(self, waited: float, reason: str = "another connection holds the write lock") -> None:
         self.waited = waited
         super().__init__(f"Gave up after {waited:.1f} s: {reason}.")
+
+
+class EventLogSwitched(StoreBusy):
+    """Somebody switched the database's log of events on since the last transaction; nothing was written, try again."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0, "the log of events was switched on meanwhile, and from now on it is kept here too; try again")
 
 
 class StoreFull(PersistError, OSError):

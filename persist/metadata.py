@@ -7,6 +7,7 @@ from sqlalchemy import Table
 
 import persist.chat.models
 import persist.conversations.models
+import persist.events.models
 import persist.messaging.models
 import persist.programs.models
 import persist.telemetry.models
@@ -16,12 +17,12 @@ from persist.db.models import Meta
 
 metadata = Base.metadata
 
-HEAD = "0004"
+HEAD = "0005"
 """The newest revision in alembic/versions."""
 
 table_of(Meta).info["seed"] = [{"key": "schema_version", "value": HEAD}]
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """Every revision, oldest first: how a version is known to be older, or newer than this code."""
 
 

@@ -70,6 +70,8 @@ class Settings(BaseSettings):
     chat_keep_last: int = Field(0, ge=0)
     conversations_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
     conversations_keep_last: int = Field(0, ge=0)
+    events_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    events_keep_last: int = Field(0, ge=0)
     messaging_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
     messaging_keep_last: int = Field(0, ge=0)
     programs_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)

@@ -24,8 +24,13 @@ from persist.db.held import HeldConnection
 from persist.db.json import Json
 from persist.db.runtime import Runtime
 from persist.db.timer import Timer
+from persist.db.version import EVENTS
 from persist.db.work import Work
 from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction, StoreInUse
+from persist.event_store import EventStore
+from persist.events.writing import EventWriter
+from persist.forks import forget, remember
+from persist.metadata import HEAD
 from persist.opening import prepare
 from persist.settings import Settings
 from persist.transaction import Transaction, TransactionBlock
@@ -37,19 +42,19 @@ log = logging.getLogger("persist")
 T = TypeVar("T")
 
 
-class Store:
+class Store(EventStore):
     """One database. Safe for threads; a transaction belongs to the thread that entered it.
 
     `path` is the SQLite file, None elsewhere; `run_id` is the run whose file it is, if it is one's.
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
+        super().__init__(runtime)
         self.held = HeldConnection(runtime)
         self.timer = Timer()
         self._recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
         self.path: Path | None = runtime.dialect.path
-        _stores.add(self)
+        remember(runtime, self.held)
 
     @property
     def run_id(self) -> str | None:
@@ -78,6 +83,8 @@ class Store:
         schema: str | None = None,
         pooler: Literal["transaction"] | None = None,
         read_only: bool = False,
+        events: bool | None = None,
+        listen_url: str | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] | None = None,
@@ -87,13 +94,23 @@ class Store:
         `migrate`: create and upgrade tables; by default on SQLite only. On Postgres an older schema is SchemaOutdated.
         `adopt`: a file that another program made is taken over first, as `persist.maintenance.adopt` does, with a backup.
         `read_only`: never creates nor migrates, `begin()` raises, a newer schema is allowed, a missing file is NotFound.
+        `events`: switch the log of events on or off, for everybody who uses the database; None leaves it as it is.
+        `listen_url`: a direct connection for `watch()`, where `url` goes through a pooler.
         `schema`, `pooler`: None means what Settings say.
         """
         settings = settings or Settings()
         dialect = dialect_for(url, settings, schema=schema, pooler=pooler, read_only=read_only)
         if adopt:
             adopt_if_foreign(dialect, clock or system_clock)
-        return cls._prepared(dialect, settings, clock, sleep, migrate=migrate)
+        store = cls._prepared(dialect, settings, clock, sleep, migrate=migrate)
+        store.runtime.listen_url = listen_url
+        try:
+            if events is not None and events != store.logs_events:
+                store.switch_events(events)
+        except BaseException:
+            store.close()
+            raise
+        return store
 
     @classmethod
     def _prepared(
@@ -113,8 +130,15 @@ class Store:
                 dialect.dispose()
             raise
         runtime = Runtime(dialect, settings, clock or system_clock, sleep or time.sleep, owns_engine=owns_engine)
+        noted = scopes.pop(EVENTS, None)
         runtime.scopes = scopes
+        runtime.make_log = lambda: EventWriter(
+            runtime.clock, scopes, dialect.notice, lambda: runtime.keep_log(False), runtime.wake_watchers
+        )
+        runtime.keep_log(noted is not None)
         store = cls(runtime)
+        if noted is not None and noted != HEAD and not dialect.read_only:
+            store.switch_events(True)  # tables that came since have no guard yet
         if dialect.one_writer and not dialect.read_only and owns_engine and not dialect.in_memory:
             try:
                 fold_old_tails(store.held)
@@ -148,12 +172,13 @@ class Store:
         for recorder in list(self._recorders):
             recorder.close()
         self.timer.stop()
+        runtime.stop_watchers()
         self._fold_progressions()
         runtime.closed = True
         self.held.close()
         if runtime.owns_engine:
             runtime.dialect.dispose()
-        _stores.discard(self)
+        forget(runtime)
 
     def _fold_progressions(self) -> None:
         """Bring the published arrays up to date that this store appended to; the members are durable in any case."""
@@ -254,20 +279,3 @@ class Store:
         if self.runtime.read_only:
             raise ReadOnlyTransaction("record()")
         return RecordOptions.of(self.runtime, **given)
-
-
-_stores: "weakref.WeakSet[Store]" = weakref.WeakSet()
-_inherited: list[Any] = []
-
-
-def _after_fork_in_child() -> None:
-    """Connections of the parent are dropped in the child without closing them, and kept alive so that nobody does."""
-    for store in list(_stores):
-        dialect = store.runtime.dialect
-        _inherited.append((store.held, dialect.idle, dialect.writer.pool, dialect.reader.pool))
-        if store.runtime.owns_engine:
-            dialect.abandon()
-    _stores.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -9,6 +9,7 @@ from persist.db.repository import on_demand
 from persist.db.runtime import Runtime
 from persist.db.work import Work
 from persist.errors import TransactionOpen
+from persist.events.repository import Events
 from persist.messaging.repository import Messaging
 from persist.programs.repository import Programs
 from persist.telemetry.repository import Telemetry
@@ -20,6 +21,7 @@ class Transaction:
 
     chat = on_demand(Chat)
     conversations = on_demand(Conversations)
+    events = on_demand(Events)
     messaging = on_demand(Messaging)
     programs = on_demand(Programs)
     telemetry = on_demand(Telemetry)

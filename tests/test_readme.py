@@ -40,7 +40,7 @@ def test_the_commands_run(repository: Path, monkeypatch: pytest.MonkeyPatch) -> 
     named = {"RUN": run.id, "APPROVAL": gate.id}
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     lines = [line.strip() for line in text.splitlines() if line.startswith(("    export ", "    persist "))]
-    assert len(lines) == 10
+    assert len(lines) == 11
     name, _, url = lines.pop(0).removeprefix("export ").partition("=")
     monkeypatch.setenv(name, url)
     runner, shown = CliRunner(), []

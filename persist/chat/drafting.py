@@ -92,6 +92,7 @@ class Draft:
                 part.tail = 0
                 tails.pop(part, None)
         for part in self._folded:
+            part.seq += 1  # of the piece that the log may have been told
             part.tail = 0
             tails.pop(part, None)
         for part, size in self._deltas:
@@ -112,12 +113,13 @@ class Draft:
         return write
 
     def _grown(self, write: MessageWrite, part: PartState, pieces: list[str], runtime: Runtime, *, fold: bool) -> None:
+        assert part.id is not None
+        piece = part.id, part.seq + 1, pieces[0] if len(pieces) == 1 else "".join(pieces)
         if fold:
+            write.told.append(piece)
             write.folds.append(self._fold(part, runtime))
             return
-        assert part.id is not None
-        text = pieces[0] if len(pieces) == 1 else "".join(pieces)
-        write.deltas.append((part.id, part.seq + 1, text))
+        write.deltas.append(piece)
         self._deltas.append((part, _size(pieces)))
 
     def _fold(self, part: PartState, runtime: Runtime) -> tuple[str, Any]:

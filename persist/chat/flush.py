@@ -67,6 +67,11 @@ class Piece:
     at_ms: int
     delta: str
 
+    def alone(self, db: Statements) -> None:
+        """As `run`, as all that its transaction does."""
+        db.deed("part.delta", self.session_id)
+        self.run(db)
+
     def run(self, db: Statements) -> None:
         """Conflict when the turn is somebody else's."""
         values = {"part_id": self.part_id, "seq": self.seq, "at": self.at_ms, "delta": self.delta}
@@ -102,6 +107,8 @@ class MessageWrite:
     patches: list[Patch] = field(default_factory=list)
     parts: list[PartWrite] = field(default_factory=list)
     folds: list[tuple[str, JsonText]] = field(default_factory=list)
+    told: list[tuple[str, int, str]] = field(default_factory=list)
+    """(part id, seq, text) that a fold takes in before it was ever a piece: only the log of events has to know."""
     deltas: list[tuple[str, int, str]] = field(default_factory=list)
     usage: list[tuple[int, StepUsage]] = field(default_factory=list)
     touch: bool = False
@@ -135,8 +142,25 @@ class Flush:
         only = self.messages[0]
         return len(only.deltas) == 1 and not (only.parts or only.folds or only.patches or only.usage or only.touch or only.new)
 
+    def what(self) -> str:
+        """What happened, in one word for the log of events."""
+        if self.failed:
+            return "turn.failed"
+        if self.end:
+            return "message.finished" if self.messages else "turn.ended"
+        if any(message.new for message in self.messages):
+            return "message.started"
+        if self.begin:
+            return "turn.started"
+        if self.foreign or any(message.parts for message in self.messages):
+            return "part.written"
+        if any(message.patches or message.usage for message in self.messages):
+            return "message.updated"
+        return "part.delta" if any(message.deltas or message.told for message in self.messages) else "message.updated"
+
     def run(self, db: Statements) -> None:
         """Write it. Conflict when the session's turn is not ours (any more)."""
+        db.deed(self.what(), self.session_id)
         if self.begin:
             turns.begin_turn(db, self.session_id, self.owner, self.message_id, self.at, takeover=self.takeover)
         elif not self.delta_only():
@@ -169,6 +193,9 @@ class Flush:
             db.run(_TOUCH_MESSAGE, row_id=message.id, at=self.at)
         for part in message.parts:
             self._part(db, part)
+        if db.journal is not None:
+            for part_id, seq, delta in message.told:
+                Piece(self.session_id, self.owner, part_id, seq, self.at_ms, delta).run(db)
         for part_id, data in message.folds:
             db.run(FOLD_PART, row_id=part_id, data=data)
             db.run(DROP_DELTAS, row_id=part_id)

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.chat.schemas import UNFINISHED, Role, TurnState
 from persist.db.base import ONE_TREE, SCHEMA_TOKEN, Base, json_key_set, partial_index, predicate, table_of
+from persist.db.streams import Streams, tail_of
 from persist.db.types import Amount, Body, EpochMs, Json, Label, Vocabulary, Whole
 
 _ZERO = text("0")
@@ -162,3 +163,11 @@ IS_UNFINISHED = predicate(f"tool_state IN ({', '.join(repr(str(state)) for state
 partial_index("ix_chat_messages_queued", messages.c.session_id, where=QUEUED)
 partial_index("ix_chat_parts_compaction", parts.c.session_id, where=IS_COMPACTION)
 partial_index("ix_chat_parts_unfinished", parts.c.session_id, parts.c.tool_call_id, where=IS_UNFINISHED)
+
+STREAMS = Streams("", shared="chat")
+STREAMS.by("id", sessions)
+STREAMS.by("session_id", messages, parts, turns)
+STREAMS.through("part_id", deltas)
+STREAMS.through("message_id", step_usage)
+STREAMS.common(prompts)
+tail_of(deltas, "part_id", "data_json")

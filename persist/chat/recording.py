@@ -107,7 +107,7 @@ class Recording:
             return
         piece = Piece(self._session_id, self._owner, part.id or "", part.seq + 1, epoch_ms(self._runtime.clock()), delta)
         try:
-            yield Job(piece.run, single=True)
+            yield Job(piece.alone, single=True)
         except BaseException as error:
             accumulator.undo(change)
             self._gone(error)
@@ -182,7 +182,7 @@ class Recording:
         current, at = self._stream.current, self._runtime.clock()
         if current.stored and current.id is not None:
             id = current.id
-            yield Job(lambda db: usage.add_step(db, id, step, counts, at))
+            yield Job(lambda db: usage.record_step(db, self._session_id, id, step, counts, at))
         else:
             self._pending.unit(current).usage.append((step, counts))
 

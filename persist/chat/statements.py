@@ -20,5 +20,5 @@ REWRITE_PART = Hot(
     .where(_P.id == _id)
     .values(type=param("kind"), tool_state=param("tool"), data_json=param("data"), updated_at=param("at"))
 )
-FOLD_PART = Hot(update(parts).where(_P.id == _id).values(data_json=param("data")))
+FOLD_PART = Hot(update(parts).where(_P.id == _id).values(data_json=param("data")), silent=True)
 """As REWRITE_PART, for text alone: `updated_at` stays the instant of the last structural chunk."""

@@ -17,6 +17,7 @@ _id = param("row_id")
 _READ = Hot(select(_D.seq, _D.delta).where(_D.part_id == _id).order_by(_D.seq))
 _DATA = Hot(select(_P.data_json).where(_P.id == _id).with_for_update())
 _DROP = Hot(delete(deltas).where(_D.part_id == _id, _D.seq <= param("last")))
+_ALL = Hot(select(_D.part_id).distinct())
 _OF_MESSAGE = Hot(select(_D.part_id).join(parts, _P.id == _D.part_id).where(_P.message_id == _id).distinct())
 _OF_SESSION = Hot(select(_D.part_id).join(parts, _P.id == _D.part_id).where(_P.session_id == _id).distinct())
 
@@ -42,4 +43,10 @@ def fold_message(db: Statements, message_id: str) -> None:
 def fold_session(db: Statements, session_id: str) -> None:
     """Fold every tail of one session."""
     for (part_id,) in db.rows(_OF_SESSION, row_id=session_id):
+        fold(db, part_id)
+
+
+def fold_all(db: Statements) -> None:
+    """Fold every tail there is."""
+    for (part_id,) in db.rows(_ALL):
         fold(db, part_id)

@@ -45,7 +45,7 @@ _TAKE = Hot(
         seen_at=param("at2"),
     )
 )
-_BEAT = Hot(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(seen_at=param("at")))
+_BEAT = Hot(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(seen_at=param("at")), silent=True)
 _MARK = Hot(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(state=param("mark")))
 _END = Hot(delete(turns).where(_T.session_id == _session, _T.owner == _owner))
 _GUARD = Hot(select(_T.owner).where(_T.session_id == _session, _T.owner == _owner).with_for_update())

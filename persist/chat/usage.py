@@ -91,6 +91,12 @@ def check_step(step: object) -> int:
     return step
 
 
+def record_step(db: Statements, session_id: str, message_id: str, step: int, usage: StepUsage, now: datetime) -> bool:
+    """As `add_step`, as all that a transaction does."""
+    db.deed("usage.recorded", session_id)
+    return add_step(db, message_id, step, usage, now)
+
+
 def add_step(db: Statements, message_id: str, step: int, usage: StepUsage, now: datetime) -> bool:
     """Record a step once: False, and nothing changed, when it was recorded before. Three sums in one transaction."""
     row = db.row(_METADATA, row_id=message_id)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during a recording: they end the wait for input, and never cut a write in half."""
+"""Ctrl-C and SIGTERM while something comes in: they end the wait for more, and never cut in half what is done with it."""
 
 import signal
 import threading
@@ -27,13 +27,17 @@ class Interrupts:
         """128 and the signal's number, as shells have it."""
         return 128 + (self.signal or signal.SIGINT)
 
+    def check(self) -> None:
+        """Where stopping is harmless: raise what came meanwhile."""
+        if self.signal is not None:
+            raise Interrupted
+
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Around a read that may take for ever."""
         self._waiting = True
         try:
-            if self.signal is not None:
-                raise Interrupted
+            self.check()
             yield
         finally:
             self._waiting = False

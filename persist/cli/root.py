@@ -20,6 +20,8 @@ _WHERE = {
     "programs": ("persist.cli.programs", "programs", "Make, list and show runs of programs."),
     "telemetry": ("persist.cli.telemetry", "telemetry", "Status, usage, tool calls and links of agent instances."),
     "conversations": ("persist.cli.conversations", "conversations", "List, show, import, prune and repair conversations."),
+    "events": ("persist.cli.events", "events", "Switch the log of events on and off, look at it, trim it."),
+    "watch": ("persist.cli.watch", "watch", "Follow the log of events while it is written."),
     "stats": ("persist.cli.stats", "stats", "Sizes, rows, statuses and settings of a database."),
     "messaging": ("persist.cli.messaging", "messaging", "List and show sessions of people on chat platforms."),
     "prune": ("persist.cli.prune", "prune", "Delete what is over and old."),

@@ -12,13 +12,14 @@ _WORKSPACE, _TITLE = 30, 60
 _CHAT = "chat"
 _GROUPS = {
     "conversations": "conversations",
+    "events": "events",
     "messaging": "messaging",
     "programs": "programs",
     "telemetry": "telemetry",
     "workflows": "runs",
 }
 """The group of commands whose `ls` lists a domain."""
-_WITHOUT_PAGES = {"programs", "telemetry"}
+_WITHOUT_PAGES = {"events", "programs", "telemetry"}
 
 
 def command_of(domain: str, name: str) -> click.Command:
@@ -51,7 +52,7 @@ def ls(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """List the latest of chat (without DOMAIN), conversations, messaging, programs, telemetry or workflows.
+    """List the latest of chat (without DOMAIN), conversations, events, messaging, programs, telemetry or workflows.
 
     The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object with `items`
     and `cursor`, null on the last page.

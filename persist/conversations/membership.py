@@ -45,8 +45,9 @@ _APPEND = Hot(
 )
 _INSERT = Hot(insert(members))
 _DELETE = Hot(delete(members).where(_M.progression_id == _id))
+_SET_ARRAY = Hot(update(progressions).where(_P.id == _id).values(collection=param("ids"), folded=param("upto")))
+_FOLD = Hot(_SET_ARRAY.statement, silent=True)
 _BEHIND = Hot(select(_P.id).where(exists().where(_M.progression_id == _P.id, _M.ord >= _P.folded)).order_by(_P.id).limit(_SOME))
-_FOLD = Hot(update(progressions).where(_P.id == _id).values(collection=param("ids"), folded=param("upto")))
 
 
 def add_progression(work: Work, id: str, ids: Sequence[str] = ()) -> bool:
@@ -109,7 +110,7 @@ def replace(work: Work, id: str, ids: Sequence[str]) -> None:
         raise NotFound("progression", id)
     work.run(_DELETE, row_id=id)
     _insert(work, id, 0, ids)
-    work.run(_FOLD, row_id=id, ids=_array(ids), upto=len(ids))
+    work.run(_SET_ARRAY, row_id=id, ids=_array(ids), upto=len(ids))
 
 
 def fold(work: Work, id: str) -> bool:

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.conversations.schemas import InvocationKind, SourceKind, Status
 from persist.db.base import ONE_TREE, SCHEMA_TOKEN, Base, flag_default, table_of
+from persist.db.streams import Streams
 from persist.db.types import Amount, Body, EpochReal, Flag, Json, Label, Vocabulary, Whole
 
 _ZERO = text("0")
@@ -221,3 +222,10 @@ exchange_cursors = table_of(ExchangeCursorRow)
 
 message_types.info["seed"] = [{"type_id": number, "lion_class": path} for number, path in KNOWN_TYPES.items()]
 exchange_cursors.info["seed"] = [{"owner": "", "channel": "", "seq": 0}]
+
+# Messages and progressions are shared between sessions: what writes them for one of its own tells it there.
+STREAMS = Streams("conversation", shared="conversations")
+STREAMS.by("id", sessions)
+STREAMS.by("session_id", branches)
+STREAMS.common(message_types)
+STREAMS.loose(messages, progressions, members, transitions, exchange_items, exchange_cursors)

@@ -13,6 +13,7 @@ from persist.db.checks import check_flag, check_span
 from persist.db.clock import epoch_us
 from persist.db.hot import Hot, Row, param
 from persist.db.pruning import LOOK, Cut, Pruning, Removed
+from persist.db.trial import undone
 from persist.db.types import Amount, Whole
 from persist.db.work import Work
 from persist.errors import InvalidValue
@@ -55,11 +56,8 @@ def prune(work: Work, *, keep_days: int, keep_n: int, dry_run: bool, orphan_grac
     grace = check_span("orphan_grace", orphan_grace)
     if not check_flag("dry_run", dry_run):
         return _prune(work, keep_days, keep_n, grace)
-    trial = work.savepoint()
-    try:
+    with undone(work):
         return _prune(work, keep_days, keep_n, grace)
-    finally:
-        trial.rollback()
 
 
 def _prune(work: Work, keep_days: int, keep_n: int, grace: timedelta) -> PruneReport:

@@ -7,9 +7,10 @@ from typing import Any, Generic, TypeVar
 
 from sqlalchemy.pool import PoolProxiedConnection
 
+from persist.db.changes import COMMITTED, Journal
 from persist.db.hot import HotConnection, Statements
-from persist.db.runtime import Runtime
-from persist.errors import StoreBusy, Unavailable
+from persist.db.runtime import EventLog, Runtime
+from persist.errors import EventLogSwitched, StoreBusy, Unavailable
 
 R = TypeVar("R")
 
@@ -42,19 +43,23 @@ class HeldConnection:
         self._pooled: PoolProxiedConnection | None = None
         self._driver: Any = None
         self._statements: HotConnection
+        self._log: EventLog | None = None
         self._restore: Callable[[], None] | None = None
 
     def run(self, job: Job[R], *, what: str = "feed()") -> R:
         """The job in a transaction of its own, durable on return; a database error is ours, and nothing was written."""
         self.runtime.check_usable()
         with _Exclusive(self, what):
-            return self._run(job)
-
-    def _run(self, job: Job[R]) -> R:
-        driver = self._ready()
-        if job.single and self.runtime.dialect.autocommit_one:
             try:
-                return job.run(self._statements)
+                return self._run(job)
+            except EventLogSwitched:
+                return self._run(job, alone=False)  # from now on this store keeps the log, too
+
+    def _run(self, job: Job[R], *, alone: bool = True) -> R:
+        driver = self._ready()
+        if alone and job.single and self._autocommits():
+            try:
+                return self._run_alone(job, driver)
             except Exception as error:
                 self._undo(driver)
                 ours = self._ours(error, committing=True)
@@ -65,11 +70,24 @@ class HeldConnection:
         try:
             self._begin(driver)
             result = job.run(self._statements)
+            events = self._keep_log()
         except BaseException as error:
             self._undo(driver)
             raise self._ours(error) from error
         self._commit(driver)
+        self._committed(events)
         return result
+
+    def _autocommits(self) -> bool:
+        """Whether a single statement needs no transaction of ours. Its events are the database's then, and nobody is told."""
+        return self.runtime.dialect.autocommit_one and not self.runtime.observers.wanted(COMMITTED)
+
+    def _run_alone(self, job: Job[R], driver: Any) -> R:
+        self._statements.journal = None
+        if self.runtime.log is None:
+            return job.run(self._statements)
+        with self.runtime.dialect.leave_log_to_database(driver):
+            return job.run(self._statements)
 
     def look(self, question: Callable[[Statements], R]) -> R:
         """One reading statement outside of any transaction, without the writer lock."""
@@ -88,23 +106,32 @@ class HeldConnection:
             except Exception as error:
                 return [Outcome(error=error)]
         try:
-            self.runtime.check_usable()
-            with _Exclusive(self, what):
-                driver = self._ready()
-                try:
-                    self._begin(driver)
-                    outcomes = [Outcome(job.run(self._statements)) for job in jobs]
-                except Exception as error:
-                    self._undo(driver)
-                    if not self.runtime.dialect.usable(driver):
-                        raise self._ours(error) from error
-                    self._begin(driver)
-                    outcomes = [self._replay(driver, job) for job in jobs]
-                self._commit(driver)
-                return outcomes
+            return self._run_group(jobs, what)
+        except EventLogSwitched:
+            return self.run_group(jobs, what=what)  # from now on this store keeps the log, too
         except Exception as error:  # the lock, BEGIN or COMMIT: nobody's chunk was kept
             ours = self._ours(error)
             return [Outcome(error=ours) for _ in jobs]
+
+    def _run_group(self, jobs: Sequence[Job[Any]], what: str) -> list[Outcome[Any]]:
+        self.runtime.check_usable()
+        with _Exclusive(self, what):
+            driver = self._ready()
+            try:
+                self._begin(driver)
+                outcomes = [Outcome(job.run(self._statements)) for job in jobs]
+                events = self._keep_log()
+            except Exception as error:
+                self._undo(driver)
+                ours = self._ours(error)
+                if not self.runtime.dialect.usable(driver) or isinstance(ours, EventLogSwitched):
+                    raise ours from error
+                self._begin(driver)
+                outcomes = [self._replay(driver, job) for job in jobs]
+                events = self._keep_log()
+            self._commit(driver)
+            self._committed(events)
+            return outcomes
 
     def close(self) -> None:
         """Give the connection back to its pool."""
@@ -131,12 +158,28 @@ class HeldConnection:
         return self._driver
 
     def _begin(self, driver: Any) -> None:
+        kept = self.runtime.log
         try:
             self.runtime.dialect.begin_driver(driver)
         except Exception as error:
             if not self.runtime.dialect.usable(driver):
                 raise self._ours(error) from error
             self.runtime.retrying_lock(lambda: self.runtime.dialect.begin_driver(driver))
+        self._log = kept or self.runtime.log
+        self._statements.journal = None if self._log is None else Journal()
+
+    def _keep_log(self) -> Sequence[Any]:
+        """The last statements of the transaction, where the log of events is on."""
+        journal, log = self._statements.journal, self._log
+        if journal is None or log is None or not (deeds := journal.take()):
+            return ()
+        return log.write(self._statements, deeds)
+
+    def _committed(self, events: Sequence[Any]) -> None:
+        if events and self._log is not None:
+            self._log.committed(events)
+            if self.runtime.observers.wanted(COMMITTED):
+                self.runtime.observers.tell(COMMITTED, events)
 
     def _commit(self, driver: Any) -> None:
         try:
@@ -164,10 +207,14 @@ class HeldConnection:
 
     def _replay(self, driver: Any, job: Job[Any]) -> Outcome[Any]:
         driver.execute("SAVEPOINT member")
+        journal = self._statements.journal
+        mark = (0, 0) if journal is None else journal.mark()
         try:
             outcome = Outcome(job.run(self._statements))
         except Exception as error:
             driver.execute("ROLLBACK TO SAVEPOINT member")
+            if journal is not None:
+                journal.back(mark)
             outcome = Outcome(error=self._ours(error))
         driver.execute("RELEASE SAVEPOINT member")
         return outcome

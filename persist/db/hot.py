@@ -5,7 +5,7 @@ Column types still encode and decode every value, so a hot statement reads and w
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import BindParameter, Executable, Float, Integer, bindparam, literal
 from sqlalchemy import Dialect as SADialect
@@ -14,6 +14,9 @@ from sqlalchemy.sql.selectable import Select
 from sqlalchemy.types import NullType, TypeEngine
 
 from persist.db.base import SCHEMA_TOKEN
+
+if TYPE_CHECKING:
+    from persist.db.changes import Journal
 
 Row = tuple[Any, ...]
 Decoder = Callable[[Any], Any] | None
@@ -114,12 +117,18 @@ def _decoder(kind: TypeEngine[Any], dialect: SADialect) -> Decoder:
 
 
 class Hot:
-    """A statement to be compiled when first used: declared at module level, from the models' tables and bindparams."""
+    """A statement to be compiled when first used: declared at module level, from the models' tables and bindparams.
 
-    __slots__ = ("statement",)
+    `silent`: it changes how something is stored and not what, so it is no event.
+    """
 
-    def __init__(self, statement: Executable) -> None:
-        self.statement = statement
+    UNMADE = object()
+    __slots__ = ("silent", "statement", "twin")
+
+    def __init__(self, statement: Executable, *, silent: bool = False) -> None:
+        self.statement, self.silent = statement, silent
+        self.twin: Any = Hot.UNMADE
+        """The same statement, returning what it changes; see persist.db.changes."""
 
 
 class HotCache:
@@ -141,19 +150,28 @@ class HotCache:
 class Statements(Protocol):
     """Whoever can run hot statements: a transaction, or a held driver connection."""
 
+    journal: "Journal | None"
+
     def rows(self, hot: Hot, **values: Any) -> list[Row]: ...
     def row(self, hot: Hot, **values: Any) -> Row | None: ...
     def run(self, hot: Hot, **values: Any) -> int: ...
+    def deed(self, name: str, stream: str | None = None) -> None: ...
     def wire(self, text: str) -> str: ...
 
 
 class HotConnection:
     """Hot statements on a held driver connection, inside whatever transaction it is in."""
 
-    __slots__ = ("_driver", "_hot", "wire")
+    __slots__ = ("_driver", "_hot", "journal", "wire")
 
     def __init__(self, hot: HotCache, driver: Driver, wire: Callable[[str], str]) -> None:
         self._hot, self._driver, self.wire = hot, driver, wire
+        self.journal: Journal | None = None
+
+    def deed(self, name: str, stream: str | None = None) -> None:
+        """What follows is one event of that name."""
+        if self.journal is not None:
+            self.journal.open(name, stream)
 
     def rows(self, hot: Hot, **values: Any) -> list[Row]:
         """Every row, decoded."""
@@ -165,4 +183,9 @@ class HotConnection:
 
     def run(self, hot: Hot, **values: Any) -> int:
         """Run it; the number of rows changed."""
+        if self.journal is not None and (rows := self.journal.run(hot, values, self._all)) is not None:
+            return len(rows)
         return self._hot[hot].run(self._driver, values)
+
+    def _all(self, hot: Hot, values: Mapping[str, Any]) -> list[Row]:
+        return self._hot[hot].all(self._driver, values)

@@ -21,8 +21,7 @@ class Observers:
 
     def add(self, topic: str, callback: Callback) -> Callable[[], None]:
         """Call it with every value of the topic; what is returned ends that, however often it is called."""
-        if not callable(callback):
-            raise InvalidValue("callback", f"expected a function, got {type(callback).__name__}.")
+        check_callback(callback)
         callbacks, key = self._callbacks.setdefault(topic, {}), object()
         callbacks[key] = callback
 
@@ -64,3 +63,42 @@ class Observers:
                 log.exception("an observer of %s failed", topic)
             else:
                 yield result
+
+
+def check_callback(callback: object) -> None:
+    """InvalidValue for what cannot be called."""
+    if not callable(callback):
+        raise InvalidValue("callback", f"expected a function, got {type(callback).__name__}.")
+
+
+def on_loop(callback: Callback) -> Callback:
+    """The callback, called on the event loop of now, whichever thread tells; what it returns is awaited there."""
+    check_callback(callback)
+    loop = asyncio.get_running_loop()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def finish(value: Any) -> None:
+        try:
+            result = callback(value)
+            if inspect.isawaitable(result):
+                await result
+        except Exception:
+            log.exception("an observer failed")
+
+    def start(value: Any) -> None:
+        task = loop.create_task(finish(value))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def told(value: Any) -> Any:
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is loop:
+            return callback(value)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(start, value)
+        return None
+
+    return told

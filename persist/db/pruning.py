@@ -143,4 +143,4 @@ class AgedRows(Pruning):
 
 def delete_rows(work: Work, table: Table, *conditions: Condition) -> int:
     """Delete the rows that meet all of them; how many. In transactions that end with the first error."""
-    return work.select(delete(table).where(*conditions)).rowcount
+    return work.change(delete(table).where(*conditions))

@@ -3,19 +3,22 @@
 import os
 import threading
 import time
+import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from typing import Any, Protocol
 
 from sqlalchemy import Dialect as SADialect
 
 from persist.db.clock import Clock
 from persist.db.dialects.base import Dialect
-from persist.db.hot import HotCache
+from persist.db.dialects.wakeups import Wakeups
+from persist.db.hot import HotCache, Statements
 from persist.db.ids import IdMinter
 from persist.db.locks import Owner, WriterLock
 from persist.db.observers import Observers
-from persist.errors import Closed, PersistError, StoreBusy, StoreForked, TransactionOpen
+from persist.errors import Closed, EventLogSwitched, PersistError, StoreBusy, StoreForked, TransactionOpen
 from persist.settings import Settings
 
 _ATTEMPTS = 5
@@ -23,6 +26,16 @@ _NO_NEW_ATTEMPT_AFTER = 10.0
 
 entered: ContextVar[tuple[Owner, ...]] = ContextVar("persist_entered", default=())
 """The async transactions that this task, or a task that started it, is in: the async face's idea of an owner."""
+
+
+class EventLog(Protocol):
+    """What makes events of the deeds of a transaction; see persist.events."""
+
+    def write(self, db: Statements, deeds: Sequence[Any]) -> Sequence[Any]:
+        """Number and store them, as the last statements of a transaction; the events."""
+
+    def committed(self, events: Sequence[Any]) -> None:
+        """They are durable now."""
 
 
 class Runtime:
@@ -45,6 +58,12 @@ class Runtime:
         self.observers = Observers()
         self.notes: defaultdict[str, set[str]] = defaultdict(set)
         """What a domain remembers of this store's own writes until the store closes, by topic."""
+        self.log: EventLog | None = None
+        """The database's log of events, where it is on."""
+        self.listen_url: str | None = None
+        self.watchers: weakref.WeakSet[Wakeups] = weakref.WeakSet()
+        """Where readers of the log wait in this process."""
+        self.make_log: Callable[[], EventLog] | None = None
         self.pid = os.getpid()
         self.closed = False
         self._writing: set[Owner] = set()
@@ -105,8 +124,8 @@ class Runtime:
                 raise TransactionOpen(what)
 
     def anything_open(self) -> bool:
-        """Whether a transaction is open, of whatever owner."""
-        return bool(self._writing or self._reading)
+        """Whether a transaction is open, of whatever owner; a look at the log of events is none of anybody's."""
+        return bool(self._writing) or any(owner not in self.watchers for owner in list(self._reading))
 
     def retrying_lock(self, begin: Callable[[], None]) -> None:
         """Try to take the database's write lock: 5 attempts, 100·2ⁿ ms apart, no new one after 10 s."""
@@ -124,8 +143,28 @@ class Runtime:
                 self.sleep(0.1 * 2**attempt)
         return None
 
+    def keep_log(self, on: bool) -> None:
+        """From the next transaction on, keep the log of events; or no more."""
+        self.log = self.make_log() if on and self.make_log is not None else None
+        self.dialect.keeps_log = self.log is not None
+
+    def wake_watchers(self) -> None:
+        """There is something new in the log."""
+        for wakeups in list(self.watchers):
+            wakeups.tell()
+
+    def stop_watchers(self) -> None:
+        """The store is closing: returns when none of them looks at the log any more."""
+        for wakeups in list(self.watchers):
+            wakeups.stop()
+            with wakeups.reading:
+                pass
+
     def translate(self, error: BaseException) -> BaseException:
         """Ours for a driver's error; anything else as it is."""
         if isinstance(error, PersistError):
             return error
-        return self.dialect.classify(error) or error
+        ours = self.dialect.classify(error)
+        if isinstance(ours, EventLogSwitched):
+            self.keep_log(True)
+        return ours or error

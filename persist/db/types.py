@@ -185,7 +185,7 @@ class Flag(TypeDecorator[bool]):
         return None if value is None else bool(value)
 
 
-class _Instant(TypeDecorator[datetime]):
+class Instant(TypeDecorator[datetime]):
     """An aware UTC instant; each leaf says how it is stored."""
 
     impl: TypeEngine[Any] | type[TypeEngine[Any]] = BigInteger
@@ -206,7 +206,7 @@ class _Instant(TypeDecorator[datetime]):
         return lambda value: None if value is None else fetch(value, dialect)
 
 
-class EpochMs(_Instant):
+class EpochMs(Instant):
     """Whole milliseconds since 1970."""
 
     cache_ok = True
@@ -233,7 +233,7 @@ class EpochS(EpochMs):
         return EPOCH + timedelta(seconds=value)
 
 
-class EpochReal(_Instant):
+class EpochReal(Instant):
     """Seconds since 1970 as a float, microseconds kept."""
 
     cache_ok = True
@@ -248,7 +248,7 @@ class EpochReal(_Instant):
         return EPOCH + timedelta(seconds=value)  # exact to the microsecond until 2242; a product in floats is not
 
 
-class IsoMs(_Instant):
+class IsoMs(Instant):
     """ISO 8601 text with milliseconds and Z on SQLite; TIMESTAMPTZ(3) on Postgres, cut before it could round."""
 
     impl = Text
@@ -272,7 +272,7 @@ class IsoMs(_Instant):
             raise InvalidValue("instant", f"{value!r} is stored, which is not like '2026-01-31T12:00:00.000Z'.") from None
 
 
-class SqlSeconds(_Instant):
+class SqlSeconds(Instant):
     """`YYYY-MM-DD HH:MM:SS` in UTC on SQLite, as its own datetime('now') writes it; whole seconds on Postgres too."""
 
     impl = Text

@@ -17,19 +17,26 @@ OWN_SCOPES = ("run_id", "instance_id", "workspace_id")
 """The keys of `_meta` that say whose file this is."""
 
 
+EVENTS = "events"
+"""The key of `_meta` that says that the log of events is on."""
+
+
 def _noted(key: str) -> ScalarSelect[str]:
     return select(_meta.value).where(_meta.key == key).scalar_subquery()
 
 
-_CURRENT = select(version_table.c.version_num, _noted("schema_version"), *map(_noted, OWN_SCOPES))
+_CURRENT = select(version_table.c.version_num, _noted("schema_version"), *map(_noted, (*OWN_SCOPES, EVENTS)))
 
 
 def scopes_at(connection: Connection, revision: str) -> dict[str, str] | None:
-    """Whose file this is, by scope, if both marks name that revision: one statement, all that opening a current one runs."""
+    """What `_meta` says of whose file this is and of events, if both marks name that revision.
+
+    One statement, all that opening a current one runs.
+    """
     row = connection.execute(_CURRENT).first()
     if row is None or tuple(row[:2]) != (revision, revision):
         return None
-    return {scope: value for scope, value in zip(OWN_SCOPES, row[2:], strict=True) if value is not None}
+    return {key: value for key, value in zip((*OWN_SCOPES, EVENTS), row[2:], strict=True) if value is not None}
 
 
 def read_noted(connection: Connection) -> str | None:

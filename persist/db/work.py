@@ -4,32 +4,29 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Executable, NestedTransaction
+from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, NestedTransaction, Table, Update
 
 from persist.db.base import SCHEMA_TOKEN
-from persist.db.checks import check_body
-from persist.db.clock import aware
+from persist.db.changes import COMMITTED, Deed, Journal, twin_of
 from persist.db.hot import Hot, Row
-from persist.db.json import Json, JsonText, check_object, encode
+from persist.db.intake import Intake
 from persist.db.locks import Owner
-from persist.db.runtime import Runtime
-from persist.db.types import check_label
-from persist.errors import Closed, InvalidValue, ReadOnlyTransaction, TransactionAborted, Unavailable, WrongOwner
+from persist.db.runtime import EventLog, Runtime
+from persist.db.verb import Verb
+from persist.errors import Closed, ReadOnlyTransaction, TransactionAborted, Unavailable, WrongOwner
 
 log = logging.getLogger("persist")
 
 _LONG_BEGIN = 1.0
 
 
-class Work:
+class Work(Intake):
     """A transaction: `writable` or a snapshot, ours (`owner`) or joined into the caller's."""
 
     def __init__(self, runtime: Runtime, *, writable: bool, owner: Owner, joined: Connection | None = None) -> None:
-        self.runtime = runtime
+        super().__init__(runtime)
         self.writable = writable
         self.owner = owner
         self.thread: int | None = threading.get_ident()
@@ -43,6 +40,11 @@ class Work:
         self._open = joined is not None
         self._began = 0.0
         self.announcements: list[tuple[str, Any]] = []
+        self.written: list[Any] = []
+        """The events of the transaction so far."""
+        self.log: EventLog | None = None
+        self.journal: Journal | None = None
+        """What the transaction changed, where the database's log of events is on."""
         self._options: dict[str, Any] = {}
         if joined is not None:
             translate = {
@@ -74,9 +76,13 @@ class Work:
                 self._connection = self._connection or dialect.connect(write=self.writable)
                 dialect.begin(self._connection, write=self.writable, cancelled=cancelled)
 
+            kept = runtime.log
             runtime.retrying_lock(start)
             assert self._connection is not None
             self._driver = self._connection.connection.driver_connection if runtime.owns_engine else None
+            self.log = kept or runtime.log  # whatever others find out meanwhile: only the log itself knows at the commit
+            if self.writable and self.log is not None:
+                self.journal = Journal()
         except BaseException:
             self._release()
             raise
@@ -89,6 +95,7 @@ class Work:
             self.rollback()
             raise TransactionAborted
         assert self._connection is not None
+        self._write_events()
         self._open = False
         try:
             self.runtime.dialect.end(self._connection, self._driver, commit=True)
@@ -99,6 +106,29 @@ class Work:
             raise (ours or error) from error
         finally:
             self._release()
+        if self.written and self.log is not None:
+            self.log.committed(self.written)
+
+    def _write_events(self) -> None:
+        """The last statements of a transaction, where the log is on; if they fail, nothing of it was written."""
+        try:
+            self.keep_log()
+        except BaseException as error:
+            self.rollback()
+            raise self.runtime.translate(error) from error
+        if self.written:
+            self.announce(COMMITTED, self.written)
+
+    def keep_log(self, *more: Deed) -> bool:
+        """Make events of what was done so far, and of `more`; False where the log is off."""
+        if self.journal is None or self.log is None:
+            return False
+        deeds = [*self.journal.take(), *more]
+        if not deeds:
+            return True
+        events = self.log.write(self, deeds)
+        self.written += events
+        return bool(events)
 
     def end_read(self) -> None:
         """End a snapshot by committing nothing: of a rollback drivers think that what they prepared is gone."""
@@ -150,7 +180,7 @@ class Work:
 
     # -- verbs
 
-    def verb(self, name: str, *, writes: bool) -> "_Verb":
+    def verb(self, name: str, *, writes: bool) -> Verb:
         """The frame of one repository verb: refusals before it, dooming and error translation after it."""
         if not self._open:
             raise Closed("transaction")
@@ -160,12 +190,20 @@ class Work:
             raise TransactionAborted
         if writes and not self.writable:
             raise ReadOnlyTransaction(name)
-        return _Verb(self, writes)
+        return Verb(self, name, writes)
+
+    def deed(self, name: str, stream: str | None = None) -> None:
+        """What follows is one event of that name, and of that stream."""
+        if self.journal is not None:
+            self.journal.open(name, stream)
 
     # -- statements
 
     def rows(self, hot: Hot, **values: Any) -> list[Row]:
         """Every row of a hot SELECT, decoded."""
+        return self._all(hot, values)
+
+    def _all(self, hot: Hot, values: Mapping[str, Any]) -> list[Row]:
         if self._driver is not None:
             return self.runtime.hot[hot].all(self._driver, values)
         return [tuple(row) for row in self._core(hot.statement, values)]
@@ -180,13 +218,17 @@ class Work:
     def run(self, hot: Hot, **values: Any) -> int:
         """Run a hot INSERT, UPDATE or DELETE; the number of rows."""
         self._wrote = True
+        if self.journal is not None and (kept := self.journal.run(hot, values, self._all)) is not None:
+            return len(kept)
         if self._driver is not None:
             return self.runtime.hot[hot].run(self._driver, values)
         return self._core(hot.statement, values).rowcount
 
     def returned(self, hot: Hot, **values: Any) -> Row | None:
         """The first row that a hot INSERT or UPDATE … RETURNING wrote, decoded; None where it wrote none."""
-        found = self.rows(hot, **values)
+        found = None if self.journal is None else self.journal.run(hot, values, self._all)
+        if found is None:
+            found = self._all(hot, values)
         self._wrote = self._wrote or bool(found)
         return found[0] if found else None
 
@@ -195,6 +237,10 @@ class Work:
         if not values:
             return
         self._wrote = True
+        if self.journal is not None and twin_of(hot) is not None:
+            for row in values:
+                self.run(hot, **row)
+            return
         if self._driver is None:
             self._core(hot.statement, list(values))
             return
@@ -210,6 +256,15 @@ class Work:
         result: CursorResult[Any] = self._connection.execute(statement, values, execution_options=self._options)
         return result
 
+    def change(self, statement: Insert | Update | Delete) -> int:
+        """Run a Core INSERT, UPDATE or DELETE that is put together per call; the number of rows."""
+        self._wrote = True
+        if self.journal is not None:
+            kept = self.journal.run(Hot(statement), {}, lambda twin, _: [tuple(row) for row in self._core(twin.statement, None)])
+            if kept is not None:
+                return len(kept)
+        return self._core(statement, None).rowcount
+
     def wire(self, text: str) -> str:
         """Plain JSON text for the stored text of a Json column."""
         return self.runtime.dialect.wire(text)
@@ -219,77 +274,26 @@ class Work:
         assert self._connection is not None
         return self._connection.begin_nested()
 
+    def lock_tables(self, tables: Sequence[Table]) -> None:
+        """Keep everybody else from changing these until the transaction ends."""
+        assert self._connection is not None
+        self.runtime.dialect.lock_tables(self._connection, tables)
+
+    def guard(self, tables: Sequence[Table], *, on: bool) -> None:
+        """Refuse whoever changes these without keeping the log of events; or refuse nobody."""
+        assert self._connection is not None
+        self._wrote = True
+        if on:
+            self.runtime.dialect.guard(self._connection, tables)
+        else:
+            self.runtime.dialect.unguard(self._connection)
+
+    def count_on(self, tables: Sequence[Table]) -> None:
+        """After rows were inserted with the numbers they had elsewhere."""
+        assert self._connection is not None
+        self.runtime.dialect.count_on(self._connection, tables)
+
     def tables(self) -> set[str]:
         """The names of the tables in our schema, those of others included."""
         assert self._connection is not None
         return self.runtime.dialect.tables(self._connection)
-
-    # -- values
-
-    def json(self, path: str, value: Json) -> JsonText:
-        """The checked JSON text of a value."""
-        return encode(value, path, self.runtime.limits)
-
-    def json_object(self, path: str, value: Json) -> dict[str, Any]:
-        """A JSON object of the domain; None is the empty one."""
-        return check_object(value, path, self.runtime.limits)
-
-    def now(self) -> datetime:
-        """The store's clock, cut to the milliseconds that columns keep."""
-        at = aware("clock", self.runtime.clock())
-        return at.replace(microsecond=at.microsecond // 1000 * 1000)
-
-    def label(self, path: str, value: object, *, empty: bool = False) -> str:
-        """A checked identifier or filter."""
-        text = check_label(path, value)
-        if not text and not empty:
-            raise InvalidValue(path, "it is empty.")
-        return text
-
-    def body(self, path: str, value: object) -> str:
-        """Checked text of any content."""
-        return check_body(path, value, self.runtime.settings.max_text_bytes)
-
-
-class _Verb:
-    """See Work.verb. A verb called by a verb is part of it."""
-
-    __slots__ = ("_savepoint", "_work", "_writes")
-
-    def __init__(self, work: Work, writes: bool) -> None:
-        self._work, self._writes = work, writes
-        self._savepoint: NestedTransaction | None = None
-
-    def __enter__(self) -> None:
-        work = self._work
-        work._depth += 1
-        if work._depth > 1:
-            return
-        work._wrote = False
-        if work.joined and self._writes:
-            assert work._connection is not None
-            try:
-                work.runtime.dialect.join(work._connection)
-                self._savepoint = work._connection.begin_nested()
-            except Exception as error:
-                work._depth -= 1
-                raise work.runtime.translate(error) from error
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        work = self._work
-        work._depth -= 1
-        if work._depth:
-            return
-        if self._savepoint is not None:  # the host's transaction survives a refused verb: only our savepoint goes
-            if error is None:
-                self._savepoint.commit()
-            elif self._savepoint.is_active:
-                self._savepoint.rollback()
-        if error is None:
-            return
-        ours = work.runtime.translate(error)
-        from_database = ours is not error
-        if (work._wrote or from_database) and not work.joined:
-            work._doomed = True
-        if from_database:
-            raise ours from error

@@ -11,6 +11,7 @@ from persist.maintenance.importing import ImportReport, import_
 from persist.maintenance.maintaining import MaintenanceReport, MaintenanceStep, maintain
 from persist.maintenance.overview import stats
 from persist.maintenance.pruning import PruneReport, prunable, prune
+from persist.maintenance.rebuilding import rebuild
 from persist.maintenance.upkeep import checkpoint, vacuum
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "maintain",
     "prunable",
     "prune",
+    "rebuild",
     "stats",
     "vacuum",
 ]

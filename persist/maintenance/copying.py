@@ -11,8 +11,9 @@ from persist.db.dialects.bulk import Columns, Row
 from persist.db.hot import Hot
 from persist.db.models import Meta
 from persist.db.scope import OWN, scope_of
+from persist.db.streams import logged_tables
 from persist.db.types import check_label
-from persist.db.version import OWN_SCOPES
+from persist.db.version import EVENTS, OWN_SCOPES
 from persist.errors import InvalidValue, StoreCorrupt
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.emptiness import FIXED, refuse_unless_empty
@@ -54,6 +55,7 @@ def copy(
             copied = _Copy(reading, writing, own, progress)
             report = CopyReport(*copied.run(), left_out)
         target.runtime.scopes.update(copied.taken)
+        target.runtime.keep_log(copied.logs)
     return report
 
 
@@ -76,6 +78,7 @@ class _Copy:
         self.raw = source.bulk.one_file and target.bulk.one_file
         """Between files every value stays as it is, were it unreadable."""
         self.taken = dict(own) if target.bulk.one_file else {}
+        self.logs = False
 
     def run(self) -> tuple[dict[str, int], dict[str, str]]:
         if self.source.bulk.identity() == self.target.bulk.identity():
@@ -89,6 +92,8 @@ class _Copy:
                 self.target.bulk.clear(table)
             sums[table] = self._table(table, totals[table])
         self.target.bulk.end_loading()
+        if self.logs:  # the log is whole, and goes on in the copy
+            self.target.work.guard(logged_tables(), on=True)
         for table in TABLES:
             self._check(table, sums[table])
         return {str(t.name): sums[t].rows for t in TABLES}, {str(t.name): str(sums[t]) for t in TABLES}
@@ -118,6 +123,7 @@ class _Copy:
     def _translated(self, table: Table, columns: Columns, rows: list[Row]) -> list[Row]:
         if table is META:
             kept = {FIXED} if self.target.bulk.one_file else {FIXED, *OWN_SCOPES}
+            self.logs = self.logs or any(row[0] == EVENTS for row in rows)
             return [row for row in rows if row[0] not in kept]
         return rows if self.target.bulk.one_file else with_scopes(columns, rows, self.own)
 

@@ -15,8 +15,10 @@ from persist.db.hot import Compiled, Hot, param
 from persist.db.models import Meta
 from persist.db.published import form_of
 from persist.db.scope import OWN, scope_of
-from persist.db.version import OWN_SCOPES
+from persist.db.streams import logged_tables, place_of
+from persist.db.version import EVENTS, OWN_SCOPES
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
+from persist.events.snapshots import write_snapshot
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.copying import own_scopes, with_scopes
 from persist.maintenance.emptiness import FIXED, first_with_rows
@@ -71,6 +73,7 @@ class _Import:
         self.taken: dict[str, str] = {}
         self.highest: dict[Table, int] = {}
         self.whole = whole
+        self.streams: set[str] = set()
 
     def run(self) -> None:
         bulk = self.target.bulk
@@ -92,6 +95,20 @@ class _Import:
         for table, highest in self.highest.items():
             bulk.go_on_after(table, highest)
         bulk.end_loading()
+        if self.target.store.logs_events:  # as one event of each stream that rows came into
+            for stream in sorted(self.streams):
+                write_snapshot(self.target.work, stream, logged_tables())
+
+    def _note_streams(self, table: Table, columns: Columns, rows: list[Row]) -> None:
+        place = place_of(table)
+        if place is None or place.through is not None or not self.target.store.logs_events or not rows:
+            return
+        index = next((i for i, column in enumerate(columns) if column.name == place.column), None)
+        for value in {None} if index is None else {row[index] for row in rows}:
+            if value is None:
+                self.streams.add(place.shared)
+            else:
+                self.streams.add(place.name(value or self.own.get(place.column or "", "")))
 
     def _lines(self) -> Iterator[Line]:
         """Every row, checked."""
@@ -146,8 +163,11 @@ class _Import:
     def _mine(self, table: Table, columns: Columns, rows: list[Row]) -> list[Row]:
         """The rows as this database says whose they are."""
         if table is _META:
-            skipped = {FIXED} if self.fresh and self.target.bulk.one_file else {FIXED, *OWN_SCOPES}
+            skipped = {FIXED, EVENTS} if self.fresh and self.target.bulk.one_file else {FIXED, EVENTS, *OWN_SCOPES}
             return [row for row in rows if row[0] not in skipped]
+        if place_of(table) is None and not self.fresh:
+            return []  # a log is that of its own database
+        self._note_streams(table, columns, rows)
         if not self.target.bulk.one_file:
             return with_scopes(columns, rows, self.own)
         for index, column in enumerate(columns):

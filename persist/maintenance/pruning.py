@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import persist.chat.pruning
 import persist.conversations.pruning
+import persist.events.pruning
 import persist.messaging.pruning
 import persist.programs.pruning
 import persist.telemetry.pruning
@@ -24,6 +25,7 @@ PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
     {
         "chat": persist.chat.pruning.PRUNINGS,
         "conversations": persist.conversations.pruning.PRUNINGS,
+        "events": persist.events.pruning.PRUNINGS,
         "messaging": persist.messaging.pruning.PRUNINGS,
         "programs": persist.programs.pruning.PRUNINGS,
         "telemetry": persist.telemetry.pruning.PRUNINGS,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
+from persist.db.trial import undone
 from persist.db.work import Work
 from persist.store import Store
 
@@ -29,17 +30,12 @@ def running(store: Store, *, trial: bool) -> Iterator[Run]:
 
         yield run
         return
-    with store.begin() as tx:
-        point = tx._work.savepoint()
+    with store.begin() as tx, undone(tx._work):
 
         def try_out(step: Callable[[Work], T], /, *, writes: bool = True) -> T:
             return _framed(tx._work, step)
 
-        try:
-            yield try_out
-        finally:
-            if point.is_active:  # not after a lost connection
-                point.rollback()
+        yield try_out
 
 
 def _framed(work: Work, step: Callable[[Work], T]) -> T:

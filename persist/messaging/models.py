@@ -6,6 +6,7 @@ from sqlalchemy import ForeignKey, Identity, Index, func, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.base import NEVER_REUSED, SCHEMA_TOKEN, Base, flag_default, flag_set, partial_index, table_of
+from persist.db.streams import Streams
 from persist.db.types import Body, Flag, IsoMs, Label, Vocabulary, Whole
 from persist.messaging.schemas import MessagingRole
 
@@ -59,3 +60,7 @@ partial_index(
     unique=True,
 )
 Index("ix_messaging_sessions_latest", sessions.c.last_activity_at.desc(), sessions.c.id.desc())
+
+STREAMS = Streams("messaging", shared="messaging")
+STREAMS.by("id", sessions)
+STREAMS.by("session_id", messages)

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.base import SCHEMA_TOKEN, Base, table_of
 from persist.db.scope import key_per_scope, key_within_scope, numbered, scope_column, this_second
+from persist.db.streams import Streams
 from persist.db.types import Body, Json, Label, SqlSeconds, Vocabulary, Whole
 from persist.programs.schemas import AgentScope, BindingKind, ExecutionStatus, RunStatus
 
@@ -132,3 +133,8 @@ FRAME = func.coalesce(bindings.c.execution_id, literal_column("-1"))
 """The frame of a binding, the root included: spelled in the unique index and in the upsert alike."""
 
 Index("uq_bindings_frame_name", bindings.c.run_id, bindings.c.name, FRAME, unique=True)
+
+bindings.info["key"] = ["run_id", "name", "execution_id"]
+STREAMS = Streams("program", shared="programs")
+STREAMS.by("id", runs)
+STREAMS.by("run_id", executions, bindings, agents, segments, imports)

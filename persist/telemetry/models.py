@@ -8,6 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.base import ONE_TREE, Base, table_of
 from persist.db.scope import key_per_scope, numbered, scope_column
+from persist.db.streams import Streams
 from persist.db.types import Body, EpochS, Flag, Json, Label, Vocabulary, Whole
 from persist.telemetry.schemas import LinkKind, TagKind, TaskState
 
@@ -135,3 +136,8 @@ usage_samples = table_of(UsageSampleRow)
 tool_history = table_of(ToolHistoryRow)
 window_marks = table_of(WindowMarkRow)
 tasks = table_of(TaskRow)
+
+Streams("telemetry", shared="telemetry").by(
+    "instance_id", status_log, agent_tags, links, usage_samples, tool_history, window_marks
+)
+Streams("workspace", shared="telemetry").by("workspace_id", tasks)

@@ -11,6 +11,7 @@ from sqlalchemy import CheckConstraint, Index, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.base import Base, flag_default, partial_index, predicate, table_of
+from persist.db.streams import Streams
 from persist.db.types import Amount, Body, Flag, IsoMs, Json, Label, Vocabulary, Whole
 from persist.workflows.schemas import ApprovalKind, ApprovalStatus, RunStatus
 
@@ -152,3 +153,8 @@ IS_PENDING = predicate(f"status = '{ApprovalStatus.PENDING}'")
 partial_index("ix_workflow_runs_leased", runs.c.lease_expires_at, where=IS_LEASED)
 partial_index("ix_executions_unfinished", executions.c.trigger_id, where=IS_UNFINISHED)
 partial_index("ix_workflow_approvals_pending", approvals.c.created_at, approvals.c.id, where=IS_PENDING)
+
+STREAMS = Streams("workflow", shared="workflows")
+STREAMS.by("id", runs)
+STREAMS.by("workflow_run_id", executions, approvals)
+STREAMS.loose(cron_overrides, workflow_overrides)

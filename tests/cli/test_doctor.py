@@ -14,7 +14,12 @@ from tests.schema.places import Place
 
 Command = Callable[..., Result]
 
-_REPLACE = {r"(?:sqlite:////|/)\S*state\.db": "FILE", r"run_\w+?(?=[ :])": "RUN", r"ses_\w+": "SESSION"}
+_REPLACE = {
+    r"which is \d{4}": "which is REVISION",
+    r"(?:sqlite:////|/)\S*state\.db": "FILE",
+    r"run_\w+?(?=[ :])": "RUN",
+    r"ses_\w+": "SESSION",
+}
 
 
 @pytest.fixture

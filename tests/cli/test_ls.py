@@ -86,7 +86,7 @@ def test_an_empty_store_has_nothing_to_list(command: Command, database_url: str)
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (0, "", 1)
 
 
-@pytest.mark.parametrize("domain", [domain for domain in DOMAINS if domain != "telemetry"])
+@pytest.mark.parametrize("domain", [domain for domain in DOMAINS if domain not in ("telemetry", "events")])
 @pytest.mark.parametrize("options", [(), ("-q",), ("--json",)], ids=["plain", "quiet", "json"])
 def test_an_id_is_enough_to_show_it(command: Command, filled: str, domain: str, options: tuple[str, ...]) -> None:
     id = command("ls", domain, "-q").stdout.splitlines()[0]
@@ -105,7 +105,7 @@ def test_an_id_of_several_wants_the_domain(command: Command, ambiguous: str) -> 
     assert command("show", AMBIGUOUS, "--domain", "programs").stdout.startswith("run")
 
 
-@pytest.mark.parametrize("domain", [domain for domain in DOMAINS if domain != "telemetry"])
+@pytest.mark.parametrize("domain", [domain for domain in DOMAINS if domain not in ("telemetry", "events")])
 def test_an_id_that_the_domain_has_not(command: Command, filled: str, domain: str) -> None:
     result = command("show", "nobody", "--domain", domain)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1)

@@ -10,6 +10,7 @@ from persist.settings import Settings
 from persist.store import Store
 from persist.testing import FrozenClock
 from tests.schema.filling_conversations import conversations_seen, fill_conversations
+from tests.schema.filling_events import events_seen, fill_events
 from tests.schema.filling_machines import fill_programs, fill_telemetry, programs_seen, telemetry_seen
 from tests.schema.filling_workflows import fill_messaging, fill_workflows, messaging_seen, workflows_seen
 
@@ -51,6 +52,7 @@ _UNFINISHED: list[dict[str, Any]] = [
 
 def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
     """Something of every domain; and a turn that still runs, with its recorder."""
+    fill_events(store, clock)
     with store.begin() as tx:
         session = tx.chat.sessions.create(
             agent="build",
@@ -94,6 +96,7 @@ def transcript(store: Store) -> dict[str, Any]:
             "messages": {session.id: tx.chat.messages.list(session.id, include_hidden=True) for session in sessions},
             "queued": {session.id: [message.id for message in tx.chat.messages.queued(session.id)] for session in sessions},
         }
-        seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx) | telemetry_seen(tx) | programs_seen(tx)
+        seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx)
+        seen |= telemetry_seen(tx) | programs_seen(tx) | events_seen(tx)
     plain: dict[str, Any] = json.loads(json.dumps(seen))
     return plain

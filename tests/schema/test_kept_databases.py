@@ -60,6 +60,7 @@ FILLED = {
         "agent_segments",
         "imports",
     ],
+    "0005": ["event_log", "event_heads"],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

@@ -31,6 +31,7 @@ EXAMPLES = [
     errors.UnmanagedDatabase(["run", "sessions"]),
     errors.MigrationFailed("state.db", "0001", "0002", "0002", "boom"),
     errors.StoreBusy(1.5),
+    errors.EventLogSwitched(),
     errors.StoreFull("state.db"),
     errors.Unavailable("The server went away", outcome="unknown"),
 ]

@@ -1,11 +1,12 @@
 """What persist asks of a database: everything the two do differently, and nothing else, is declared here."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Table
 
 from persist.db.dialects.bulk import Bulk
 from persist.db.dialects.upkeep import Upkeep
@@ -15,6 +16,9 @@ from persist.errors import InvalidValue, NotFound, PersistError, UnsupportedEngi
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from persist.db.dialects.wakeups import Wakeups
+    from persist.db.hot import Hot
 
 
 class Dialect(ABC):
@@ -31,6 +35,9 @@ class Dialect(ABC):
     """Whether the database is one file, which may be that of one run, instance or workspace."""
     one_writer: bool
     """Whether writers queue on the store's own lock before they ask the database."""
+
+    keeps_log: bool = False
+    """Whether writing transactions keep the database's log of events: what the guard of such a database asks for."""
 
     writer: Engine
     reader: Engine
@@ -124,6 +131,33 @@ class Dialect(ABC):
     @abstractmethod
     def reading_cursor(self, driver: Any) -> Any:
         """A cursor of the driver connection that reads a result on demand, for as long as the transaction lasts."""
+
+    @abstractmethod
+    def guard(self, connection: Connection, tables: Sequence[Table]) -> None:
+        """Refuse from now on whoever changes one of the tables without keeping the log of events."""
+
+    def leave_log_to_database(self, driver: Any) -> AbstractContextManager[None]:
+        """For one statement on a held connection that writes a piece: it keeps no log, so the guard logs it."""
+        return nullcontext()
+
+    @abstractmethod
+    def unguard(self, connection: Connection) -> None:
+        """The opposite."""
+
+    @abstractmethod
+    def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
+        """Wait until nobody else is changing them, and let nobody until the transaction ends."""
+
+    @abstractmethod
+    def wakeups(self, listen_url: str | None) -> "Wakeups":
+        """How a reader of the log learns of new events."""
+
+    @abstractmethod
+    def count_on(self, connection: Connection, tables: Sequence[Table]) -> None:
+        """After rows with numbers of their own were inserted: the next number given is above them."""
+
+    notice: "Hot | None" = None
+    """A statement that wakes readers elsewhere when the transaction commits: parameters `stream` and `seq`."""
 
     @abstractmethod
     def upkeep(self) -> Upkeep:

@@ -1,20 +1,25 @@
 """Postgres through psycopg 3: a schema of our own, READ COMMITTED writes, snapshot reads, no session state."""
 
+import logging
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, exc
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, exc, make_url
 
 from persist.db.base import SCHEMA_TOKEN
+from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.postgres_bulk import PostgresBulk
 from persist.db.dialects.postgres_upkeep import PostgresUpkeep
+from persist.db.dialects.postgres_wakeups import Notices, notice
+from persist.db.dialects.wakeups import Polling, Wakeups
 from persist.db.escape import unescape_json
 from persist.db.idle import IdleConnections
 from persist.errors import (
     Conflict,
+    EventLogSwitched,
     InvalidValue,
     NotFound,
     NotPermitted,
@@ -28,6 +33,8 @@ from persist.errors import (
     UnsupportedEngine,
 )
 
+log = logging.getLogger("persist")
+
 _SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 _LOCK_TIMEOUT = "5s"
 _cursors = count()
@@ -38,7 +45,9 @@ class PostgresDialect(Dialect):
     """A Postgres database, reached directly or through a transaction-mode pooler."""
 
     name = "postgresql"
+    schema: str
     _guest = False
+    _said_polling = False
     one_writer = False
     one_file = False
     autocommit_one = True
@@ -50,6 +59,8 @@ class PostgresDialect(Dialect):
             raise UnsupportedEngine("postgresql", "install agent-persist[postgres] for the psycopg driver.") from error
         self._psycopg = psycopg
         self.schema = schema
+        self.notice = notice(schema)
+        self._pooled = pooler == "transaction"
         self.read_only = read_only
         self.url = url.set(drivername="postgresql+psycopg")
         connect_args: dict[str, Any] = {"prepare_threshold": None} if pooler == "transaction" else {}
@@ -70,6 +81,8 @@ class PostgresDialect(Dialect):
         self = cls.__new__(cls)
         self._psycopg, self.schema, self.url = psycopg, schema, engine.url
         self.writer = self.reader = engine.execution_options(schema_translate_map=self._translate(engine))
+        self.notice = notice(schema)
+        self._pooled = False
         self._guest = True
         return self
 
@@ -90,7 +103,12 @@ class PostgresDialect(Dialect):
         # Sent without waiting for its own round trip by the first statement would need a pipeline: one statement, then.
         if write:
             driver: Any = connection.connection.driver_connection
-            driver.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'", prepare=False)
+            driver.execute(self._locals(), prepare=False)
+
+    def _locals(self) -> str:
+        """What a writing transaction sets for itself."""
+        keeps = f"; SET LOCAL {guards.SETTING} = 'on'" if self.keeps_log else ""
+        return f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'{keeps}"
 
     def join(self, connection: Connection) -> None:
         driver: Any = connection.connection.driver_connection
@@ -98,9 +116,11 @@ class PostgresDialect(Dialect):
             raise InvalidValue("connection", "it is in AUTOCOMMIT mode, where there is no transaction to join.")
         if not connection.in_transaction():
             connection.begin()
+        if self.keeps_log:
+            driver.execute(f"SET LOCAL {guards.SETTING} = 'on'", prepare=False)
 
     def begin_driver(self, driver: Any) -> None:
-        driver.execute(f"BEGIN; SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'", prepare=False)
+        driver.execute(f"BEGIN; {self._locals()}", prepare=False)
 
     def prepare_held(self, driver: Any) -> Callable[[], None]:
         before = driver.autocommit
@@ -138,6 +158,8 @@ class PostgresDialect(Dialect):
     def _classify(self, error: Any) -> PersistError:
         state: str = error.sqlstate or ""
         text = (error.diag.message_primary or str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".")
+        if state == guards.SQLSTATE:
+            return EventLogSwitched()
         if state.startswith("23"):
             return Conflict(f"The database refuses the write: {text}.", constraint=error.diag.constraint_name)
         if state in ("40001", "40P01", "55P03"):
@@ -169,6 +191,37 @@ class PostgresDialect(Dialect):
     def tables(self, connection: Connection) -> set[str]:
         query = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = %s"
         return {name for (name,) in connection.exec_driver_sql(query, (self.schema,))}
+
+    def guard(self, connection: Connection, tables: Sequence[Table]) -> None:
+        for statement in guards.postgres_guards(self.schema, tables):
+            connection.exec_driver_sql(statement)
+
+    def unguard(self, connection: Connection) -> None:
+        for statement in guards.postgres_lowered(self.schema):
+            connection.exec_driver_sql(statement)
+
+    def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
+        named = ", ".join(f'"{self.schema}"."{table.name}"' for table in tables)
+        connection.exec_driver_sql(f"LOCK TABLE {named} IN SHARE ROW EXCLUSIVE MODE")
+
+    def count_on(self, connection: Connection, tables: Sequence[Table]) -> None:
+        for table in tables:
+            for column in table.columns:
+                if column.identity is not None:
+                    named = f'"{self.schema}"."{table.name}"'
+                    query = f'SELECT setval(pg_get_serial_sequence(%s, %s), (SELECT max("{column.name}") FROM {named}))'
+                    connection.exec_driver_sql(query, (named, column.name))
+
+    def wakeups(self, listen_url: str | None) -> Wakeups:
+        if listen_url is None and self._pooled:
+            if not self._said_polling:
+                self._said_polling = True
+                log.warning(
+                    "LISTEN needs a direct connection, and this one goes through a pooler: watching looks again and again;"
+                    " give listen_url to be told at once"
+                )
+            return Polling()
+        return Notices(self.url if listen_url is None else make_url(listen_url), self.schema)
 
     def upgrade_command(self) -> str:
         schema = "" if self.schema == "persist" else f" --schema {self.schema}"

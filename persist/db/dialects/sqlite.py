@@ -5,32 +5,29 @@ import os
 import shlex
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, QueuePool, StaticPool, create_engine, exc
+from sqlalchemy import Connection, Engine, QueuePool, StaticPool, Table, create_engine
 
 from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE
+from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.files import warn_of_network
 from persist.db.dialects.sqlite_bulk import SqliteBulk
+from persist.db.dialects.sqlite_errors import classified, error_name
 from persist.db.dialects.sqlite_upkeep import SqliteUpkeep
+from persist.db.dialects.sqlite_wakeups import FileWakeups
 from persist.db.dialects.vector_functions import VectorFunctions, sqlite_vec_functions
+from persist.db.dialects.wakeups import Wakeups
 from persist.db.idle import IdleConnections
 from persist.db.locks import Cancelled
 from persist.errors import (
-    Conflict,
-    InvalidValue,
     NotFound,
-    NotPermitted,
     PersistError,
-    ReadOnlyTransaction,
     StoreBusy,
-    StoreCorrupt,
-    StoreError,
-    StoreFull,
-    Unavailable,
 )
 from persist.settings import Settings
 
@@ -57,6 +54,7 @@ class SqliteDialect(Dialect):
         self.autocommit_one = path is not None
         self._settings = settings
         self._memory: sqlite3.Connection | None = None
+        self._unkept: set[int] = set()
         self._settled = False
         self._owned = True
         if path is None:
@@ -77,6 +75,7 @@ class SqliteDialect(Dialect):
         self.path = None if self.in_memory or name is None else Path(name)
         self.writer = self.reader = engine.execution_options(schema_translate_map={SCHEMA_TOKEN: None})
         self._memory = None
+        self._unkept = set()
         self._owned = False
         self.autocommit_one = not self.in_memory
         with self.writer.connect() as connection:
@@ -95,6 +94,7 @@ class SqliteDialect(Dialect):
     def _connect_memory(self) -> sqlite3.Connection:
         self._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
         self._memory.execute("PRAGMA foreign_keys=ON")
+        self._say_whether_logged(self._memory)
         return self._memory
 
     def _connect(self, *, query_only: bool) -> sqlite3.Connection:
@@ -118,10 +118,15 @@ class SqliteDialect(Dialect):
             connection.execute(f"PRAGMA wal_autocheckpoint={self._settings.wal_autocheckpoint}")
             if query_only:
                 connection.execute("PRAGMA query_only=ON")
+            self._say_whether_logged(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _say_whether_logged(self, connection: Any) -> None:
+        key = id(connection)
+        connection.create_function(guards.FUNCTION, 0, lambda: self.keeps_log and key not in self._unkept)
 
     def settle(self) -> None:
         """The file is ours to write: from now on in WAL. One that was refused keeps every byte."""
@@ -139,7 +144,7 @@ class SqliteDialect(Dialect):
                 if connection.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal":
                     return
             except sqlite3.OperationalError as error:
-                if not _name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or attempt == _JOURNAL_TRIES - 1:
+                if not error_name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or attempt == _JOURNAL_TRIES - 1:
                     raise
             time.sleep(0.01)
         log.warning("%s cannot be switched to WAL; readers and the writer will block each other", self.path)
@@ -148,6 +153,8 @@ class SqliteDialect(Dialect):
         if not self._owned and not connection.in_transaction():
             connection.begin()
         driver = _driver(connection)
+        if self.keeps_log and not self._owned:
+            self._say_whether_logged(driver)
         if self.in_memory:
             driver.execute(f"PRAGMA query_only={'OFF' if write else 'ON'}")
         if not driver.in_transaction:
@@ -174,7 +181,7 @@ class SqliteDialect(Dialect):
                     driver.execute("BEGIN IMMEDIATE")
                     return
                 except sqlite3.OperationalError as error:
-                    if not _name(error).startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
+                    if not error_name(error).startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
                         raise
         finally:
             driver.execute(f"PRAGMA busy_timeout={timeout}")
@@ -186,6 +193,8 @@ class SqliteDialect(Dialect):
     def join(self, connection: Connection) -> None:
         if not connection.in_transaction():
             connection.begin()  # the host's engine begins as it always does
+        if self.keeps_log:
+            self._say_whether_logged(connection.connection.driver_connection)
         cursor = connection.connection.cursor()
         try:
             if self.in_transaction(connection.connection.driver_connection):
@@ -196,6 +205,8 @@ class SqliteDialect(Dialect):
             cursor.close()
 
     def begin_driver(self, driver: Any) -> None:
+        if self.keeps_log and not self._owned:
+            self._say_whether_logged(driver)
         if self.in_memory:
             driver.execute("PRAGMA query_only=OFF")
         driver.execute("BEGIN IMMEDIATE")
@@ -219,42 +230,7 @@ class SqliteDialect(Dialect):
         return bool(driver.in_transaction)
 
     def classify(self, error: BaseException) -> PersistError | None:
-        original = error.orig if isinstance(error, exc.StatementError) else error
-        if isinstance(original, PersistError):
-            return original
-        if isinstance(original, OverflowError):
-            return InvalidValue("value", "an integer must fit 64 bits.")
-        if isinstance(original, UnicodeEncodeError):
-            return InvalidValue("value", "the text holds a lone surrogate half.")
-        if isinstance(original, sqlite3.Error):
-            return self._classify(original)
-        if isinstance(error, exc.TimeoutError):
-            return StoreBusy(30.0, "every connection of the pool is in use")
-        return None
-
-    def _classify(self, error: sqlite3.Error) -> PersistError:
-        name, text = _name(error), str(error)
-        where = str(self.path or ":memory:")
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            return StoreBusy(self._settings.busy_timeout_ms / 1000)
-        if name.startswith("SQLITE_CONSTRAINT"):
-            constraint = text.partition("failed: ")[2] or name
-            return Conflict(f"The database refuses the write: {text}.", constraint=constraint)
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            return StoreCorrupt(where, text)
-        if name == "SQLITE_FULL":
-            return StoreFull(where)
-        if name.startswith("SQLITE_READONLY") and "readonly database" in text and not self.read_only:
-            return NotPermitted(f"{where}: {text}")
-        if name.startswith("SQLITE_READONLY"):
-            return ReadOnlyTransaction("the statement")
-        if name.startswith(("SQLITE_PERM", "SQLITE_AUTH", "SQLITE_CANTOPEN")):
-            return NotPermitted(f"{where}: {text}")
-        if name == "SQLITE_TOOBIG":
-            return InvalidValue("value", "larger than SQLite can store.")
-        if name.startswith(("SQLITE_IOERR", "SQLITE_INTERRUPT", "SQLITE_PROTOCOL")):
-            return Unavailable(f"{where}: {text}")
-        return StoreError(f"{where}: {text}")
+        return classified(error, str(self.path or ":memory:"), self._settings.busy_timeout_ms / 1000, read_only=self.read_only)
 
     def retryable(self, error: PersistError) -> bool:
         return isinstance(error, StoreBusy)
@@ -265,6 +241,31 @@ class SqliteDialect(Dialect):
     def tables(self, connection: Connection) -> set[str]:
         rows = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
         return {name for (name,) in rows if not name.startswith("sqlite_")}
+
+    @contextmanager
+    def leave_log_to_database(self, driver: Any) -> Iterator[None]:
+        self._unkept.add(id(driver))
+        try:
+            yield
+        finally:
+            self._unkept.discard(id(driver))
+
+    def guard(self, connection: Connection, tables: Sequence[Table]) -> None:
+        for statement in guards.sqlite_guards(tables):
+            _driver(connection).execute(statement)
+
+    def unguard(self, connection: Connection) -> None:
+        for statement in guards.sqlite_lowered(_driver(connection)):
+            _driver(connection).execute(statement)
+
+    def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
+        """The one writer has them all."""
+
+    def count_on(self, connection: Connection, tables: Sequence[Table]) -> None:
+        """It counts on from the highest there is."""
+
+    def wakeups(self, listen_url: str | None) -> Wakeups:
+        return FileWakeups(self.path) if self.path is not None else Wakeups()
 
     def upgrade_command(self) -> str:
         return f"persist upgrade --url {shlex.quote(f'sqlite:///{self.path}')}"
@@ -284,7 +285,3 @@ class SqliteDialect(Dialect):
 
 def _driver(connection: Connection) -> Any:
     return connection.connection.driver_connection
-
-
-def _name(error: BaseException) -> str:
-    return getattr(error, "sqlite_errorname", "") or ""

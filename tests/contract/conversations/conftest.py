@@ -11,6 +11,14 @@ from tests.contract.conversations.vector_scenes import WAYS
 from tests.unit.float32 import with_functions
 
 
+class _WithoutNumpy:
+    """Finds no numpy, wherever it is."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "numpy":
+            raise ModuleNotFoundError("No module named 'numpy'", name=name)
+
+
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Of the ways only this one and those after it are there, for stores that are opened afterwards."""
@@ -18,7 +26,9 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def use_(way: str) -> None:
         monkeypatch.setattr(vector_functions, "load_sqlite_vec", with_functions if way == WAYS[0] else lambda driver: False)
         if way == WAYS[2]:
-            monkeypatch.setitem(sys.modules, "numpy", None)
+            # not None in sys.modules: drivers look there, too, and take what they find for numpy
+            monkeypatch.delitem(sys.modules, "numpy", raising=False)
+            monkeypatch.setattr(sys, "meta_path", [_WithoutNumpy(), *sys.meta_path])
 
     return use_
 

@@ -1,0 +1,69 @@
+"""What SQLite's errors mean, in our words."""
+
+import sqlite3
+
+from sqlalchemy import exc
+
+from persist.db.dialects import guards
+from persist.errors import (
+    Conflict,
+    EventLogSwitched,
+    InvalidValue,
+    NotPermitted,
+    PersistError,
+    ReadOnlyTransaction,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    Unavailable,
+)
+
+
+def error_name(error: BaseException) -> str:
+    """The symbolic name of its extended result code, such as SQLITE_BUSY_SNAPSHOT; '' without one."""
+    return getattr(error, "sqlite_errorname", "") or ""
+
+
+def classified(error: BaseException, where: str, waited: float, *, read_only: bool) -> PersistError | None:
+    """Our error for one of the driver, or None for any other; `where` is the file, `waited` how long a lock is waited for."""
+    original = error.orig if isinstance(error, exc.StatementError) else error
+    if isinstance(original, PersistError):
+        return original
+    if isinstance(original, OverflowError):
+        return InvalidValue("value", "an integer must fit 64 bits.")
+    if isinstance(original, UnicodeEncodeError):
+        return InvalidValue("value", "the text holds a lone surrogate half.")
+    if isinstance(original, sqlite3.Error):
+        return _of_driver(original, where, waited, read_only=read_only)
+    if isinstance(error, exc.TimeoutError):
+        return StoreBusy(30.0, "every connection of the pool is in use")
+    return None
+
+
+def _of_driver(error: sqlite3.Error, where: str, waited: float, *, read_only: bool) -> PersistError:
+    name, text = error_name(error), str(error)
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreBusy(waited)
+    if name == "SQLITE_CONSTRAINT_TRIGGER" and guards.MESSAGE in text:
+        return EventLogSwitched()
+    if name == "SQLITE_ERROR" and guards.FUNCTION in text:  # a connection of the host's, which never needed it so far
+        return EventLogSwitched()
+    if name.startswith("SQLITE_CONSTRAINT"):
+        constraint = text.partition("failed: ")[2] or name
+        return Conflict(f"The database refuses the write: {text}.", constraint=constraint)
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return StoreCorrupt(where, text)
+    if name == "SQLITE_FULL":
+        return StoreFull(where)
+    if name.startswith("SQLITE_READONLY") and "readonly database" in text and not read_only:
+        return NotPermitted(f"{where}: {text}")
+    if name.startswith("SQLITE_READONLY"):
+        return ReadOnlyTransaction("the statement")
+    if name.startswith(("SQLITE_PERM", "SQLITE_AUTH", "SQLITE_CANTOPEN")):
+        return NotPermitted(f"{where}: {text}")
+    if name == "SQLITE_TOOBIG":
+        return InvalidValue("value", "larger than SQLite can store.")
+    if name.startswith(("SQLITE_IOERR", "SQLITE_INTERRUPT", "SQLITE_PROTOCOL")):
+        return Unavailable(f"{where}: {text}")
+    return StoreError(f"{where}: {text}")

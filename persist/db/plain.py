@@ -1,0 +1,47 @@
+"""Column values as plain JSON, and back: instants in the published form of SQLite, blobs as base64, everything else as it is."""
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy import LargeBinary, Table
+from sqlalchemy.dialects.sqlite.base import SQLiteDialect
+from sqlalchemy.types import TypeEngine
+
+from persist.db.types import Instant, Vocabulary
+
+_PUBLISHED = SQLiteDialect()
+Convert = Callable[[Any], Any]
+
+
+class PlainRows:
+    """The conversions of one table."""
+
+    __slots__ = ("_from", "_to")
+
+    def __init__(self, table: Table) -> None:
+        pairs = {column.name: _conversions(column.type) for column in table.columns}
+        self._to = {name: pair[0] for name, pair in pairs.items() if pair is not None}
+        self._from = {name: pair[1] for name, pair in pairs.items() if pair is not None}
+
+    def plain(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The JSON object of a row, or of some of its columns."""
+        return _converted(row, self._to)
+
+    def values(self, plain: Mapping[str, Any]) -> dict[str, Any]:
+        """What `plain` was made from."""
+        return _converted(plain, self._from)
+
+
+def _converted(row: Mapping[str, Any], by: Mapping[str, Convert]) -> dict[str, Any]:
+    return {name: value if value is None or (code := by.get(name)) is None else code(value) for name, value in row.items()}
+
+
+def _conversions(kind: TypeEngine[Any]) -> tuple[Convert, Convert] | None:
+    if isinstance(kind, Instant):
+        return lambda value: kind.store(value, _PUBLISHED), lambda value: kind.fetch(value, _PUBLISHED)
+    if isinstance(kind, Vocabulary):
+        return str, str
+    if isinstance(kind, LargeBinary):
+        return lambda value: {"base64": base64.b64encode(value).decode()}, lambda value: base64.b64decode(value["base64"])
+    return None

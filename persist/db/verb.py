@@ -1,0 +1,74 @@
+"""The frame of one repository verb inside a unit of work."""
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from sqlalchemy import NestedTransaction
+
+from persist.db.changes import Journal
+
+if TYPE_CHECKING:
+    from persist.db.work import Work
+
+
+class Verb:
+    """See Work.verb. A verb called by a verb is part of it."""
+
+    __slots__ = ("_mark", "_name", "_savepoint", "_work", "_writes")
+
+    def __init__(self, work: "Work", name: str, writes: bool) -> None:
+        self._work, self._name, self._writes = work, name, writes
+        self._savepoint: NestedTransaction | None = None
+        self._mark = (0, 0)
+
+    def __enter__(self) -> None:
+        work = self._work
+        work._depth += 1
+        if work._depth > 1:
+            return
+        work._wrote = False
+        if work.joined and self._writes:
+            assert work._connection is not None
+            if work.journal is None and work.runtime.log is not None:
+                work.log, work.journal = work.runtime.log, Journal()
+            try:
+                work.runtime.dialect.join(work._connection)
+                self._savepoint = work._connection.begin_nested()
+            except Exception as error:
+                work._depth -= 1
+                raise work.runtime.translate(error) from error
+        if work.journal is not None:
+            self._mark = work.journal.mark()
+            work.journal.open(self._name)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        work = self._work
+        work._depth -= 1
+        if work._depth:
+            return
+        if self._savepoint is not None:
+            error = self._end_joined(self._savepoint, error)
+        if error is None:
+            return
+        if work.journal is not None:
+            work.journal.back(self._mark)
+        ours = work.runtime.translate(error)
+        from_database = ours is not error
+        if (work._wrote or from_database) and not work.joined:
+            work._doomed = True
+        if from_database or kind is None:
+            raise ours from (error if from_database else None)
+
+    def _end_joined(self, savepoint: NestedTransaction, error: BaseException | None) -> BaseException | None:
+        """The host's transaction survives a refused verb: only our savepoint goes. Its commit is the host's, so what the
+        verb did is numbered now."""
+        work = self._work
+        if error is None:
+            try:
+                work.keep_log()
+                savepoint.commit()
+            except Exception as failed:
+                error = failed
+        if error is not None and savepoint.is_active:
+            savepoint.rollback()
+        return error

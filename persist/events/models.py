@@ -1,0 +1,43 @@
+"""The log of events, and where each of its streams stands."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import UniqueConstraint
+from sqlalchemy.orm import Mapped, mapped_column
+
+from persist.db.base import ONE_TREE, Base, flag_default, table_of
+from persist.db.types import EpochMs, Flag, Json, Label, Whole
+
+
+class EventRow(Base):
+    """One event. `seq` counts within its stream, from 1 and without a gap; `position` orders the events of all streams."""
+
+    __tablename__ = "event_log"
+    position: Mapped[int] = mapped_column(Whole(), primary_key=True, autoincrement=False)
+    stream_id: Mapped[str] = mapped_column(Label())
+    seq: Mapped[int] = mapped_column(Whole())
+    type: Mapped[str] = mapped_column(Label())
+    at: Mapped[datetime] = mapped_column(EpochMs())
+    data: Mapped[Any] = mapped_column(Json(), nullable=False)
+
+    __table_args__ = (UniqueConstraint("stream_id", "seq"),)
+
+
+class EventHeadRow(Base):
+    """The last number given in a stream; the stream `*` counts positions.
+
+    `first_seq` is the first event that is still there, or would be. `logging` is false while the log is switched off.
+    """
+
+    __tablename__ = "event_heads"
+    stream_id: Mapped[str] = mapped_column(Label(), primary_key=True)
+    seq: Mapped[int] = mapped_column(Whole())
+    first_seq: Mapped[int] = mapped_column(Whole(), server_default="1")
+    logging: Mapped[bool] = mapped_column(Flag(), server_default=flag_default(True))
+
+    __table_args__ = (ONE_TREE,)
+
+
+event_log = table_of(EventRow)
+event_heads = table_of(EventHeadRow)

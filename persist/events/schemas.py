@@ -1,0 +1,163 @@
+"""What an event is, and what each thing that can happen is called.
+
+The data of an event that persist writes is `{"v": 1, "changes": [...]}`. A change is one row of a table: `{"table", "op":
+"put", "row"}` holds it whole, `{"table", "op": "set", "key", "row"}` the columns that were set, `{"table", "op": "delete",
+"key"}` says that it is gone, with what hangs on it. Instants are in the form that SQLite stores, blobs `{"base64": …}`. An
+event with `"more": true` is continued by the next one of its stream.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from persist.db.values import Value
+
+VERSION = 1
+ALL = "*"
+"""Every stream, in the order of their commits."""
+
+SNAPSHOT = "snapshot"
+"""The type of an event that holds a stream as it stood: its rows are what they were made by, whatever came before."""
+
+
+SNAPSHOT_CONTINUED = "snapshot.continued"
+
+
+class Event(Value):
+    """One event of the log (spec: chat persistency, event log)."""
+
+    stream_id: str
+    seq: int
+    position: int
+    type: str
+    data: Any
+    at: datetime
+
+
+TYPES = {
+    "ChatSessions.create": "session.created",
+    "ChatSessions.update_metadata": "session.updated",
+    "ChatSessions.archive": "session.archived",
+    "ChatSessions.unarchive": "session.unarchived",
+    "ChatSessions.delete": "session.deleted",
+    "ChatSessions.fork": "session.forked",
+    "ChatSessions.rewind": "session.rewound",
+    "ChatSessions.unrewind": "session.unrewound",
+    "ChatSessions.add_permission": "session.permission_added",
+    "ChatSessions.remove_permission": "session.permission_removed",
+    "ChatMessages.append": "message.appended",
+    "ChatMessages.update_metadata": "message.updated",
+    "ChatMessages.compact": "session.compacted",
+    "ChatMessages.enqueue": "message.queued",
+    "ChatMessages.claim_queued": "message.claimed",
+    "ChatMessages.cancel_queued": "message.canceled",
+    "ChatMessages.record_step_usage": "usage.recorded",
+    "ChatMessages.answer_approval": "approval.answered",
+    "ChatMessages.repair_interrupted": "session.repaired",
+    "SystemPrompts.put": "prompt.stored",
+    "turn.started": "turn.started",
+    "turn.ended": "turn.ended",
+    "turn.failed": "turn.failed",
+    "message.started": "message.started",
+    "message.updated": "message.updated",
+    "message.finished": "message.finished",
+    "part.delta": "part.delta",
+    "part.written": "part.written",
+    "usage.recorded": "usage.recorded",
+    "Runs.create": "run.created",
+    "Runs.append_phase": "run.phase_appended",
+    "Runs.merge_scratch": "run.scratch_merged",
+    "Runs.update_node_status": "run.node_updated",
+    "Runs.finish": "run.finished",
+    "Runs.cancel": "run.cancelled",
+    "Runs.expire_queued": "run.expired",
+    "Runs.pause": "run.paused",
+    "Runs.resume": "run.resumed",
+    "Runs.admit": "run.started",
+    "Runs.requeue": "run.requeued",
+    "Runs.restart": "run.restarted",
+    "Runs.increment_restart_count": "run.restart_counted",
+    "Runs.recover_interrupted": "run.recovered",
+    "Runs.claim": "run.claimed",
+    "Runs.renew": "run.renewed",
+    "Runs.release": "run.released",
+    "Executions.start": "execution.started",
+    "Executions.set_session": "execution.updated",
+    "Executions.finish": "execution.finished",
+    "Executions.set_output": "execution.output_set",
+    "Executions.skip": "execution.skipped",
+    "Executions.mark_stale": "execution.failed",
+    "Executions.veto_latest": "execution.vetoed",
+    "Approvals.request": "approval.requested",
+    "Approvals.respond": "approval.resolved",
+    "Approvals.resolve_reply": "approval.resolved",
+    "Approvals.pause_for_approval": "approval.requested",
+    "Approvals.resolve_and_resume": "approval.resolved",
+    "Approvals.resolve_and_fail": "approval.resolved",
+    "CronOverrides.set": "cron_override.set",
+    "CronOverrides.clear": "cron_override.cleared",
+    "WorkflowOverrides.set": "workflow_override.set",
+    "WorkflowOverrides.clear": "workflow_override.cleared",
+    "MessagingSessions.get_or_create": "session.opened",
+    "MessagingSessions.touch": "session.touched",
+    "MessagingSessions.deactivate": "session.deactivated",
+    "MessagingSessions.set_agent_session": "session.updated",
+    "MessagingSessions.cleanup_stale": "session.deleted",
+    "MessagingMessages.add": "message.added",
+    "ConvSessions.create": "session.created",
+    "ConvSessions.update": "session.updated",
+    "ConvSessions.touch": "session.touched",
+    "ConvSessions.set_status": "session.status_changed",
+    "ConvSessions.delete": "session.deleted",
+    "ConvSessions.prune": "session.pruned",
+    "Branches.create": "branch.created",
+    "Branches.delete": "branch.deleted",
+    "Branches.fork": "branch.forked",
+    "Branches.update_metadata": "branch.updated",
+    "Branches.set_system_message": "branch.updated",
+    "Branches.finalize": "branch.finalized",
+    "ConvMessages.put": "message.put",
+    "ConvMessages.put_many": "message.put",
+    "ConvMessages.delete": "message.deleted",
+    "ConvMessages.record": "message.recorded",
+    "Progressions.create": "progression.created",
+    "Progressions.append": "progression.appended",
+    "Progressions.replace": "progression.replaced",
+    "Exchange.send": "message.sent",
+    "Exchange.mark_read": "message.read",
+    "StatusLog.record": "status.changed",
+    "StatusLog.trim": "status.trimmed",
+    "AgentTags.record": "tag.recorded",
+    "GithubLinks.upsert": "link.fetched",
+    "GithubLinks.record_error": "link.failed",
+    "UsageSamples.sample": "usage.sampled",
+    "UsageSamples.trim": "usage.trimmed",
+    "ToolHistory.record": "tool.recorded",
+    "ToolHistory.trim": "tool.trimmed",
+    "Tasks.poll": "task.discovered",
+    "Tasks.claim": "task.claimed",
+    "Tasks.complete": "task.completed",
+    "Tasks.fail": "task.failed",
+    "Tasks.retry": "task.retried",
+    "Tasks.cancel": "task.cancelled",
+    "Tasks.purge": "task.purged",
+    "ProgramRuns.create": "run.created",
+    "ProgramRuns.finish": "run.finished",
+    "ProgramRuns.resume": "run.resumed",
+    "ProgramExecutions.begin": "execution.begun",
+    "ProgramExecutions.start": "execution.started",
+    "ProgramExecutions.update": "execution.updated",
+    "ProgramExecutions.complete": "execution.completed",
+    "ProgramExecutions.fail": "execution.failed",
+    "ProgramExecutions.skip": "execution.skipped",
+    "ProgramExecutions.set_iteration": "execution.iterated",
+    "ProgramExecutions.record_retry": "execution.retried",
+    "Bindings.bind": "binding.bound",
+    "Agents.start": "agent.started",
+    "Agents.remember": "agent.remembered",
+    "Agents.add_segment": "agent.segment_added",
+    "Imports.add": "import.added",
+}
+"""Type of the event, by the verb that did it or by what the recorder said it did."""
+
+OTHER = "rows.changed"
+"""The type of what no verb of the table above did: maintenance, an import."""

@@ -1,0 +1,34 @@
+"""What a forked child may not touch: the connections of its parent's stores."""
+
+import os
+import weakref
+from typing import Any
+
+from persist.db.held import HeldConnection
+from persist.db.runtime import Runtime
+
+_open: "weakref.WeakKeyDictionary[Runtime, HeldConnection]" = weakref.WeakKeyDictionary()
+_inherited: list[Any] = []
+
+
+def remember(runtime: Runtime, held: HeldConnection) -> None:
+    """A store was opened."""
+    _open[runtime] = held
+
+
+def forget(runtime: Runtime) -> None:
+    """It was closed."""
+    _open.pop(runtime, None)
+
+
+def _after_fork_in_child() -> None:
+    """Connections of the parent are dropped in the child without closing them, and kept alive so that nobody does."""
+    for runtime, held in list(_open.items()):
+        dialect = runtime.dialect
+        _inherited.append((held, dialect.idle, dialect.writer.pool, dialect.reader.pool, list(runtime.watchers)))
+        if runtime.owns_engine:
+            dialect.abandon()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,86 @@
+"""A database from its log of events."""
+
+from sqlalchemy import bindparam, func, select
+
+from persist.chat.tails import fold_all
+from persist.conversations.membership import fold_some
+from persist.db.hot import Hot
+from persist.db.own import take_scope
+from persist.db.streams import logged_tables, place_of
+from persist.db.types import Label
+from persist.db.work import Work
+from persist.errors import Conflict, NotFound
+from persist.events.models import event_heads, event_log
+from persist.events.replay import Replay
+from persist.events.repository import Events
+from persist.events.schemas import ALL, SNAPSHOT, Event
+from persist.store import Store
+
+_BATCH = 500
+_E, _H = event_log.c, event_heads.c
+_STARTS = Hot(select(_E.stream_id, func.max(_E.position)).where(_E.type == SNAPSHOT).group_by(_E.stream_id))
+_TRIMMED = Hot(select(_H.stream_id).where(_H.first_seq > 1, _H.stream_id != ALL).order_by(_H.stream_id))
+_KNOWN = Hot(select(_H.stream_id).where(_H.stream_id == bindparam("stream", type_=Label())))
+
+
+def rebuild(source: Store, target: Store, stream_id: str | None = None) -> None:
+    """Make the rows of `target` from the log of `source`: of everything, or of one stream and what its domain shares.
+
+    One transaction. Conflict for a target with rows or with a log of its own, for a stream that was trimmed, and for one
+    that leans on rows of another, such as a conversation in the exchange; NotFound for an unknown stream.
+    """
+    with source.read() as reading, target.begin() as writing:
+        read, write = reading._work, writing._work
+        wanted = None if stream_id is None else _with_shared(read, stream_id)
+        for (stream,) in read.rows(_TRIMMED):
+            if wanted is None or stream in wanted:
+                raise Conflict(f"Stream {stream!r} was trimmed: its log begins too late.", constraint="event_heads")
+        _refuse_rows(write)
+        if target.logs_events:
+            raise Conflict("The target logs events itself; switch its log on after the rebuild.", constraint="event_log")
+        owners = {}
+        for scope, owner in source.runtime.scopes.items():
+            if write.runtime.dialect.one_file:
+                take_scope(write, scope, owner)
+                target.runtime.scopes[scope] = owner
+            else:
+                owners[scope] = owner
+        replay = Replay(write, {table.name: table for table in logged_tables()}, owners)
+        starts = {row[0]: row[1] for row in read.rows(_STARTS)}
+        after = 0
+        while events := Events(read).read(ALL, after=after, limit=_BATCH):
+            for event in events:
+                if (wanted is None or event.stream_id in wanted) and event.position >= starts.get(event.stream_id, 0):
+                    _apply(replay, event, write)
+            after = events[-1].position
+        write.count_on(logged_tables())
+        fold_all(write)
+        while fold_some(write):
+            pass
+
+
+def _apply(replay: Replay, event: Event, write: Work) -> None:
+    try:
+        replay.apply(event)
+    except Exception as error:
+        ours = write.runtime.translate(error)
+        if isinstance(ours, Conflict):
+            text = f"Event {event.position} leans on rows of a stream that is not rebuilt: {ours}"
+            raise Conflict(text, constraint=ours.constraint) from error
+        raise ours from error
+
+
+def _with_shared(work: Work, stream_id: str) -> set[str]:
+    if work.row(_KNOWN, stream=stream_id) is None:
+        raise NotFound("stream", stream_id)
+    places = [place for table in logged_tables() if (place := place_of(table)) is not None]
+    shared = {place.shared for place in places if place.prefix and stream_id.startswith(f"{place.prefix}:")}
+    return {stream_id} | (shared or {place.shared for place in places if not place.prefix})
+
+
+def _refuse_rows(work: Work) -> None:
+    for table in logged_tables():
+        seeded = len(table.info.get("seed", ()))
+        count = work.select(select(func.count()).select_from(select(table.c[table.columns[0].name]).limit(seeded + 1).subquery()))
+        if count.scalar_one() > seeded:
+            raise Conflict(f"The target has rows in {table.name}; it must be empty.", constraint=table.name)

@@ -1,0 +1,189 @@
+"""The log is off until somebody switches it on, for everybody; what was there before is its first event."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue, ReadOnlyTransaction, TransactionOpen
+from persist.store import Store
+from tests.contract.chat.scenes import create, record, say, text, turn
+from tests.contract.conftest import Raw
+from tests.contract.events.scenes import assert_gapless, events, kinds, rows_of
+
+
+def triggers(raw: Raw) -> int:
+    """How many the database has on tables of ours."""
+    if raw.is_sqlite:
+        return int(raw.value("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'"))
+    return int(raw.value("SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal"))
+
+
+def test_a_log_that_nobody_switched_on_costs_the_database_nothing(store: Any, raw: Raw) -> None:
+    session = create(store)
+    record(store, session, turn(*text("hi")))
+    assert not store.logs_events
+    assert (raw.count("event_log"), raw.count("event_heads"), triggers(raw)) == (0, 0, 0)
+    assert raw.rows("SELECT key FROM _meta") == [("schema_version",)]
+
+
+def test_nothing_that_a_recorder_runs_returns_rows_while_the_log_is_off(counted_store: Any, statements: list[str]) -> None:
+    session = create(counted_store)
+    del statements[:]
+    with counted_store.record(session) as recorder:
+        recorder.feed_many(turn(*text("a", "b")))
+    assert [statement for statement in statements if "event_" in statement] == []
+    assert [
+        statement for statement in statements if statement.startswith(("INSERT", "DELETE")) and "RETURNING" in statement
+    ] == []
+
+
+def test_a_store_of_a_database_that_logs_logs(open_store: Callable[..., Any], logging_store: Any) -> None:
+    other = open_store()
+    assert logging_store.logs_events
+    assert other.logs_events
+    session = create(other)
+    assert kinds(logging_store) == ["session.created"]
+    assert kinds(other, session) == ["session.created"]
+
+
+def test_what_was_there_becomes_one_snapshot_of_each_stream_that_has_rows(store: Any) -> None:
+    first, second = create(store), create(store)
+    say(store, first, "one")
+    with store.begin() as tx:
+        run = tx.workflows.runs.create("build", trigger_id="t", current_phase="plan")
+        tx.chat.prompts.put("be good")
+    assert store.switch_events(True)
+    found = events(store)
+    assert {event.stream_id for event in found} == {first, second, "chat", f"workflow:{run.id}"}
+    assert {event.type for event in found} == {"snapshot"}
+    assert len(found) == 4
+    assert_gapless(found)
+    assert [row["id"] for row in rows_of(events(store, first), "chat_sessions")] == [first]
+    assert len(rows_of(events(store, first), "chat_parts")) == 1
+    assert rows_of(events(store, second), "chat_messages") == []
+
+
+def test_an_empty_database_has_nothing_to_begin_with(logging_store: Any) -> None:
+    assert events(logging_store) == []
+
+
+def test_switching_says_whether_it_changed_anything(store: Any) -> None:
+    changed = [store.switch_events(on) for on in (True, True, False, False, True)]
+    assert changed == [True, False, True, False, True]
+    assert store.logs_events
+
+
+def test_only_true_and_false_switch(store: Any) -> None:
+    with pytest.raises(InvalidValue):
+        store.switch_events(1)
+    assert not store.logs_events
+    assert events(store) == []
+
+
+def test_nobody_switches_inside_a_transaction(store: Any) -> None:
+    with store.begin(), pytest.raises(TransactionOpen):
+        store.switch_events(True)
+    assert not store.logs_events
+
+
+def test_switched_off_the_events_stay_and_nothing_more_is_written(logging_store: Any, open_raw: Any, database_url: str) -> None:
+    store = logging_store
+    session = create(store)
+    before = events(store)
+    assert store.switch_events(False)
+    say(store, session, "unseen")
+    record(store, session, turn(*text("unseen")))
+    raw = open_raw(database_url)
+    assert not store.logs_events
+    assert events(store) == before
+    assert triggers(raw) == 0
+    raw.rows("UPDATE chat_sessions SET agent = 'free'")
+    assert raw.rows("SELECT agent FROM chat_sessions") == [("free",)]
+
+
+def test_switched_on_again_it_goes_on_with_what_is_there_by_then(logging_store: Any) -> None:
+    store = logging_store
+    kept, gone = create(store), create(store)
+    store.switch_events(False)
+    say(store, kept, "unseen")
+    with store.begin() as tx:
+        tx.chat.sessions.delete(gone)
+    late = create(store)
+    store.switch_events(True)
+    say(store, kept, "seen")
+    found = events(store)
+    assert_gapless(found)
+    again = [event for event in found if event.type == "snapshot"]
+    assert {(event.stream_id, event.seq) for event in again} == {(kept, 2), (gone, 2), (late, 1)}
+    snapshots = {event.stream_id: rows_of([event], "chat_messages") for event in again}
+    assert [len(snapshots[id]) for id in (kept, gone, late)] == [1, 0, 0]
+    assert kinds(store, kept)[-1] == "message.appended"
+
+
+def test_a_large_stream_has_a_snapshot_in_several_events(store: Any) -> None:
+    session = create(store)
+    with store.begin() as tx:
+        for number in range(700):
+            tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": str(number)}])
+    store.switch_events(True)
+    found = events(store, session)
+    assert [event.type for event in found] == ["snapshot", "snapshot.continued"]
+    assert [event.data.get("more", False) for event in found] == [True, False]
+    assert len(rows_of(found, "chat_messages")) == len(rows_of(found, "chat_parts")) == 700
+
+
+def test_opening_with_events_false_switches_off(open_store: Callable[..., Any], logging_store: Any) -> None:
+    assert not open_store(events=False).logs_events
+    create(logging_store)
+    assert not logging_store.logs_events
+    assert events(logging_store) == []
+
+
+def test_a_read_only_store_reads_the_log_and_switches_nothing(open_store: Callable[..., Any], logging_store: Any) -> None:
+    create(logging_store)
+    reader = open_store(read_only=True)
+    assert reader.logs_events
+    assert kinds(reader) == ["session.created"]
+    with pytest.raises(ReadOnlyTransaction):
+        reader.switch_events(False)
+    assert reader.logs_events
+    assert logging_store.logs_events
+    with pytest.raises(ReadOnlyTransaction):
+        open_store(read_only=True, events=False)
+
+
+def test_a_file_in_memory_logs_too() -> None:
+    with Store.open("sqlite:///:memory:", events=True) as store:
+        session = create(store)
+        record(store, session, turn(*text("a", "b")))
+        found = events(store)
+        assert_gapless(found)
+        assert [event.type for event in store.watch(session, timeout=0)] == [event.type for event in events(store, session)]
+        assert found[-1].stream_id == session
+
+
+@pytest.mark.parametrize("stream", ["*"])
+def test_no_session_may_be_called_as_all_streams_together(store: Any, stream: str) -> None:
+    create(store, id=stream)
+    with pytest.raises(InvalidValue, match="all streams"):
+        store.switch_events(True)
+    assert not store.logs_events
+    assert events(store) == []
+    with store.begin() as tx:
+        tx.chat.sessions.delete(stream)
+    store.switch_events(True)
+    with pytest.raises(InvalidValue, match="all streams"):
+        create(store, id=stream)
+    session = create(store)
+    assert [(event.position, event.stream_id) for event in events(store)] == [(1, session)]
+
+
+def test_a_session_may_be_called_as_the_shared_stream(store: Any) -> None:
+    create(store, id="chat")
+    say(store, "chat", "hi")
+    store.switch_events(True)
+    say(store, "chat", "again")
+    found = events(store, "chat")
+    assert [event.type for event in found] == ["snapshot", "message.appended"]
+    assert len(rows_of(found, "chat_messages")) == 2

@@ -1,0 +1,137 @@
+"""Letting go of old events: a snapshot first, and the numbers of what is left stay what they were."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue, ReadOnlyTransaction
+from tests.contract.chat.scenes import create, say
+from tests.contract.events.scenes import events, kinds, rows_of
+
+HOUR = timedelta(hours=1)
+
+
+def trim(store: Any, *args: Any, **options: Any) -> int:
+    with store.begin() as tx:
+        count: int = tx.events.trim(*args, **options)
+    return count
+
+
+@pytest.fixture
+def session(logging_store: Any, clock: Any) -> str:
+    """Five events, an hour apart; the last is from now."""
+    id = create(logging_store)
+    for number in range(4):
+        clock.advance(delta=HOUR)
+        say(logging_store, id, str(number))
+    return id
+
+
+def numbers(store: Any, stream: str) -> list[int]:
+    return [event.seq for event in events(store, stream)]
+
+
+def test_by_count(logging_store: Any, session: str) -> None:
+    assert trim(logging_store, session, keep=2) == 3
+    assert numbers(logging_store, session) == [4, 5, 6]
+    assert kinds(logging_store, session)[-1] == "snapshot"
+
+
+def test_by_age(logging_store: Any, session: str) -> None:
+    assert trim(logging_store, session, older_than=2 * HOUR) == 2
+    assert numbers(logging_store, session) == [3, 4, 5, 6]
+    assert trim(logging_store, session, older_than=2 * HOUR) == 0
+    assert numbers(logging_store, session) == [3, 4, 5, 6]
+
+
+def test_what_is_old_stays_where_it_is_among_the_newest(logging_store: Any, session: str, clock: Any) -> None:
+    clock.advance(delta=100 * HOUR)
+    assert trim(logging_store, session, older_than=HOUR, keep=4) == 1
+    assert numbers(logging_store, session) == [2, 3, 4, 5, 6]
+
+
+def test_the_snapshot_holds_the_stream_as_it_stands(logging_store: Any, session: str) -> None:
+    trim(logging_store, session, keep=1)
+    snapshot = events(logging_store, session)[-1]
+    assert [row["data_json"]["text"] for row in rows_of([snapshot], "chat_parts")] == ["0", "1", "2", "3"]
+    assert [row["id"] for row in rows_of([snapshot], "chat_sessions")] == [session]
+
+
+def test_what_the_transaction_did_before_comes_before_the_snapshot(logging_store: Any, session: str) -> None:
+    with logging_store.begin() as tx:
+        tx.chat.sessions.archive(session)
+        tx.events.trim(session, keep=1)
+    assert kinds(logging_store, session) == ["session.archived", "snapshot"]
+
+
+def test_numbers_and_positions_go_on(logging_store: Any, session: str, raw_of: Callable[[], Any]) -> None:
+    trim(logging_store, session, keep=1)
+    say(logging_store, session, "next")
+    last = events(logging_store, session)[-1]
+    assert (last.seq, last.position) == (7, 7)
+    heads = raw_of().rows("SELECT stream_id, seq, first_seq FROM event_heads ORDER BY stream_id")
+    assert heads == sorted([("*", 7, 1), (session, 7, 5)])
+
+
+def test_of_every_stream(logging_store: Any, session: str) -> None:
+    other = create(logging_store)
+    say(logging_store, other, "hi")
+    assert trim(logging_store, keep=1) == 5
+    assert {event.stream_id for event in events(logging_store)} == {session, other}
+    assert numbers(logging_store, other) == [2, 3]
+
+
+def test_a_stream_of_the_callers_own(logging_store: Any) -> None:
+    for number in range(3):
+        with logging_store.begin() as tx:
+            tx.events.append("mine", "noted", number)
+    assert trim(logging_store, "mine", keep=1) == 2
+    assert [event.data for event in events(logging_store, "mine") if event.type == "noted"] == [2]
+
+
+def test_a_log_that_was_switched_off_is_trimmed_without_a_snapshot(logging_store: Any, session: str) -> None:
+    logging_store.switch_events(False)
+    assert trim(logging_store, session, keep=2) == 3
+    assert numbers(logging_store, session) == [4, 5]
+    assert trim(logging_store, session, older_than=timedelta(0)) == 1
+    assert numbers(logging_store, session) == [5]
+
+
+def test_nothing_to_let_go_of(logging_store: Any, session: str) -> None:
+    before = events(logging_store)
+    assert [
+        trim(logging_store, "unknown", keep=1),
+        trim(logging_store, session, keep=5),
+        trim(logging_store, session, keep=99),
+    ] == [
+        0,
+        0,
+        0,
+    ]
+    assert trim(logging_store, session, older_than=10 * HOUR) == 0
+    assert events(logging_store) == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"keep": -1},
+        {"keep": True},
+        {"keep": 0},
+        {"older_than": 3600},
+        {"older_than": -HOUR},
+        {"older_than": timedelta.max},
+        {"stream_id": "", "keep": 1},
+    ],
+    ids=str,
+)
+def test_trimming_refuses(logging_store: Any, session: str, options: dict[str, Any]) -> None:
+    before = events(logging_store)
+    with pytest.raises(InvalidValue):
+        trim(logging_store, **options)
+    with logging_store.read() as tx, pytest.raises(ReadOnlyTransaction):
+        tx.events.trim(keep=1)
+    assert events(logging_store) == before

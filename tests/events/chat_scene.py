@@ -1,0 +1,82 @@
+"""Every verb of chat once, and turns of every kind."""
+
+from datetime import timedelta
+from typing import Any
+
+from persist.store import Store
+from persist.testing import FrozenClock
+from tests.contract.chat.scenes import MODEL, approval, call, create, output, record, say, step, text, turn
+
+HARD = "Naïve\x00 text \ud83d \ufdd0 stays what it was."
+USAGE: dict[str, Any] = {"input_tokens": 100, "output_tokens": 10, "cost_usd": 0.125}
+
+
+def play(store: Store, clock: FrozenClock) -> list[str]:
+    """The sessions it made; all but the deleted one."""
+    session = create(store, metadata={"title": HARD}, permissions=[rule("bash")], workspace_root="/work")
+    question = say(store, session, HARD)
+    clock.advance(seconds=1)
+    record(store, session, turn(*text("It ", HARD, "\ud83d", "\ude00 done"), id="answer"), system_prompt=HARD)
+    with store.begin() as tx:
+        chat = tx.chat
+        chat.messages.record_step_usage("answer", 1, **USAGE)
+        chat.messages.update_metadata("answer", {"note": HARD, "gone": None})
+        chat.sessions.update_metadata(session, {"title": None, "more": [1, 0.5, 2**64 - 1]})
+        chat.sessions.add_permission(session, rule("edit"))
+        chat.prompts.put("another prompt")
+        clock.advance(seconds=1)
+        fork = chat.sessions.fork(session, question).id
+        chat.sessions.archive(fork)
+        other = chat.sessions.create(agent="plan", model=MODEL).id
+        chat.sessions.archive(other)
+        chat.sessions.unarchive(other)
+        gone = chat.sessions.create(agent="plan", model=MODEL).id
+        chat.messages.append(gone, role="user", parts=[{"type": "text", "text": "never mind"}])
+        chat.sessions.delete(gone)
+        chat.messages.enqueue(session, parts=[{"type": "text", "text": HARD}])
+        canceled = chat.messages.enqueue(session, parts=[{"type": "text", "text": "no"}]).id
+        chat.messages.cancel_queued(canceled)
+        chat.messages.claim_queued(session)
+    clock.advance(seconds=1)
+    _tools(store, session)
+    _dead(store, session)
+    with store.begin() as tx:
+        tail = tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "on"}]).id
+        tx.chat.messages.compact(session, summary=HARD, tail_start_id=tail, auto=True, summary_tokens=7)
+        tx.chat.sessions.remove_permission(session, rule("edit"))
+        tx.chat.sessions.rewind(session, tail)
+        tx.chat.sessions.unrewind(session, tail)
+    _failed(store, session)
+    return [session, fork, other]
+
+
+def rule(permission: str) -> dict[str, Any]:
+    return {"permission": permission, "pattern": "*", "action": "ask", "source": "session"}
+
+
+def _tools(store: Store, session: str) -> None:
+    asked = [{"type": "start", "messageId": "tools"}, *step(call("bash", "c1", {"cmd": HARD}), approval("a1", "c1"))]
+    record(store, session, asked)
+    with store.begin() as tx:
+        tx.chat.messages.answer_approval(session, "a1", approved=True)
+    record(store, session, [{"type": "start", "messageId": "tools"}, output("c1", {"out": HARD}), {"type": "finish"}])
+
+
+def _dead(store: Store, session: str) -> None:
+    """A turn that was given up in the middle of a part, and repaired."""
+    chunks = [{"type": "start", "messageId": "dead"}, {"type": "start-step"}, *text("cut ", "off")[:-1], call("bash", "c9", {})]
+    record(store, session, chunks)
+    with store.begin() as tx:
+        assert tx.chat.messages.repair_interrupted(session, idle=timedelta(0)) == 1
+
+
+def _failed(store: Store, session: str) -> None:
+    """A turn that ended with an error, with a file, a source, data and usage of its own."""
+    with store.record(session, agent="build", model={"model_id": "small"}, save_on="step") as recorder:
+        recorder.feed_many([{"type": "start", "messageId": "failed", "messageMetadata": {"a": HARD}}, {"type": "start-step"}])
+        recorder.feed({"type": "data-note", "id": "d", "data": {"x": HARD}})
+        recorder.feed({"type": "data-note", "id": "d", "data": {"x": 2}})
+        recorder.feed_many(text("x" * 5000, HARD, "y" * 5000))
+        recorder.step_usage(1, **USAGE)
+        recorder.feed({"type": "finish-step"})
+        recorder.feed({"type": "error", "errorText": HARD})
