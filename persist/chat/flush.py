@@ -21,6 +21,7 @@ from persist.chat.statements import (
     SET_MODEL,
     TOUCH_SESSION,
 )
+from persist.db.clock import to_ms
 from persist.db.hot import Hot, Statements, param
 from persist.db.insert import insert_missing
 from persist.db.json import JsonText, decode, encode
@@ -240,7 +241,7 @@ class Flush:
 def place_after_all(db: Statements, session_id: str, message_id: str, now: datetime) -> datetime:
     """The created_at of a new message: not before any message of the session, and after it where its id would lose the tie."""
     row = db.row(_NEWEST, row_id=session_id)
-    if row is None or row[0] < now.replace(microsecond=now.microsecond // 1000 * 1000):
+    if row is None or row[0] < to_ms(now):
         return now
     newest: datetime = row[0]
     return newest if message_id > row[1] else newest + _MILLISECOND

@@ -46,6 +46,11 @@ def from_epoch_ms(value: int) -> datetime:
         raise InvalidValue("instant", "it is not between the years 1 and 9999.") from None
 
 
+def to_ms(value: datetime) -> datetime:
+    """The instant cut to whole milliseconds."""
+    return value.replace(microsecond=value.microsecond // 1000 * 1000)
+
+
 def iso_ms(value: datetime) -> str:
     """An aware UTC instant as ISO 8601 text with milliseconds and Z; as text it sorts like the instants."""
     return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

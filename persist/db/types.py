@@ -29,7 +29,7 @@ from sqlalchemy.dialects.sqlite import REAL
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import JSON, TypeDecorator, TypeEngine, UserDefinedType
 
-from persist.db.clock import EPOCH, aware, epoch_us, from_epoch_ms, iso_ms
+from persist.db.clock import EPOCH, aware, epoch_us, from_epoch_ms, iso_ms, to_ms
 from persist.db.escape import escape_json, escape_text, has_half, unescape_json, unescape_text
 from persist.db.json import decode, encode
 from persist.errors import InvalidValue
@@ -259,7 +259,7 @@ class IsoMs(Instant):
 
     def store(self, value: datetime, dialect: Dialect) -> Any:
         if _is_postgres(dialect):
-            return value.replace(microsecond=value.microsecond // 1000 * 1000)
+            return to_ms(value)
         return iso_ms(value)
 
     def fetch(self, value: Any, dialect: Dialect) -> datetime:

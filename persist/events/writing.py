@@ -7,14 +7,13 @@ thing: the later number may be seen first, and a reader who went past it never s
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from functools import cache
 from typing import Any
 
 from sqlalchemy import Table, Text, bindparam, insert, update
 
 from persist.db.changes import Change, Deed, Op
-from persist.db.clock import Clock
+from persist.db.clock import Clock, to_ms
 from persist.db.hot import Hot, Statements
 from persist.db.insert import merge
 from persist.db.json import JsonLimits, encode
@@ -61,7 +60,7 @@ class EventWriter:
         for stream, _, _ in drafts:
             counts[stream] += 1
         seqs = {stream: db.rows(_SEQS, stream=stream, many=many)[0][0] - many for stream, many in sorted(counts.items())}
-        at, events = _milliseconds(self._clock()), []
+        at, events = to_ms(self._clock()), []
         for stream, kind, data in drafts:
             position += 1
             seqs[stream] += 1
@@ -174,7 +173,3 @@ def _described(change: Change) -> dict[str, Any]:
         "key": key,
         "row": {name: value for name, value in row.items() if name not in silent},
     }
-
-
-def _milliseconds(at: datetime) -> datetime:
-    return at.replace(microsecond=at.microsecond // 1000 * 1000)

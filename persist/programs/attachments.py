@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from persist.db.escape import utf8_size
+from persist.db.folders import sync_folder
 from persist.db.work import Work
 from persist.errors import InvalidValue, NotFound, NotPermitted, PayloadTooLarge, StoreFull, Unavailable
 
@@ -58,21 +59,11 @@ def write(directory: Path, path: str, value: str) -> None:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except PermissionError as error:
         raise NotPermitted(f"{target}: {error.strerror}") from error
     except OSError as error:
         raise (StoreFull(str(target)) if error.errno in _FULL else Unavailable(f"{target}: {error.strerror}")) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """So that the new name survives a power cut too; where folders cannot be opened it is as durable as the system makes it."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def read(directory: Path, path: str) -> str:

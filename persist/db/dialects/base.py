@@ -6,13 +6,13 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, Table
+from sqlalchemy import Connection, Engine, Table, exc
 
 from persist.db.dialects.bulk import Bulk
 from persist.db.dialects.upkeep import Upkeep
 from persist.db.dialects.vector_functions import VectorFunctions
 from persist.db.idle import IdleConnections
-from persist.errors import InvalidValue, NotFound, PersistError, UnsupportedEngine
+from persist.errors import InvalidValue, NotFound, PersistError, StoreBusy, UnsupportedEngine
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -108,9 +108,22 @@ class Dialect(ABC):
     def in_transaction(self, driver: Any) -> bool:
         """Whether the driver connection is inside a transaction."""
 
-    @abstractmethod
     def classify(self, error: BaseException) -> PersistError | None:
         """Our error for a driver's, or None where the error is not a driver's."""
+        original = error.orig if isinstance(error, exc.StatementError) else error
+        if isinstance(original, PersistError):
+            return original
+        if isinstance(original, OverflowError):
+            return InvalidValue("value", "an integer must fit 64 bits.")
+        if isinstance(original, UnicodeEncodeError):
+            return InvalidValue("value", "the text holds a lone surrogate half.")
+        if isinstance(error, exc.TimeoutError):
+            return StoreBusy(30.0, "every connection of the pool is in use")
+        return None if original is None else self.of_driver(original)
+
+    @abstractmethod
+    def of_driver(self, error: BaseException) -> PersistError | None:
+        """Our error for one that the driver raised, or None for any other."""
 
     @abstractmethod
     def retryable(self, error: PersistError) -> bool:

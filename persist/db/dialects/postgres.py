@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, exc, make_url
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, make_url
 
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.dialects import guards
@@ -141,21 +141,9 @@ class PostgresDialect(Dialect):
     def in_transaction(self, driver: Any) -> bool:
         return bool(driver.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE)
 
-    def classify(self, error: BaseException) -> PersistError | None:
-        original = error.orig if isinstance(error, exc.StatementError) else error
-        if isinstance(original, PersistError):
-            return original
-        if isinstance(original, OverflowError):
-            return InvalidValue("value", "an integer must fit 64 bits.")
-        if isinstance(original, UnicodeEncodeError):
-            return InvalidValue("value", "the text holds a lone surrogate half.")
-        if isinstance(original, self._psycopg.Error):
-            return self._classify(original)
-        if isinstance(error, exc.TimeoutError):
-            return StoreBusy(30.0, "every connection of the pool is in use")
-        return None
-
-    def _classify(self, error: Any) -> PersistError:
+    def of_driver(self, error: BaseException) -> PersistError | None:
+        if not isinstance(error, self._psycopg.Error):
+            return None
         state: str = error.sqlstate or ""
         text = (error.diag.message_primary or str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".")
         if state == guards.SQLSTATE:

@@ -17,7 +17,7 @@ from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.files import warn_of_network
 from persist.db.dialects.sqlite_bulk import SqliteBulk
-from persist.db.dialects.sqlite_errors import classified, error_name
+from persist.db.dialects.sqlite_errors import error_name, meaning
 from persist.db.dialects.sqlite_upkeep import SqliteUpkeep
 from persist.db.dialects.sqlite_wakeups import FileWakeups
 from persist.db.dialects.vector_functions import VectorFunctions, sqlite_vec_functions
@@ -229,8 +229,10 @@ class SqliteDialect(Dialect):
     def in_transaction(self, driver: Any) -> bool:
         return bool(driver.in_transaction)
 
-    def classify(self, error: BaseException) -> PersistError | None:
-        return classified(error, str(self.path or ":memory:"), self._settings.busy_timeout_ms / 1000, read_only=self.read_only)
+    def of_driver(self, error: BaseException) -> PersistError | None:
+        if not isinstance(error, sqlite3.Error):
+            return None
+        return meaning(error, str(self.path or ":memory:"), self._settings.busy_timeout_ms / 1000, read_only=self.read_only)
 
     def retryable(self, error: PersistError) -> bool:
         return isinstance(error, StoreBusy)

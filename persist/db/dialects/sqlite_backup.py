@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from persist.db.dialects.files import refuse_if_open
+from persist.db.folders import sync_folder
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted, StoreCorrupt, StoreFull, Unavailable
 
 _PAGES_A_STEP = 500
@@ -54,7 +55,7 @@ def backup(source: Any, target: Path, *, progress: Callable[[int, int], object] 
             for path in (temporary, *_beside(temporary)):
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except PermissionError as error:
         raise NotPermitted(f"{target}: {error.strerror}") from error
     except OSError as error:
@@ -100,12 +101,3 @@ def _check(temporary: Path, target: Path) -> None:
 
 def _beside(path: Path) -> list[Path]:
     return [path.with_name(path.name + suffix) for suffix in _BESIDE]
-
-
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -2,8 +2,6 @@
 
 import sqlite3
 
-from sqlalchemy import exc
-
 from persist.db.dialects import guards
 from persist.errors import (
     Conflict,
@@ -25,23 +23,8 @@ def error_name(error: BaseException) -> str:
     return getattr(error, "sqlite_errorname", "") or ""
 
 
-def classified(error: BaseException, where: str, waited: float, *, read_only: bool) -> PersistError | None:
-    """Our error for one of the driver, or None for any other; `where` is the file, `waited` how long a lock is waited for."""
-    original = error.orig if isinstance(error, exc.StatementError) else error
-    if isinstance(original, PersistError):
-        return original
-    if isinstance(original, OverflowError):
-        return InvalidValue("value", "an integer must fit 64 bits.")
-    if isinstance(original, UnicodeEncodeError):
-        return InvalidValue("value", "the text holds a lone surrogate half.")
-    if isinstance(original, sqlite3.Error):
-        return _of_driver(original, where, waited, read_only=read_only)
-    if isinstance(error, exc.TimeoutError):
-        return StoreBusy(30.0, "every connection of the pool is in use")
-    return None
-
-
-def _of_driver(error: sqlite3.Error, where: str, waited: float, *, read_only: bool) -> PersistError:
+def meaning(error: sqlite3.Error, where: str, waited: float, *, read_only: bool) -> PersistError:
+    """Our error for SQLite's; `where` is the file, `waited` how long a lock is waited for."""
     name, text = error_name(error), str(error)
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return StoreBusy(waited)
