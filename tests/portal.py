@@ -113,6 +113,8 @@ class Portal:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._callers = threading.local()
+        self._known: list[tuple[threading.Thread, _Caller]] = []
+        self._mutex = threading.Lock()
         self._thread = threading.Thread(target=self._loop.run_forever, name="persist-tests-portal", daemon=True)
         self._thread.start()
 
@@ -127,7 +129,18 @@ class Portal:
         caller: _Caller | None = getattr(self._callers, "caller", None)
         if caller is None or caller.task.done():
             caller = self._callers.caller = _Caller(self._loop)
+            self._remember(caller)
         return caller
+
+    def _remember(self, caller: _Caller) -> None:
+        """A loop refers to its tasks weakly: one that nobody holds is collected while it waits, and complains in the log.
+        Those whose threads have ended are cancelled here."""
+        with self._mutex:
+            ended = [former for thread, former in self._known if not thread.is_alive()]
+            self._known = [(thread, former) for thread, former in self._known if thread.is_alive()]
+            self._known.append((threading.current_thread(), caller))
+        for former in ended:
+            former.task.cancel()
 
     def close(self) -> None:
         async def settle() -> None:
