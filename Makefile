@@ -1,9 +1,11 @@
 # Every target sets up what it needs: a fresh clone, Python 3.11 or newer, make and the network are enough.
 #
 #   make demo        a stream that is killed and read again; installs little
-#   make test        every test, on SQLite and on Postgres
+#   make test        every test, on SQLite and on Postgres; those of the integrations in an environment of their own
 #   make lint        ruff, mypy, import-linter
-#   make bench       the benchmarks
+#   make bench       the benchmarks, other libraries among them: writes docs/benchmarks.md (ARGS="recording …" only prints these)
+#   make bench-quick a look at the most important ones, under two minutes
+#   make test-integrations      only the tests of the integrations with frameworks
 #   make test-all    `make test`, then on every other Python found (PYTHONS="python3.12 …" to choose), then on the oldest
 #                    versions of the dependencies that pyproject.toml allows
 #   make clean       removes what these made
@@ -20,27 +22,43 @@ DEMO_READY := $(VENV)/.ready-demo
 DEV_READY := $(VENV)/.ready-dev
 LOWEST := .venv-lowest
 LOWEST_READY := $(LOWEST)/.ready
+PEERS := .venv-peers
+PEERS_READY := $(PEERS)/.ready
+# The frameworks and all that they need: with them the tests of everything else would not show what is missing.
+FRAMEWORKS := $(VENV)-integrations
+FRAMEWORKS_READY := $(FRAMEWORKS)/.ready
+FRAMEWORKS_EXTRAS := postgres,cli,test,langgraph,openai-agents,test-integrations
+FRAMEWORKS_LOWEST := .venv-integrations-lowest
+FRAMEWORKS_LOWEST_READY := $(FRAMEWORKS_LOWEST)/.ready
 PIP := -m pip --disable-pip-version-check --quiet
 VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 
-.PHONY: demo test test-all test-lowest lint bench clean
+.PHONY: demo test test-integrations test-all test-lowest lint bench bench-quick clean
 .NOTPARALLEL:
 
 # The full environment can run the demo too, so the small one is only made when there is none.
 demo: $(if $(wildcard $(DEV_READY)),$(DEV_READY),$(DEMO_READY))
 	$(BIN)/python examples/demo.py $(ARGS)
 
-test: $(DEV_READY)
+# Options that choose tests choose among everything but the integrations, which have options of their own.
+test: $(DEV_READY) $(if $(ARGS),,test-integrations)
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-lint: $(DEV_READY)
+test-integrations: $(FRAMEWORKS_READY)
+	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) tests/integrations $(ARGS)
+
+lint: $(DEV_READY) $(FRAMEWORKS_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --exclude '^(persist|tests)/integrations/'
+	$(BIN)/mypy --python-executable $(FRAMEWORKS)/bin/python persist/integrations tests/integrations
 	$(BIN)/lint-imports
 
-bench: $(DEV_READY)
-	$(BIN)/python -m benchmarks $(ARGS)
+bench: $(PEERS_READY)
+	$(PEERS)/bin/python -m benchmarks $(or $(ARGS),--page)
+
+bench-quick: $(DEV_READY)
+	$(BIN)/python -m benchmarks --quick $(ARGS)
 
 # A name on the path is no interpreter yet: version managers leave stubs there that only print an error.
 test-all: test
@@ -55,8 +73,9 @@ test-all: test
 	@echo "== lowest direct dependencies"
 	@$(MAKE) --no-print-directory test-lowest
 
-test-lowest: $(LOWEST_READY)
+test-lowest: $(LOWEST_READY) $(FRAMEWORKS_LOWEST_READY)
 	$(LOWEST)/bin/python -m pytest -n $(JOBS) $(ARGS)
+	$(FRAMEWORKS_LOWEST)/bin/python -m pytest -n $(JOBS) tests/integrations $(ARGS)
 
 $(DEMO_READY): pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) install --editable ".[cli]"
@@ -66,14 +85,34 @@ $(DEV_READY): pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) install --editable ".[postgres,cli,test,lint]"
 	@touch $@
 
-# Lower bounds are promised for the oldest Python, which is the only one that all of them have wheels for.
-$(LOWEST_READY): PYTHON = $(shell python3.11 -c "" 2>/dev/null && echo python3.11 || echo python3)
-$(LOWEST_READY): pyproject.toml
-	@$(CREATE_VENV) --clear $(LOWEST)
-	$(LOWEST)/bin/python $(PIP) install uv
-	UV_PYTHON_DOWNLOADS=never UV_SYSTEM_CERTS=true UV_NATIVE_TLS=true $(LOWEST)/bin/uv pip install --quiet --no-cache --python $(LOWEST)/bin/python \
-		--resolution lowest-direct --editable ".[postgres,cli,test]"
+$(FRAMEWORKS_READY): pyproject.toml
+	@$(CREATE_VENV) $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python $(PIP) install --editable ".[$(FRAMEWORKS_EXTRAS)]"
 	@touch $@
+
+# What the benchmarks compare with stays out of the environment of the tests.
+$(PEERS_READY): pyproject.toml benchmarks/peers.txt
+	@$(CREATE_VENV) --clear $(PEERS)
+	$(PEERS)/bin/python $(PIP) install --editable ".[bench]" --requirement benchmarks/peers.txt
+	@touch $@
+
+# Lower bounds are promised for the oldest Python, which is the only one that all of them have wheels for.
+$(LOWEST_READY) $(FRAMEWORKS_LOWEST_READY): PYTHON = $(shell python3.11 -c "" 2>/dev/null && echo python3.11 || echo python3)
+$(LOWEST_READY): pyproject.toml
+	$(call CREATE_LOWEST,$(LOWEST),postgres$(COMMA)cli$(COMMA)test)
+	@touch $@
+
+$(FRAMEWORKS_LOWEST_READY): pyproject.toml
+	$(call CREATE_LOWEST,$(FRAMEWORKS_LOWEST),$(FRAMEWORKS_EXTRAS))
+	@touch $@
+
+COMMA := ,
+define CREATE_LOWEST
+@$(CREATE_VENV) --clear $(1)
+$(1)/bin/python $(PIP) install uv
+UV_PYTHON_DOWNLOADS=never UV_SYSTEM_CERTS=true UV_NATIVE_TLS=true $(1)/bin/uv pip install --quiet --no-cache --python $(1)/bin/python \
+	--resolution lowest-direct --editable ".[$(2)]"
+endef
 
 $(BIN)/python:
 	@$(CREATE_VENV) $(VENV)

@@ -1,34 +1,48 @@
-"""`make bench`: the table of ratios, as Markdown, for this machine."""
+"""`python -m benchmarks [NAME …]` measures and prints tables, `--page` writes docs/benchmarks.md too; it always exits with 0."""
 
+import argparse
 import sys
-import tempfile
-from pathlib import Path
 
-from benchmarks import backup, chat, conversations, events, programs, sessionlog, telemetry, vectors, workflows
-from benchmarks.measure import heading
+from benchmarks.machine import described
+from benchmarks.measure import HEAD
+from benchmarks.page import PAGE, PLOT, render
+from benchmarks.parts import BY_NAME, PARTS
+from benchmarks.running import run_all, server
 
 
 def main() -> int:
-    """Print the table; the goals are for reading, not for failing a build on a slow machine."""
-    print(heading())
-    domains = (
-        chat.chunks,
-        chat.reading,
-        chat.opening,
-        chat.faces,
-        workflows.lists,
-        conversations.on_file,
-        vectors.search,
-        programs.scopes,
-        telemetry.windows,
-        events.on_file,
-        backup.under_load,
-    )
-    for bench in (*domains, sessionlog.writing, sessionlog.memory):
-        with tempfile.TemporaryDirectory() as folder:
-            for row in bench(Path(folder)):
-                print(row.markdown(), flush=True)
+    """Progress is told on standard error."""
+    options = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure persist; see docs/benchmarks.md.")
+    options.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BY_NAME)}; without any, all of them")
+    options.add_argument("--quick", action="store_true", help="fewer rounds and smaller sizes; without names, fewer parts")
+    options.add_argument("--page", action="store_true", help="measure everything, and write the page and its plot")
+    given = options.parse_args()
+    if unknown := [name for name in given.names if name not in BY_NAME]:
+        options.error(f"no such part: {', '.join(unknown)}; there are {', '.join(BY_NAME)}.")
+    if given.page and (given.names or given.quick):
+        options.error("--page is for a whole run.")
+    parts = [BY_NAME[name] for name in given.names] or [part for part in PARTS if part.quick or not given.quick]
+    with server(_tell) as url:
+        machine = described(url)
+        outcomes = []
+        for outcome in run_all(parts, url, quick=given.quick, tell=_tell):
+            outcomes.append(outcome)
+            print(f"\n## {outcome.part.title}\n\n{HEAD}")
+            for row in outcome.rows:
+                print(row.markdown())
+            sys.stdout.flush()
+    print("\n" + "\n".join(machine))
+    if given.page:
+        from benchmarks.plot import draw
+
+        PAGE.write_text(render(outcomes, machine), encoding="utf-8")
+        draw(outcomes, PLOT)
+        _tell(f"wrote {PAGE.name} and {PLOT.name}")
     return 0
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -3,23 +3,24 @@
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from benchmarks.measure import Row, us
+from benchmarks.place import Place
 from persist.maintenance import backup
 from persist.store import Store
 from tests.maintenance.writing import make_sessions, writing
 
 _MEGABYTES = 200
 _SECONDS = 4.0
+"""Of each half."""
 
 
-def under_load(folder: Path) -> Iterator[Row]:
+def rows(place: Place) -> Iterator[Row]:
     """Two messages a transaction; first alone for some seconds, then with one backup after the other for as long."""
-    url = f"sqlite:///{folder / 'state.db'}"
+    url = place.file("state")
     with Store.open(url) as store:
         make_sessions(store)
-        for _ in range(_MEGABYTES):
+        for _ in range(_MEGABYTES // 4 if place.quick else _MEGABYTES):
             with store.begin() as tx:
                 tx.chat.prompts.put(os.urandom(500_000).hex())
         with writing(url) as alone:
@@ -28,7 +29,7 @@ def under_load(folder: Path) -> Iterator[Row]:
         with writing(url) as beside:
             while time.monotonic() - began < _SECONDS:
                 started = time.monotonic()
-                report = backup(store, folder / "copy.db", overwrite=True)
+                report = backup(store, place.folder / "copy.db", overwrite=True)
                 copies.append(time.monotonic() - started)
     quiet, busy = sorted(alone["seconds"]), sorted(beside["seconds"])
     rate = report.bytes / (sum(copies) / len(copies)) / 1e6

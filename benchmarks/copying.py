@@ -1,70 +1,50 @@
-"""Copying a SQLite file into Postgres and back, with everything read back and compared.
+"""Copying a SQLite file into another one, and into Postgres and back, with everything read back and compared.
 
-`python -m benchmarks.copying [--rows N] [--url postgresql://…]`: N small rows (messages of 120 bytes), then as many of workflows
-(about 300 bytes in 20 columns, some of it JSON). Without a URL between two files. On Postgres in a schema of its own, dropped
-afterwards.
+Small rows (messages of 120 bytes), and rows of workflows (about 300 bytes in 20 columns, some of it JSON).
 """
 
-import argparse
-import resource
 import sqlite3
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-import psycopg
-from psycopg import sql
-
 import persist
 from benchmarks import run_rows
-from benchmarks.measure import Row, heading
+from benchmarks.measure import Row
+from benchmarks.place import Place
 from persist.maintenance import copy
 
-ROWS = 200_000
+ROWS = 100_000
 GOAL = 20_000  # rows a second
-SCHEMA = "bench_copying"
 _EXTRA = 3  # a run and its two executions
 
 
-def moving(folder: Path, rows: int = ROWS, url: str | None = None) -> Iterator[Row]:
+def rows(place: Place) -> Iterator[Row]:
     """Rows a second, the comparison included, there and back."""
+    count = ROWS // 4 if place.quick else ROWS
     for name, fill in (("small rows", _messages), ("workflow runs and executions", _workflows)):
-        path = folder / f"{fill.__name__}.db"
-        persist.Store.open(f"sqlite:///{path}").close()
-        fill(path, rows)
-        yield from _there_and_back(folder, path, name, url)
+        path = place.folder / f"{fill.__name__}.db"
+        source = f"sqlite:///{path}"
+        persist.Store.open(source).close()
+        fill(path, count)
+        yield _copied(f"{name}: into a file", source, place.file(f"copy-of{fill.__name__}"))
+        if place.postgres is not None:
+            schema = f"copy{fill.__name__}"
+            persist.upgrade(place.postgres, schema=schema)
+            yield _copied(f"{name}: into Postgres", source, place.postgres, into=schema)
+            back = place.file(f"back-from{fill.__name__}")
+            yield _copied(f"{name}: from Postgres", place.postgres, back, of=schema)
 
 
-def _there_and_back(folder: Path, path: Path, name: str, url: str | None) -> Iterator[Row]:
-    middle = url or f"sqlite:///{folder / 'middle.db'}"
-    schema = None if url is None else SCHEMA
-    back = f"sqlite:///{folder / 'back.db'}"
-    try:
-        if url is not None:
-            persist.upgrade(url, schema=schema)
-        kind = middle.partition(":")[0]
-        yield _copied(f"{name}: into {kind}", f"sqlite:///{path}", middle, None, schema, 1e6 / GOAL)
-        yield _copied(f"{name}: from {kind}", middle, back, schema, None, float("inf"))
-    finally:
-        if url is not None:
-            with psycopg.connect(url) as raw:
-                raw.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(SCHEMA)))
-        for left in (*folder.glob("middle.db*"), *folder.glob("back.db*")):
-            left.unlink()
-
-
-def _copied(name: str, source: str, target: str, of: str | None, into: str | None, goal: float) -> Row:
+def _copied(name: str, source: str, target: str, *, of: str | None = None, into: str | None = None) -> Row:
     with persist.Store.open(source, schema=of) as first, persist.Store.open(target, schema=into) as second:
         started = time.perf_counter()
         report = copy(first, second)
         seconds = time.perf_counter() - started
     rows = sum(report.tables.values())
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    detail = f"{rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f} rows/s; peak of the process so far {memory} MiB"
-    return Row(name, seconds / rows * 1e6, goal, detail, unit=" µs/row")
+    detail = f"{rows:,} rows in {seconds:.1f} s, {rows / seconds:,.0f} rows/s"
+    return Row(name, seconds / rows * 1e6, 1e6 / GOAL, detail, unit=" µs/row")
 
 
 def _messages(path: Path, rows: int) -> None:
@@ -83,20 +63,3 @@ def _messages(path: Path, rows: int) -> None:
 
 def _workflows(path: Path, rows: int) -> None:
     run_rows.fill(f"sqlite:///{path}", None, rows // _EXTRA)
-
-
-def main() -> int:
-    """Print the rows for one pair of databases."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rows", type=int, default=ROWS)
-    options.add_argument("--url", help="postgresql://…, where a schema is made; without it SQLite files")
-    given = options.parse_args()
-    print(heading())
-    with tempfile.TemporaryDirectory() as folder:
-        for row in moving(Path(folder), given.rows, given.url):
-            print(row.markdown(), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

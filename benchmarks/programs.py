@@ -1,15 +1,10 @@
-"""Scopes: a name that only the outermost of fifty frames knows, resolved on SQLite, against the query by hand.
-
-`python -m benchmarks.programs`
-"""
+"""Scopes: a name that only the outermost of fifty frames knows, resolved in a run file, against the query by hand."""
 
 import sqlite3
-import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
-from benchmarks.measure import Row, heading, interleaved, middle, us
+from benchmarks.measure import Row, interleaved, middle, us
+from benchmarks.place import Place
 from persist.programs import create_run_file
 
 DEPTH, BESIDE, ROUNDS = 50, 2_000, 500
@@ -26,9 +21,9 @@ ORDER BY depth LIMIT 1
 """
 
 
-def scopes(folder: Path) -> Iterator[Row]:
+def rows(place: Place) -> Iterator[Row]:
     """With as many frames beside them that bind the same name."""
-    with create_run_file(folder) as store:
+    with create_run_file(place.folder) as store:
         run, path = str(store.run_id), store.path
         assert path is not None
         with store.begin() as tx:
@@ -54,16 +49,3 @@ def scopes(folder: Path) -> Iterator[Row]:
     yield Row(
         f"resolve at scope depth {DEPTH}", times["verb"] * 1000, GOAL_MS, f"{took}, by hand {us(times['hand'])}", unit=" ms"
     )
-
-
-def main() -> int:
-    """Print the rows."""
-    print(heading())
-    with tempfile.TemporaryDirectory() as folder:
-        for row in scopes(Path(folder)):
-            print(row.markdown())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,35 +1,37 @@
 """Many workflow runs at once, and the queries that a careful programmer writes by hand to list them."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Protocol
 
 import orjson
 import psycopg
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from benchmarks.floors import PRAGMAS
+from benchmarks.floors import connect as connect_file
 
-EXECUTIONS_PER_RUN = 2
 _STATUSES = ("succeeded", "failed", "succeeded", "cancelled", "succeeded", "running", "succeeded", "paused")
 _NAMES = ("triage", "build", "review", "release")
 _RETIRED = "nightly"
 """The last of the names, in the older half: nobody has started that workflow since."""
-_FIRST = datetime(2025, 1, 1, tzinfo=UTC)
-_BATCH = 10_000
-_RUN = (
-    "id, workflow_name, trigger_id, repo, issue_number, current_phase, status, restart_count, max_restarts, lease_token,"
-    " started_at, updated_at, finished_at, phase_history, context, scratch"
-)
-_EXECUTION = (
-    "id, trigger_type, trigger_id, skill, started_at, finished_at, success, turns, duration_ms, cost_usd, input_tokens,"
-    " output_tokens, cache_read_input_tokens, workflow_run_id"
-)
+_FIRST = 1_735_689_600  # 2025-01-01
 _LISTED = (
     "id, workflow_name, trigger_id, repo, issue_number, current_phase, phase_history, status, restart_count,"
     " started_at, updated_at, finished_at"
 )
+
+_TABLES = "('workflow_runs', 'executions')"
+_LITE = ("PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", "PRAGMA cache_size=-400000"), ("PRAGMA journal_mode=WAL",)
+_SERVER = ("SET maintenance_work_mem = '512MB'",), ("VACUUM ANALYZE workflow_runs", "VACUUM ANALYZE executions")
+"""What a fresh file allows, and what autovacuum would do some time later."""
+
+_LITE_INDEXES = f"SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL AND tbl_name IN {_TABLES}"
+_SERVER_INDEXES = f"""
+SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND tablename IN {_TABLES}
+AND indexname NOT IN (SELECT conname FROM pg_constraint)
+"""
 
 TRIGGER = "issue/7"
 FILTERS: dict[str, Mapping[str, Any]] = {
@@ -47,47 +49,122 @@ class Raw(Protocol):
 
     def execute(self, sql: Any, values: Any = ..., /) -> Any: ...
     def cursor(self) -> Any: ...
-    def commit(self) -> None: ...
     def close(self) -> None: ...
 
 
 def connect(url: str, schema: str | None = None) -> Raw:
-    """A raw connection with the same durability as ours; a schema on Postgres."""
+    """A raw connection with the same durability as ours; a schema on Postgres, where every statement is prepared."""
     if url.startswith("sqlite"):
-        lite = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, cached_statements=256)
-        for pragma in PRAGMAS:
-            lite.execute(f"PRAGMA {pragma}").fetchall()
-        return lite
-    return psycopg.connect(url, autocommit=True, options=f"-c search_path={schema}")
+        return connect_file(url.removeprefix("sqlite:///"))
+    return psycopg.connect(url, autocommit=True, prepare_threshold=0, options=f"-c search_path={schema or 'persist'}")
 
 
 def fill(url: str, schema: str | None, count: int) -> None:
-    """That many runs, about 600 bytes each, with two executions each, into empty tables."""
+    """That many runs, about 600 bytes each, with two executions each, into empty tables. Nobody else may have a file open."""
     with closing(connect(url, schema)) as raw:
-        _fill(raw, count)
+        lite = isinstance(raw, sqlite3.Connection)
+        before, after = _LITE if lite else _SERVER
+        indexes = raw.execute(_LITE_INDEXES if lite else _SERVER_INDEXES).fetchall()
+        drop, create = [f"DROP INDEX {name}" for name, _ in indexes], [made for _, made in indexes]  # sorted once, not grown
+        fill = (_runs(count, lite=lite), _executions(count, lite=lite))
+        for statement in (*before, "BEGIN", *drop, *fill, *create, "COMMIT", *after):
+            raw.execute(statement)
 
 
-def _fill(raw: Raw, count: int) -> None:
-    placeholder = "?" if isinstance(raw, sqlite3.Connection) else "%s"
-    if isinstance(raw, sqlite3.Connection):
-        raw.execute("PRAGMA synchronous = OFF")
-        raw.execute("PRAGMA cache_size = -400000")
-    for first in range(0, count, _BATCH):
-        numbers = range(first, min(count, first + _BATCH))
-        raw.execute("BEGIN")
-        cursor = raw.cursor()
-        for table, columns, rows in (
-            ("workflow_runs", _RUN, (_run(number, count) for number in numbers)),
-            ("executions", _EXECUTION, (row for number in numbers for row in _executions(number, count))),
-        ):
-            marks = ", ".join([placeholder] * len(columns.split()))
-            cursor.executemany(f"INSERT INTO {table} ({columns}) VALUES ({marks})", rows)
-        raw.execute("COMMIT")
-    if isinstance(raw, sqlite3.Connection):
-        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+def _runs(count: int, *, lite: bool) -> str:
+    at, text, name = _at("n", lite=lite), _text_of_at("n", lite=lite), _name("n", count)
+    status = _one_of(_STATUSES, f"n / {len(_NAMES)}")
+    phases = " || ',' || ".join(f"""'{{"phase":"{phase}","timestamp":"' || {text} || '"}}'""" for phase in ("plan", "apply"))
+    title = "Something does not work " * 4
+    context = f"""'{{"title":"{title}","url":"https://example.org/issues/' || n || '","labels":["bug","new"]}}'"""
+    scratch = f"""'{{"branch":"fix/' || n || '","notes":"{"x" * 60}"}}'"""
+    blob = "" if lite else "::jsonb"
+    return f"""
+{_counted(count, lite=lite, insert=f"workflow_runs ({_LISTED}, max_restarts, lease_token, context, scratch)")}
+SELECT {_id("run", "n", lite=lite)}, {name}, {_trigger("n", count)}, 'example/project', n, 'apply',
+       ('[' || {phases} || ']'){blob}, {status}, 0, {at}, {at},
+       CASE WHEN {status} IN ('running', 'paused') THEN NULL ELSE {at} END,
+       3, 0, ({context}){blob}, ({scratch}){blob}
+FROM n"""
+
+
+def _executions(count: int, *, lite: bool) -> str:
+    run = "(n / 2)"
+    at = _at(run, lite=lite)
+    columns = (
+        "id, trigger_type, trigger_id, skill, started_at, finished_at, success, turns, duration_ms, cost_usd, input_tokens,"
+        " output_tokens, cache_read_input_tokens, workflow_run_id"
+    )
+    return f"""
+{_counted(2 * count, lite=lite, insert=f"executions ({columns})")}
+SELECT {_id("exe", "n", lite=lite)}, 'github', {_trigger(run, count)},
+       {_name(run, count)} || CASE n % 2 WHEN 0 THEN ':plan' ELSE ':apply' END, {at}, {at}, TRUE, 4, 1200, 0.0125, 1000,
+       200, 300, {_id("run", run, lite=lite)}
+FROM n"""
+
+
+def _counted(count: int, *, lite: bool, insert: str) -> str:
+    """The head of a statement that inserts one row for every n."""
+    if lite:
+        numbers = f"WITH RECURSIVE n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < {count - 1})"
     else:
-        for table in ("workflow_runs", "executions"):
-            raw.execute(f"VACUUM ANALYZE {table}")  # as autovacuum would, some time later
+        numbers = f"WITH n AS (SELECT generate_series(0, {count - 1}) AS n)"
+    return f"{numbers} INSERT INTO {insert}" if lite else f"INSERT INTO {insert} {numbers}"
+
+
+def _id(prefix: str, number: str, *, lite: bool) -> str:
+    return f"printf('{prefix}_%026d', {number})" if lite else f"'{prefix}_' || lpad({number}::text, 26, '0')"
+
+
+def _at(number: str, *, lite: bool) -> str:
+    """Every run a second after the one before."""
+    return _text_of_at(number, lite=True) if lite else f"to_timestamp({_FIRST} + {number})"
+
+
+def _text_of_at(number: str, *, lite: bool) -> str:
+    if lite:
+        return f"strftime('%Y-%m-%dT%H:%M:%S.000Z', {_FIRST} + {number}, 'unixepoch')"
+    return f"""to_char(to_timestamp({_FIRST} + {number}) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS".000Z"')"""
+
+
+def _trigger(number: str, count: int) -> str:
+    return f"'issue/' || ({number} % {max(1, count // 40)})"
+
+
+def _name(number: str, count: int) -> str:
+    return f"CASE WHEN {number} % 4 = 3 AND {number} < {count // 2} THEN '{_RETIRED}' ELSE {_one_of(_NAMES, number)} END"
+
+
+def _one_of(words: Sequence[str], number: str) -> str:
+    cases = " ".join(f"WHEN {place} THEN '{word}'" for place, word in enumerate(words))
+    return f"CASE {number} % {len(words)} {cases} END"
+
+
+# ---------------------------------------------------------------- by hand
+
+
+class Listed(BaseModel):
+    """What a careful programmer declares for a line of a list."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    workflow_name: str
+    trigger_id: str
+    repo: str | None
+    issue_number: int | None
+    current_phase: str
+    phase_history: list[Any]
+    status: str
+    restart_count: int
+    started_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    total_tokens: int
+    cost_usd: float
+
+
+_LINES = TypeAdapter(list[Listed])
 
 
 def page_query(raw: Raw, filters: Mapping[str, str]) -> str:
@@ -107,7 +184,18 @@ def page_query(raw: Raw, filters: Mapping[str, str]) -> str:
     return f"SELECT p.*, u.* FROM ({page}) p CROSS JOIN {once} {newest}"
 
 
-def page_by_hand(raw: Raw, query: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+def rows_by_hand(raw: Raw, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Run it, and decode what the database has as text: the history is JSON, and a file has instants as text too."""
+    found = raw.execute(query, values).fetchall()
+    if not isinstance(raw, sqlite3.Connection):
+        return [(*row[:6], orjson.loads(row[6]), *row[7:]) for row in found]
+    at = datetime.fromisoformat
+    return [
+        (*row[:6], orjson.loads(row[6]), *row[7:9], at(row[9]), at(row[10]), row[11] and at(row[11]), *row[12:]) for row in found
+    ]
+
+
+def dicts_by_hand(raw: Raw, query: str, values: Sequence[Any]) -> list[dict[str, Any]]:
     """Run it, and make dicts of the rows; the history is JSON."""
     cursor = raw.execute(query, values)
     names = [column[0] for column in cursor.description]
@@ -117,55 +205,6 @@ def page_by_hand(raw: Raw, query: str, values: Sequence[Any]) -> list[dict[str, 
     return found
 
 
-def _name(number: int, count: int) -> str:
-    name = _NAMES[number % len(_NAMES)]
-    return _RETIRED if name == _NAMES[-1] and number < count // 2 else name
-
-
-def _instant(number: int) -> str:
-    return (_FIRST + timedelta(seconds=number)).strftime("%Y-%m-%dT%H:%M:%S.000Z")
-
-
-def _run(number: int, count: int) -> tuple[Any, ...]:
-    status, at = _STATUSES[number // len(_NAMES) % len(_STATUSES)], _instant(number)
-    history = [{"phase": phase, "timestamp": at, "execution": f"exe_{number:026d}"} for phase in ("plan", "apply")]
-    context = {"title": "Something does not work " * 4, "url": f"https://example.org/issues/{number}", "labels": ["bug", "new"]}
-    return (
-        f"run_{number:026d}",
-        _name(number, count),
-        f"issue/{number % max(1, count // 40)}",
-        "example/project",
-        number,
-        "apply",
-        status,
-        0,
-        3,
-        0,
-        at,
-        at,
-        None if status in ("running", "paused") else at,
-        orjson.dumps(history).decode(),
-        orjson.dumps(context).decode(),
-        orjson.dumps({"branch": f"fix/{number}", "notes": "x" * 60}).decode(),
-    )
-
-
-def _executions(number: int, count: int) -> Iterator[tuple[Any, ...]]:
-    name, trigger, at = _name(number, count), f"issue/{number % max(1, count // 40)}", _instant(number)
-    for index, phase in enumerate(("plan", "apply")[:EXECUTIONS_PER_RUN]):
-        yield (
-            f"exe_{number * EXECUTIONS_PER_RUN + index:026d}",
-            "github",
-            trigger,
-            f"{name}:{phase}",
-            at,
-            at,
-            True,
-            4,
-            1200,
-            0.0125,
-            1000,
-            200,
-            300,
-            f"run_{number:026d}",
-        )
+def values_by_hand(raw: Raw, query: str, values: Sequence[Any]) -> list[Listed]:
+    """The same as frozen Pydantic values."""
+    return _LINES.validate_python(dicts_by_hand(raw, query, values))

@@ -1,23 +1,20 @@
 """Recording into full windows, trims included, against a hand-written insert; and the trims by themselves.
 
-`python -m benchmarks.telemetry [--url postgresql://…]` measures either database; on Postgres in a schema of its own.
+On Postgres either has a schema of its own.
 """
 
-import argparse
 import sqlite3
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import persist
-from benchmarks.measure import Row, heading, interleaved, middle, us
+from benchmarks.measure import Row, interleaved, middle, us
+from benchmarks.place import Place
 from benchmarks.run_rows import Raw, connect
 from persist.telemetry import trim
 from persist.telemetry.windows import sizes
@@ -33,12 +30,14 @@ _COLUMNS = {
 }
 
 
-def windows(folder: Path) -> Iterator[Row]:
-    """On SQLite."""
-    yield from compare(f"sqlite:///{folder / 'ours.db'}", f"sqlite:///{folder / 'byhand.db'}")
+def rows(place: Place) -> Iterator[Row]:
+    """On both databases."""
+    yield from compare(place.file("ours"), place.file("by-hand"), where="")
+    if place.postgres is not None:
+        yield from compare(place.postgres, place.postgres, "telemetry", where="Postgres: ")
 
 
-def compare(url: str, by_hand: str, schema: str | None = None) -> Iterator[Row]:
+def compare(url: str, by_hand: str, schema: str | None = None, *, where: str) -> Iterator[Row]:
     """Every window, full before it begins."""
     with ExitStack() as stack:
         if schema is not None:
@@ -55,11 +54,11 @@ def compare(url: str, by_hand: str, schema: str | None = None) -> Iterator[Row]:
             keep, every = sizes(store.runtime.settings, table)
             for connection in (raw, ours):
                 _fill(connection, table, keep)
-            yield from _recording(store, raw, table, keep)
-            yield _trimming(store, ours, table, keep, every)
+            yield from _recording(store, raw, table, keep, where)
+            yield _trimming(store, ours, table, keep, every, where)
 
 
-def _recording(store: persist.Store, raw: Raw, table: str, keep: int) -> Iterator[Row]:
+def _recording(store: persist.Store, raw: Raw, table: str, keep: int, where: str) -> Iterator[Row]:
     numbers = {"ours": count(keep), "hand": count(keep), "many": count(keep + 10 * ROUNDS), "hands": count(keep + 10 * ROUNDS)}
     verb, insert = _verb(table), _insert(raw, table)
 
@@ -75,13 +74,13 @@ def _recording(store: persist.Store, raw: Raw, table: str, keep: int) -> Iterato
     times = interleaved({"ours": ours, "hand": hand}, rounds=ROUNDS, warm=50)
     ratio, took = middle(times["ours"]) / middle(times["hand"]), us(middle(times["ours"]))
     worst = statistics.quantiles(times["ours"], n=100)[-1]
-    what = f"{table}: a transaction that records one, vs one that inserts it by hand"
+    what = f"{where}{table}: a transaction that records one, vs one that inserts it by hand"
     yield Row(what, ratio, 2.0, f"{took} vs {us(middle(times['hand']))}, p99 {us(worst)}")
     total = sum(times["ours"]) / sum(times["hand"])
     yield Row("  … on average, so that every trim counts", total, 2.0, f"{us(sum(times['ours']) / ROUNDS)}")
 
 
-def _trimming(store: persist.Store, raw: Raw, table: str, keep: int, every: int) -> Row:
+def _trimming(store: persist.Store, raw: Raw, table: str, keep: int, every: int, where: str) -> Row:
     """Each trim finds a window that is as full as it ever gets."""
     seconds, first = [], 10 * keep
     for _ in range(TRIMS):
@@ -93,7 +92,7 @@ def _trimming(store: persist.Store, raw: Raw, table: str, keep: int, every: int)
             trim(tx, table, None if store.path else INSTANCE)
             seconds.append(time.perf_counter() - started)
     worst = statistics.quantiles(seconds, n=100)[-1]
-    what = f"{table}: p99 of a trim of {every:,} of {keep + every:,} rows"
+    what = f"{where}{table}: p99 of a trim of {every:,} of {keep + every:,} rows"
     return Row(what, worst * 1000, 20.0, f"median {us(middle(seconds))}", unit=" ms")
 
 
@@ -150,20 +149,3 @@ def _vacuum(raw: Raw, table: str) -> None:
     """As autovacuum does within a minute of what is here hours of samples."""
     if not isinstance(raw, sqlite3.Connection):
         raw.execute(f"VACUUM ANALYZE {table}")
-
-
-def main() -> int:
-    """Print the rows for one database."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--url", help="postgresql://…, where two schemas are made; without it SQLite files")
-    given = options.parse_args()
-    print(heading())
-    with tempfile.TemporaryDirectory() as folder:
-        rows = windows(Path(folder)) if given.url is None else compare(given.url, given.url, "bench_telemetry")
-        for row in rows:
-            print(row.markdown(), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

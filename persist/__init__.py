@@ -1,10 +1,7 @@
 """persist keeps the durable state of AI-agent systems: what runs, what was said, what it cost, where to resume."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from persist.aio import AsyncStore
-from persist.chat.recorder import Recorder
-from persist.db.cursor import Page
 from persist.errors import (
     Closed,
     Conflict,
@@ -33,13 +30,17 @@ from persist.errors import (
     UnsupportedEngine,
     WrongOwner,
 )
-from persist.metadata import include_name
-from persist.settings import Settings
-from persist.store import Store
-from persist.transaction import Transaction
+from persist.later import offers
 
 if TYPE_CHECKING:
+    from persist.aio import AsyncStore
+    from persist.chat.recorder import Recorder
+    from persist.db.cursor import Page
+    from persist.metadata import include_name
     from persist.migrate import check, current, upgrade
+    from persist.settings import Settings
+    from persist.store import Store
+    from persist.transaction import Transaction
 
 __version__ = "0.1.0"
 
@@ -83,10 +84,18 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Alembic costs 80 ms to import; a program that only opens a current store never pays it
-    if name in ("check", "current", "upgrade"):
-        from persist import migrate
-
-        return getattr(migrate, name)
-    raise AttributeError(f"module 'persist' has no attribute {name!r}")
+__getattr__ = offers(
+    __name__,
+    {
+        "AsyncStore": "persist.aio",
+        "Page": "persist.db.cursor",
+        "Recorder": "persist.chat.recorder",
+        "Settings": "persist.settings",
+        "Store": "persist.store",
+        "Transaction": "persist.transaction",
+        "check": "persist.migrate",
+        "current": "persist.migrate",
+        "include_name": "persist.metadata",
+        "upgrade": "persist.migrate",
+    },
+)

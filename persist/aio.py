@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sqlalchemy import Engine
 
-from persist.chat.aio import AsyncChat
-from persist.chat.async_recorder import AsyncRecorder
-from persist.conversations.aio import AsyncConversations
 from persist.db.aio import AsyncWork, Hops, JoinedWork
 from persist.db.clock import Clock
 from persist.db.group import GroupWriter
@@ -21,19 +18,37 @@ from persist.db.observers import on_loop
 from persist.db.repository import on_demand
 from persist.db.work import Work
 from persist.errors import InvalidValue, PersistError, StoreInUse
-from persist.events.aio import async_events
-from persist.events.schemas import Event
-from persist.events.watching import Watcher, watch_async
-from persist.messaging.aio import AsyncMessaging
-from persist.programs.aio import AsyncPrograms
-from persist.settings import Settings
+from persist.later import later
 from persist.store import Store
-from persist.telemetry.aio import AsyncTelemetry
-from persist.workflows.aio import AsyncWorkflows
-from persist.workflows.schemas import WorkflowRun
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from persist.chat import aio as chat
+    from persist.chat import async_recorder
+    from persist.chat.async_recorder import AsyncRecorder
+    from persist.checkpoints import aio as checkpoints
+    from persist.conversations import aio as conversations
+    from persist.events import aio as events
+    from persist.events import watching
+    from persist.events.schemas import Event
+    from persist.messaging import aio as messaging
+    from persist.programs import aio as programs
+    from persist.settings import Settings
+    from persist.telemetry import aio as telemetry
+    from persist.workflows import aio as workflows
+    from persist.workflows.schemas import WorkflowRun
+else:
+    async_recorder = later("persist.chat.async_recorder")
+    chat = later("persist.chat.aio")
+    checkpoints = later("persist.checkpoints.aio")
+    conversations = later("persist.conversations.aio")
+    events = later("persist.events.aio")
+    messaging = later("persist.messaging.aio")
+    programs = later("persist.programs.aio")
+    telemetry = later("persist.telemetry.aio")
+    watching = later("persist.events.watching")
+    workflows = later("persist.workflows.aio")
 
 T = TypeVar("T")
 
@@ -41,13 +56,14 @@ T = TypeVar("T")
 class AsyncTransaction:
     """See Transaction. Belongs to the task that entered it and the tasks started from there."""
 
-    chat = on_demand(AsyncChat)
-    conversations = on_demand(AsyncConversations)
-    events = on_demand(async_events)
-    messaging = on_demand(AsyncMessaging)
-    programs = on_demand(AsyncPrograms)
-    telemetry = on_demand(AsyncTelemetry)
-    workflows = on_demand(AsyncWorkflows)
+    chat = on_demand(lambda work: chat.AsyncChat(work))
+    checkpoints = on_demand(lambda work: checkpoints.AsyncCheckpoints(work))
+    conversations = on_demand(lambda work: conversations.AsyncConversations(work))
+    events = on_demand(lambda work: events.async_events(work))
+    messaging = on_demand(lambda work: messaging.AsyncMessaging(work))
+    programs = on_demand(lambda work: programs.AsyncPrograms(work))
+    telemetry = on_demand(lambda work: telemetry.AsyncTelemetry(work))
+    workflows = on_demand(lambda work: workflows.AsyncWorkflows(work))
 
     def __init__(self, work: AsyncWork | JoinedWork) -> None:
         self._work = work
@@ -95,7 +111,7 @@ class AsyncStore:
         read_only: bool = False,
         events: bool | None = None,
         listen_url: str | None = None,
-        settings: Settings | None = None,
+        settings: "Settings | None" = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> "Opening":
@@ -118,7 +134,7 @@ class AsyncStore:
 
     @classmethod
     def from_engine(
-        cls, engine: Engine, *, schema: str | None = None, settings: Settings | None = None, clock: Clock | None = None
+        cls, engine: Engine, *, schema: str | None = None, settings: "Settings | None" = None, clock: Clock | None = None
     ) -> "Opening":
         """See Store.from_engine: a synchronous engine, used from worker threads."""
         return Opening(lambda: Store.from_engine(engine, schema=schema, settings=settings, clock=clock))
@@ -181,15 +197,15 @@ class AsyncStore:
         self._runtime.refuse_inside_transaction("switch_events()")
         return await asyncio.to_thread(self._store.switch_events, on)
 
-    def watch(self, stream_id: str, *, after: int = 0, timeout: float | None = None) -> AsyncIterator[Event]:
+    def watch(self, stream_id: str, *, after: int = 0, timeout: float | None = None) -> "AsyncIterator[Event]":
         """See Store.watch. It reads on only when what it read has been taken."""
-        return watch_async(Watcher(self._runtime, stream_id, after, timeout))
+        return watching.watch_async(watching.Watcher(self._runtime, stream_id, after, timeout))
 
-    def on_commit(self, callback: Callable[[Sequence[Event]], object]) -> Callable[[], None]:
+    def on_commit(self, callback: "Callable[[Sequence[Event]], object]") -> Callable[[], None]:
         """See Store.on_commit. Called on the event loop; what a coroutine function gives is awaited."""
         return self._store.on_commit(on_loop(callback))
 
-    def on_run_finished(self, callback: Callable[[WorkflowRun], object]) -> Callable[[], None]:
+    def on_run_finished(self, callback: "Callable[[WorkflowRun], object]") -> Callable[[], None]:
         """See Store.on_run_finished. Called on the event loop; what a coroutine function gives is awaited."""
         return self._store.on_run_finished(callback)
 
@@ -205,7 +221,7 @@ class AsyncStore:
         save_on: Literal["chunk", "step", "turn"] | None = None,
         buffer_bytes: int | None = None,
         buffer_ms: int | None = None,
-    ) -> AsyncRecorder:
+    ) -> "AsyncRecorder":
         """See Store.record."""
         options = self._store.record_options(
             model=model,
@@ -217,7 +233,7 @@ class AsyncStore:
             buffer_bytes=buffer_bytes,
             buffer_ms=buffer_ms,
         )
-        recorder = AsyncRecorder(self._runtime, self._writer, self._store.timer, session_id, options)
+        recorder = async_recorder.AsyncRecorder(self._runtime, self._writer, self._store.timer, session_id, options)
         self._recorders.add(recorder)
         return recorder
 

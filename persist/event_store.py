@@ -2,15 +2,21 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from persist.db.changes import COMMITTED
 from persist.db.checks import check_flag
 from persist.db.runtime import Runtime
 from persist.errors import InvalidValue
-from persist.events.schemas import Event
-from persist.events.switching import switch_off, switch_on
-from persist.events.watching import Watcher, watch
+from persist.later import later
 from persist.transaction import TransactionBlock
+
+if TYPE_CHECKING:
+    from persist.events import switching, watching
+    from persist.events.schemas import Event
+else:
+    switching = later("persist.events.switching")
+    watching = later("persist.events.watching")
 
 
 class EventStore(ABC):
@@ -36,22 +42,22 @@ class EventStore(ABC):
         was_on = self.logs_events
         try:
             with self.begin() as tx:
-                changed = (switch_on if check_flag("on", on) else switch_off)(tx._work)
+                changed = (switching.switch_on if check_flag("on", on) else switching.switch_off)(tx._work)
         except BaseException:
             self.runtime.keep_log(was_on)
             raise
         self.runtime.keep_log(on)
         return changed
 
-    def watch(self, stream_id: str, *, after: int = 0, timeout: float | None = None) -> Iterator[Event]:
+    def watch(self, stream_id: str, *, after: int = 0, timeout: float | None = None) -> "Iterator[Event]":
         """Follow a stream from its event number `after` on, or everything (`*`) from that position.
 
         Every event once and in order, whoever wrote it, from whatever process. `timeout`: end after so many seconds without
         one; None waits for ever. No transaction is held while an event is with the caller.
         """
-        return watch(Watcher(self.runtime, stream_id, after, timeout))
+        return watching.watch(watching.Watcher(self.runtime, stream_id, after, timeout))
 
-    def on_commit(self, callback: Callable[[Sequence[Event]], object]) -> Callable[[], None]:
+    def on_commit(self, callback: "Callable[[Sequence[Event]], object]") -> Callable[[], None]:
         """Call it with the events of every transaction of this store, after its commit, but not in `join`.
 
         InvalidValue while the log is off. An exception of the callback is logged, never raised. What is returned removes it.

@@ -13,7 +13,7 @@ from persist.db.engine import file_dialect
 from persist.db.types import check_label
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
 from persist.own_files import own
-from persist.settings import Settings
+from persist.settings import Settings, current_settings
 from persist.store import Store
 
 FILE = "jackin.db"
@@ -84,7 +84,7 @@ def _open(
         raise NotFound("folder", str(path.parent))
     if path.is_dir():
         raise NotPermitted(f"{path} is a folder, not a file.")
-    settings = settings or Settings()
+    settings = settings or current_settings()
     store = Store._prepared(file_dialect(path, settings, read_only=read_only), settings, clock, sleep, migrate=None)
     try:
         if not read_only:

@@ -6,24 +6,22 @@ from typing import Any
 from sqlalchemy import Table
 
 import persist.chat.models
+import persist.checkpoints.models
 import persist.conversations.models
 import persist.events.models
 import persist.messaging.models
 import persist.programs.models
 import persist.telemetry.models
 import persist.workflows.models  # noqa: F401  # importing a model registers its table
-from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE, Base, table_of
+from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE, Base, complete_indexes, table_of
 from persist.db.models import Meta
+from persist.db.version import HEAD as HEAD
+from persist.db.version import REVISIONS as REVISIONS
 
 metadata = Base.metadata
-
-HEAD = "0005"
-"""The newest revision in alembic/versions."""
+complete_indexes(metadata)
 
 table_of(Meta).info["seed"] = [{"key": "schema_version", "value": HEAD}]
-
-REVISIONS = ("0001", "0002", "0003", "0004", "0005")
-"""Every revision, oldest first: how a version is known to be older, or newer than this code."""
 
 
 def domain_of(table: Table) -> str:

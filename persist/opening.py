@@ -1,50 +1,88 @@
 """Bringing a database to the schema of this code, or saying why it cannot be: what happens before a store exists."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table, insert, update
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Dialect as SADialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from persist.chat.leftovers import ANY_PIECES
 from persist.db.base import SCHEMA_TOKEN, table_of
+from persist.db.compiled import Kind
 from persist.db.dialects.base import Dialect
 from persist.db.models import Meta
-from persist.db.version import scopes_at, version_table
+from persist.db.version import EVENTS, HEAD, scopes_at, version_table
 from persist.errors import PersistError, SchemaOutdated, SchemaTooNew
-from persist.metadata import HEAD, metadata
+from persist.later import later
 from persist.revision import verify
+
+if TYPE_CHECKING:
+    from persist import metadata as catalog
+    from persist import migrate as migrating
+else:
+    catalog = later("persist.metadata")
+    migrating = later("persist.migrate")
 
 _meta = table_of(Meta)
 
 
-def prepare(dialect: Dialect, *, migrate: bool | None) -> dict[str, str]:
-    """Check the version; create or upgrade where `migrate` says so (None: on SQLite yes, on Postgres no).
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a database says of itself when it is opened.
 
-    What the file says about whose it is, by scope.
+    scopes     whose file it is: run_id, instance_id, workspace_id
+    logged_at  the revision at which its log of events was switched on; None while it is off
+    tails      whether there may be pieces of text to fold first: in a file of ours that we may write
     """
+
+    scopes: Mapping[str, str]
+    logged_at: str | None = None
+    tails: bool = False
+
+
+def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
+    """Check the version; create or upgrade where `migrate` says so (None: on SQLite yes, on Postgres no)."""
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
         raise SchemaOutdated(None, HEAD, dialect.upgrade_command())  # connecting would leave an empty file behind
     try:
-        with dialect.reader.connect() if dialect.read_only else dialect.writer.connect() as connection:
-            scopes = _scopes_if_current(connection)
-            if scopes is None:
+        connection = (dialect.reader if dialect.read_only else dialect.writer).connect()
+        try:
+            found = _found(connection, dialect)
+            if found is None:
                 _bring_up(connection, dialect, migrate=migrate)
-                scopes = _scopes_if_current(connection) or {}
-        dialect.settle()
+                found = _found(connection, dialect) or Found({})
+            dialect.settle(connection)
+        except BaseException:
+            connection.close()
+            raise
+        if dialect.one_file:
+            dialect.release(connection, write=not dialect.read_only)
+        else:
+            connection.close()  # into the pool, which writers and readers share: one connection until two are needed
     except PersistError:
         raise
     except Exception as error:
         raise (dialect.classify(error) or error) from error
-    return scopes
+    return found
 
 
-def _scopes_if_current(connection: Connection) -> dict[str, str] | None:
+def _found(connection: Connection, dialect: Dialect) -> Found | None:
+    """None unless the database is at HEAD: one statement, and one more for the tails."""
+    driver: Any = connection.connection.driver_connection
     try:
-        return scopes_at(connection, HEAD)
-    except DBAPIError:  # no such table: a new, foreign or older database, looked at closely next
+        noted = scopes_at(lambda hot: dialect.hot[hot].one(driver, {}), HEAD)
+        if noted is None:
+            return None
+        logged_at = noted.pop(EVENTS, None)
+        tails = dialect.path is not None and not dialect.read_only and dialect.hot[ANY_PIECES].one(driver, {}) is not None
+        return Found(noted, logged_at, tails)
+    except connection.dialect.loaded_dbapi.Error:  # no such table: a new, foreign or older database, looked at closely next
         return None
     finally:
-        connection.rollback()
+        dialect.end(connection, driver, commit=False)
 
 
 def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None) -> None:
@@ -64,10 +102,7 @@ def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None)
         if outdated.found is None and dialect.one_writer:
             _create(connection, dialect)
         else:
-            # Alembic costs 80 ms to import, and only a database that lags behind needs it
-            from persist.migrate import upgrade_with
-
-            upgrade_with(dialect)
+            migrating.upgrade_with(dialect)
     finally:
         connection.rollback()
 
@@ -94,27 +129,38 @@ def _create(connection: Connection, dialect: Dialect) -> None:
     assert driver is not None
     for statement in ddl(dialect):
         driver.execute(statement)
-    for table in metadata.sorted_tables:
+    for table in catalog.metadata.sorted_tables:
         for row in table.info.get("seed", ()):
             connection.execute(insert(table), row)
     connection.execute(insert(version_table), {"version_num": HEAD})
     connection.commit()
 
 
-def ddl(dialect: Dialect) -> list[str]:
+def ddl(dialect: Dialect) -> Sequence[str]:
     """The statements that make every table and index of the models."""
-    return [statement for table in (version_table, *metadata.sorted_tables) for statement in table_ddl(dialect, table)]
+    kind: Kind = type(dialect.writer.dialect)
+    return _ddl(kind, dialect.schema)
+
+
+@lru_cache(maxsize=4)
+def _ddl(kind: Kind, schema: str | None) -> Sequence[str]:
+    made = kind()
+    return [statement for table in (version_table, *catalog.metadata.sorted_tables) for statement in _table(made, schema, table)]
 
 
 def table_ddl(dialect: Dialect, table: Table) -> list[str]:
     """The statements that make one table and its indexes."""
+    return _table(dialect.writer.dialect, dialect.schema, table)
+
+
+def _table(dialect: SADialect, schema: str | None, table: Table) -> list[str]:
     options: dict[str, Any] = {
-        "dialect": dialect.writer.dialect,
-        "schema_translate_map": {SCHEMA_TOKEN: dialect.schema},
+        "dialect": dialect,
+        "schema_translate_map": {SCHEMA_TOKEN: schema},
         "render_schema_translate": True,
     }
-    if dialect.schema is None:  # SQLite says main. then, and strips it from what it stores
-        dialect.writer.dialect.default_schema_name = "main"
+    if schema is None:  # SQLite says main. then, and strips it from what it stores
+        dialect.default_schema_name = "main"
     indexes = sorted(table.indexes, key=lambda index: str(index.name))
     return [
         str(CreateTable(table).compile(**options)),

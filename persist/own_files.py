@@ -7,7 +7,7 @@ from persist.db.clock import Clock
 from persist.db.engine import file_dialect
 from persist.db.own import take_scope
 from persist.errors import InvalidValue, NotFound
-from persist.settings import Settings
+from persist.settings import Settings, current_settings
 from persist.store import Store
 from persist.transaction import Transaction
 
@@ -61,6 +61,6 @@ def own(store: Store, scope: str, id: str, *, fill: Callable[[Transaction], obje
 
 
 def _open(path: Path, *, read_only: bool, settings: Settings | None, clock: Clock | None) -> Store:
-    settings = settings or Settings()
+    settings = settings or current_settings()
     dialect = file_dialect(path, settings, read_only=read_only)
     return Store._prepared(dialect, settings, clock, None, migrate=None)

@@ -1,13 +1,20 @@
 """Whether a database is at the revision of this code, without Alembic and without changing anything."""
 
+from typing import TYPE_CHECKING
+
 from sqlalchemy import Connection
 
 from persist.db.base import VERSION_TABLE
 from persist.db.dialects.base import Dialect
 from persist.db.models import Meta
-from persist.db.version import read_noted, read_version
+from persist.db.version import HEAD, REVISIONS, read_noted, read_version
 from persist.errors import SchemaOutdated, SchemaTooNew, UnmanagedDatabase
-from persist.metadata import HEAD, REVISIONS, metadata
+from persist.later import later
+
+if TYPE_CHECKING:
+    from persist import metadata as catalog
+else:
+    catalog = later("persist.metadata")
 
 
 def found_revision(connection: Connection, dialect: Dialect) -> str | None:
@@ -25,7 +32,7 @@ def verify(connection: Connection, dialect: Dialect) -> None:
     if found == HEAD:
         return
     if found is None:
-        strangers = sorted(tables & {table.name for table in metadata.sorted_tables})
+        strangers = sorted(tables & {table.name for table in catalog.metadata.sorted_tables})
         if strangers:
             raise UnmanagedDatabase(strangers)
     elif found not in REVISIONS:

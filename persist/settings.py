@@ -1,6 +1,8 @@
 """Settings: what the environment (PERSIST_*) or the caller decides. Every byte limit is in bytes of UTF-8."""
 
+import os
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
@@ -9,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from persist.db.json import JsonLimits
 from persist.errors import InvalidValue
 
+_PREFIX = "PERSIST_"
 _MOST_DAYS = 365_000  # a thousand years; more has no beginning that a datetime could hold
 
 
@@ -23,7 +26,7 @@ class SaveOn(StrEnum):
 class Settings(BaseSettings):
     """Read once per store; an argument of `Store.open` or `record` beats them."""
 
-    model_config = SettingsConfigDict(env_prefix="PERSIST_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="ignore")
 
     def __init__(self, **values: Any) -> None:
         """InvalidValue names the setting; its value, which may hold a password, is not repeated."""
@@ -32,7 +35,7 @@ class Settings(BaseSettings):
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             name = ".".join(str(step) for step in first["loc"])
-            raise InvalidValue(f"PERSIST_{name.upper()}" if name not in values else name, f"{first['msg']}.") from None
+            raise InvalidValue(f"{_PREFIX}{name.upper()}" if name not in values else name, f"{first['msg']}.") from None
 
     database_url: str | None = None
     schema_name: str = Field("persist", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")
@@ -68,6 +71,8 @@ class Settings(BaseSettings):
     # retention, off unless days are set: `maintain` prunes what is over and older, but for the newest so many
     chat_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
     chat_keep_last: int = Field(0, ge=0)
+    checkpoints_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    checkpoints_keep_last: int = Field(0, ge=0)
     conversations_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
     conversations_keep_last: int = Field(0, ge=0)
     events_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
@@ -88,3 +93,13 @@ class Settings(BaseSettings):
     def json_limits(self) -> JsonLimits:
         """The caps of one JSON value."""
         return JsonLimits(self.max_json_bytes, self.max_json_depth)
+
+
+def current_settings() -> Settings:
+    """What the environment says now; read anew only where it says something else than the last time."""
+    return _settings_of(tuple(sorted(item for item in os.environ.items() if item[0].upper().startswith(_PREFIX))))
+
+
+@lru_cache(maxsize=1)
+def _settings_of(said: tuple[tuple[str, str], ...]) -> Settings:
+    return Settings()

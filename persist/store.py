@@ -8,15 +8,10 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from persist.adopt import adopt_if_foreign
-from persist.chat.options import RecordOptions
-from persist.chat.recorder import Recorder
-from persist.chat.recovery import fold_old_tails
-from persist.conversations.membership import fold_lagging, has_lagging
 from persist.db.clock import Clock, system_clock
 from persist.db.dialects.base import Dialect
 from persist.db.engine import dialect_for, dialect_of
@@ -24,18 +19,37 @@ from persist.db.held import HeldConnection
 from persist.db.json import Json
 from persist.db.runtime import Runtime
 from persist.db.timer import Timer
-from persist.db.version import EVENTS
+from persist.db.version import HEAD
 from persist.db.work import Work
 from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction, StoreInUse
 from persist.event_store import EventStore
-from persist.events.writing import EventWriter
 from persist.forks import forget, remember
-from persist.metadata import HEAD
+from persist.later import later
 from persist.opening import prepare
-from persist.settings import Settings
-from persist.transaction import Transaction, TransactionBlock
-from persist.workflows.finishing import RUN_FINISHED
-from persist.workflows.schemas import WorkflowRun
+from persist.transaction import Transaction, TransactionBlock, replayed
+
+if TYPE_CHECKING:
+    from persist import adopt as adopting
+    from persist import metadata as catalog
+    from persist import settings as configuration
+    from persist.chat import options as recording
+    from persist.chat import recorder as recorders
+    from persist.chat import recovery
+    from persist.conversations import membership
+    from persist.events import writing as log_writing
+    from persist.settings import Settings
+    from persist.workflows import finishing
+    from persist.workflows.schemas import WorkflowRun
+else:
+    adopting = later("persist.adopt")
+    catalog = later("persist.metadata")
+    configuration = later("persist.settings")
+    recording = later("persist.chat.options")
+    recorders = later("persist.chat.recorder")
+    recovery = later("persist.chat.recovery")
+    membership = later("persist.conversations.membership")
+    log_writing = later("persist.events.writing")
+    finishing = later("persist.workflows.finishing")
 
 log = logging.getLogger("persist")
 
@@ -52,7 +66,7 @@ class Store(EventStore):
         super().__init__(runtime)
         self.held = HeldConnection(runtime)
         self.timer = Timer()
-        self._recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+        self._recorders: weakref.WeakSet[recorders.Recorder] = weakref.WeakSet()
         self.path: Path | None = runtime.dialect.path
         remember(runtime, self.held)
 
@@ -85,7 +99,7 @@ class Store(EventStore):
         read_only: bool = False,
         events: bool | None = None,
         listen_url: str | None = None,
-        settings: Settings | None = None,
+        settings: "Settings | None" = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] | None = None,
     ) -> "Store":
@@ -98,10 +112,10 @@ class Store(EventStore):
         `listen_url`: a direct connection for `watch()`, where `url` goes through a pooler.
         `schema`, `pooler`: None means what Settings say.
         """
-        settings = settings or Settings()
+        settings = settings or configuration.current_settings()
         dialect = dialect_for(url, settings, schema=schema, pooler=pooler, read_only=read_only)
         if adopt:
-            adopt_if_foreign(dialect, clock or system_clock)
+            adopting.adopt_if_foreign(dialect, clock or system_clock)
         store = cls._prepared(dialect, settings, clock, sleep, migrate=migrate)
         store.runtime.listen_url = listen_url
         try:
@@ -116,7 +130,7 @@ class Store(EventStore):
     def _prepared(
         cls,
         dialect: Dialect,
-        settings: Settings,
+        settings: "Settings",
         clock: Clock | None,
         sleep: Callable[[float], None] | None,
         *,
@@ -124,24 +138,24 @@ class Store(EventStore):
         owns_engine: bool = True,
     ) -> "Store":
         try:
-            scopes = prepare(dialect, migrate=migrate)
+            found = prepare(dialect, migrate=migrate)
         except BaseException:
             if owns_engine:
                 dialect.dispose()
             raise
         runtime = Runtime(dialect, settings, clock or system_clock, sleep or time.sleep, owns_engine=owns_engine)
-        noted = scopes.pop(EVENTS, None)
-        runtime.scopes = scopes
-        runtime.make_log = lambda: EventWriter(
+        runtime.scopes = scopes = dict(found.scopes)
+        runtime.tables = lambda: catalog.metadata.sorted_tables
+        runtime.make_log = lambda: log_writing.EventWriter(
             runtime.clock, scopes, dialect.notice, lambda: runtime.keep_log(False), runtime.wake_watchers
         )
-        runtime.keep_log(noted is not None)
+        runtime.keep_log(found.logged_at is not None)
         store = cls(runtime)
-        if noted is not None and noted != HEAD and not dialect.read_only:
+        if found.logged_at not in (None, HEAD) and not dialect.read_only:
             store.switch_events(True)  # tables that came since have no guard yet
-        if dialect.one_writer and not dialect.read_only and owns_engine and not dialect.in_memory:
+        if found.tails and owns_engine:
             try:
-                fold_old_tails(store.held)
+                recovery.fold_old_tails(store.held)
             except BaseException:
                 store.close()
                 raise
@@ -149,10 +163,10 @@ class Store(EventStore):
 
     @classmethod
     def from_engine(
-        cls, engine: Engine, *, schema: str | None = None, settings: Settings | None = None, clock: Clock | None = None
+        cls, engine: Engine, *, schema: str | None = None, settings: "Settings | None" = None, clock: Clock | None = None
     ) -> "Store":
         """A store over the caller's own engine, which is never configured nor disposed. The schema must be current."""
-        settings = settings or Settings()
+        settings = settings or configuration.current_settings()
         dialect = dialect_of(engine, settings, schema=schema)
         return cls._prepared(dialect, settings, clock, None, migrate=False, owns_engine=False)
 
@@ -182,11 +196,11 @@ class Store(EventStore):
 
     def _fold_progressions(self) -> None:
         """Bring the published arrays up to date that this store appended to; the members are durable in any case."""
-        if not has_lagging(self.runtime):
+        if not any(self.runtime.notes.values()) or not membership.has_lagging(self.runtime):
             return
         try:
             with self.begin() as tx:
-                fold_lagging(tx._work)
+                membership.fold_lagging(tx._work)
         except PersistError as error:
             log.warning("progressions are left unfolded: %s", error)
 
@@ -221,23 +235,15 @@ class Store(EventStore):
         """Run `fn` in a write transaction and replay it whole on lock contention, serialization failure or deadlock."""
         if attempts < 1:
             raise InvalidValue("attempts", "expected at least 1.")
-        for attempt in range(attempts):
-            try:
-                with self.begin() as tx:
-                    return fn(tx)
-            except PersistError as error:
-                if attempt == attempts - 1 or not self.runtime.dialect.retryable(error):
-                    raise
-                self.runtime.sleep(0.1 * 2**attempt)
-        raise AssertionError("unreachable: the last attempt returns or raises")
+        return replayed(self.runtime, self.begin, fn, attempts)
 
-    def on_run_finished(self, callback: Callable[[WorkflowRun], object]) -> Callable[[], None]:
+    def on_run_finished(self, callback: "Callable[[WorkflowRun], object]") -> Callable[[], None]:
         """Call it with every workflow run that ended, once the transaction that ended it has committed.
 
         Runs that succeeded, failed or were cancelled, in transactions of this store; not in `join`, where the commit is the
         caller's. An exception of the callback is logged, never raised. What is returned removes the callback.
         """
-        return self.runtime.observers.add(RUN_FINISHED, callback)
+        return self.runtime.observers.add(finishing.RUN_FINISHED, callback)
 
     # -- recorders
 
@@ -253,7 +259,7 @@ class Store(EventStore):
         save_on: Literal["chunk", "step", "turn"] | None = None,
         buffer_bytes: int | None = None,
         buffer_ms: int | None = None,
-    ) -> Recorder:
+    ) -> "recorders.Recorder":
         """A recorder of one turn: feed it the chunks of an AI SDK v6 UI-message stream.
 
         `save_on` and `buffer_*`: None means what Settings say; with both buffers 0 every chunk is durable when fed.
@@ -269,13 +275,13 @@ class Store(EventStore):
             buffer_bytes=buffer_bytes,
             buffer_ms=buffer_ms,
         )
-        recorder = Recorder(self.runtime, self.held, self.timer, session_id, options)
+        recorder = recorders.Recorder(self.runtime, self.held, self.timer, session_id, options)
         self._recorders.add(recorder)
         return recorder
 
-    def record_options(self, **given: Any) -> RecordOptions:
+    def record_options(self, **given: Any) -> "recording.RecordOptions":
         """The checked arguments of `record`, for both faces."""
         self.runtime.check_usable()
         if self.runtime.read_only:
             raise ReadOnlyTransaction("record()")
-        return RecordOptions.of(self.runtime, **given)
+        return recording.RecordOptions.of(self.runtime, **given)

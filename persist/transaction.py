@@ -1,31 +1,49 @@
 """A transaction as callers see it: the repositories of every domain over one unit of work, and the block it lasts for."""
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
 
-from persist.chat.repository import Chat
-from persist.conversations.repository import Conversations
 from persist.db.repository import on_demand
 from persist.db.runtime import Runtime
 from persist.db.work import Work
-from persist.errors import TransactionOpen
-from persist.events.repository import Events
-from persist.messaging.repository import Messaging
-from persist.programs.repository import Programs
-from persist.telemetry.repository import Telemetry
-from persist.workflows.repository import Workflows
+from persist.errors import PersistError, TransactionOpen
+from persist.later import later
+
+if TYPE_CHECKING:
+    from persist.chat import repository as chat
+    from persist.checkpoints import repository as checkpoints
+    from persist.conversations import repository as conversations
+    from persist.events import repository as events
+    from persist.messaging import repository as messaging
+    from persist.programs import repository as programs
+    from persist.telemetry import repository as telemetry
+    from persist.workflows import repository as workflows
+else:
+    chat = later("persist.chat.repository")
+    checkpoints = later("persist.checkpoints.repository")
+    conversations = later("persist.conversations.repository")
+    events = later("persist.events.repository")
+    messaging = later("persist.messaging.repository")
+    programs = later("persist.programs.repository")
+    telemetry = later("persist.telemetry.repository")
+    workflows = later("persist.workflows.repository")
+
+T = TypeVar("T")
 
 
 class Transaction:
     """`tx.<domain>.<aggregate>.<verb>`. Belongs to the thread that entered it."""
 
-    chat = on_demand(Chat)
-    conversations = on_demand(Conversations)
-    events = on_demand(Events)
-    messaging = on_demand(Messaging)
-    programs = on_demand(Programs)
-    telemetry = on_demand(Telemetry)
-    workflows = on_demand(Workflows)
+    chat = on_demand(lambda work: chat.Chat(work))
+    checkpoints = on_demand(lambda work: checkpoints.Checkpoints(work))
+    conversations = on_demand(lambda work: conversations.Conversations(work))
+    events = on_demand(lambda work: events.Events(work))
+    messaging = on_demand(lambda work: messaging.Messaging(work))
+    programs = on_demand(lambda work: programs.Programs(work))
+    telemetry = on_demand(lambda work: telemetry.Telemetry(work))
+    workflows = on_demand(lambda work: workflows.Workflows(work))
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -34,16 +52,16 @@ class Transaction:
 class TransactionBlock:
     """`with store.begin() as tx`: a transaction that commits at the end of the block, and rolls back on an error."""
 
-    __slots__ = ("_runtime", "_work", "_writable")
+    __slots__ = ("_kind", "_runtime", "_work", "_writable")
 
-    def __init__(self, runtime: Runtime, *, writable: bool) -> None:
-        self._runtime, self._writable = runtime, writable
+    def __init__(self, runtime: Runtime, *, writable: bool, kind: type[Work] = Work) -> None:
+        self._runtime, self._writable, self._kind = runtime, writable, kind
         self._work: Work | None = None
 
     def __enter__(self) -> Transaction:
         if self._work is not None:
             raise TransactionOpen("entering a block a second time")
-        work = Work(self._runtime, writable=self._writable, owner=threading.get_ident())
+        work = self._kind(self._runtime, writable=self._writable, owner=threading.get_ident())
         work.begin()
         self._work = work
         return Transaction(work)
@@ -59,3 +77,16 @@ class TransactionBlock:
                 self._runtime.observers.tell(topic, value)
         else:
             work.end_read()
+
+
+def replayed(runtime: Runtime, block: Callable[[], TransactionBlock], fn: Callable[[Transaction], T], attempts: int = 5) -> T:
+    """What `fn` returns from a transaction that is replayed whole on lock contention, serialization failure or deadlock."""
+    for attempt in range(attempts):
+        try:
+            with block() as tx:
+                return fn(tx)
+        except PersistError as error:
+            if attempt == attempts - 1 or not runtime.dialect.retryable(error):
+                raise
+            runtime.sleep(0.1 * 2**attempt)
+    raise AssertionError("unreachable: the last attempt returns or raises")

@@ -9,7 +9,9 @@ sqlite3_shell   the sqlite3 command line
 clock           the frozen clock of every store opened here
 """
 
+import gc
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -31,6 +33,15 @@ from tests.portal import Portal, PortalStore
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile("explore" if os.environ.get("PERSIST_EXPLORE") == "1" else "steady")
+
+# Options of a store that have no part in how its file is made.
+ORDINARY = {"clock", "events", "settings", "sleep"}
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests stay to the end: no garbage collection looks at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -105,6 +116,14 @@ def new_database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -
     return lambda: f"sqlite:///{next(paths).as_posix()}"
 
 
+@pytest.fixture(scope="session")
+def made_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that a store made and closed, to be copied where a test opens an ordinary one: making it takes longer."""
+    path = tmp_path_factory.mktemp("made") / "state.db"
+    Store.open(f"sqlite:///{path.as_posix()}").close()
+    return path
+
+
 @pytest.fixture
 def database_url(backend: str, request: pytest.FixtureRequest) -> str:
     # Looked up by name, so that a run of the SQLite tests alone never starts a server.
@@ -136,6 +155,9 @@ def open_store(database_url: str, face: str, clock: FrozenClock, request: pytest
     with ExitStack() as stack:
 
         def open_(*, url: str = database_url, **options: Any) -> Any:
+            path = Path(url.removeprefix("sqlite:///"))
+            if url == database_url and url.startswith("sqlite") and options.keys() <= ORDINARY and not path.exists():
+                shutil.copyfile(request.getfixturevalue("made_file"), path)
             options = {"clock": clock} | options
             if face == "sync":
                 store: Any = Store.open(url, **options)

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,6 +64,16 @@ def postgres_server() -> Iterator[str]:
     raise PostgresNotFoundError("PERSIST_TEST_POSTGRES_URL is not set; " + "; ".join(reasons))
 
 
+@contextmanager
+def durable_server() -> Iterator[str]:
+    """The wheel's server with the settings it comes with, under which a commit is on disk; for benchmarks."""
+    url, stop = _embedded({})
+    try:
+        yield url
+    finally:
+        stop()
+
+
 def _attempt(function: Callable[[], T]) -> tuple[T | None, str]:
     """Its result, or why there is none; whatever went wrong (a module, the daemon, a pull), the next way may still work."""
     with warnings.catch_warnings():
@@ -98,7 +108,7 @@ def _docker() -> tuple[str, Callable[[], None]]:
     return url, container.stop
 
 
-def _embedded() -> tuple[str, Callable[[], None]]:
+def _embedded(settings: Mapping[str, str] = SETTINGS) -> tuple[str, Callable[[], None]]:
     """The wheel's binaries, run by us: its own start would, for root, add a system user and open every parent folder to all."""
     root = Path(tempfile.mkdtemp(prefix="persist-pg-", dir=_short_folder()))
     try:
@@ -110,13 +120,15 @@ def _embedded() -> tuple[str, Callable[[], None]]:
         home.mkdir(mode=0o700)
         if user is not None:
             os.chown(home, user.pw_uid, user.pw_gid)
-        return _start(root, binaries, home, user)
+        return _start(root, binaries, home, user, settings)
     except BaseException:
         shutil.rmtree(root, ignore_errors=True)
         raise
 
 
-def _start(root: Path, binaries: Path, home: Path, user: pwd.struct_passwd | None) -> tuple[str, Callable[[], None]]:
+def _start(
+    root: Path, binaries: Path, home: Path, user: pwd.struct_passwd | None, settings: Mapping[str, str]
+) -> tuple[str, Callable[[], None]]:
     def spawn(*command: str, log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
             return subprocess.Popen(
@@ -138,12 +150,12 @@ def _start(root: Path, binaries: Path, home: Path, user: pwd.struct_passwd | Non
         if preparing.wait(START_SECONDS):
             raise RuntimeError(_tail(log))
     # No TCP at all, and a socket that only the server's user (and root) may open. The shell stops the server when its input
-    # ends, so also when pytest is killed and nothing below runs.
+    # ends, so also when pytest is killed and nothing below runs; at once, because no one reads the data again.
     server = [
         "postgres",
         *("-D", str(data), "-k", str(home), "-c", "listen_addresses=", "-c", "unix_socket_permissions=0700"),
     ]
-    process = spawn("/bin/sh", "-c", '"$@" & cat > /dev/null; kill -INT $!; wait $!', "sh", *server, log=log)
+    process = spawn("/bin/sh", "-c", '"$@" & cat > /dev/null; kill -QUIT $!; wait $!', "sh", *server, log=log)
 
     def stop() -> None:
         assert process.stdin is not None
@@ -159,7 +171,7 @@ def _start(root: Path, binaries: Path, home: Path, user: pwd.struct_passwd | Non
     url = f"postgresql://postgres@/postgres?host={quote(str(home), safe='')}"
     try:
         _wait_until_ready(url, log)
-        _configure(url)
+        _configure(url, settings)
     except BaseException:
         stop()
         raise
@@ -211,8 +223,8 @@ def _tail(log: Path) -> str:
     return log.read_text(errors="replace")[-2000:] if log.exists() else ""
 
 
-def _configure(url: str) -> None:
+def _configure(url: str, settings: Mapping[str, str] = SETTINGS) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
-        for name, value in SETTINGS.items():
+        for name, value in settings.items():
             connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), sql.Literal(value)))
         connection.execute("SELECT pg_reload_conf()")

@@ -8,12 +8,16 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
 
-from tests.cleaning import Clean
+from tests.cleaning import Clean, cleaner
+
+_MOST_IDLE = 6
+"""Given back and kept: each has a connection, and a server allows a hundred."""
 
 
 class Databases:
@@ -27,6 +31,7 @@ class Databases:
         self._names = (f"persist_test_{uuid.uuid4().hex[:8]}_{number}" for number in itertools.count())
         self._template: str | None = None
         self._clean: Clean | None = None
+        self._cleaners: dict[str, psycopg.Connection[Any]] = {}
         self._idle: list[str] = []
 
     def lend(self) -> str:
@@ -34,13 +39,15 @@ class Databases:
         if self._idle:
             return self._idle.pop()
         url = self.create()
+        self._cleaners[url] = cleaner(url)
         if self._clean is None:
-            self._clean = Clean(url)
+            self._clean = Clean(self._cleaners[url])
         return url
 
     def give_back(self, url: str) -> None:
         """Take it back after a test; one that cannot be cleaned is dropped."""
-        if self._clean is not None and self._clean.restore(url):
+        assert self._clean is not None
+        if len(self._idle) < _MOST_IDLE and self._clean.restore(self._cleaners[url]):
             self._idle.append(url)
         else:
             self.drop(url)
@@ -57,6 +64,8 @@ class Databases:
 
     def drop(self, url: str) -> None:
         """Drop the database, whoever is still connected."""
+        if (connection := self._cleaners.pop(url, None)) is not None:
+            connection.close()
         self._run("DROP DATABASE IF EXISTS {} WITH (FORCE)", urlsplit(url).path.removeprefix("/"))
 
     def close(self) -> None:

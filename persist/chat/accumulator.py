@@ -16,6 +16,8 @@ __all__ = ["Accumulator", "Change", "MessageState", "PartState", "UIMessage", "U
 
 Chunk = Mapping[str, Any]
 
+_TEXT_DELTA, _REASONING_DELTA = ChunkType.TEXT_DELTA.value, ChunkType.REASONING_DELTA.value
+
 
 def reduce(chunks: Iterable[Chunk], message: UIMessage | None = None) -> UIMessage:
     """Reduce a stream to its (last) message, continuing `message` if given: what the recorder stores."""
@@ -94,6 +96,25 @@ class Accumulator:
                 content_chunks.data(self._state, chunk, change)
         self.index += 1
         return change
+
+    def extend(self, chunk: dict[str, Any]) -> PartState | None:
+        """The short way of a chunk that is nothing but more text of an open part: that part. None: apply it."""
+        if len(chunk) != 3 or self.aborted:
+            return None
+        kind, id, delta = chunk["type"], chunk.get("id"), chunk.get("delta")
+        if type(id) is not str or type(delta) is not str:
+            return None
+        state = self._state
+        part = state.text.get(id) if kind == _TEXT_DELTA else state.reasoning.get(id) if kind == _REASONING_DELTA else None
+        if part is not None:
+            part.pieces.append(delta)
+            self.index += 1
+        return part
+
+    def retract(self, part: PartState) -> None:
+        """Take back the latest `extend`."""
+        part.pieces.pop()
+        self.index -= 1
 
     def undo(self, change: Change) -> None:
         """Take back the latest application (then the one before it, and so on)."""

@@ -45,7 +45,27 @@ class AsyncRecorder:
 
     async def feed(self, chunk: Mapping[str, Any]) -> None:
         """See Recorder.feed."""
-        await self._run("feed()", lambda recording: recording.feeding_one(chunk))
+        await self._lock.acquire()
+        try:
+            recording = self._recording
+            if recording.opened:
+                self._check("feed()")
+            else:
+                await self._open("feed()")
+            growth = recording.growth(chunk)
+            if growth is None:
+                await self._drive(recording.feeding((chunk,)))
+                return
+            outcome, cancelled = await self._writer.run(growth)
+            if outcome.error is None:
+                recording.keep(growth)
+            else:
+                recording.undo(growth, outcome.error)
+            if (error := cancelled or outcome.error) is not None:
+                raise error
+        finally:
+            self._schedule()
+            self._lock.release()
 
     async def feed_many(self, chunks: Iterable[Mapping[str, Any]]) -> None:
         """See Recorder.feed_many."""
@@ -110,11 +130,14 @@ class AsyncRecorder:
             finally:
                 self._schedule()
 
-    async def _open(self, what: str) -> None:
+    def _check(self, what: str) -> None:
         self._runtime.check_usable()
         self._runtime.refuse_inside_transaction(what)
         if self._recording.closed:
             raise Closed("recorder")
+
+    async def _open(self, what: str) -> None:
+        self._check(what)
         if not self._recording.opened:
             self._loop = asyncio.get_running_loop()
             await self._drive(self._recording.opening())

@@ -91,6 +91,7 @@ class Draft:
             for part in unit.dirty:
                 part.tail = 0
                 tails.pop(part, None)
+                part.forget()
         for part in self._folded:
             part.seq += 1  # of the piece that the log may have been told
             part.tail = 0

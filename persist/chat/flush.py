@@ -24,8 +24,10 @@ from persist.chat.statements import (
 from persist.db.clock import to_ms
 from persist.db.hot import Hot, Statements, param
 from persist.db.insert import insert_missing
+from persist.db.jobs import OneRow
 from persist.db.json import JsonText, decode, encode
 from persist.db.types import Whole
+from persist.errors import PersistError
 
 _M, _P, _D, _S = messages.c, parts.c, deltas.c, sessions.c
 _id = param("row_id")
@@ -57,27 +59,18 @@ _NEWEST = Hot(
 ADD_PROMPT = Hot(insert_missing(prompts, "digest"))
 
 
-@dataclass(slots=True)
-class Piece:
-    """A piece of growing text, written if the turn is still ours: one statement."""
+class Piece(OneRow):
+    """A piece of growing text, written if the turn is still ours; Conflict when it is somebody else's."""
 
-    session_id: str
-    owner: str
-    part_id: str
-    seq: int
-    at_ms: int
-    delta: str
+    __slots__ = ()
 
-    def alone(self, db: Statements) -> None:
-        """As `run`, as all that its transaction does."""
-        db.deed("part.delta", self.session_id)
-        self.run(db)
+    def __init__(self, session_id: str, owner: str, at_ms: int, part_id: str, seq: int, delta: str) -> None:
+        values = {"part_id": part_id, "seq": seq, "at": at_ms, "delta": delta, "session_id": session_id, "owner_id": owner}
+        super().__init__(_ADD_DELTA, values, "part.delta", session_id)
 
-    def run(self, db: Statements) -> None:
-        """Conflict when the turn is somebody else's."""
-        values = {"part_id": self.part_id, "seq": self.seq, "at": self.at_ms, "delta": self.delta}
-        if db.run(_ADD_DELTA, session_id=self.session_id, owner_id=self.owner, **values) != 1:
-            raise turns.lost(db, self.session_id)
+    def refusal(self, db: Statements, /) -> PersistError:
+        """The turn, or the session, is gone."""
+        return turns.lost(db, self.stream)
 
 
 @dataclass(slots=True)
@@ -195,13 +188,13 @@ class Flush:
         for part in message.parts:
             self._part(db, part)
         if db.journal is not None:
-            for part_id, seq, delta in message.told:
-                Piece(self.session_id, self.owner, part_id, seq, self.at_ms, delta).run(db)
+            for piece in message.told:
+                Piece(self.session_id, self.owner, self.at_ms, *piece).add(db)
         for part_id, data in message.folds:
             db.run(FOLD_PART, row_id=part_id, data=data)
             db.run(DROP_DELTAS, row_id=part_id)
-        for part_id, seq, delta in message.deltas:
-            Piece(self.session_id, self.owner, part_id, seq, self.at_ms, delta).run(db)
+        for piece in message.deltas:
+            Piece(self.session_id, self.owner, self.at_ms, *piece).add(db)
         for step, counts in message.usage:
             usage.add_step(db, message.id, step, counts, self.at)
 

@@ -43,6 +43,11 @@ class PartState:
     def restore(self, data: Part, pieces: list[str]) -> None:
         self.data, self.pieces = data, pieces
 
+    def forget(self) -> None:
+        """Of a text that is complete and stored: nothing can change it any more, so nobody has to hold it."""
+        if self.data["type"] in TEXT_TYPES and self.data.get("state") == "done":
+            self.restore({name: value for name, value in self.data.items() if name != "text"}, [])
+
     def retract(self, pieces: list[str]) -> None:
         """Take back the piece that was last added to `pieces`."""
         pieces.pop()

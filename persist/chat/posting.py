@@ -13,7 +13,7 @@ from persist.chat.schemas import ChatMessage, Role
 from persist.chat.statements import INSERT_PART, SET_METADATA, SET_MODEL, TOUCH_SESSION
 from persist.chat.stored import stored_object
 from persist.db.hot import Hot, Row, Statements, param
-from persist.db.json import Json, JsonText
+from persist.db.json import Json, JsonText, decode, plain_object
 from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import InvalidValue, NotFound
@@ -48,48 +48,53 @@ def check_parts(work: Work, parts: Sequence[Json]) -> list[tuple[Mapping[str, An
     checked: list[tuple[Mapping[str, Any], JsonText]] = []
     for index, part in enumerate(parts):
         path = f"parts[{index}]"
-        data = work.json_object(path, part)
+        data = plain_object(part, path)
+        text = work.json(path, data)
         work.label(f"{path}.type", data.get("type"))
-        checked.append((data, work.json(path, data)))
+        checked.append((data, text))
     return checked
 
 
 def post(work: Work, given: Posting, *, id: str | None, touch: bool = True) -> ChatMessage:
-    """Insert the message after every other of its session."""
-    lock_session(work, given.session_id)
+    """Insert the message after every other of its session; NotFound. `touch` False: the session is locked already."""
+    metadata = work.json("metadata", given.metadata)
     now = work.now()
-    id = work.runtime.ids.mint("msg") if id is None else id
-    created = place_after_all(work, given.session_id, id, now)
-    insert_message(
-        work, id, given.session_id, given.role, work.json("metadata", given.metadata), created_at=created, updated_at=now
-    )
-    for index, (data, text) in enumerate(given.parts):
-        call_id, state = tool_columns(data)
-        work.run(
-            INSERT_PART,
-            id=work.runtime.ids.mint("prt"),
-            message_id=id,
-            session_id=given.session_id,
-            index=index,
-            type=data["type"],
-            tool_call_id=call_id,
-            tool_state=state,
-            created_at=now,
-            updated_at=now,
-            data_json=text,
-        )
     if touch:
         fired(work, given.session_id, given.metadata if given.role is Role.USER else {}, now)
-    return get_message(work, id)
+    ids = work.runtime.ids
+    id = ids.mint("msg", now) if id is None else id
+    created = place_after_all(work, given.session_id, id, now)
+    insert_message(work, id, given.session_id, given.role, metadata, created_at=created, updated_at=now)
+    written = []
+    for index, (data, text) in enumerate(given.parts):
+        call_id, state = tool_columns(data)
+        written.append(
+            {
+                "id": ids.mint("prt", now),
+                "message_id": id,
+                "session_id": given.session_id,
+                "index": index,
+                "type": data["type"],
+                "tool_call_id": call_id,
+                "tool_state": state,
+                "created_at": now,
+                "updated_at": now,
+                "data_json": text,
+            }
+        )
+    work.run_many(INSERT_PART, written)
+    return _message(id, given.session_id, given.role, decode(metadata), created, now)
 
 
 def fired(work: Work, session_id: str, metadata: Mapping[str, Any], now: datetime) -> None:
-    """The session was used just now; a user message may have chosen another model."""
+    """The session was used just now; a user message may have chosen another model. It is locked from here on; NotFound."""
     model = metadata.get("model")
     if model is None:
-        work.run(TOUCH_SESSION, row_id=session_id, at=now)
+        found = work.run(TOUCH_SESSION, row_id=session_id, at=now)
     else:
-        work.run(SET_MODEL, row_id=session_id, model=work.json("metadata.model", model), at=now)
+        found = work.run(SET_MODEL, row_id=session_id, model=work.json("metadata.model", model), at=now)
+    if not found:
+        raise NotFound("session", session_id)
 
 
 def lock_session(db: Statements, session_id: str) -> None:
@@ -119,14 +124,19 @@ def set_metadata(work: Work, id: str, metadata: Mapping[str, Any], *, created: d
 def message_value(db: Statements, row: Row) -> ChatMessage:
     """A row of MESSAGE_COLUMNS."""
     id, session_id, role, stored, created_at, updated_at = row
+    metadata = stored_object(db, stored, f"the metadata of message {id}")
+    return _message(id, session_id, role, metadata, created_at, updated_at)
+
+
+def _message(id: str, session_id: str, role: Role, metadata: dict[str, Any], created: datetime, updated: datetime) -> ChatMessage:
     return build(
         ChatMessage,
         {
             "id": id,
             "session_id": session_id,
             "role": role,
-            "metadata": stored_object(db, stored, f"the metadata of message {id}"),
-            "created_at": created_at,
-            "updated_at": updated_at,
+            "metadata": metadata,
+            "created_at": created,
+            "updated_at": updated,
         },
     )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
+from persist.chat.growth import Growth
 from persist.chat.options import RecordOptions
 from persist.chat.recording import Recording
 from persist.chat.sse import parse_sse
@@ -51,7 +52,17 @@ class Recorder:
         next chunk. StreamProtocolError: the chunk cannot follow; what came before is stored and the recorder is closed.
         StoreBusy and other database errors: the chunk was not recorded and may be fed again.
         """
-        self._run("feed()", lambda recording: recording.feeding_one(chunk))
+        with self._lock:
+            self._open("feed()")
+            recording = self._recording
+            growth = recording.growth(chunk)
+            try:
+                if growth is None:
+                    self._drive(recording.feeding((chunk,)), "feed()")
+                else:
+                    self._write(growth)
+            finally:
+                self._schedule()
 
     def feed_many(self, chunks: Iterable[Mapping[str, Any]]) -> None:
         """Record many chunks in one transaction, with one write for each part they touch.
@@ -122,6 +133,14 @@ class Recorder:
             raise Closed("recorder")
         if not self._recording.opened:
             self._drive(self._recording.opening(), what)
+
+    def _write(self, growth: Growth) -> None:
+        try:
+            self._held.run(growth)
+        except BaseException as error:
+            self._recording.undo(growth, error)
+            raise
+        self._recording.keep(growth)
 
     def _drive(self, steps: Steps, what: str) -> None:
         try:

@@ -14,16 +14,18 @@ from typing import Any
 from persist.chat import turns, usage
 from persist.chat.accumulator import PartState
 from persist.chat.chunks import ChunkType
+from persist.chat.deadlines import Deadlines
 from persist.chat.drafting import Draft
-from persist.chat.flush import Flush, Piece
+from persist.chat.flush import Flush
+from persist.chat.growth import Growth
 from persist.chat.options import RecordOptions
 from persist.chat.pending import Entry, Pending
 from persist.chat.schemas import StepUsage
 from persist.chat.stream import Batch, Steps, Stream
 from persist.db.clock import epoch_ms
 from persist.db.escape import utf8_size
-from persist.db.held import Job
 from persist.db.hot import Statements
+from persist.db.jobs import Job
 from persist.db.runtime import Runtime
 from persist.errors import Conflict, NotFound, PersistError, StoreBusy, StoreFull, StreamProtocolError, Unavailable
 from persist.settings import SaveOn
@@ -53,9 +55,7 @@ class Recording:
         self.ignored = 0
         self.opened = False
         self.closed = False
-        self._buffer_due: float | None = None
-        self._fold_due: float | None = None
-        self._beat_due: float | None = None
+        self._due = Deadlines()
 
     @property
     def message_id(self) -> str | None:
@@ -65,7 +65,7 @@ class Recording:
     @property
     def due(self) -> float | None:
         """The next deadline, in monotonic seconds."""
-        return min((due for due in (self._buffer_due, self._fold_due, self._beat_due) if due is not None), default=None)
+        return self._due.next
 
     # -- the life of a recording: generators of database work
 
@@ -88,36 +88,42 @@ class Recording:
             self._owned["system_prompt_digest"] = digest_of(options.system_prompt)
         self.opened = True
 
-    def feeding_one(self, chunk: Mapping[str, Any]) -> Steps:
-        """As `feeding`; a piece of text that only extends a growing part, which nearly every chunk is, takes a short way."""
+    def growth(self, chunk: Mapping[str, Any]) -> Growth | None:
+        """The short way of a piece of text that only extends a growing part, which nearly every chunk is: one row.
+
+        None: the chunk takes the long way, `feeding`, and nothing has changed. A growth is run, then kept or undone.
+        """
         if not (self._running and self._immediate and chunk.__class__ is dict and chunk.get("type") in _GROWING) or self._pending:
-            yield from self.feeding((chunk,))
-            return
+            return None
         accumulator = self._stream.accumulator
-        try:
-            change = accumulator.apply(chunk)
-        except PersistError:
-            yield from self.feeding((chunk,))  # refused there in the same words, with what follows from it
-            return
-        part, delta = change.part, change.delta
+        part, change = accumulator.extend(chunk), None
+        if part is None:
+            try:
+                change = accumulator.apply(chunk)
+            except PersistError:
+                return None  # refused on the long way in the same words, with what follows from it
+            part = change.part
+        delta = chunk["delta"] if change is None else change.delta
         size = 0 if delta is None else utf8_size(delta)
         if part is None or delta is None or part.tail + size >= self._fold_at(part) or part.base + size > self._most:
-            accumulator.undo(change)
-            yield from self.feeding((chunk,))
-            return
-        piece = Piece(self._session_id, self._owner, part.id or "", part.seq + 1, epoch_ms(self._runtime.clock()), delta)
-        try:
-            yield Job(piece.alone, single=True)
-        except BaseException as error:
-            accumulator.undo(change)
-            self._gone(error)
-            raise
-        part.base += size
-        part.seq += 1
-        part.tail += size
-        self._tails[part] = None
-        if self._fold_due is None:
+            self._stream.take_back_one(part, change)
+            return None
+        at_ms = epoch_ms(self._runtime.clock())
+        growth = Growth(self._session_id, self._owner, at_ms, part.id or "", part.seq + 1, delta)
+        growth.change, growth.part, growth.size = change, part, size
+        return growth
+
+    def keep(self, growth: Growth) -> None:
+        """It is durable."""
+        growth.keep()
+        self._tails[growth.part] = None
+        if self._due.fold is None:
             self._arm_fold()
+
+    def undo(self, growth: Growth, error: BaseException) -> None:
+        """It was not written; the chunk may be fed again."""
+        self._stream.take_back_one(growth.part, growth.change)
+        self._gone(error)
 
     def feeding(self, chunks: Iterable[Mapping[str, Any]]) -> Steps:
         """Apply chunks, then write in one transaction what the save policy wants written."""
@@ -166,16 +172,16 @@ class Recording:
 
     def timed(self, now: float) -> Steps:
         """What a stalled stream owes: the buffer after buffer_ms, the fold after fold_ms, a sign of life every 20 s."""
-        if self._buffer_due is not None and self._buffer_due <= now:
+        if self._due.buffer is not None and self._due.buffer <= now:
             yield from self.flushing()
-        if self._fold_due is not None and self._fold_due <= now and self._tails:
+        if self._due.fold is not None and self._due.fold <= now and self._tails:
             draft = Draft(Pending())
             draft.fold_all = True
             yield from self._write(draft, keep=self._pending)
-        if self._beat_due is not None and self._beat_due <= now:
+        if self._due.beat is not None and self._due.beat <= now:
             at = self._runtime.clock()
             yield Job(lambda db: turns.beat(db, self._session_id, self._owner, at))
-            self._beat_due = now + turns.BEAT_SECONDS
+            self._due.beat = now + turns.BEAT_SECONDS
 
     def using(self, step: int, counts: StepUsage) -> Steps:
         """A step's token usage: at once for a stored message, with the message's row otherwise."""
@@ -203,8 +209,8 @@ class Recording:
             yield from self._write(Draft(Pending()), keep=self._pending)
         for entry in entries:
             self._pending.add(entry)
-        if self._options.buffer_ms and self._options.save_on == SaveOn.CHUNK and self._buffer_due is None:
-            self._buffer_due = time.monotonic() + self._options.buffer_ms / 1000
+        if self._options.buffer_ms and self._options.save_on == SaveOn.CHUNK and self._due.buffer is None:
+            self._due.buffer = time.monotonic() + self._options.buffer_ms / 1000
 
     def _due_now(self, entries: list[Entry]) -> bool:
         save_on, options = self._options.save_on, self._options
@@ -243,24 +249,24 @@ class Recording:
         now = time.monotonic()
         if flush.begin:
             self._running, self._errored = True, False
-            self._beat_due = now + turns.BEAT_SECONDS
+            self._due.beat = now + turns.BEAT_SECONDS
         self._errored = self._errored or flush.failed
         if draft.end or draft.stop:
             self._running = False
-            self._beat_due = None
+            self._due.beat = None
         draft.acknowledge(self._tails)
         if not self._pending.bytes:
-            self._buffer_due = None
+            self._due.buffer = None
         if not self._tails:
-            self._fold_due = None
-        elif self._fold_due is None:
+            self._due.fold = None
+        elif self._due.fold is None:
             self._arm_fold()
 
     def _arm_fold(self) -> None:
         longest = max(part.base for part in self._tails)
         settings = self._runtime.settings
         share = max(1.0, longest / _UNFOLDED_SHARE / settings.fold_bytes)
-        self._fold_due = time.monotonic() + settings.fold_ms / 1000 * share
+        self._due.fold = time.monotonic() + settings.fold_ms / 1000 * share
 
     def _fold_at(self, part: PartState) -> int:
         return max(self._runtime.settings.fold_bytes, part.base // _UNFOLDED_SHARE)
@@ -274,10 +280,7 @@ class Recording:
 
     def postpone(self) -> None:
         """A timed flush failed: its deadlines are tried again in a second."""
-        later = time.monotonic() + 1.0
-        self._buffer_due = later if self._buffer_due is not None else None
-        self._fold_due = later if self._fold_due is not None else None
-        self._beat_due = later if self._beat_due is not None else None
+        self._due.postpone()
 
     def abandon(self) -> None:
         """Nothing more will be fed."""
@@ -285,7 +288,7 @@ class Recording:
 
     def _end(self) -> None:
         self.closed = True
-        self._buffer_due = self._fold_due = self._beat_due = None
+        self._due.clear()
         turns.retire_owner(self._owner)
 
 

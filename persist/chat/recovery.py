@@ -6,8 +6,9 @@ from sqlalchemy import select
 
 from persist.chat.models import deltas
 from persist.chat.tails import fold
-from persist.db.held import HeldConnection, Job
+from persist.db.held import HeldConnection
 from persist.db.hot import Hot, Statements, param
+from persist.db.jobs import Job
 
 OLD_AFTER = timedelta(seconds=5)
 _BATCH = 100

@@ -11,7 +11,7 @@ from persist.chat.pending import Current, Entry, Patch, Pending
 from persist.chat.resume import find_unfinished_call, load_message
 from persist.db.clock import EPOCH
 from persist.db.escape import utf8_size
-from persist.db.held import Job
+from persist.db.jobs import Job
 from persist.db.json import check
 from persist.db.runtime import Runtime
 from persist.db.types import check_label
@@ -72,6 +72,13 @@ class Stream:
                 entry.change.part.base -= entry.size
         self.accumulator, self.current = place.accumulator, place.current
         self.current.id, self.current.started, self.current.ended = place.id, place.started, place.ended
+
+    def take_back_one(self, part: PartState | None, change: Change | None) -> None:
+        """As if a chunk had never been fed: what it did, or the part that it did nothing but extend."""
+        if change is not None:
+            self.accumulator.undo(change)
+        elif part is not None:
+            self.accumulator.retract(part)
 
     def _apply(self, chunk: Any, batch: Batch, pending: Pending) -> Generator[Job[Any], Any, Change]:
         """One chunk, with what has to be read for it."""

@@ -11,6 +11,7 @@ from persist.cli.output import Paint, columns, inline, instant, say, say_json
 _WORKSPACE, _TITLE = 30, 60
 _CHAT = "chat"
 _GROUPS = {
+    "checkpoints": "checkpoints",
     "conversations": "conversations",
     "events": "events",
     "messaging": "messaging",
@@ -52,7 +53,7 @@ def ls(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """List the latest of chat (without DOMAIN), conversations, events, messaging, programs, telemetry or workflows.
+    """List the latest of chat (without DOMAIN), checkpoints, conversations, events, messaging, programs, telemetry or workflows.
 
     The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object with `items`
     and `cursor`, null on the last page.

@@ -20,7 +20,10 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
     "conversations": ("a conversation", lambda tx, id: tx.conversations.sessions.get(id)),
     "messaging": ("a messaging session", lambda tx, id: tx.messaging.sessions.get(id)),
     "programs": ("a program's run", lambda tx, id: tx.programs.runs.get(id)),
+    "checkpoints": ("a thread", lambda tx, id: tx.checkpoints.threads.get(id)),
 }
+_ARGUMENTS = {"conversations": "session", "messaging": "session", "checkpoints": "thread"}
+"""What the `show` of a domain calls the id; of the others "run"."""
 
 
 @click.command(short_help="Print a session or run, whatever its kind.")
@@ -32,7 +35,7 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
 @quiet("Leave out what is known of it as a whole.")
 @click.pass_context
 def show(ctx: click.Context, id: str, database: Database, domain: str | None, hidden: bool, as_json: bool, quiet: bool) -> None:
-    """Print what has this id: a chat's transcript, a workflow run, a conversation, a messaging session or a program's run.
+    """Print what has this id: a chat, a workflow run, a conversation, a messaging session, a program's run or a thread.
 
     Long values are cut; with --json everything is there: of a chat an object with `session` and `messages`, these as the AI
     SDK hydrates them, of the others what the `show` of their own commands prints.
@@ -48,7 +51,7 @@ def show(ctx: click.Context, id: str, database: Database, domain: str | None, hi
     if kind != _CHAT:
         if hidden:
             raise click.UsageError(f"--hidden is for chats, and this is {_KINDS[kind][0]}.")
-        key = "session" if kind in ("conversations", "messaging") else "run"
+        key = _ARGUMENTS.get(kind, "run")
         where = {"url": database.url, "schema": database.schema}
         ctx.invoke(command_of(kind, "show"), as_json=as_json, quiet=quiet, **where, **{key: id})
         return

@@ -45,6 +45,14 @@ class Hops:
             raise StoreBusy(PATIENCE, "other transactions of this store do not end") from None
         return gate
 
+    async def whole(self, transaction: Callable[[], R], *, writable: bool) -> R:
+        """A transaction of the synchronous face in one hop. A cancellation waits for its end, and does not stop it."""
+        gate = await self.admit(writable=writable)
+        try:
+            return await self.workers.call(transaction)
+        finally:
+            gate.release()
+
     def close(self) -> None:
         """After the last call."""
         self.workers.close()

@@ -153,5 +153,17 @@ def flag_default(on: bool) -> TextClause:
 
 
 def partial_index(name: str, *columns: Any, where: ColumnElement[bool], unique: bool = False) -> Index:
-    """An index over the rows that meet `where`, on both databases."""
-    return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+    """An index over the rows that meet `where`, on both databases; see `complete_indexes`."""
+    return Index(name, *columns, unique=unique, sqlite_where=where)
+
+
+def complete_indexes(metadata: MetaData) -> None:
+    """Say the condition of every partial index in Postgres's words too, once all tables are there.
+
+    Not where the index is declared: SQLAlchemy then imports all that it has for that database, into programs that use none.
+    """
+    for table in metadata.tables.values():
+        for index in table.indexes:
+            where = index.dialect_kwargs.get("sqlite_where")
+            if where is not None:
+                index.dialect_kwargs["postgresql_where"] = where

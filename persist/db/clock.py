@@ -8,6 +8,7 @@ from persist.errors import InvalidValue
 Clock = Callable[[], datetime]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def system_clock() -> datetime:
@@ -17,6 +18,8 @@ def system_clock() -> datetime:
 
 def aware(path: str, value: object) -> datetime:
     """The instant in UTC; a naive datetime is refused, since its zone would be a guess."""
+    if type(value) is datetime and value.tzinfo is UTC:
+        return value
     if not isinstance(value, datetime):
         raise InvalidValue(path, f"expected a datetime, got {type(value).__name__}.")
     if value.utcoffset() is None:
@@ -35,7 +38,7 @@ def epoch_us(value: datetime) -> int:
 
 def epoch_ms(value: datetime) -> int:
     """Whole milliseconds since 1970, cut, not rounded."""
-    return epoch_us(value) // 1000
+    return (value - EPOCH) // _MILLISECOND
 
 
 def from_epoch_ms(value: int) -> datetime:

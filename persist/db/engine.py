@@ -1,22 +1,28 @@
 """From a URL, or a host's own engine, to the dialect behind a store."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from persist.db.dialects.base import Dialect
-from persist.db.dialects.postgres import PostgresDialect
-from persist.db.dialects.sqlite import SqliteDialect
 from persist.errors import InvalidValue, NotFound, UnsupportedEngine
-from persist.settings import Settings
+from persist.later import later
+
+if TYPE_CHECKING:
+    from persist.db.dialects import postgres, sqlite
+    from persist.settings import Settings
+else:
+    postgres = later("persist.db.dialects.postgres")
+    sqlite = later("persist.db.dialects.sqlite")
 
 _SQLITE = {"sqlite", "sqlite+pysqlite"}
 _POSTGRES = {"postgres", "postgresql", "postgresql+psycopg"}
 
 
 def dialect_for(
-    url: str, settings: Settings, *, schema: str | None = None, pooler: str | None = None, read_only: bool = False
+    url: str, settings: "Settings", *, schema: str | None = None, pooler: str | None = None, read_only: bool = False
 ) -> Dialect:
     """The dialect of `sqlite:///file`, `sqlite:///:memory:` or `postgresql://…`; no connection is made."""
     try:
@@ -31,9 +37,9 @@ def dialect_for(
             raise InvalidValue("url", f"{path} is a folder, not a SQLite file.")
         if path is not None and not path.parent.is_dir():
             raise NotFound("folder", str(path.parent))
-        return SqliteDialect(path, settings, read_only=read_only)
+        return sqlite.SqliteDialect(path, settings, read_only=read_only)
     if parsed.drivername in _POSTGRES:
-        return PostgresDialect(
+        return postgres.PostgresDialect(
             parsed, check_schema(schema or settings.schema_name), pooler=pooler or settings.pooler, read_only=read_only
         )
     raise UnsupportedEngine(parsed.drivername, "persist runs on sqlite:/// and postgresql:// URLs.")
@@ -42,17 +48,17 @@ def dialect_for(
 _SMALL_PAGE = 1024
 
 
-def file_dialect(path: Path, settings: Settings, *, read_only: bool = False) -> Dialect:
+def file_dialect(path: Path, settings: "Settings", *, read_only: bool = False) -> Dialect:
     """The dialect of a file that belongs to one run, agent or instance: small, so a new one gets small pages."""
-    return SqliteDialect(path, settings, read_only=read_only, page_size=_SMALL_PAGE)
+    return sqlite.SqliteDialect(path, settings, read_only=read_only, page_size=_SMALL_PAGE)
 
 
-def dialect_of(engine: Engine, settings: Settings, *, schema: str | None = None) -> Dialect:
+def dialect_of(engine: Engine, settings: "Settings", *, schema: str | None = None) -> Dialect:
     """The dialect of a caller-owned engine; its pool, pragmas and settings stay as they are."""
     if engine.dialect.name == "sqlite" and engine.dialect.driver == "pysqlite":
-        return SqliteDialect.of_engine(engine, settings)
+        return sqlite.SqliteDialect.of_engine(engine, settings)
     if engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg":
-        return PostgresDialect.of_engine(engine, check_schema(schema or settings.schema_name))
+        return postgres.PostgresDialect.of_engine(engine, check_schema(schema or settings.schema_name))
     found = f"{engine.dialect.name}+{engine.dialect.driver}"
     raise UnsupportedEngine(found, "persist runs on engines of sqlite (the standard library's driver) and postgresql+psycopg.")
 

@@ -2,36 +2,21 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy.pool import PoolProxiedConnection
 
 from persist.db.changes import COMMITTED, Journal
 from persist.db.hot import HotConnection, Statements
+from persist.db.jobs import OneRow, Outcome, Task, write_rows
 from persist.db.runtime import EventLog, Runtime
 from persist.errors import EventLogSwitched, StoreBusy, Unavailable
 
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class Job(Generic[R]):
-    """Statements to run on the driver connection. It may run twice (a group is replayed), so it must change nothing else.
-
-    `single`: it is one statement, which a database with autocommit makes durable by itself.
-    """
-
-    run: Callable[[Statements], R]
-    single: bool = False
-
-
-@dataclass(slots=True)
-class Outcome(Generic[R]):
-    """What became of one job of a group."""
-
-    result: R | None = None
-    error: BaseException | None = field(default=None)
+class _MissedError(Exception):
+    """Of several rows written in one call, not every one was; a replay finds out which."""
 
 
 class HeldConnection:
@@ -45,17 +30,24 @@ class HeldConnection:
         self._statements: HotConnection
         self._log: EventLog | None = None
         self._restore: Callable[[], None] | None = None
+        self._exclusives: dict[str, _Exclusive] = {}
 
-    def run(self, job: Job[R], *, what: str = "feed()") -> R:
+    def run(self, job: Task[R], *, what: str = "feed()") -> R:
         """The job in a transaction of its own, durable on return; a database error is ours, and nothing was written."""
         self.runtime.check_usable()
-        with _Exclusive(self, what):
+        with self._exclusive(what):
             try:
                 return self._run(job)
             except EventLogSwitched:
                 return self._run(job, alone=False)  # from now on this store keeps the log, too
 
-    def _run(self, job: Job[R], *, alone: bool = True) -> R:
+    def _exclusive(self, what: str) -> "_Exclusive":
+        found = self._exclusives.get(what)
+        if found is None:
+            found = self._exclusives[what] = _Exclusive(self, what)
+        return found
+
+    def _run(self, job: Task[R], *, alone: bool = True) -> R:
         driver = self._ready()
         if alone and job.single and self._autocommits():
             try:
@@ -82,7 +74,7 @@ class HeldConnection:
         """Whether a single statement needs no transaction of ours. Its events are the database's then, and nobody is told."""
         return self.runtime.dialect.autocommit_one and not self.runtime.observers.wanted(COMMITTED)
 
-    def _run_alone(self, job: Job[R], driver: Any) -> R:
+    def _run_alone(self, job: Task[R], driver: Any) -> R:
         self._statements.journal = None
         if self.runtime.log is None:
             return job.run(self._statements)
@@ -98,7 +90,7 @@ class HeldConnection:
             except Exception as error:
                 raise self._ours(error) from error
 
-    def run_group(self, jobs: Sequence[Job[Any]], *, what: str = "feed()") -> list[Outcome[Any]]:
+    def run_group(self, jobs: Sequence[Task[Any]], *, what: str = "feed()") -> list[Outcome[Any]]:
         """Every job in one transaction. If one fails, all are replayed, each in its own savepoint: only it fails."""
         if len(jobs) == 1:
             try:
@@ -113,13 +105,13 @@ class HeldConnection:
             ours = self._ours(error)
             return [Outcome(error=ours) for _ in jobs]
 
-    def _run_group(self, jobs: Sequence[Job[Any]], what: str) -> list[Outcome[Any]]:
+    def _run_group(self, jobs: Sequence[Task[Any]], what: str) -> list[Outcome[Any]]:
         self.runtime.check_usable()
-        with _Exclusive(self, what):
+        with self._exclusive(what):
             driver = self._ready()
             try:
                 self._begin(driver)
-                outcomes = [Outcome(job.run(self._statements)) for job in jobs]
+                outcomes = self._run_all(jobs)
                 events = self._keep_log()
             except Exception as error:
                 self._undo(driver)
@@ -132,6 +124,16 @@ class HeldConnection:
             self._commit(driver)
             self._committed(events)
             return outcomes
+
+    def _run_all(self, jobs: Sequence[Task[Any]]) -> list[Outcome[Any]]:
+        """In a transaction: rows of the same statement together, where nobody has to know what each of them changed."""
+        if self._statements.journal is not None:
+            return [Outcome(job.run(self._statements)) for job in jobs]
+        rows = [job for job in jobs if isinstance(job, OneRow)]
+        outcomes = [Outcome(None if isinstance(job, OneRow) else job.run(self._statements)) for job in jobs]
+        if not write_rows(self._statements, rows):
+            raise _MissedError
+        return outcomes
 
     def close(self) -> None:
         """Give the connection back to its pool."""
@@ -152,10 +154,13 @@ class HeldConnection:
             except Exception as error:
                 raise self._ours(error) from error
             driver: Any = pooled.driver_connection
-            self._restore = dialect.prepare_held(driver)
+            self._restore = self._prepare(driver)
             self._pooled, self._driver = pooled, driver
-            self._statements = HotConnection(self.runtime.hot, driver, dialect.wire)
+            self._statements = HotConnection(self.runtime.hot, driver, dialect.runner(driver), dialect.wire)
         return self._driver
+
+    def _prepare(self, driver: Any) -> Callable[[], None] | None:
+        return self.runtime.dialect.prepare_held(driver)
 
     def _begin(self, driver: Any) -> None:
         kept = self.runtime.log
@@ -205,7 +210,7 @@ class HeldConnection:
         if pooled is not None:
             pooled.invalidate()
 
-    def _replay(self, driver: Any, job: Job[Any]) -> Outcome[Any]:
+    def _replay(self, driver: Any, job: Task[Any]) -> Outcome[Any]:
         driver.execute("SAVEPOINT member")
         journal = self._statements.journal
         mark = (0, 0) if journal is None else journal.mark()
@@ -227,20 +232,20 @@ class HeldConnection:
 
 
 class _Exclusive:
-    """The store's writer lock on a one-writer database, else the connection's own."""
+    """The store's writer lock on a one-writer database, and the connection's own."""
 
-    __slots__ = ("_held", "_what")
+    __slots__ = ("_lock", "_mutex", "_what")
 
     def __init__(self, held: HeldConnection, what: str) -> None:
-        self._held, self._what = held, what
+        self._lock = held.runtime.lock if held.runtime.dialect.one_writer else None
+        self._mutex, self._what = held.mutex, what
 
     def __enter__(self) -> None:
-        runtime = self._held.runtime
-        if runtime.dialect.one_writer:
-            runtime.lock.acquire(threading.get_ident(), what=self._what)
-        self._held.mutex.acquire()
+        if self._lock is not None:
+            self._lock.acquire(threading.get_ident(), what=self._what)
+        self._mutex.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._held.mutex.release()
-        if self._held.runtime.dialect.one_writer:
-            self._held.runtime.lock.release()
+        self._mutex.release()
+        if self._lock is not None:
+            self._lock.release()

@@ -5,6 +5,7 @@ Column types still encode and decode every value, so a hot statement reads and w
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import BindParameter, Executable, Float, Integer, bindparam, literal
@@ -37,7 +38,7 @@ def among(column: ColumnElement[Any], words: Iterable[Any]) -> ColumnElement[boo
 
 
 class Driver(Protocol):
-    """What both drivers' connections have in common."""
+    """What both drivers' connections, and a cursor that is used again and again, have in common."""
 
     def execute(self, sql: Any, parameters: Any = ..., /) -> Any: ...
 
@@ -45,41 +46,49 @@ class Driver(Protocol):
 class Compiled:
     """One statement for one dialect and schema: its text, and how values go in and come out."""
 
-    __slots__ = ("_constants", "_decoders", "_encoders", "_names", "sql")
+    __slots__ = ("_constants", "_decoders", "_encoders", "_pick", "sql")
 
     def __init__(self, statement: Executable, dialect: SADialect, schema: str | None) -> None:
         compiled = statement.compile(  # type: ignore[attr-defined]  # every Executable we use is a ClauseElement
             dialect=dialect, schema_translate_map={SCHEMA_TOKEN: schema}, render_schema_translate=True
         )
         self.sql = str(compiled)
-        self._names: Sequence[str] = compiled.positiontup or ()
-        untyped = [name for name in self._names if isinstance(compiled.binds[name].type, NullType)]
+        names: Sequence[str] = compiled.positiontup or ()
+        untyped = [name for name in names if isinstance(compiled.binds[name].type, NullType)]
         assert not untyped, f"parameters without a type would reach the driver as they are: {untyped} in {self.sql}"
-        self._encoders = [compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect) for name in self._names]
+        self._pick = _picker(names)
+        encoders = [compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect) for name in names]
+        self._encoders = [(place, code) for place, code in enumerate(encoders) if code is not None]
         columns = statement.selected_columns if isinstance(statement, Select) else getattr(statement, "exported_columns", ())
         decoders: list[Decoder] = [_decoder(column.type, dialect) for column in columns]
         self._decoders: list[Decoder] | None = decoders if any(decoders) else None
         # values written into the statement itself, such as the 'running' of a state filter
-        self._constants = {name: compiled.binds[name].value for name in self._names if not compiled.binds[name].required}
+        self._constants = {name: compiled.binds[name].value for name in names if not compiled.binds[name].required}
 
     def args(self, values: Mapping[str, Any]) -> Row:
         """The driver's positional arguments, each through its column type."""
         if self._constants:
             values = {**self._constants, **values}
-        return tuple(
-            [values[name] if code is None else code(values[name]) for name, code in zip(self._names, self._encoders, strict=True)]
-        )
+        row = self._pick(values)
+        if not self._encoders:
+            return row
+        encoded = list(row)
+        for place, code in self._encoders:
+            encoded[place] = code(encoded[place])
+        return tuple(encoded)
 
     def run(self, driver: Driver, values: Mapping[str, Any]) -> int:
         """Execute; the number of rows changed."""
         count: int = driver.execute(self.sql, self.args(values)).rowcount
         return count
 
-    def run_many(self, driver: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Execute once per row."""
+    def run_many(self, driver: Any, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Execute once per row, in one call; the number of rows changed in all."""
         cursor = driver.cursor()
         cursor.executemany(self.sql, [self.args(row) for row in rows])
+        count: int = cursor.rowcount
         cursor.close()
+        return count
 
     def all(self, driver: Driver, values: Mapping[str, Any]) -> list[Row]:
         """Execute; every row, decoded."""
@@ -110,6 +119,12 @@ class Compiled:
         return tuple([v if code is None or v is None else code(v) for v, code in zip(row, self._decoders, strict=True)])
 
 
+def _picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Row]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda values: tuple([values[name] for name in names])  # an itemgetter of one name gives no tuple
+
+
 def _decoder(kind: TypeEngine[Any], dialect: SADialect) -> Decoder:
     if isinstance(kind, Float):  # both drivers give floats; the processor would want to know the wire type
         return None
@@ -131,19 +146,15 @@ class Hot:
         """The same statement, returning what it changes; see persist.db.changes."""
 
 
-class HotCache:
-    """The compiled statements of one store."""
-
-    __slots__ = ("_compiled", "_dialect", "_schema")
+class HotCache(dict[Hot, Compiled]):
+    """The compiled statements of one store, each made when it is first asked for."""
 
     def __init__(self, dialect: SADialect, schema: str | None) -> None:
+        super().__init__()
         self._dialect, self._schema = dialect, schema
-        self._compiled: dict[Hot, Compiled] = {}
 
-    def __getitem__(self, hot: Hot) -> Compiled:
-        compiled = self._compiled.get(hot)
-        if compiled is None:
-            compiled = self._compiled[hot] = Compiled(hot.statement, self._dialect, self._schema)
+    def __missing__(self, hot: Hot) -> Compiled:
+        compiled = self[hot] = Compiled(hot.statement, self._dialect, self._schema)
         return compiled
 
 
@@ -162,10 +173,10 @@ class Statements(Protocol):
 class HotConnection:
     """Hot statements on a held driver connection, inside whatever transaction it is in."""
 
-    __slots__ = ("_driver", "_hot", "journal", "wire")
+    __slots__ = ("_connection", "_driver", "_hot", "journal", "wire")
 
-    def __init__(self, hot: HotCache, driver: Driver, wire: Callable[[str], str]) -> None:
-        self._hot, self._driver, self.wire = hot, driver, wire
+    def __init__(self, hot: HotCache, connection: Any, runner: Driver, wire: Callable[[str], str]) -> None:
+        self._hot, self._connection, self._driver, self.wire = hot, connection, runner, wire
         self.journal: Journal | None = None
 
     def deed(self, name: str, stream: str | None = None) -> None:
@@ -183,9 +194,17 @@ class HotConnection:
 
     def run(self, hot: Hot, **values: Any) -> int:
         """Run it; the number of rows changed."""
+        return self.write(hot, values)
+
+    def write(self, hot: Hot, values: Mapping[str, Any]) -> int:
+        """As `run`."""
         if self.journal is not None and (rows := self.journal.run(hot, values, self._all)) is not None:
             return len(rows)
         return self._hot[hot].run(self._driver, values)
+
+    def write_many(self, hot: Hot, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Run it once per row, in one call of the driver; the number of rows changed in all. For no log of events."""
+        return self._hot[hot].run_many(self._connection, rows)
 
     def _all(self, hot: Hot, values: Mapping[str, Any]) -> list[Row]:
         return self._hot[hot].all(self._driver, values)

@@ -13,6 +13,9 @@ from datetime import datetime
 from persist.db.clock import Clock, epoch_ms
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_LETTERS = bytes(ord(_BASE62[byte % 62]) for byte in range(256))
+_UNFAIR = bytes(range(248, 256))
+"""Bytes that would favour the first letters: 248 is the last multiple of 62 that fits."""
 _TAIL = 12
 _POOL = 4096
 
@@ -49,8 +52,7 @@ class IdMinter:
 
     def _refill(self) -> None:
         self._pid = os.getpid()
-        # A byte over 247 would favour the first letters: 248 is the last multiple of 62 that fits.
-        letters = "".join(_BASE62[byte % 62] for byte in self._entropy(_POOL) if byte < 248)
+        letters = self._entropy(_POOL).translate(_LETTERS, _UNFAIR).decode("ascii")
         self._pool = [letters[i : i + _TAIL] for i in range(0, len(letters) - _TAIL + 1, _TAIL)]
         if not self._pool:  # an injected source may give few usable bytes
             self._pool = [(letters + "0" * _TAIL)[:_TAIL]]

@@ -123,7 +123,7 @@ def check(value: Json, path: str, limits: JsonLimits = DEFAULT_LIMITS) -> None:
 def decode(text: str | bytes) -> Json:
     """The value of JSON text; lone halves, which orjson refuses, through the standard library. InvalidValue for other text."""
     try:
-        return orjson.loads(text)
+        return orjson.loads(str(text) if type(text) is JsonText else text)  # it refuses subclasses
     except orjson.JSONDecodeError:
         if isinstance(text, int | float):  # a column of an adopted file, whose type made a number of the text
             return text
@@ -135,13 +135,18 @@ def decode(text: str | bytes) -> Json:
 
 def check_object(value: Json, path: str, limits: JsonLimits) -> dict[str, Any]:
     """A JSON object of the domain; None is the empty one."""
+    plain = plain_object(value, path)
+    check(plain, path, limits)
+    return plain
+
+
+def plain_object(value: Json, path: str) -> dict[str, Any]:
+    """The same, where `encode` will look at what it holds."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
         raise InvalidValue(path, "expected an object.")
-    plain = dict(value)
-    check(plain, path, limits)
-    return plain
+    return dict(value)
 
 
 def merge_patch(target: Mapping[str, Json], patch: Mapping[str, Json]) -> dict[str, Json]:

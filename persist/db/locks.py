@@ -45,6 +45,14 @@ class WriterLock:
             self._waiters.append((gate, owner))
         self._wait(gate, owner, cancelled)
 
+    def take(self, owner: Owner) -> bool:
+        """The lock if it is free this moment."""
+        with self._mutex:
+            if self._owner is not None:
+                return False
+            self._owner = owner
+            return True
+
     def release(self) -> None:
         """Give the lock to the next in line."""
         with self._mutex:

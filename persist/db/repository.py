@@ -7,15 +7,14 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 from persist.db.work import Work
 
 R = TypeVar("R")
-W = TypeVar("W")
 P = ParamSpec("P")
 S = TypeVar("S", bound="Repository")
 
 
-class on_demand(Generic[W, R]):  # noqa: N801  # reads as the decorator-like word it is
+class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word it is
     """An attribute of whatever has a `_work`, made from it when first asked for and then kept."""
 
-    def __init__(self, make: Callable[[W], R]) -> None:
+    def __init__(self, make: Callable[[Any], R]) -> None:
         self._make = make
 
     def __set_name__(self, owner: type, name: str) -> None:

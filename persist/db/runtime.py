@@ -7,19 +7,21 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from sqlalchemy import Dialect as SADialect
+from sqlalchemy import Table
 
 from persist.db.clock import Clock
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.wakeups import Wakeups
-from persist.db.hot import HotCache, Statements
+from persist.db.hot import Statements
 from persist.db.ids import IdMinter
 from persist.db.locks import Owner, WriterLock
 from persist.db.observers import Observers
 from persist.errors import Closed, EventLogSwitched, PersistError, StoreBusy, StoreForked, TransactionOpen
-from persist.settings import Settings
+
+if TYPE_CHECKING:
+    from persist.settings import Settings
 
 _ATTEMPTS = 5
 _NO_NEW_ATTEMPT_AFTER = 10.0
@@ -42,7 +44,7 @@ class Runtime:
     """One per store."""
 
     def __init__(
-        self, dialect: Dialect, settings: Settings, clock: Clock, sleep: Callable[[float], None], *, owns_engine: bool = True
+        self, dialect: Dialect, settings: "Settings", clock: Clock, sleep: Callable[[float], None], *, owns_engine: bool = True
     ) -> None:
         self.dialect = dialect
         self.settings = settings
@@ -63,18 +65,14 @@ class Runtime:
         self.listen_url: str | None = None
         self.watchers: weakref.WeakSet[Wakeups] = weakref.WeakSet()
         """Where readers of the log wait in this process."""
+        self.tables: Callable[[], Sequence[Table]] = list
+        """Every table, those that others refer to first; whoever wires the store knows them."""
         self.make_log: Callable[[], EventLog] | None = None
         self.pid = os.getpid()
         self.closed = False
         self._writing: set[Owner] = set()
         self._reading: dict[Owner, int] = {}
-        engine_dialect = dialect.writer.dialect
-        if dialect.name == "sqlite":
-            engine_dialect.default_schema_name = engine_dialect.default_schema_name or "main"
-            self.hot = HotCache(engine_dialect, None)
-        else:
-            positional: Callable[..., SADialect] = type(engine_dialect)
-            self.hot = HotCache(positional(paramstyle="format"), dialect.schema)
+        self.hot = dialect.hot
 
     def check_usable(self) -> None:
         """Before any descriptor is touched: StoreForked, Closed."""

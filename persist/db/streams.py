@@ -3,11 +3,11 @@
 A table without it is not logged: the log itself, and the database's own facts.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import ForeignKeyConstraint, Table
 
-from persist.db.base import Base
 from persist.db.types import Body, EpochMs
 
 
@@ -123,9 +123,9 @@ def place_of(table: Table) -> Place | None:
     return place
 
 
-def logged_tables() -> list[Table]:
-    """Every table whose rows make events, those that others refer to first."""
-    return [table for table in Base.metadata.sorted_tables if place_of(table) is not None]
+def logged_tables(tables: Iterable[Table]) -> list[Table]:
+    """Those whose rows make events, in the order given."""
+    return [table for table in tables if place_of(table) is not None]
 
 
 def key_of(table: Table) -> list[str]:

@@ -20,19 +20,22 @@ Every type cuts an instant to the column's precision before binding, so that bot
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, Boolean, Dialect, Double, Integer, Text, cast, type_coerce
-from sqlalchemy.dialects.postgresql import JSONB, TIMESTAMP
-from sqlalchemy.dialects.postgresql import TEXT as PG_TEXT
-from sqlalchemy.dialects.sqlite import REAL
+from sqlalchemy import REAL, TEXT, BigInteger, Boolean, Dialect, Double, Integer, Text, cast, type_coerce
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import JSON, TypeDecorator, TypeEngine, UserDefinedType
 
-from persist.db.clock import EPOCH, aware, epoch_us, from_epoch_ms, iso_ms, to_ms
+from persist.db.clock import EPOCH, aware, epoch_ms, epoch_us, from_epoch_ms, iso_ms, to_ms
 from persist.db.escape import escape_json, escape_text, has_half, unescape_json, unescape_text
 from persist.db.json import decode, encode
 from persist.errors import InvalidValue
+from persist.later import later
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
+else:
+    postgresql = later("sqlalchemy.dialects.postgresql")
 
 Processor = Callable[[Any], Any]
 
@@ -57,7 +60,7 @@ class Label(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return PG_TEXT(collation="C") if _is_postgres(dialect) else Text()
+        return TEXT(collation="C") if _is_postgres(dialect) else Text()
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         return None if value is None else check_label("text", value)
@@ -79,7 +82,7 @@ class Body(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return PG_TEXT(collation="C") if _is_postgres(dialect) else Text()
+        return TEXT(collation="C") if _is_postgres(dialect) else Text()
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         return None if value is None else escape_text(value, nul=_is_postgres(dialect))
@@ -113,7 +116,7 @@ class _PgJson(UserDefinedType[Any]):
 
     cache_ok = True
     render_bind_cast = True
-    comparator_factory = JSONB.Comparator
+    comparator_factory = JSON.Comparator
 
     def get_col_spec(self, **_: Any) -> str:
         return "JSONB"
@@ -149,7 +152,7 @@ class Vocabulary(TypeDecorator[StrEnum]):
         super().__init__()
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return PG_TEXT(collation="C") if _is_postgres(dialect) else Text()
+        return TEXT(collation="C") if _is_postgres(dialect) else Text()
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         return None if value is None else check_label("text", str(value))
@@ -200,6 +203,10 @@ class Instant(TypeDecorator[datetime]):
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
         return None if value is None else self.store(aware("instant", value), dialect)
 
+    def bind_processor(self, dialect: Dialect) -> Processor:
+        store = self.store
+        return lambda value: None if value is None else store(aware("instant", value), dialect)
+
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
         # By itself, not around the processor of `impl`: what that would ask for, a hot statement does not know.
         fetch = self.fetch
@@ -215,7 +222,7 @@ class EpochMs(Instant):
         return BigInteger() if _is_postgres(dialect) else Integer()
 
     def store(self, value: datetime, dialect: Dialect) -> int:
-        return epoch_us(value) // 1000
+        return epoch_ms(value)
 
     def fetch(self, value: Any, dialect: Dialect) -> datetime:
         return from_epoch_ms(value)
@@ -255,7 +262,7 @@ class IsoMs(Instant):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return TIMESTAMP(timezone=True, precision=3) if _is_postgres(dialect) else Text()
+        return postgresql.TIMESTAMP(timezone=True, precision=3) if _is_postgres(dialect) else Text()
 
     def store(self, value: datetime, dialect: Dialect) -> Any:
         if _is_postgres(dialect):
@@ -279,7 +286,7 @@ class SqlSeconds(Instant):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return TIMESTAMP(timezone=True, precision=3) if _is_postgres(dialect) else Text()
+        return postgresql.TIMESTAMP(timezone=True, precision=3) if _is_postgres(dialect) else Text()
 
     def store(self, value: datetime, dialect: Dialect) -> Any:
         whole = value.replace(microsecond=0)

@@ -12,7 +12,8 @@ _set = object.__setattr__
 class Value(BaseModel):
     """A frozen value: the columns of one row, JSON columns as Python objects, instants as aware UTC datetimes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    # Rows are not validated, so what validates is made when somebody first asks for it.
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
 
 
 _names: dict[type[Value], set[str]] = {}

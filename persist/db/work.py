@@ -47,11 +47,8 @@ class Work(Intake):
         """What the transaction changed, where the database's log of events is on."""
         self._options: dict[str, Any] = {}
         if joined is not None:
-            translate = {
-                **(joined.get_execution_options().get("schema_translate_map") or {}),
-                SCHEMA_TOKEN: runtime.dialect.schema,
-            }
-            self._options = {"schema_translate_map": translate}
+            theirs = joined.get_execution_options().get("schema_translate_map") or {}
+            self._options = {"schema_translate_map": {**theirs, SCHEMA_TOKEN: runtime.dialect.schema}}
 
     # -- life
 
@@ -74,12 +71,11 @@ class Work(Intake):
 
             def start() -> None:
                 self._connection = self._connection or dialect.connect(write=self.writable)
-                dialect.begin(self._connection, write=self.writable, cancelled=cancelled)
+                driver = self._start(self._connection, cancelled)
+                self._driver = driver if runtime.owns_engine else None
 
             kept = runtime.log
             runtime.retrying_lock(start)
-            assert self._connection is not None
-            self._driver = self._connection.connection.driver_connection if runtime.owns_engine else None
             self.log = kept or runtime.log  # whatever others find out meanwhile: only the log itself knows at the commit
             if self.writable and self.log is not None:
                 self.journal = Journal()
@@ -89,21 +85,27 @@ class Work(Intake):
         self._began = time.monotonic()
         self._open = True
 
+    def _start(self, connection: Connection, cancelled: Callable[[], bool] | None) -> Any:
+        return self.runtime.dialect.begin(connection, write=self.writable, cancelled=cancelled)
+
+    def _end(self, connection: Connection, *, commit: bool) -> None:
+        self.runtime.dialect.end(connection, self._driver, commit=commit)
+
     def commit(self) -> None:
         """Make it durable; a doomed transaction rolls back instead and says so."""
         if self._doomed:
             self.rollback()
             raise TransactionAborted
         assert self._connection is not None
-        self._write_events()
+        if self.journal is not None or self.written:
+            self._write_events()
         self._open = False
         try:
-            self.runtime.dialect.end(self._connection, self._driver, commit=True)
+            self._end(self._connection, commit=True)
         except Exception as error:
-            ours = self.runtime.dialect.classify(error)
-            if isinstance(ours, Unavailable):
-                ours = Unavailable("The connection was lost while committing", outcome="unknown")
-            raise (ours or error) from error
+            ours = self.runtime.translate(error)
+            lost = isinstance(ours, Unavailable)
+            raise Unavailable("The connection was lost while committing", outcome="unknown") if lost else ours from error
         finally:
             self._release()
         if self.written and self.log is not None:
@@ -140,7 +142,7 @@ class Work(Intake):
         self.announcements.clear()
         try:
             if self._connection is not None:
-                self.runtime.dialect.end(self._connection, self._driver, commit=False)
+                self._end(self._connection, commit=False)
         except Exception as error:
             if self.runtime.dialect.classify(error) is None:
                 raise
@@ -217,12 +219,14 @@ class Work(Intake):
 
     def run(self, hot: Hot, **values: Any) -> int:
         """Run a hot INSERT, UPDATE or DELETE; the number of rows."""
-        self._wrote = True
         if self.journal is not None and (kept := self.journal.run(hot, values, self._all)) is not None:
-            return len(kept)
-        if self._driver is not None:
-            return self.runtime.hot[hot].run(self._driver, values)
-        return self._core(hot.statement, values).rowcount
+            count = len(kept)
+        elif self._driver is not None:
+            count = self.runtime.hot[hot].run(self._driver, values)
+        else:
+            count = self._core(hot.statement, values).rowcount
+        self._wrote = self._wrote or count != 0
+        return count
 
     def returned(self, hot: Hot, **values: Any) -> Row | None:
         """The first row that a hot INSERT or UPDATE … RETURNING wrote, decoded; None where it wrote none."""
@@ -234,18 +238,15 @@ class Work(Intake):
 
     def run_many(self, hot: Hot, values: Sequence[Mapping[str, Any]]) -> None:
         """Run one hot statement for many rows."""
-        if not values:
-            return
-        self._wrote = True
-        if self.journal is not None and twin_of(hot) is not None:
+        if len(values) < 2 or (self.journal is not None and twin_of(hot) is not None):
             for row in values:
                 self.run(hot, **row)
             return
+        self._wrote = True
         if self._driver is None:
             self._core(hot.statement, list(values))
             return
-        compiled = self.runtime.hot[hot]
-        compiled.run_many(self._driver, values)
+        self.runtime.hot[hot].run_many(self._driver, values)
 
     def select(self, statement: Executable, values: Mapping[str, Any] | None = None) -> CursorResult[Any]:
         """Run a Core SELECT that is put together per call."""

@@ -1,19 +1,14 @@
 """The log of events: what happened, in order, for whoever follows, audits or rebuilds."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from persist.events.schemas import Event
+from persist.later import offers
 
 if TYPE_CHECKING:
+    from persist.events.schemas import Event
     from persist.maintenance.rebuilding import rebuild
 
 __all__ = ["Event", "rebuild"]
 
-
-def __getattr__(name: str) -> Any:
-    # it needs stores, and a store is made of this package: it has to be imported first
-    if name == "rebuild":
-        from persist.maintenance import rebuilding
-
-        return rebuilding.rebuild
-    raise AttributeError(f"module 'persist.events' has no attribute {name!r}")
+# rebuild needs stores, and a store is made of this package
+__getattr__ = offers(__name__, {"Event": "persist.events.schemas", "rebuild": "persist.maintenance.rebuilding"})

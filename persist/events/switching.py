@@ -34,7 +34,7 @@ def switch_on(work: Work) -> bool:
 
     What the tables hold already becomes one snapshot of each stream.
     """
-    tables = logged_tables()
+    tables = logged_tables(work.runtime.tables())
     work.lock_tables(tables)
     revision, noted, counting = work.row(_REVISION), work.row(_ON), work.row(_LOGGING)
     assert revision is not None, "an open store has its revision noted"
@@ -54,7 +54,7 @@ def switch_on(work: Work) -> bool:
 
 def switch_off(work: Work) -> bool:
     """Nobody keeps the log from now on; what it holds stays. False where it was off."""
-    tables = logged_tables()
+    tables = logged_tables(work.runtime.tables())
     work.lock_tables(tables)
     if work.row(_ON) is None:
         return False

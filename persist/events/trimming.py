@@ -52,7 +52,7 @@ def trim(work: Work, stream: str, *, before: datetime | None, keep: int) -> int:
         if snapshot is not None and snapshot[1] is None:  # nothing happened since: this is where readers begin
             upto = min(upto, snapshot[0] - 1)
         elif upto >= head[1]:
-            write_snapshot(work, stream, logged_tables())
+            write_snapshot(work, stream, logged_tables(work.runtime.tables()))
     if upto < head[1]:
         return 0
     work.run(_FIRST, stream=stream, first=upto + 1)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from sqlalchemy import Table
 
 from persist.chat import exporting as chat
+from persist.checkpoints import exporting as checkpoints
 from persist.conversations import exporting as conversations
 from persist.db.exporting import Exported, Rows
 from persist.db.scope import OWN
@@ -14,7 +15,7 @@ from persist.messaging import exporting as messaging
 from persist.programs import exporting as programs
 from persist.workflows import exporting as workflows
 
-KINDS = (chat.SESSION, conversations.SESSION, messaging.SESSION, workflows.RUN, programs.RUN)
+KINDS = (chat.SESSION, conversations.SESSION, messaging.SESSION, workflows.RUN, programs.RUN, checkpoints.THREAD)
 
 
 def kind_of(session: Session, id: str) -> Exported:

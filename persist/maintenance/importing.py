@@ -97,7 +97,7 @@ class _Import:
         bulk.end_loading()
         if self.target.store.logs_events:  # as one event of each stream that rows came into
             for stream in sorted(self.streams):
-                write_snapshot(self.target.work, stream, logged_tables())
+                write_snapshot(self.target.work, stream, logged_tables(TABLES))
 
     def _note_streams(self, table: Table, columns: Columns, rows: list[Row]) -> None:
         place = place_of(table)

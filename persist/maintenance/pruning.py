@@ -6,6 +6,7 @@ from functools import partial
 from types import MappingProxyType
 
 import persist.chat.pruning
+import persist.checkpoints.pruning
 import persist.conversations.pruning
 import persist.events.pruning
 import persist.messaging.pruning
@@ -24,6 +25,7 @@ from persist.store import Store
 PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
     {
         "chat": persist.chat.pruning.PRUNINGS,
+        "checkpoints": persist.checkpoints.pruning.PRUNINGS,
         "conversations": persist.conversations.pruning.PRUNINGS,
         "events": persist.events.pruning.PRUNINGS,
         "messaging": persist.messaging.pruning.PRUNINGS,

@@ -14,9 +14,11 @@ from persist.events.models import event_heads, event_log
 from persist.events.replay import Replay
 from persist.events.repository import Events
 from persist.events.schemas import ALL, SNAPSHOT, Event
+from persist.metadata import metadata
 from persist.store import Store
 
 _BATCH = 500
+_LOGGED = logged_tables(metadata.sorted_tables)
 _E, _H = event_log.c, event_heads.c
 _STARTS = Hot(select(_E.stream_id, func.max(_E.position)).where(_E.type == SNAPSHOT).group_by(_E.stream_id))
 _TRIMMED = Hot(select(_H.stream_id).where(_H.first_seq > 1, _H.stream_id != ALL).order_by(_H.stream_id))
@@ -45,7 +47,7 @@ def rebuild(source: Store, target: Store, stream_id: str | None = None) -> None:
                 target.runtime.scopes[scope] = owner
             else:
                 owners[scope] = owner
-        replay = Replay(write, {table.name: table for table in logged_tables()}, owners)
+        replay = Replay(write, {table.name: table for table in _LOGGED}, owners)
         starts = {row[0]: row[1] for row in read.rows(_STARTS)}
         after = 0
         while events := Events(read).read(ALL, after=after, limit=_BATCH):
@@ -53,7 +55,7 @@ def rebuild(source: Store, target: Store, stream_id: str | None = None) -> None:
                 if (wanted is None or event.stream_id in wanted) and event.position >= starts.get(event.stream_id, 0):
                     _apply(replay, event, write)
             after = events[-1].position
-        write.count_on(logged_tables())
+        write.count_on(_LOGGED)
         fold_all(write)
         while fold_some(write):
             pass
@@ -73,13 +75,13 @@ def _apply(replay: Replay, event: Event, write: Work) -> None:
 def _with_shared(work: Work, stream_id: str) -> set[str]:
     if work.row(_KNOWN, stream=stream_id) is None:
         raise NotFound("stream", stream_id)
-    places = [place for table in logged_tables() if (place := place_of(table)) is not None]
+    places = [place for table in _LOGGED if (place := place_of(table)) is not None]
     shared = {place.shared for place in places if place.prefix and stream_id.startswith(f"{place.prefix}:")}
     return {stream_id} | (shared or {place.shared for place in places if not place.prefix})
 
 
 def _refuse_rows(work: Work) -> None:
-    for table in logged_tables():
+    for table in _LOGGED:
         seeded = len(table.info.get("seed", ()))
         count = work.select(select(func.count()).select_from(select(table.c[table.columns[0].name]).limit(seeded + 1).subquery()))
         if count.scalar_one() > seeded:

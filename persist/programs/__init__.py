@@ -1,13 +1,14 @@
 """Programs: the state of running programs, shared by a virtual machine and its subagents, in one file or one server."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from persist.programs.instructions import instructions_for_subagent
-from persist.programs.joins import Joined, join
-from persist.programs.retries import retry_delay
-from persist.programs.subagents import SubagentHandle, audit, subagent
+from persist.later import offers
 
 if TYPE_CHECKING:
+    from persist.programs.instructions import instructions_for_subagent
+    from persist.programs.joins import Joined, join
+    from persist.programs.retries import retry_delay
+    from persist.programs.subagents import SubagentHandle, audit, subagent
     from persist.run_files import agents_file, create_run_file, list_run_files, open_run_file
 
 __all__ = [
@@ -24,11 +25,20 @@ __all__ = [
     "subagent",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # these open stores, and a store knows this package
-    if name in ("agents_file", "create_run_file", "list_run_files", "open_run_file"):
-        from persist import run_files
-
-        return getattr(run_files, name)
-    raise AttributeError(f"module 'persist.programs' has no attribute {name!r}")
+# what opens stores is above the domains, and is named beside them
+__getattr__ = offers(
+    __name__,
+    {
+        "Joined": "persist.programs.joins",
+        "SubagentHandle": "persist.programs.subagents",
+        "agents_file": "persist.run_files",
+        "audit": "persist.programs.subagents",
+        "create_run_file": "persist.run_files",
+        "instructions_for_subagent": "persist.programs.instructions",
+        "join": "persist.programs.joins",
+        "list_run_files": "persist.run_files",
+        "open_run_file": "persist.run_files",
+        "retry_delay": "persist.programs.retries",
+        "subagent": "persist.programs.subagents",
+    },
+)

@@ -27,7 +27,7 @@ _U = usage_samples.c
 _mine = _U.instance_id == param("owner")
 _this = (_mine, _U.occurred_at == param("second"))
 # any key: in files that another program made the second alone is the key, and SQLite finds no index that repeats it
-_ADD = Hot(merge(usage_samples).returning(_U.occurred_at))
+_ADD = Hot(merge(usage_samples))
 _LOCK = Hot(select(*(_U[name] for name in FIGURES)).where(*_this).with_for_update())
 _SET = Hot(update(usage_samples).where(*_this).values({name: param(f"set_{name}") for name in FIGURES}))
 
@@ -73,7 +73,7 @@ class UsageSamples(Repository):
             "cost_usd_micros": optional_count("cost_usd_micros", cost_usd_micros),
         }
         for _ in range(_TRIES):
-            if work.returned(_ADD, instance_id=owner, occurred_at=occurred_at, **used) is not None:
+            if work.run(_ADD, instance_id=owner, occurred_at=occurred_at, **used):
                 USAGE_SAMPLES.trim_if_due(work, owner, USAGE_SAMPLES.count(work, owner))
                 break
             if (sums := _added(work, owner, occurred_at, used)) is not None:

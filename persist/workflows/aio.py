@@ -14,6 +14,7 @@ class AsyncRuns(AsyncRepository[Runs]):
     create = awaitable(Runs.create)
     get = awaitable(Runs.get)
     list = awaitable(Runs.list)
+    list_rows = awaitable(Runs.list_rows)
     count = awaitable(Runs.count)
     list_active = awaitable(Runs.list_active)
     list_queued = awaitable(Runs.list_queued)

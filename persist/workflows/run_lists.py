@@ -4,11 +4,11 @@ Lists never touch the blobs of a run. With several statuses each is read in its 
 that a rare status costs as little as a frequent one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Select, bindparam, cast, func, literal_column, select, tuple_, union_all
 
@@ -21,9 +21,10 @@ from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import InvalidValue
 from persist.workflows.models import USED_TOKENS, executions, runs
-from persist.workflows.schemas import RunStatus, WorkflowRunSummary
+from persist.workflows.schemas import RunRow, RunStatus, WorkflowRunSummary
 from persist.workflows.transitions import ACTIVE
 
+S = TypeVar("S", WorkflowRunSummary, RunRow)
 _R, _E = runs.c, executions.c
 _FIELDS = tuple(WorkflowRunSummary.model_fields)
 _USED = ("total_tokens", "cost_usd")
@@ -74,8 +75,8 @@ class Filters:
         return {name: epoch_ms(value) if name == "since" else value for name, value in self.values.items()}
 
 
-def page(work: Work, filters: Filters, limit: int, after: str | None) -> Page[WorkflowRunSummary]:
-    """One page, newest started first."""
+def page(work: Work, filters: Filters, limit: int, after: str | None, make: Callable[[Row], S]) -> Page[S]:
+    """One page of what `make` makes of rows, newest started first."""
     limit = check_limit(limit)
     values = dict(filters.values)
     if after is not None:
@@ -90,7 +91,7 @@ def page(work: Work, filters: Filters, limit: int, after: str | None) -> Page[Wo
         rows=next(rows for rows in _PAGE_ROWS if rows > limit),
     )
     found = work.rows(statement, **values)
-    items = [summary_value(row) for row in found[:limit]]
+    items = [make(row) for row in found[:limit]]
     more = len(found) > limit
     key = [epoch_ms(items[-1].started_at), items[-1].id] if more else []
     return Page(items, encode_cursor("workflows.runs", filters.plain(), key) if more else None)

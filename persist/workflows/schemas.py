@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from persist.db.values import Value
 
@@ -67,6 +67,25 @@ class WorkflowRunSummary(Value):
     finished_at: datetime | None
     total_tokens: int
     """Input, output and cache reads of its executions; not what was written to the cache."""
+    cost_usd: float
+
+
+class RunRow(NamedTuple):
+    """The same as a plain tuple, whose columns have the same names: for lists that only pass it on."""
+
+    id: str
+    workflow_name: str
+    trigger_id: str
+    repo: str | None
+    issue_number: int | None
+    current_phase: str
+    phase_history: list[Any]
+    status: RunStatus
+    restart_count: int
+    started_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    total_tokens: int
     cost_usd: float
 
 

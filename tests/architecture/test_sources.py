@@ -25,11 +25,6 @@ MAY_NAME_A_DIALECT = {
 }
 
 LATE_IMPORTS = {
-    ("persist/__init__.py", "persist"): "Alembic costs 80 ms to import; only upgrading needs it",
-    ("persist/events/__init__.py", "persist.maintenance"): "a store knows this package, and has to be imported first",
-    ("persist/telemetry/__init__.py", "persist"): "a store knows this package, and has to be imported first",
-    ("persist/programs/__init__.py", "persist"): "what opens stores is above the domains, and is named beside them",
-    ("persist/opening.py", "persist.migrate"): "Alembic costs 80 ms to import; only a database that lags behind needs it",
     ("persist/db/dialects/postgres.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/postgres_wakeups.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/vector_functions.py", "sqlite_vec"): "an optional library",

@@ -60,7 +60,7 @@ def test_every_event_is_a_line(command: Command, store: Store) -> None:
     (first, own, said) = result.stdout.splitlines()
     assert lines(result)[0] == ["1", first.split()[1], session, "session.created", "+1 chat_sessions"]
     assert own.endswith(f'mine{SHOWN}  did it{SHOWN}  {{"why":"\\u001b[2J{SHOWN[7:]}"}}')
-    assert f"message.appended  text: hello\\n{SHOWN}; +1 chat_messages, +1 chat_parts" in said
+    assert f"message.appended  text: hello\\n{SHOWN}; ~1 chat_sessions, +1 chat_messages, +1 chat_parts" in said
     assert result.stderr == "Seen up to 3; --after 3 goes on from there.\n"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from persist.store import Store
 from tests.contract.chat.scenes import create
+from tests.statements import seen_statements
 
 
 class Raw:
@@ -86,21 +87,7 @@ def sqlite_store(sqlite_url: str) -> Iterator[Any]:
 @pytest.fixture
 def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every statement of every connection that is opened after this fixture, on whatever thread it runs."""
-    seen: list[str] = []
-    connect, execute = sqlite3.connect, psycopg.Cursor.execute
-
-    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
-        connection: sqlite3.Connection = connect(*args, **options)
-        connection.set_trace_callback(seen.append)
-        return connection
-
-    def told(cursor: Any, query: Any, *args: Any, **options: Any) -> Any:
-        seen.append(str(query))
-        return execute(cursor, query, *args, **options)
-
-    monkeypatch.setattr(sqlite3, "connect", traced)
-    monkeypatch.setattr(psycopg.Cursor, "execute", told)
-    return seen
+    return seen_statements(monkeypatch)
 
 
 @pytest.fixture

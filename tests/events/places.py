@@ -4,12 +4,13 @@ from typing import Any
 
 from persist.db.streams import logged_tables
 from persist.events import rebuild
+from persist.metadata import metadata
 from persist.store import Store
 from tests.schema.catalog import Fact
 from tests.schema.filling import transcript
 from tests.schema.places import Place
 
-TABLES = [table.name for table in logged_tables()]
+TABLES = [table.name for table in logged_tables(metadata.sorted_tables)]
 
 
 def raw_rows(url: str) -> dict[str, list[Fact]]:

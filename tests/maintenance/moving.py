@@ -10,6 +10,7 @@ from persist.maintenance import copy
 from persist.store import Store
 from persist.testing import FrozenClock
 from tests.schema.filling import fill
+from tests.schema.places import Place
 
 PAIRS = ["sqlite-sqlite", "sqlite-postgres", "postgres-sqlite", "postgres-postgres"]
 Pair = tuple[str, str]
@@ -27,6 +28,22 @@ def filled(url: str, clock: FrozenClock) -> None:
     """Something of everything; the turn that ran in it is over."""
     with Store.open(url, clock=clock) as store, ExitStack() as stack:
         fill(store, clock, stack)
+
+
+def many(url: str, rows: int) -> None:
+    """A new database with so many messages of one messenger session."""
+    Store.open(url).close()
+    place, at = Place(url), "2026-01-02T03:04:05.678Z"
+    place.run(
+        f"INSERT INTO {place.named('messaging_sessions')} (id, platform, channel_id, user_id, created_at, last_activity_at)"
+        f" VALUES ('s', 'slack', 'C', 'U', '{at}', '{at}')",
+        f"INSERT INTO {place.named('messaging_messages')} (session_id, role, timestamp, content)"
+        f" WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})"
+        f" SELECT 's', 'user', '{at}', 'Is it deployed? ' || i FROM n"
+        if not place.is_postgres
+        else f"INSERT INTO {place.named('messaging_messages')} (session_id, role, timestamp, content)"
+        f" SELECT 's', 'user', '{at}', 'Is it deployed? ' || i FROM generate_series(1, {rows}) i",
+    )
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from persist.errors import InvalidValue
 from persist.maintenance import export, import_
 from persist.store import Store
 from persist.testing import FrozenClock
-from tests.maintenance.moving import filled
+from tests.maintenance.moving import filled, many, opened
 from tests.schema.filling import transcript
 
 Lines = list[dict[str, Any]]
@@ -140,14 +140,9 @@ def test_columns_that_an_older_export_does_not_have_get_their_defaults(database_
 
 def peak(folder: Path, rows: int) -> int:
     """Bytes of Python's own at the highest, while so many rows are exported and imported."""
-    with (
-        Store.open(f"sqlite:///{folder / f'{rows}.db'}") as source,
-        Store.open(f"sqlite:///{folder / f'{rows}-to.db'}") as target,
-    ):
-        with source.begin() as tx:
-            session = tx.messaging.sessions.get_or_create(platform="slack", channel_id="C", user_id="U").id
-            for number in range(rows):
-                tx.messaging.messages.add(session, role="user", content=f"Is it deployed? {number}")
+    source_url = f"sqlite:///{folder / f'{rows}.db'}"
+    many(source_url, rows)
+    with opened(source_url, f"sqlite:///{folder / f'{rows}-to.db'}") as (source, target):
         tracemalloc.start()
         try:
             export(source, folder / f"{rows}.jsonl")

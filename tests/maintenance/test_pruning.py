@@ -13,6 +13,7 @@ from tests.maintenance.pruning_scenes import DAY, DOMAINS, Rows, added, every_ro
 
 LEFT = {
     "chat": {"chat_sessions": 0, "chat_messages": 0, "chat_parts": 0, "chat_turns": 0, "system_prompts": 0},
+    "checkpoints": {"checkpoint_threads": 0, "checkpoint_pieces": 0, "memories": 2},
     "conversations": {"sessions": 0, "branches": 0, "progressions": 1, "progression_members": 3},
     "events": {"event_log": 0},
     "messaging": {"messaging_sessions": 1, "messaging_messages": 2},

@@ -9,6 +9,7 @@ from persist.chat.recorder import Recorder
 from persist.settings import Settings
 from persist.store import Store
 from persist.testing import FrozenClock
+from tests.schema.filling_checkpoints import checkpoints_seen, fill_checkpoints
 from tests.schema.filling_conversations import conversations_seen, fill_conversations
 from tests.schema.filling_events import events_seen, fill_events
 from tests.schema.filling_machines import fill_programs, fill_telemetry, programs_seen, telemetry_seen
@@ -81,6 +82,7 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
     fill_telemetry(store, clock)
     fill_programs(store, clock)
     fill_messaging(store, clock)
+    fill_checkpoints(store)
     running = stack.enter_context(store.record(session.id))
     for chunk in _UNFINISHED:
         running.feed(chunk)
@@ -97,6 +99,6 @@ def transcript(store: Store) -> dict[str, Any]:
             "queued": {session.id: [message.id for message in tx.chat.messages.queued(session.id)] for session in sessions},
         }
         seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx)
-        seen |= telemetry_seen(tx) | programs_seen(tx) | events_seen(tx)
+        seen |= telemetry_seen(tx) | programs_seen(tx) | events_seen(tx) | checkpoints_seen(tx)
     plain: dict[str, Any] = json.loads(json.dumps(seen))
     return plain

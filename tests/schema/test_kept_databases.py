@@ -61,6 +61,15 @@ FILLED = {
         "imports",
     ],
     "0005": ["event_log", "event_heads"],
+    "0006": [
+        "checkpoint_threads",
+        "checkpoint_states",
+        "checkpoint_values",
+        "checkpoint_pieces",
+        "checkpoint_writes",
+        "memories",
+        "memory_vectors",
+    ],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

@@ -4,13 +4,13 @@ import shlex
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
-from sqlalchemy import Engine, event
 
 import persist
 from persist.errors import SchemaTooNew
@@ -21,19 +21,24 @@ from tests.schema.places import VERSION_TABLE, Place
 from tests.schema.test_commands import environment
 
 
-@contextmanager
-def statements() -> Iterator[list[str]]:
-    """What SQLAlchemy sends, on whatever engine."""
-    sent: list[str] = []
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement that reaches a database, whoever sends it, on connections that are opened after this."""
+    seen: list[str] = []
+    connect, execute = sqlite3.connect, psycopg.Cursor.execute
 
-    def note(_c: object, _cursor: object, statement: str, *_: object) -> None:
-        sent.append(statement)
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(*args, **options)
+        connection.set_trace_callback(seen.append)
+        return connection
 
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
-        yield sent
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
+    def told(cursor: Any, query: Any, *args: Any, **options: Any) -> Any:
+        seen.append(str(query))
+        return execute(cursor, query, *args, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", traced)
+    monkeypatch.setattr(psycopg.Cursor, "execute", told)
+    return seen
 
 
 def at_version(place: Place, version: str) -> None:
@@ -46,21 +51,25 @@ def at_version(place: Place, version: str) -> None:
 # ---------------------------------------------------------------- a current database
 
 
-def test_a_current_database_costs_one_statement(migrated: Place) -> None:
-    with statements() as sent:
-        Store.open(migrated.url).close()
+def test_a_current_database_costs_one_statement(migrated: Place, sent: list[str]) -> None:
+    Store.open(migrated.url).close()
     asked = [statement for statement in sent if VERSION_TABLE in statement]
     assert len(asked) == 1
     assert "_meta" in asked[0]
-    # psycopg's own look at a new server is all that may stand beside it
-    assert [statement for statement in sent if "chat_" in statement or "sqlite_master" in statement] == []
+    # SQLAlchemy's own look at a new server, and on a file the one for pieces to fold, are all that may stand beside it
+    assert [statement for statement in sent if "chat_" in statement and "chat_part_deltas" not in statement] == []
+    assert [statement for statement in sent if "sqlite_master" in statement] == []
 
 
-def test_a_current_file_costs_exactly_one_statement(sqlite_url: str) -> None:
+def test_a_current_file_costs_two_statements_on_one_connection(sqlite_url: str, sent: list[str]) -> None:
     Store.open(sqlite_url).close()
-    with statements() as sent:
-        Store.open(sqlite_url).close()
-    assert len(sent) == 1
+    sent.clear()
+    Store.open(sqlite_url).close()
+    assert [statement for statement in sent if VERSION_TABLE in statement] == sent[5:6]
+    assert [statement for statement in sent if "chat_part_deltas" in statement] == sent[6:7]
+    pragmas_of_one_connection = ("busy_timeout", "synchronous", "foreign_keys", "wal_autocheckpoint", "read_uncommitted")
+    assert [statement.split("=")[0] for statement in sent[:5]] == [f"PRAGMA {name}" for name in pragmas_of_one_connection]
+    assert sent[7:] == ["PRAGMA journal_mode"]
 
 
 @pytest.mark.parametrize("existing", [False, True], ids=["a new file", "a current file"])

@@ -90,6 +90,16 @@ def test_the_same_owner_again_is_told_at_once() -> None:
     assert lock.owner == "me"
 
 
+def test_whoever_does_not_wait_takes_it_only_when_it_is_free() -> None:
+    lock = WriterLock()
+    assert lock.take("me")
+    assert not lock.take("me")
+    assert not lock.take("you")
+    lock.release()
+    assert lock.take("you")
+    assert lock.owner == "you"
+
+
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "PATIENCE", 0.05)
     lock = WriterLock()

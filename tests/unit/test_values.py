@@ -1,5 +1,6 @@
 """Values built from rows equal those that the validating constructor makes."""
 
+import collections.abc
 import copy
 import enum
 import importlib
@@ -15,6 +16,7 @@ import pytest
 from pydantic import ValidationError
 
 import persist
+from persist.checkpoints.schemas import Blob
 from persist.db.values import Value, build
 
 SAMPLES: dict[Any, list[Any]] = {
@@ -25,6 +27,7 @@ SAMPLES: dict[Any, list[Any]] = {
     bytes: [b"\x00\xff"],
     datetime: [datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)],
     Any: [{"a": [1, None]}, None, 3],
+    Blob: [Blob("msgpack", b"\x00\xff")],
 }
 
 
@@ -53,6 +56,10 @@ def samples(annotation: Any) -> list[Any]:
         return [sample for one in inner for sample in samples(one)]
     if origin is list:
         return [[], samples(inner[0])]
+    if origin is tuple:
+        return [(), tuple(samples(inner[0]))]
+    if origin is collections.abc.Sequence:
+        return [samples(inner[0])]
     if origin is dict:
         return [{}, {"key": samples(inner[1])[0]}]
     if origin is typing.Literal:

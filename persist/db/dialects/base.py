@@ -3,22 +3,25 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, Table, exc
 
-from persist.db.dialects.bulk import Bulk
-from persist.db.dialects.upkeep import Upkeep
-from persist.db.dialects.vector_functions import VectorFunctions
+from persist.db.compiled import Kind, compiled_for
 from persist.db.idle import IdleConnections
 from persist.errors import InvalidValue, NotFound, PersistError, StoreBusy, UnsupportedEngine
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from persist.db.batched import Batch
+    from persist.db.dialects.bulk import Bulk
+    from persist.db.dialects.upkeep import Upkeep
+    from persist.db.dialects.vector_functions import VectorFunctions
     from persist.db.dialects.wakeups import Wakeups
-    from persist.db.hot import Hot
+    from persist.db.hot import Hot, HotCache
 
 
 class Dialect(ABC):
@@ -45,6 +48,12 @@ class Dialect(ABC):
     idle: dict[bool, IdleConnections] | None = None
     """Connections for the next writer (True) and reader (False); None where every transaction asks the pool."""
 
+    @cached_property
+    def hot(self) -> "HotCache":
+        """The compiled statements."""
+        kind: Kind = type(self.writer.dialect)
+        return compiled_for(kind, self.schema)
+
     def connect(self, *, write: bool) -> Connection:
         """A connection for one transaction of that kind."""
         kept = None if self.idle is None else self.idle[write].take()
@@ -64,12 +73,12 @@ class Dialect(ABC):
         return self.usable(driver) and not self.in_transaction(driver)
 
     @abstractmethod
-    def settle(self) -> None:
+    def settle(self, connection: Connection) -> None:
         """Called once, when the schema has been found or made right and before anything else is written."""
 
     @abstractmethod
-    def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> None:
-        """Start a transaction on a connection that is in none. The only place where one starts.
+    def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> Any:
+        """Start a transaction on a connection that is in none -> its driver connection. The only place where one starts.
 
         On a connection of ours the driver's alone: SQLAlchemy's begins with the first statement it runs, and `end` ends both.
         """
@@ -78,6 +87,10 @@ class Dialect(ABC):
         """Commit or roll back what `begin` started; `driver` is None on an engine of the caller's."""
         of: Any = connection if driver is None or connection.in_transaction() else driver
         (of.commit if commit else of.rollback)()
+
+    def batch(self, connection: Connection, *, write: bool) -> "Batch | None":
+        """As `begin`, for hot statements that need not be answered one by one; None where that gains nothing."""
+        return None
 
     def check_guest(self, connection: "Connection | AsyncConnection") -> None:
         """InvalidValue unless the caller's connection is of the same kind of database."""
@@ -95,6 +108,14 @@ class Dialect(ABC):
     @abstractmethod
     def prepare_held(self, driver: Any) -> Callable[[], None]:
         """Set up a driver connection that is kept checked out for recorders; what is returned undoes it."""
+
+    def runner(self, driver: Any) -> Any:
+        """What runs statements on a held connection, each result being read before the next one starts."""
+        return driver
+
+    def prepare_instant(self, driver: Any) -> Callable[[], None] | None:
+        """As `prepare_held`, for a connection that fails where it would have to wait; None where each commit waits."""
+        return None
 
     @abstractmethod
     def interrupt(self, driver: Any) -> None:
@@ -173,11 +194,11 @@ class Dialect(ABC):
     """A statement that wakes readers elsewhere when the transaction commits: parameters `stream` and `seq`."""
 
     @abstractmethod
-    def upkeep(self) -> Upkeep:
+    def upkeep(self) -> "Upkeep":
         """What an operator does with this database and asks of it."""
 
     @abstractmethod
-    def bulk(self, driver: Any) -> Bulk:
+    def bulk(self, driver: Any) -> "Bulk":
         """Whole tables in and out, inside the transaction that the driver connection is in."""
 
     def adoptable(self) -> Path:
@@ -190,7 +211,7 @@ class Dialect(ABC):
             raise NotFound("SQLite file", str(self.path))
         return self.path
 
-    def vector_functions(self, connection: Connection) -> VectorFunctions | None:
+    def vector_functions(self, connection: Connection) -> "VectorFunctions | None":
         """What computes distances in a connection of ours, made ready when first asked; None where nothing does."""
         return None
 

@@ -10,11 +10,17 @@ database itself, in the one statement that writes it.
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Table
 
-from persist.db.dialects.postgres_wakeups import channel
 from persist.db.streams import Pieces, pieces_of
+from persist.later import later
+
+if TYPE_CHECKING:
+    from persist.db.dialects import postgres_wakeups
+else:
+    postgres_wakeups = later("persist.db.dialects.postgres_wakeups")
 
 FUNCTION = "persist_keeps_event_log"
 SETTING = "persist.keeps_event_log"
@@ -104,7 +110,7 @@ def _postgres_piece(schema: str, pieces: Pieces, refuse: str) -> str:
         f"UPDATE {heads} SET seq = seq + 1 WHERE stream_id = stream RETURNING seq INTO STRICT number; "
         f"INSERT INTO {log} (position, stream_id, seq, type, at, data) VALUES (place, stream, number, '{pieces.type}', "
         f"NEW.{pieces.at}, jsonb_build_object('v', 1, 'changes', jsonb_build_array({row}))); "
-        f"PERFORM pg_notify('{channel(schema)}', number || ' ' || stream); RETURN NULL; END"
+        f"PERFORM pg_notify('{postgres_wakeups.channel(schema)}', number || ' ' || stream); RETURN NULL; END"
     )
 
 

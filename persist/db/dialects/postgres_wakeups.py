@@ -9,6 +9,7 @@ import logging
 import selectors
 import socket
 import time
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import URL, Text, bindparam, func, literal, select
@@ -33,6 +34,7 @@ def channel(schema: str) -> str:
     return f"persist_events_{schema}"[:63]
 
 
+@lru_cache(maxsize=16)
 def notice(schema: str) -> Hot:
     """Wakes the readers when the transaction commits."""
     return Hot(select(func.pg_notify(literal(channel(schema), Text()), bindparam("payload", type_=Text()))))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, QueuePool, StaticPool, Table, create_engine
 
@@ -16,11 +16,8 @@ from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE
 from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.files import warn_of_network
-from persist.db.dialects.sqlite_bulk import SqliteBulk
 from persist.db.dialects.sqlite_errors import error_name, meaning
-from persist.db.dialects.sqlite_upkeep import SqliteUpkeep
-from persist.db.dialects.sqlite_wakeups import FileWakeups
-from persist.db.dialects.vector_functions import VectorFunctions, sqlite_vec_functions
+from persist.db.dialects.sqlite_journal import never_waiting, use_wal
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.idle import IdleConnections
 from persist.db.locks import Cancelled
@@ -29,11 +26,19 @@ from persist.errors import (
     PersistError,
     StoreBusy,
 )
-from persist.settings import Settings
+from persist.later import later
+
+if TYPE_CHECKING:
+    from persist.db.dialects import sqlite_bulk, sqlite_upkeep, sqlite_wakeups, vector_functions
+    from persist.settings import Settings
+else:
+    sqlite_bulk = later("persist.db.dialects.sqlite_bulk")
+    sqlite_upkeep = later("persist.db.dialects.sqlite_upkeep")
+    sqlite_wakeups = later("persist.db.dialects.sqlite_wakeups")
+    vector_functions = later("persist.db.dialects.vector_functions")
 
 log = logging.getLogger("persist")
 
-_JOURNAL_TRIES = 200
 _SLICE_MS = 100
 _IDLE_SECONDS = 3600.0
 
@@ -46,7 +51,7 @@ class SqliteDialect(Dialect):
     one_writer = True
     one_file = True
 
-    def __init__(self, path: Path | None, settings: Settings, *, read_only: bool = False, page_size: int | None = None) -> None:
+    def __init__(self, path: Path | None, settings: "Settings", *, read_only: bool = False, page_size: int | None = None) -> None:
         self.path = path
         self._page_size = page_size
         self.read_only = read_only
@@ -66,7 +71,7 @@ class SqliteDialect(Dialect):
             self.idle = {True: IdleConnections(1, _IDLE_SECONDS), False: IdleConnections(5, _IDLE_SECONDS)}
 
     @classmethod
-    def of_engine(cls, engine: Engine, settings: Settings) -> "SqliteDialect":
+    def of_engine(cls, engine: Engine, settings: "Settings") -> "SqliteDialect":
         """A caller-owned engine: no pragma is set; what it lacks is said once."""
         self = cls.__new__(cls)
         self._settings = settings
@@ -111,8 +116,8 @@ class SqliteDialect(Dialect):
             connection.execute(f"PRAGMA busy_timeout={timeout}")
             if mode == "rwc" and self._page_size is not None:
                 connection.execute(f"PRAGMA page_size={self._page_size}")
-            if self._settled:
-                self._use_wal(connection)
+            if self._settled and not self.read_only:
+                use_wal(connection, self.path)
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute("PRAGMA foreign_keys=ON")
             connection.execute(f"PRAGMA wal_autocheckpoint={self._settings.wal_autocheckpoint}")
@@ -128,28 +133,13 @@ class SqliteDialect(Dialect):
         key = id(connection)
         connection.create_function(guards.FUNCTION, 0, lambda: self.keeps_log and key not in self._unkept)
 
-    def settle(self) -> None:
+    def settle(self, connection: Connection) -> None:
         """The file is ours to write: from now on in WAL. One that was refused keeps every byte."""
         self._settled = True
         if self.path is not None and self._owned and not self.read_only:
-            with self.writer.connect() as connection:
-                self._use_wal(_driver(connection))
+            use_wal(_driver(connection), self.path)
 
-    def _use_wal(self, connection: sqlite3.Connection) -> None:
-        """Changing the journal mode ignores busy_timeout: read it first, and try again while others open the file."""
-        for attempt in range(_JOURNAL_TRIES):
-            try:
-                if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal" or self.read_only:
-                    return
-                if connection.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal":
-                    return
-            except sqlite3.OperationalError as error:
-                if not error_name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or attempt == _JOURNAL_TRIES - 1:
-                    raise
-            time.sleep(0.01)
-        log.warning("%s cannot be switched to WAL; readers and the writer will block each other", self.path)
-
-    def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> None:
+    def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> Any:
         if not self._owned and not connection.in_transaction():
             connection.begin()
         driver = _driver(connection)
@@ -164,6 +154,7 @@ class SqliteDialect(Dialect):
                 driver.execute("BEGIN")
         elif write:
             self._lock(driver)
+        return driver
 
     def _begin_immediate(self, driver: Any, cancelled: Callable[[], bool] | None) -> None:
         """With a way to call it off, wait in slices: interrupt() does not end a busy wait."""
@@ -220,6 +211,9 @@ class SqliteDialect(Dialect):
         driver.isolation_level = None
         return restore
 
+    def prepare_instant(self, driver: Any) -> Callable[[], None] | None:
+        return never_waiting(driver, self._settings) if self._owned and not self.read_only else None
+
     def interrupt(self, driver: Any) -> None:
         driver.interrupt()
 
@@ -267,7 +261,7 @@ class SqliteDialect(Dialect):
         """It counts on from the highest there is."""
 
     def wakeups(self, listen_url: str | None) -> Wakeups:
-        return FileWakeups(self.path) if self.path is not None else Wakeups()
+        return sqlite_wakeups.FileWakeups(self.path) if self.path is not None else Wakeups()
 
     def upgrade_command(self) -> str:
         return f"persist upgrade --url {shlex.quote(f'sqlite:///{self.path}')}"
@@ -275,14 +269,14 @@ class SqliteDialect(Dialect):
     def reading_cursor(self, driver: Any) -> Any:
         return driver.cursor()
 
-    def upkeep(self) -> SqliteUpkeep:
-        return SqliteUpkeep(self)
+    def upkeep(self) -> "sqlite_upkeep.SqliteUpkeep":
+        return sqlite_upkeep.SqliteUpkeep(self)
 
-    def bulk(self, driver: Any) -> SqliteBulk:
-        return SqliteBulk(self, driver)
+    def bulk(self, driver: Any) -> "sqlite_bulk.SqliteBulk":
+        return sqlite_bulk.SqliteBulk(self, driver)
 
-    def vector_functions(self, connection: Connection) -> VectorFunctions | None:
-        return sqlite_vec_functions(connection)
+    def vector_functions(self, connection: Connection) -> "vector_functions.VectorFunctions | None":
+        return vector_functions.sqlite_vec_functions(connection)
 
 
 def _driver(connection: Connection) -> Any:

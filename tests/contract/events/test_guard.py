@@ -8,12 +8,13 @@ import psycopg
 import pytest
 
 from persist.db.streams import logged_tables
+from persist.metadata import metadata
 from tests.contract.chat.scenes import create, say
 from tests.contract.conftest import Raw
 from tests.contract.events.scenes import events
 
 REFUSED = (sqlite3.OperationalError, psycopg.Error)
-TABLES = [table.name for table in logged_tables()]
+TABLES = [table.name for table in logged_tables(metadata.sorted_tables)]
 
 
 @pytest.mark.parametrize("statement", ["DELETE FROM {0}", "UPDATE {0} SET {1} = {1}"])
@@ -22,7 +23,7 @@ def test_a_raw_writer_is_refused_in_every_table_that_is_logged(
     logging_store: Any, raw_of: Callable[[], Raw], statement: str
 ) -> None:
     raw = raw_of()
-    for table in logged_tables():
+    for table in logged_tables(metadata.sorted_tables):
         with pytest.raises(REFUSED, match=r"event_log|log of events"):
             raw.rows(statement.format(table.name, f'"{table.columns[0].name}"'))
     assert events(logging_store) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from persist.errors import InvalidValue
-from persist.workflows.schemas import WorkflowRun, WorkflowRunSummary
+from persist.workflows.schemas import RunRow, WorkflowRun, WorkflowRunSummary
 from tests.contract.workflows.scenes import STATUSES, ask, do, end, make, queue, start
 
 BLOBS = ("context", "scratch", "node_statuses")
@@ -263,3 +263,23 @@ def test_a_queued_run_shows_what_it_used_before(store: Any) -> None:
     do(store, "requeue", run.id)
     (found,) = ask(store, "list_queued")
     assert (found.total_tokens, found.cost_usd) == (2**40 + 1, 0.5)
+
+
+# ---------------------------------------------------------------- as plain rows
+
+
+def test_rows_are_the_same_list_as_plain_tuples(store: Any, dozen: list[WorkflowRun]) -> None:
+    assert RunRow._fields == tuple(WorkflowRunSummary.model_fields)
+    start(store, workflow_run_id=dozen[3].id)
+    for filters in ({}, {"status": "queued"}, {"workflow_name": "build", "status": ["failed", "queued"]}, {"trigger_id": "t1"}):
+        values, rows = (ask(store, verb, **filters, limit=3) for verb in ("list", "list_rows"))
+        assert [row._asdict() for row in rows.items] == [dict(value) for value in values.items]
+        assert {type(row) for row in rows.items} == {RunRow}
+        assert rows.cursor == values.cursor
+
+
+def test_a_cursor_of_values_goes_on_in_rows(store: Any, dozen: list[WorkflowRun]) -> None:
+    first = ask(store, "list", limit=5)
+    rest = ask(store, "list_rows", limit=20, after=first.cursor)
+    assert [run.id for run in [*first.items, *rest.items]] == newest_first(dozen)
+    assert rest.cursor is None

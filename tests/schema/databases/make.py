@@ -33,7 +33,7 @@ def main() -> None:
             target.execute("UPDATE chat_turns SET owner = 'gone.example/1/000000000000'")
             target.commit()
             target.execute("PRAGMA journal_mode = DELETE")  # or looking at it would leave files beside it
-            target.execute("PRAGMA page_size = 1024")  # every table and index has a page, most of them nearly empty
+            target.execute("PRAGMA page_size = 512")  # every table and index has a page, most of them nearly empty
             target.execute("VACUUM")
     (FOLDER / f"{HEAD}.json").write_text(json.dumps(seen, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

@@ -1,0 +1,63 @@
+"""A listing of checkpoints, page by page."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple, get_checkpoint_id
+
+from persist.checkpoints.schemas import Checkpoint
+from persist.integrations.langgraph.encoding import Encoding
+from persist.transaction import Transaction
+
+_PAGE = 20
+"""Checkpoints of one page; with a filter more are looked at, and so many of those that match are loaded."""
+_LOOK = 200
+
+
+class Listing:
+    """What is asked for, and where the next page begins."""
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        config: RunnableConfig | None,
+        filter: Mapping[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> None:
+        self._encoding, self._filter, self._left = encoding, filter, limit
+        named = config["configurable"] if config else None
+        self._where = {
+            "thread_id": None if named is None else str(named["thread_id"]),
+            "namespace": None if named is None else named.get("checkpoint_ns"),
+            "id": get_checkpoint_id(config) or None if config else None,
+            "before": get_checkpoint_id(before) or None if before else None,
+        }
+        self._last: Checkpoint | None = None
+        self.ended = limit is not None and limit <= 0
+
+    def page(self, tx: Transaction) -> list[CheckpointTuple]:
+        """The next ones."""
+        look = _LOOK if self._filter else _PAGE if self._left is None else min(_PAGE, self._left)
+        rows = tx.checkpoints.states.page(**self._where, after=self._last, limit=look)
+        most = _PAGE if self._left is None else min(_PAGE, self._left)
+        matching: list[Checkpoint] = []
+        for row in rows:
+            if len(matching) == most:
+                break
+            self._last = row
+            if self._matches(row):
+                matching.append(row)
+        else:
+            self.ended = len(rows) < look
+        if self._left is not None:
+            self._left -= len(matching)
+            self.ended = self.ended or self._left == 0
+        return [self._encoding.tuple(loaded) for loaded in tx.checkpoints.states.load(matching)]
+
+    def _matches(self, row: Checkpoint) -> bool:
+        if not self._filter:
+            return True
+        known = self._encoding.metadata(row)
+        return all(wanted == known.get(name) for name, wanted in self._filter.items())

@@ -1,0 +1,76 @@
+"""Semantic search: the texts of an item that are embedded, their vectors, and which items are nearest to a query."""
+
+import array
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from langgraph.store.base import IndexConfig, PutOp, ensure_embeddings, get_text_at_path, tokenize_path
+
+from persist.errors import InvalidValue
+
+Key = tuple[tuple[str, ...], str]
+
+
+class Index:
+    """What an `index` configuration of LangGraph says."""
+
+    def __init__(self, config: IndexConfig) -> None:
+        self.embeddings = ensure_embeddings(config.get("embed"))
+        self._dims = config.get("dims")
+        self._fields = [(path, path if path == "$" else tokenize_path(path)) for path in config.get("fields") or ["$"]]
+
+    def texts(self, op: PutOp) -> dict[str, str]:
+        """The texts of an item that are to be embedded, by their path."""
+        if op.value is None or op.index is False:
+            return {}
+        fields = self._fields if op.index is None else [(path, tokenize_path(path)) for path in op.index]
+        found: dict[str, str] = {}
+        for path, tokens in fields:
+            texts = get_text_at_path(op.value, tokens)
+            found |= {f"{path}.{place}" if len(texts) > 1 else path: text for place, text in enumerate(texts)}
+        return found
+
+    def packed(self, vector: Sequence[float]) -> bytes:
+        """A vector as it is stored. InvalidValue: it has another number of dimensions, or is not finite."""
+        if self._dims is not None and len(vector) != self._dims:
+            raise InvalidValue("embedding", f"it has {len(vector)} dimensions, and the index has {self._dims}.")
+        if not all(math.isfinite(number) for number in vector):
+            raise InvalidValue("embedding", "it is not finite.")
+        numbers = array.array("f", vector)
+        if sys.byteorder == "big":
+            numbers.byteswap()
+        return numbers.tobytes()
+
+
+def unpacked(data: bytes) -> Sequence[float]:
+    """A stored vector."""
+    numbers = array.array("f", data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def scores(query: Sequence[float], stored: Iterable[tuple[tuple[str, ...], str, bytes]]) -> dict[Key, float]:
+    """The cosine of the nearest text of every item."""
+    length = math.hypot(*query)
+    best: dict[Key, float] = {}
+    for namespace, key, data in stored:
+        vector = unpacked(data)
+        if len(vector) != len(query):
+            raise InvalidValue("query", f"it has {len(query)} dimensions, and what is stored has {len(vector)}.")
+        scale = length * math.hypot(*vector)
+        score = sum(map(float.__mul__, map(float, query), vector)) / scale if scale else 0.0
+        best[namespace, key] = max(score, best.get((namespace, key), score))
+    return best
+
+
+def ranked(found: Sequence[Any], best: dict[Key, float], offset: int, limit: int) -> list[tuple[Any, float | None]]:
+    """The nearest first, from `offset`; items without a vector fill what is missing to `limit`."""
+    scored = sorted(
+        (item for item in found if (item.namespace, item.key) in best), key=lambda item: -best[item.namespace, item.key]
+    )
+    nearest: list[tuple[Any, float | None]] = [(item, best[item.namespace, item.key]) for item in scored[offset : offset + limit]]
+    rest = [(item, None) for item in found if (item.namespace, item.key) not in best]
+    return nearest + rest[: limit - len(nearest)]

@@ -1,0 +1,146 @@
+"""PersistSession: the framework's Session protocol over a Store or an AsyncStore."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, cast
+
+from agents.exceptions import UserError
+from agents.items import TResponseInputItem
+from agents.memory.session_settings import SessionSettings
+from pydantic import ValidationError
+
+from persist.aio import AsyncStore
+from persist.db.escape import escape_text
+from persist.db.json import Json
+from persist.errors import InvalidValue
+from persist.integrations.openai_agents.items import SessionItems, as_text
+from persist.store import Store
+
+T = TypeVar("T")
+
+_MOST = 2**31 - 1
+
+
+class InvalidItem(InvalidValue, UserError):  # noqa: N818  # named like the errors it stands among
+    """An item, or an argument, that cannot be stored: InvalidValue, and also what the framework raises for wrong use."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        UserError.__init__(self, f"{path}: {reason}")
+        InvalidValue.__init__(self, path, reason)
+
+
+class PersistSession:
+    """A conversation of the OpenAI Agents SDK in a store: give it to `Runner.run(..., session=...)`.
+
+    `session_id` is any text and names the chat session (`chat_id`), which the first items make with `agent` and `model`.
+    Every call is one transaction of its own, and a cancelled one has happened wholly or not at all. The store stays the
+    caller's: open one per process, and make a session wherever one is needed. Failures are PersistErrors; what cannot be
+    stored is InvalidItem, which is a UserError of the framework too.
+    """
+
+    session_id: str
+    session_settings: SessionSettings | None
+
+    def __init__(
+        self,
+        session_id: str,
+        store: Store | AsyncStore,
+        *,
+        agent: str = "openai-agents",
+        model: Json = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+    ) -> None:
+        _check(session_id, store)
+        self.session_id = session_id
+        self.session_settings = _settings(session_settings)
+        self._store = store
+        self._agent = agent
+        self._model = {"provider_id": "openai", "model_id": model} if isinstance(model, str) else {} if model is None else model
+
+    @property
+    def chat_id(self) -> str:
+        """The id of the chat session: the session_id, escaped where it holds what no identifier may (NUL, surrogate halves)."""
+        return escape_text(self.session_id, nul=True)
+
+    def __repr__(self) -> str:
+        return f"PersistSession({self.session_id!r}, {self._store!r})"
+
+    async def get_items(self, limit: int | None = None, *, wrapper: object = None) -> list[TResponseInputItem]:
+        """The latest `limit` items, oldest first; without one as many as the settings say, or all.
+
+        Items that another program made unreadable are left out and do not count.
+        """
+        if limit is None and self.session_settings is not None:
+            limit = self.session_settings.limit
+        if limit is not None and type(limit) is not int:
+            raise InvalidItem("limit", f"expected a whole number, got {type(limit).__name__}.")
+        if limit == 0:
+            return []
+        most = None if limit is None or limit < 0 else min(limit, _MOST)  # below 0 it is all of them, as in the framework
+        return cast(list[TResponseInputItem], await self._run(lambda items: items.read(self.chat_id, most), write=False))
+
+    async def add_items(self, items: list[TResponseInputItem], *, wrapper: object = None) -> None:
+        """Append them in one transaction, which also makes the session if there is none."""
+        try:
+            texts = [as_text(place, item) for place, item in enumerate(items)]
+            if not texts:
+                return
+            await self._run(lambda stored: stored.add(self.chat_id, texts, agent=self._agent, model=self._model))
+        except InvalidValue as error:
+            raise InvalidItem(error.path, error.reason) from error
+
+    async def pop_item(self, *, wrapper: object = None) -> TResponseInputItem | None:
+        """Delete the latest item and return it; None when there is none."""
+        return cast(TResponseInputItem | None, await self._run(lambda items: items.pop(self.chat_id)))
+
+    async def clear_session(self, *, wrapper: object = None) -> None:
+        """Delete all items. The chat session stays, with what else it holds, and goes on with the next item."""
+        await self._run(lambda items: items.clear(self.chat_id))
+
+    async def _run(self, verb: Callable[[SessionItems], T], *, write: bool = True) -> T:
+        """One verb, as all that its transaction does."""
+        given = self._store
+        store = given if isinstance(given, Store) else given._store
+        if write or store.runtime.dialect.in_memory:
+            store.runtime.refuse_inside_transaction("a call of PersistSession")
+        if isinstance(given, Store):
+            return await _settled(asyncio.to_thread(_in_thread, store, verb, write))
+        return await given._hops.whole(lambda: _in_thread(store, verb, write), writable=write)
+
+
+def _in_thread(store: Store, verb: Callable[[SessionItems], T], write: bool) -> T:
+    if write:
+        return store.transact(lambda tx: verb(SessionItems(tx._work)))
+    with store.read() as tx:
+        return verb(SessionItems(tx._work))
+
+
+async def _settled(call: Coroutine[Any, Any, T]) -> T:
+    """Its outcome; a cancellation goes on once the thread is done, so that nothing happens behind the caller's back."""
+    task = asyncio.ensure_future(call)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+    if cancelled is None:
+        return task.result()
+    task.exception()  # seen: it is not logged as forgotten
+    raise cancelled
+
+
+def _check(session_id: object, store: object) -> None:
+    if not isinstance(session_id, str) or not session_id:
+        raise InvalidItem("session_id", "expected text that is not empty.")
+    if not isinstance(store, Store | AsyncStore):
+        raise InvalidItem("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
+
+
+def _settings(given: SessionSettings | dict[str, Any] | None) -> SessionSettings:
+    if isinstance(given, SessionSettings):
+        return given
+    try:
+        return SessionSettings(**(given or {}))
+    except (TypeError, ValidationError) as error:
+        raise InvalidItem("session_settings", f"they are no session settings: {error}.") from error

@@ -1,0 +1,208 @@
+"""What concurrent recorders cost together, and what becomes of a chunk that cannot be committed at once."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persist import AsyncStore, Conflict, Settings, Store, StoreBusy
+from persist.db.group import GroupWriter
+from persist.db.jobs import Job
+from tests.aio.conftest import new_session, text_of
+from tests.statements import seen_statements
+
+BEGINNING = ({"type": "start"}, {"type": "text-start", "id": "t"})
+
+
+def delta(text: str) -> dict[str, Any]:
+    return {"type": "text-delta", "id": "t", "delta": text}
+
+
+async def begun(store: AsyncStore, streams: int) -> list[Any]:
+    """So many recorders, each with a growing part that nothing folds meanwhile."""
+    recorders = [store.record(await new_session(store)) for _ in range(streams)]
+    for recorder in recorders:
+        for chunk in BEGINNING:
+            await recorder.feed(chunk)
+    await asyncio.gather(*(recorder.feed(delta("begun")) for recorder in recorders))
+    return recorders
+
+
+async def text_in(store: AsyncStore, recorder: Any) -> str:
+    async with store.read() as tx:
+        message = await tx.chat.messages.get(recorder.message_id)
+    return "".join(part.get("text", "") for part in message["parts"])
+
+
+@contextmanager
+def write_locked(path: Path | None) -> Iterator[None]:
+    """Another connection holds the file's write lock."""
+    assert path is not None
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+        connection.close()
+
+
+@pytest.fixture
+def patient() -> Settings:
+    """No part is folded on a timer while a test counts."""
+    return Settings(fold_ms=600_000)
+
+
+def test_chunks_that_are_ready_together_share_one_transaction(
+    database_url: str, patient: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements = seen_statements(monkeypatch)
+
+    async def body() -> None:
+        async with AsyncStore.open(database_url, settings=patient) as store:
+            recorders = await begun(store, 16)
+            before = len(statements)
+            for text in "abc":
+                await asyncio.gather(*(recorder.feed(delta(text)) for recorder in recorders))
+            told = [statement.split()[0].rstrip(";") for statement in statements[before:]]
+            assert (told.count("BEGIN"), told.count("COMMIT")) == (3, 3)
+            assert {await text_in(store, recorder) for recorder in recorders} == {"begunabc"}
+            for recorder in recorders:
+                await recorder.close()
+
+    asyncio.run(body())
+
+
+def test_a_server_gets_the_chunks_of_many_streams_in_one_call(
+    postgres_url: str, patient: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statements = seen_statements(monkeypatch)
+
+    async def body() -> None:
+        async with AsyncStore.open(postgres_url, settings=patient) as store:
+            recorders = await begun(store, 32)
+            before = len(statements)
+            await asyncio.gather(*(recorder.feed(delta("x")) for recorder in recorders))
+            assert [statement.split()[0].rstrip(";") for statement in statements[before:]] == ["BEGIN", "INSERT", "COMMIT"]
+            for recorder in recorders:
+                await recorder.close()
+
+    asyncio.run(body())
+
+
+def test_the_loop_goes_on_while_another_process_holds_the_lock(sqlite_url: str, patient: Settings) -> None:
+    """The chunk waits on the writer thread; were the loop blocked, nobody would give the lock back in time."""
+
+    async def body() -> None:
+        async with AsyncStore.open(sqlite_url, settings=patient) as store:
+            (recorder,) = await begun(store, 1)
+            with write_locked(store.path):
+                waiting = asyncio.create_task(recorder.feed(delta(" waited")))
+                for _ in range(20):
+                    await asyncio.sleep(0.005)
+                assert not waiting.done()
+            await waiting
+            await recorder.feed(delta(" done"))
+            assert await text_in(store, recorder) == "begun waited done"
+            await recorder.close()
+
+    asyncio.run(body())
+
+
+def test_a_lock_that_is_never_given_back_is_said_and_the_chunk_may_be_fed_again(sqlite_url: str) -> None:
+    async def body() -> None:
+        settings = Settings(fold_ms=600_000, busy_timeout_ms=10)
+        async with AsyncStore.open(sqlite_url, settings=settings, sleep=lambda seconds: None) as store:
+            (recorder,) = await begun(store, 1)
+            with write_locked(store.path), pytest.raises(StoreBusy):
+                await recorder.feed(delta(" again"))
+            await recorder.feed(delta(" again"))
+            assert await text_in(store, recorder) == "begun again"
+            await recorder.close()
+
+    asyncio.run(body())
+
+
+def test_a_chunk_waits_for_a_transaction_of_its_own_store(database_url: str) -> None:
+    async def body() -> None:
+        async with AsyncStore.open(database_url) as store:
+            (recorder,) = await begun(store, 1)
+            entered, leave = asyncio.Event(), asyncio.Event()
+
+            async def hold() -> None:
+                async with store.begin() as tx:
+                    await tx.chat.prompts.put("held")
+                    entered.set()
+                    await leave.wait()
+
+            holder = asyncio.create_task(hold())
+            await entered.wait()
+            fed = asyncio.create_task(recorder.feed(delta(" later")))
+            await asyncio.sleep(0.02)
+            leave.set()
+            await asyncio.gather(holder, fed)
+            assert await text_in(store, recorder) == "begun later"
+            await recorder.close()
+
+    asyncio.run(body())
+
+
+def test_a_single_chunk_whose_turn_was_taken_is_refused(database_url: str) -> None:
+    async def body() -> None:
+        async with AsyncStore.open(database_url) as store:
+            session_id = await new_session(store)
+            recorder = store.record(session_id)
+            for chunk in (*BEGINNING, delta("mine")):
+                await recorder.feed(chunk)
+
+            def take_over() -> None:
+                with Store.open(database_url) as other, other.record(session_id, takeover=True) as thief:
+                    thief.feed({"type": "start"})
+
+            await asyncio.to_thread(take_over)
+            with pytest.raises(Conflict) as caught:
+                await recorder.feed(delta("lost"))
+            assert caught.value.constraint == "chat_turns"
+            assert await text_of(store, session_id) == "mine"
+
+    asyncio.run(body())
+
+
+def test_chunks_fed_to_one_recorder_all_at_once_keep_their_order(database_url: str) -> None:
+    async def body() -> None:
+        async with AsyncStore.open(database_url) as store:
+            session_id = await new_session(store)
+            async with store.record(session_id) as recorder:
+                for chunk in BEGINNING:
+                    await recorder.feed(chunk)
+                await asyncio.gather(*(recorder.feed(delta(f"{number},")) for number in range(400)))
+            assert await text_of(store, session_id) == "".join(f"{number}," for number in range(400))
+
+    asyncio.run(body())
+
+
+def test_whoever_finds_the_queue_full_waits_for_room(sqlite_url: str) -> None:
+    async def body() -> None:
+        with Store.open(sqlite_url) as store:
+            writer, gate = GroupWriter(store.held, bound=3), threading.Event()
+            done: list[int] = []
+            first: Job[Any] = Job(lambda db: gate.wait(30))
+            others: list[Job[Any]] = [Job(lambda db, number=number: done.append(number)) for number in range(20)]  # type: ignore[misc]  # a bound default
+            tasks = [asyncio.create_task(writer.run(first))]
+            await asyncio.sleep(0.01)  # it is with the writer now; what follows waits on the loop
+            tasks += [asyncio.create_task(writer.run(job)) for job in others]
+            await asyncio.sleep(0.01)
+            assert writer.waiting == 3
+            tasks.pop().cancel()  # the last in line, who waits for room
+            gate.set()
+            outcomes = await asyncio.gather(*tasks)
+            assert {(outcome.error, cancelled) for outcome, cancelled in outcomes} == {(None, None)}
+            assert done == list(range(19))
+            await writer.close()
+
+    asyncio.run(body())

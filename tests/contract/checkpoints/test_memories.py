@@ -1,0 +1,95 @@
+"""Memories: objects under keys of namespaces, and how they expire."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue
+from persist.testing import FrozenClock
+
+HARD = "Naïve\x00 text \ud83d stays what it was."
+
+
+def put(store: Any, namespace: tuple[str, ...], key: str, value: dict[str, Any], **more: Any) -> None:
+    with store.begin() as tx:
+        tx.checkpoints.memories.put(namespace, key, value, **more)
+
+
+def listed(store: Any, prefix: tuple[str, ...] = (), **more: Any) -> list[tuple[tuple[str, ...], str]]:
+    with store.read() as tx:
+        return [(memory.namespace, memory.key) for memory in tx.checkpoints.memories.list(prefix, **more)]
+
+
+def test_a_memory_is_read_as_it_was_put(store: Any, clock: FrozenClock) -> None:
+    put(store, ("a", HARD[:2]), "k", {HARD: [HARD]})
+    made = clock()
+    clock.advance(seconds=1)
+    put(store, ("a", HARD[:2]), "k", {"n": 1}, ttl_minutes=2.5)
+    with store.read() as tx:
+        found = tx.checkpoints.memories.get(("a", HARD[:2]), "k")
+        assert tx.checkpoints.memories.get(("a",), "k") is None
+    assert (found.value, found.created_at, found.updated_at, found.ttl_minutes) == ({"n": 1}, made, clock(), 2.5)
+    assert found.expires_at == clock() + timedelta(seconds=150)
+    with store.begin() as tx:
+        assert [tx.checkpoints.memories.delete(("a", HARD[:2]), "k") for _ in range(2)] == [True, False]
+
+
+def test_a_prefix_is_of_whole_labels(store: Any) -> None:
+    for namespace in ((), ("a",), ("a", "b"), ("ab",), ("a-",), ("a/",), ("A",)):
+        put(store, namespace, "k", {})
+    assert sorted(listed(store, ("a",))) == [(("a",), "k"), (("a", "b"), "k")]
+    with store.read() as tx:
+        assert tx.checkpoints.memories.namespaces() == sorted([(), ("a",), ("a", "b"), ("ab",), ("a-",), ("a/",), ("A",)])
+        assert tx.checkpoints.memories.namespaces(("a",)) == [("a",), ("a", "b")]
+
+
+def test_what_changed_last_comes_first(store: Any, clock: FrozenClock) -> None:
+    for key in ("1", "2", "3", "1"):
+        put(store, ("a",), key, {})
+        clock.advance(seconds=1)
+    assert [key for _, key in listed(store)] == ["1", "3", "2"]
+    assert [key for _, key in listed(store, limit=1, offset=1)] == ["3"]
+
+
+def test_what_expired_is_not_there(store: Any, raw: Any, clock: FrozenClock) -> None:
+    put(store, ("a",), "soon", {}, ttl_minutes=1, embeddings={"$": b"1234"})
+    put(store, ("a",), "later", {}, ttl_minutes=3, embeddings={"$": b"5678"})
+    clock.advance(seconds=60)
+    assert listed(store) == [(("a",), "later")]
+    with store.begin() as tx:
+        memories = tx.checkpoints.memories
+        assert memories.get(("a",), "soon") is None
+        assert memories.embeddings(("a",)) == [(("a",), "later", b"5678")]
+        memories.refresh(memories.list())
+        clock.advance(seconds=170)
+        assert memories.sweep() == 1
+        assert [memory.key for memory in memories.list()] == ["later"]
+    assert (raw.count("memories"), raw.count("memory_vectors")) == (1, 1)
+
+
+def test_a_memory_that_is_put_again_has_the_vectors_of_now(store: Any) -> None:
+    put(store, ("a",), "k", {}, embeddings={"x": b"1", "y": b"2"})
+    put(store, ("a",), "k", {}, embeddings={"y": b"3"})
+    with store.read() as tx:
+        assert tx.checkpoints.memories.embeddings() == [(("a",), "k", b"3")]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "key", "value", "more"),
+    [
+        (("a.b",), "k", {}, {}),
+        (("",), "k", {}, {}),
+        (("a\x00",), "k", {}, {}),
+        (("a",), "\ud83d", {}, {}),
+        (("a",), "k", {"n": (1, 2)}, {}),
+        (("a",), "k", [1], {}),
+        (("a",), "k", {}, {"ttl_minutes": -1}),
+        (("a",), "k", {}, {"ttl_minutes": 1e12}),
+    ],
+    ids=["dot", "empty", "nul", "half", "tuple", "list", "negative", "endless"],
+)
+def test_bad_input_writes_nothing(store: Any, raw: Any, namespace: Any, key: str, value: Any, more: dict[str, Any]) -> None:
+    with store.begin() as tx, pytest.raises(InvalidValue):
+        tx.checkpoints.memories.put(namespace, key, value, **more)
+    assert raw.count("memories") == 0

@@ -1,0 +1,95 @@
+"""Savers and stores of LangGraph over each face on each database, and a runner that calls the methods of either face."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persist.aio import AsyncStore
+from persist.integrations.langgraph import PersistSaver, PersistStore
+from persist.store import Store
+from persist.testing import FrozenClock
+
+ROOT = Path(__file__).parents[3]
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def do() -> Iterator[Callable[[Awaitable[Any]], Any]]:
+    """Awaits something on one event loop."""
+    with asyncio.Runner() as runner:
+
+        async def awaited(what: Awaitable[Any]) -> Any:
+            return await what
+
+        yield lambda what: runner.run(awaited(what))
+
+
+@pytest.fixture
+def store(database_url: str, face: str, clock: FrozenClock, do: Callable[[Awaitable[Any]], Any]) -> Iterator[Any]:
+    """A Store, or an AsyncStore on the loop of `do`."""
+    if face == "sync":
+        with Store.open(database_url, clock=clock) as store:
+            yield store
+        return
+    other = do(AsyncStore.open(database_url, clock=clock))
+    yield other
+    do(other.close())
+
+
+@pytest.fixture
+def call(face: str, do: Callable[[Awaitable[Any]], Any]) -> Call:
+    """`call(thing.put, …)` calls it; over an AsyncStore it awaits the method with an `a` before its name."""
+
+    def call(method: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        if face == "sync":
+            found = method(*args, **options)
+            return list(found) if method.__name__ == "list" else found
+        owner: Any = getattr(method, "__self__", None)
+        twin = getattr(owner, f"a{method.__name__}")
+        if method.__name__ != "list":
+            return do(twin(*args, **options))
+
+        async def all_of() -> list[Any]:
+            return [found async for found in twin(*args, **options)]
+
+        return do(all_of())
+
+    return call
+
+
+@pytest.fixture
+def saver(store: Any) -> PersistSaver:
+    return PersistSaver(store)
+
+
+@pytest.fixture
+def items(store: Any) -> PersistStore:
+    return PersistStore(store)
+
+
+@pytest.fixture
+def spawn(database_url: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """`spawn(command, *arguments)` starts the worker of this folder on the test's database; none outlives the test."""
+    with ExitStack() as stack:
+
+        def start(command: str, *arguments: Any) -> subprocess.Popen[str]:
+            line = [sys.executable, "-m", "tests.integrations.langgraph.worker", command, database_url, *map(str, arguments)]
+            process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+            stack.callback(_end, process)
+            return process
+
+        yield start
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait(30)
+    if process.stdout is not None:
+        process.stdout.close()

@@ -1,0 +1,51 @@
+"""Checkpoints to put, and what of a checkpoint can be compared with that of another saver."""
+
+from typing import Any, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple
+
+CONTENT = "what somebody said, at some length " * 4
+
+
+def config(thread: str = "t", namespace: str = "", id: str | None = None) -> RunnableConfig:
+    named = {"thread_id": thread, "checkpoint_ns": namespace} | ({} if id is None else {"checkpoint_id": id})
+    return {"configurable": named}
+
+
+def checkpoint(id: str, values: dict[str, Any] | None = None, versions: dict[str, Any] | None = None) -> Checkpoint:
+    given = values or {}
+    return cast(
+        Checkpoint,
+        {
+            "v": 4,
+            "id": id,
+            "ts": "2026-01-02T03:04:05+00:00",
+            "channel_values": given,
+            "channel_versions": versions if versions is not None else dict.fromkeys(given, 1),
+            "versions_seen": {"node": dict.fromkeys(given, 1)},
+            "updated_channels": sorted(given),
+        },
+    )
+
+
+def metadata(**more: Any) -> CheckpointMetadata:
+    return cast(CheckpointMetadata, {"source": "loop", "step": 1, "parents": {}, **more})
+
+
+def messages(count: int) -> list[dict[str, str]]:
+    """A list that is long enough to be kept by its elements."""
+    return [{"role": "user", "content": f"{number} {CONTENT}"} for number in range(count)]
+
+
+def seen(found: CheckpointTuple | None) -> Any:
+    """Everything of a checkpoint, without what differs by design: the NULs of metadata."""
+    if found is None:
+        return None
+    return {
+        "config": found.config["configurable"],
+        "checkpoint": found.checkpoint,
+        "metadata": found.metadata,
+        "parent": found.parent_config and found.parent_config["configurable"],
+        "writes": found.pending_writes,
+    }

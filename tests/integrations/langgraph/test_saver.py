@@ -1,0 +1,255 @@
+"""What PersistSaver promises beyond the suite: lists, trimming, the order of writes, histories, listings and event loops."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.base import DeltaChannelHistory
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, _DeltaSnapshot
+
+from persist.aio import AsyncStore
+from persist.checkpoints.schemas import Blob
+from persist.errors import Conflict
+from persist.integrations.langgraph import PersistSaver
+from persist.store import Store
+from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata
+
+Call = Callable[..., Any]
+
+
+def put(call: Call, saver: PersistSaver, id: str, values: dict[str, Any] | None = None, **more: Any) -> None:
+    given = values or {}
+    versions = more.pop("versions", None) or dict.fromkeys(given, id)
+    parent, thread, namespace = more.pop("parent", None), more.pop("thread", "t"), more.pop("namespace", "")
+    call(saver.put, config(thread, namespace, parent), checkpoint(id, given, versions), metadata(**more), versions)
+
+
+# ---------------------------------------------------------------- lists
+
+
+def test_a_list_that_grew_shrank_and_changed_is_what_it_was_at_every_checkpoint(call: Call, saver: PersistSaver) -> None:
+    said: list[Any] = [HumanMessage("hi", id="0"), *(AIMessage(entry["content"], id=entry["content"]) for entry in messages(6))]
+    lists = [said[:3], said[:5], said, said[2:], [said[0], *said[4:]], said[::-1], [*said, *said], said[:3], []]
+    for number, value in enumerate(lists):
+        put(call, saver, f"{number}", {"said": value}, parent=f"{number - 1}" if number else None)
+    found = [one.checkpoint["channel_values"]["said"] for one in call(saver.list, config())]
+    assert found == lists[::-1]
+    call(saver.prune, ["t"])
+    assert call(saver.get_tuple, config()).checkpoint["channel_values"]["said"] == []
+
+
+def test_two_forks_of_a_list_do_not_mix(call: Call, saver: PersistSaver) -> None:
+    trunk = messages(5)
+    put(call, saver, "1", {"said": trunk})
+    for id in ("2", "3", "4"):
+        put(call, saver, id, {"said": [*trunk, {"fork": id * 400}]}, parent="1")
+    found = {one.checkpoint["id"]: one.checkpoint["channel_values"]["said"] for one in call(saver.list, config())}
+    assert found == {"1": trunk} | {id: [*trunk, {"fork": id * 400}] for id in "234"}
+
+
+@pytest.mark.parametrize("keep", ["prune", "delete_for_runs"])
+def test_what_is_kept_of_a_thread_reads_as_before(call: Call, saver: PersistSaver, keep: str) -> None:
+    for number in range(1, 6):
+        values = {"said": messages(number + 2)[number % 2 :], "other": number}
+        put(call, saver, f"{number}", values, parent=f"{number - 1}" if number > 1 else None, run_id=f"run-{number}")
+    before = call(saver.get_tuple, config())
+    if keep == "prune":
+        call(saver.prune, ["t", "absent"])
+    else:
+        call(saver.delete_for_runs, [f"run-{number}" for number in range(1, 5)])
+    (after,) = call(saver.list, config())
+    assert after.checkpoint == before.checkpoint
+    assert after.parent_config is None
+    put(call, saver, "6", {"said": messages(9)}, parent="5")
+    assert call(saver.get_tuple, config()).checkpoint["channel_values"]["said"] == messages(9)
+
+
+def test_a_copy_stands_by_itself(call: Call, saver: PersistSaver) -> None:
+    put(call, saver, "1", {"said": messages(5)})
+    call(saver.put_writes, config(id="1"), [("said", "x")], "task")
+    call(saver.copy_thread, "t", "u")
+    put(call, saver, "2", {"said": messages(6)}, parent="1", thread="u")
+    call(saver.delete_thread, "t")
+    assert call(saver.get_tuple, config("t")) is None
+    found = call(saver.list, config("u"))
+    assert [one.checkpoint["channel_values"]["said"] for one in found] == [messages(6), messages(5)]
+    with pytest.raises(Conflict):
+        call(saver.copy_thread, "u", "u")
+    call(saver.copy_thread, "absent", "v")
+    assert call(saver.get_tuple, config("v")) is None
+
+
+def test_prune_refuses_what_it_does_not_know(call: Call, saver: PersistSaver) -> None:
+    with pytest.raises(TypeError):
+        call(saver.prune, "t")
+    with pytest.raises(ValueError, match="'keep_some'"):
+        call(saver.prune, ["t"], strategy="keep_some")
+
+
+# ---------------------------------------------------------------- writes
+
+
+def test_writes_come_in_the_order_of_path_task_and_index(call: Call, saver: PersistSaver) -> None:
+    put(call, saver, "1")
+    at = config(id="1")
+    call(saver.put_writes, at, [("c", "z1"), ("c", "z2")], "z", "~1")
+    call(saver.put_writes, at, [("c", "a1")], "a", "~2")
+    call(saver.put_writes, at, [("c", "b1")], "b", "")
+    assert [value for _, _, value in call(saver.get_tuple, config()).pending_writes] == ["b1", "z1", "z2", "a1"]
+
+
+def test_an_ordinary_write_stays_and_a_special_one_is_replaced(call: Call, saver: PersistSaver) -> None:
+    put(call, saver, "1")
+    for value in ("first", "second"):
+        call(saver.put_writes, config(id="1"), [("c", value), (ERROR, value), (INTERRUPT, value)], "task")
+    found = {channel: value for _, channel, value in call(saver.get_tuple, config()).pending_writes}
+    assert found == {"c": "first", ERROR: "second", INTERRUPT: "second"}
+
+
+def test_writes_may_come_before_their_checkpoint(call: Call, saver: PersistSaver) -> None:
+    call(saver.put_writes, config(id="1"), [("c", 1)], "task")
+    assert call(saver.get_tuple, config()) is None
+    put(call, saver, "1")
+    assert call(saver.get_tuple, config()).pending_writes == [("task", "c", 1)]
+
+
+# ---------------------------------------------------------------- delta channels
+
+
+def delta_thread(saver: Any, call: Call) -> None:
+    """A channel that is stored whole at 2 and at 5 only; every step belongs to a run of its own."""
+    for number in range(1, 8):
+        snapshot = number in (2, 5)
+        values = {"log": _DeltaSnapshot([f"whole {number}"])} if snapshot else {}
+        more: dict[str, Any] = {} if snapshot else {"counters_since_delta_snapshot": {"log": [1, 1]}}
+        versions = {"log": f"{number}"}
+        at = config(id=f"{number - 1}" if number > 1 else None)
+        call(saver.put, at, checkpoint(f"{number}", values, versions), metadata(run_id=f"run-{number}", **more), versions)
+        call(saver.put_writes, config(id=f"{number}"), [("log", f"b{number}"), ("other", 0)], "b", "~2")
+        call(saver.put_writes, config(id=f"{number}"), [("log", f"a{number}")], "z", "~1")
+
+
+def history(saver: Any, call: Call, id: str | None = None) -> Any:
+    return call(saver.get_delta_channel_history, config=config(id=id), channels=["log", "absent"])
+
+
+@pytest.mark.parametrize("id", ["1", "2", "3", "5", "7", None])
+def test_the_history_of_a_channel_is_that_of_the_in_memory_saver(call: Call, saver: PersistSaver, id: str | None) -> None:
+    reference = InMemorySaver()
+    delta_thread(saver, call)
+    delta_thread(reference, lambda method, *args, **options: method(*args, **options))
+    expected = reference.get_delta_channel_history(config=config(id=id), channels=["log", "absent"])
+    assert history(saver, call, id) == expected
+
+
+def test_the_history_of_nothing_is_empty(call: Call, saver: PersistSaver) -> None:
+    assert history(saver, call) == {"log": {"writes": []}, "absent": {"writes": []}}
+    assert call(saver.get_delta_channel_history, config=config(), channels=[]) == {}
+
+
+def test_pruning_keeps_the_ancestors_back_to_a_snapshot(call: Call, saver: PersistSaver) -> None:
+    delta_thread(saver, call)
+    before: dict[str, DeltaChannelHistory] = history(saver, call)
+    call(saver.prune, ["t"])
+    assert [one.checkpoint["id"] for one in call(saver.list, config())] == ["7", "6", "5"]
+    assert history(saver, call) == before
+
+
+def test_deleting_runs_keeps_what_others_are_rebuilt_from(call: Call, saver: PersistSaver) -> None:
+    delta_thread(saver, call)
+    before = history(saver, call)
+    call(saver.delete_for_runs, ["run-1", "run-3", "run-5", "run-6"])
+    assert [one.checkpoint["id"] for one in call(saver.list, config())] == ["7", "6", "5", "4", "3", "2"]
+    assert history(saver, call) == before
+
+
+# ---------------------------------------------------------------- listings and loops
+
+
+def test_a_long_listing_comes_page_by_page(call: Call, saver: PersistSaver) -> None:
+    for number in range(55):
+        put(call, saver, f"{number:03}", {"n": number}, thread=f"{number % 3}", step=number % 2)
+    everything = [one.checkpoint["id"] for one in call(saver.list, None)]
+    assert everything == [f"{number:03}" for number in range(55)][::-1]
+    odd = [one.checkpoint["id"] for one in call(saver.list, None, filter={"step": 1}, limit=23)]
+    assert odd == [f"{number:03}" for number in range(53, 0, -2)][:23]
+    assert [one.checkpoint["id"] for one in call(saver.list, None, limit=0)] == []
+    assert [one.checkpoint["id"] for one in call(saver.list, config("1"), before=config(id="004"))] == ["001"]
+
+
+def test_a_paused_listing_holds_nothing(database_url: str) -> None:
+    async def run() -> int:
+        async with AsyncStore.open(database_url) as store:
+            saver = PersistSaver(store)
+            for number in range(3):
+                await saver.aput(config(), checkpoint(f"{number}"), metadata(), {})
+            listing = saver.alist(config())
+            await anext(listing)
+            async with store.begin() as tx:
+                await tx.checkpoints.threads.delete("other")
+            await saver.aput(config(), checkpoint("9"), metadata(), {})
+            return 1 + len([one async for one in listing])
+
+    assert asyncio.run(run()) == 3
+
+
+def test_a_paused_synchronous_listing_holds_nothing(database_url: str) -> None:
+    with Store.open(database_url) as store:
+        saver = PersistSaver(store)
+        for number in range(3):
+            saver.put(config(), checkpoint(f"{number}"), metadata(), {})
+        listing = saver.list(config())
+        next(listing)
+        saver.put(config(), checkpoint("9"), metadata(), {})
+        assert len(list(listing)) == 2
+
+
+def test_synchronous_methods_over_an_async_store(database_url: str) -> None:
+    """They work in another thread, and refuse in that of the loop instead of waiting for it for ever."""
+
+    async def run() -> list[str]:
+        async with AsyncStore.open(database_url) as store:
+            saver = PersistSaver(store)
+            with pytest.raises(asyncio.InvalidStateError):
+                saver.put(config(), checkpoint("1"), metadata(), {})
+            await asyncio.to_thread(saver.put, config(), checkpoint("1"), metadata(), {})
+            return [one.checkpoint["id"] async for one in saver.alist(config())]
+
+    assert asyncio.run(run()) == ["1"]
+
+
+def test_the_loop_goes_on_while_a_coroutine_waits_for_the_database(database_url: str) -> None:
+    async def run() -> int:
+        with Store.open(database_url) as store, Store.open(database_url) as other:
+            saver = PersistSaver(store)
+            holding, free = threading.Event(), threading.Event()
+
+            def hold() -> None:
+                with other.begin() as tx:
+                    tx.checkpoints.threads.copy("nobody", "nobody")
+                    tx.checkpoints.states.put("t", "0", head=_head())
+                    holding.set()
+                    free.wait(30)
+
+            holder = threading.Thread(target=hold)
+            holder.start()
+            await asyncio.to_thread(holding.wait, 30)
+            putting = asyncio.create_task(saver.aput(config(), checkpoint("1"), metadata(), {}))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            waited = not putting.done()
+            free.set()
+            await putting
+            holder.join()
+            return int(waited) + len([one async for one in saver.alist(config())])
+
+    assert asyncio.run(run()) == 3
+
+
+def _head() -> Blob:
+    return Blob(*JsonPlusSerializer().dumps_typed(({"v": 4, "id": "0"},)))

@@ -1,0 +1,202 @@
+"""The benchmarks themselves, without a clock: turns, rows, goals, and the page that is made of them."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import asdict
+
+import pytest
+
+from benchmarks.goals import GOALS, reached
+from benchmarks.measure import MIB, Row, amount, in_turn, interleaved, interleaved_async, most_memory
+from benchmarks.page import PAGE, PLOT, introduction, render
+from benchmarks.parts import BY_NAME, PARTS, Part
+from benchmarks.running import Outcome, run, take
+from tests.architecture.sources import ROOT
+
+ENDLESS = float("inf")
+
+
+def silent(_: str) -> None:
+    """Nobody listens."""
+
+
+def page(*outcomes: Outcome) -> str:
+    """With a machine."""
+    return render(outcomes, ["Machine: a box with 2 cores", "SQLite 3"])
+
+
+def made_up() -> list[Outcome]:
+    """Every goal, just met, and a row beside them in each part."""
+    whole = [Outcome(part, [Row(f"beside {part.name}", 1.5, ENDLESS, "3 µs vs 2 µs")]) for part in PARTS]
+    whole[0].rows += [reached(goal.key, goal.at_most, f"detail of {goal.key}") for goal in reversed(GOALS)]
+    return whole
+
+
+# ---------------------------------------------------------------- turns
+
+
+def test_every_alternative_has_one_turn_a_round_in_an_order_that_changes() -> None:
+    turns = list(in_turn(["a", "b", "c"], 50))
+    rounds = [tuple(turns[first : first + 3]) for first in range(0, len(turns), 3)]
+    assert {frozenset(one) for one in rounds} == {frozenset("abc")}
+    assert len(set(rounds)) == 6
+    assert turns == list(in_turn(["a", "b", "c"], 50))
+
+
+def test_a_name_given_twice_has_two_turns_a_round() -> None:
+    assert Counter(in_turn(["a", "b", "a"], 4)) == {"a": 8, "b": 4}
+
+
+def test_rounds_to_warm_up_run_and_do_not_count() -> None:
+    calls: list[str] = []
+    seconds = interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, rounds=7, warm=2)
+    assert Counter(calls) == {"a": 9, "b": 9}
+    assert {name: len(values) for name, values in seconds.items()} == {"a": 7, "b": 7}
+    assert all(value >= 0 for values in seconds.values() for value in values)
+
+
+def test_an_operation_may_measure_itself() -> None:
+    times = iter([9.0, 1.0, 2.0, 3.0])
+    assert interleaved({"own": lambda: next(times)}, rounds=3, warm=1) == {"own": [1.0, 2.0, 3.0]}
+
+
+def test_operations_on_an_event_loop_take_turns_too() -> None:
+    calls: list[str] = []
+
+    async def one() -> None:
+        calls.append("one")
+        await asyncio.sleep(0)
+
+    async def own() -> float:
+        calls.append("own")
+        return 4.0
+
+    seconds = asyncio.run(interleaved_async({"one": one, "own": own}, rounds=5, warm=1))
+    assert Counter(calls) == {"one": 6, "own": 6}
+    assert (len(seconds["one"]), seconds["own"]) == (5, [4.0] * 5)
+
+
+def test_memory_is_the_most_that_lives_at_once() -> None:
+    kept = bytearray(4 * MIB)
+
+    def run() -> None:
+        for _ in range(3):
+            bytearray(10 * MIB)
+
+    assert 10 <= most_memory(run) < 11
+    assert len(kept) == 4 * MIB
+
+
+# ---------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize(
+    ("row", "line"),
+    [
+        (Row("save", 0.256, 0.35, "3 µs vs 12 µs"), "| save | 0.26x | 0.35x | met | 3 µs vs 12 µs |"),
+        (Row("save", 0.35, 0.35, ""), "| save | 0.35x | 0.35x | met |  |"),
+        (Row("open", 12.34, 10.0, "", " ms"), "| open | 12.3 ms | 10 ms | **missed** |  |"),
+        (Row("beside", 1234.5, ENDLESS, "so"), "| beside | 1,234x | | | so |"),
+    ],
+    ids=["met", "met exactly", "missed", "no goal"],
+)
+def test_a_row_says_what_was_measured_and_whether_that_is_enough(row: Row, line: str) -> None:
+    assert row.markdown() == line
+
+
+def test_amounts_have_decimals_where_they_say_something() -> None:
+    assert [amount(value) for value in (0.004, 9.994, 10.04, 99.9, 1234.0, -3.0)] == [
+        "0.00",
+        "9.99",
+        "10.0",
+        "99.9",
+        "1,234",
+        "-3.00",
+    ]
+
+
+def test_a_row_comes_back_from_the_process_that_measured_it() -> None:
+    outcome, told = Outcome(PARTS[0]), list[str]()
+    row = Row("beside", 1.5, ENDLESS, "µs", " ms", "stream")
+    take(outcome, json.dumps(asdict(row)), told.append)
+    assert (outcome.rows, outcome.failed) == ([row], "")
+    assert len(told) == 1
+    take(outcome, '{"failed": "OSError"}', told.append)
+    assert (outcome.rows, outcome.failed) == ([row], "OSError")
+
+
+# ---------------------------------------------------------------- parts
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_every_part_has_a_module_that_says_what_it_measures(part: Part) -> None:
+    assert introduction(part.name).strip().endswith(".")
+    assert BY_NAME[part.name] is part
+
+
+def test_a_part_that_breaks_leaves_the_others_alone() -> None:
+    outcome = run(Part("nothing", "Nothing", postgres=False), None, quick=True, tell=silent)
+    assert (outcome.rows, outcome.failed) == ([], "exit code 2")
+
+
+def test_a_name_that_is_no_part_is_refused_with_those_that_are() -> None:
+    asked = subprocess.run([sys.executable, "-m", "benchmarks", "nothing"], cwd=ROOT, capture_output=True, text=True)
+    assert asked.returncode == 2
+    assert "no such part: nothing" in asked.stderr
+    assert all(part.name in asked.stderr for part in PARTS)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_goals_come_first_and_in_their_order() -> None:
+    text = page(*made_up())
+    places = [text.index(f"| detail of {goal.key} |") for goal in GOALS]
+    assert places == sorted(places)
+    assert places[-1] < text.index("| beside recording |")
+    assert f"{len(GOALS)} of {len(GOALS)} are met." in text
+    assert "missed" not in text
+
+
+def test_every_goal_has_a_key_of_its_own() -> None:
+    assert len({goal.key for goal in GOALS}) == len(GOALS)
+    assert len({goal.what for goal in GOALS}) == len(GOALS)
+
+
+def test_a_goal_that_nobody_measured_stays_on_the_page() -> None:
+    text = page(Outcome(PARTS[0], [reached(GOALS[0].key, GOALS[0].at_most * 2, "slow")]))
+    assert text.count("| not measured |") == len(GOALS) - 1
+    assert f"0 of {len(GOALS)} are met." in text
+    assert "**missed** | slow |" in text
+
+
+def test_parts_have_their_sections_and_other_libraries_come_last() -> None:
+    text = page(*made_up())
+    headings = [text.index(f"\n## {part.title}\n") for part in PARTS]
+    assert headings == sorted(headings)
+    assert PARTS[-1].peers
+    assert headings[-1] < text.index(f"]({PLOT.name})")
+    assert "Machine: a box with 2 cores\n- SQLite 3" in text
+
+
+def test_a_part_that_measured_goals_alone_has_no_section() -> None:
+    assert f"## {PARTS[0].title}" not in page(Outcome(PARTS[0], [reached("stream", 0.2, "")]))
+
+
+def test_a_part_that_failed_says_so() -> None:
+    assert f"## {PARTS[3].title}\n" in page(Outcome(PARTS[3], failed="OSError"))
+    assert "It ended early: OSError." in page(Outcome(PARTS[3], failed="OSError"))
+
+
+def test_the_same_figures_make_the_same_page() -> None:
+    assert page(*made_up()) == page(*made_up())
+
+
+def test_the_page_in_the_documentation_shows_these_goals() -> None:
+    kept = PAGE.read_text(encoding="utf-8")
+    places = [kept.index(f"\n| {goal.what} | ") for goal in GOALS]
+    assert places == sorted(places)
+    assert (PAGE.parent / PLOT.name).read_text(encoding="utf-8").startswith("<?xml")
