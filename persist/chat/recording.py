@@ -31,7 +31,7 @@ from persist.errors import Conflict, NotFound, PersistError, StoreBusy, StoreFul
 from persist.settings import SaveOn
 
 _GROWING = frozenset((ChunkType.TEXT_DELTA.value, ChunkType.REASONING_DELTA.value, ChunkType.TOOL_INPUT_DELTA.value))
-_UNFOLDED_SHARE = 16  # a long part is folded when a sixteenth of it is new: total work stays linear in its length
+_UNFOLDED_SHARE = 8  # a long part is folded when an eighth of it is new: total work stays linear in its length
 
 
 class Recording:

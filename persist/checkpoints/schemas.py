@@ -5,12 +5,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from pydantic import ConfigDict
+
 from persist.db.values import Value
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Serialized bytes, and the word that says how."""
+    """Serialized bytes, and the word that says how. As JSON the bytes are base64."""
+
+    __pydantic_config__ = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
     kind: str
     data: bytes

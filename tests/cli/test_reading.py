@@ -14,6 +14,7 @@ from persist import Store
 from persist.cli import main
 from persist.cli.root import _WHERE
 from persist.metadata import HEAD
+from persist.testing import FrozenClock
 
 Run = Callable[..., Result]
 
@@ -31,8 +32,9 @@ def run(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
 @pytest.fixture
 def session_id(database_url: str) -> str:
     """A session with a question, a hidden answer, and text that would take over a terminal."""
-    with Store.open(database_url) as store, store.begin() as tx:
+    with Store.open(database_url, clock=FrozenClock()) as store, store.begin() as tx:
         tx.chat.sessions.create(agent="other", model={}, id="ses_other")
+    with Store.open(database_url) as store, store.begin() as tx:
         session = tx.chat.sessions.create(
             agent="build",
             model={"provider_id": "p", "model_id": "m"},
