@@ -2,6 +2,7 @@
 #
 #   make demo        a stream that is killed and read again; installs little
 #   make test        every test, on SQLite and on Postgres; those of the integrations in an environment of their own
+#   make torture     kills, full disks, lost servers, odd values: under ten minutes (ARGS="--seconds 60", ARGS="--seed 7 NAME")
 #   make lint        ruff, mypy, import-linter
 #   make bench       the benchmarks, other libraries among them: writes docs/benchmarks.md (ARGS="recording …" only prints these)
 #   make bench-quick a look at the most important ones, under two minutes
@@ -33,7 +34,7 @@ FRAMEWORKS_LOWEST_READY := $(FRAMEWORKS_LOWEST)/.ready
 PIP := -m pip --disable-pip-version-check --quiet
 VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 
-.PHONY: demo test test-integrations test-all test-lowest lint bench bench-quick clean
+.PHONY: demo test test-integrations test-all test-lowest torture lint bench bench-quick clean
 .NOTPARALLEL:
 
 # The full environment can run the demo too, so the small one is only made when there is none.
@@ -46,6 +47,9 @@ test: $(DEV_READY) $(if $(ARGS),,test-integrations)
 
 test-integrations: $(FRAMEWORKS_READY)
 	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) tests/integrations $(ARGS)
+
+torture: $(DEV_READY)
+	$(BIN)/python -m tests.torture $(ARGS)
 
 lint: $(DEV_READY) $(FRAMEWORKS_READY)
 	$(BIN)/ruff check .

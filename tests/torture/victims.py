@@ -1,0 +1,70 @@
+"""Processes that are killed at any moment.
+
+They are forked from one server process that has imported the package already, so a round takes milliseconds. What they run
+is a module-level function whose first argument is a connection: what it sends there, it acknowledges.
+"""
+
+import multiprocessing
+import random
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["tests.torture.preloaded"])
+_GONE_SECONDS = 30
+
+
+class Victim:
+    """One process, and what it has acknowledged."""
+
+    def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
+        self._receiving, sending = _CONTEXT.Pipe(duplex=False)
+        self._process = _CONTEXT.Process(target=target, args=(sending, *arguments), daemon=True)
+        self._process.start()
+        sending.close()
+        self.acknowledged: list[Any] = []
+
+    def listen(self, seconds: float, *, until: int | None = None) -> int:
+        """Take what it acknowledges for so long, or until it is so many -> how many it is now."""
+        deadline = time.monotonic() + seconds
+        while (until is None or len(self.acknowledged) < until) and self._receiving.poll(max(deadline - time.monotonic(), 0)):
+            try:
+                self.acknowledged.append(self._receiving.recv())
+            except EOFError:
+                break
+        return len(self.acknowledged)
+
+    def kill(self) -> list[Any]:
+        """Kill it at once, with no chance to clean up -> everything that it had acknowledged."""
+        self._process.kill()
+        return self.end()
+
+    def end(self, seconds: float = _GONE_SECONDS) -> list[Any]:
+        """Wait for it -> everything that it had acknowledged; one that hangs is killed and raises TimeoutError."""
+        deadline = time.monotonic() + seconds
+        self.listen(seconds)
+        self._process.join(max(deadline - time.monotonic(), 0.1))
+        hangs = self._process.exitcode is None
+        if hangs:
+            self._process.kill()
+            self._process.join()
+        code = self._process.exitcode
+        self._process.close()
+        self._receiving.close()
+        if hangs:
+            raise TimeoutError(f"a process did not end in {seconds:.0f} s.")
+        if code not in (0, -signal.SIGKILL):
+            raise RuntimeError(f"a process ended with {code}.")
+        return self.acknowledged
+
+
+def sudden(
+    target: Callable[..., None], chance: random.Random, *arguments: Any, first: int = 1, seconds: float = 0.1
+) -> list[Any]:
+    """Start it, let it acknowledge a few writes, and kill it up to so many seconds later -> what it had acknowledged."""
+    victim = Victim(target, *arguments)
+    victim.listen(_GONE_SECONDS, until=chance.randint(0, first))
+    time.sleep(chance.random() * seconds)
+    return victim.kill()
