@@ -52,16 +52,16 @@ class Transaction:
 class TransactionBlock:
     """`with store.begin() as tx`: a transaction that commits at the end of the block, and rolls back on an error."""
 
-    __slots__ = ("_kind", "_runtime", "_work", "_writable")
+    __slots__ = ("_runtime", "_work", "_writable")
 
-    def __init__(self, runtime: Runtime, *, writable: bool, kind: type[Work] = Work) -> None:
-        self._runtime, self._writable, self._kind = runtime, writable, kind
+    def __init__(self, runtime: Runtime, *, writable: bool) -> None:
+        self._runtime, self._writable = runtime, writable
         self._work: Work | None = None
 
     def __enter__(self) -> Transaction:
         if self._work is not None:
             raise TransactionOpen("entering a block a second time")
-        work = self._kind(self._runtime, writable=self._writable, owner=threading.get_ident())
+        work = Work(self._runtime, writable=self._writable, owner=threading.get_ident())
         work.begin()
         self._work = work
         return Transaction(work)

@@ -71,7 +71,7 @@ class Work(Intake):
 
             def start() -> None:
                 self._connection = self._connection or dialect.connect(write=self.writable)
-                driver = self._start(self._connection, cancelled)
+                driver = dialect.begin(self._connection, write=self.writable, cancelled=cancelled)
                 self._driver = driver if runtime.owns_engine else None
 
             kept = runtime.log
@@ -85,12 +85,6 @@ class Work(Intake):
         self._began = time.monotonic()
         self._open = True
 
-    def _start(self, connection: Connection, cancelled: Callable[[], bool] | None) -> Any:
-        return self.runtime.dialect.begin(connection, write=self.writable, cancelled=cancelled)
-
-    def _end(self, connection: Connection, *, commit: bool) -> None:
-        self.runtime.dialect.end(connection, self._driver, commit=commit)
-
     def commit(self) -> None:
         """Make it durable; a doomed transaction rolls back instead and says so."""
         if self._doomed:
@@ -101,7 +95,7 @@ class Work(Intake):
             self._write_events()
         self._open = False
         try:
-            self._end(self._connection, commit=True)
+            self.runtime.dialect.end(self._connection, self._driver, commit=True)
         except Exception as error:
             ours = self.runtime.translate(error)
             lost = isinstance(ours, Unavailable)
@@ -142,7 +136,7 @@ class Work(Intake):
         self.announcements.clear()
         try:
             if self._connection is not None:
-                self._end(self._connection, commit=False)
+                self.runtime.dialect.end(self._connection, self._driver, commit=False)
         except Exception as error:
             if self.runtime.dialect.classify(error) is None:
                 raise

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from persist.aio import AsyncStore
-from persist.db.work import Work
 from persist.store import Store
 from persist.transaction import Transaction, TransactionBlock, replayed
 
@@ -22,31 +21,31 @@ class Faces:
         self._async = store if isinstance(store, AsyncStore) else None
         self._store = store._store if isinstance(store, AsyncStore) else store
 
-    def now(self, function: Callable[[Transaction], T], *, writes: bool, kind: type[Work] = Work) -> T:
+    def now(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
         """Its result. Of an AsyncStore only where no event loop runs in this thread, which would stand still meanwhile."""
         if self._async is not None and _in_loop():
             raise asyncio.InvalidStateError(
                 "A synchronous call over an AsyncStore would block its event loop: await the method of the same name with an a "
                 "before it, or call this one from another thread."
             )
-        return self._run(function, writes, kind)
+        return self._run(function, writes)
 
-    async def later(self, function: Callable[[Transaction], T], *, writes: bool, kind: type[Work] = Work) -> T:
+    async def later(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
         """Its result. Cancelled meanwhile: the transaction ends first, so that nothing is half there."""
         if self._async is None:
-            return await _to_its_end(lambda: self._run(function, writes, kind))
+            return await _to_its_end(lambda: self._run(function, writes))
         hops = self._async._hops
         gate = await hops.admit(writable=writes)
         try:
-            return await hops.workers.call(lambda: self._run(function, writes, kind))
+            return await hops.workers.call(lambda: self._run(function, writes))
         finally:
             gate.release()
 
-    def _run(self, function: Callable[[Transaction], T], writes: bool, kind: type[Work]) -> T:
+    def _run(self, function: Callable[[Transaction], T], writes: bool) -> T:
         runtime = self._store.runtime
         if writes:
-            return replayed(runtime, lambda: TransactionBlock(runtime, writable=True, kind=kind), function)
-        with TransactionBlock(runtime, writable=False, kind=kind) as tx:
+            return replayed(runtime, lambda: TransactionBlock(runtime, writable=True), function)
+        with TransactionBlock(runtime, writable=False) as tx:
             return function(tx)
 
 

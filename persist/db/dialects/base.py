@@ -16,7 +16,6 @@ from persist.errors import InvalidValue, NotFound, PersistError, StoreBusy, Unsu
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from persist.db.batched import Batch
     from persist.db.dialects.bulk import Bulk
     from persist.db.dialects.upkeep import Upkeep
     from persist.db.dialects.vector_functions import VectorFunctions
@@ -87,10 +86,6 @@ class Dialect(ABC):
         """Commit or roll back what `begin` started; `driver` is None on an engine of the caller's."""
         of: Any = connection if driver is None or connection.in_transaction() else driver
         (of.commit if commit else of.rollback)()
-
-    def batch(self, connection: Connection, *, write: bool) -> "Batch | None":
-        """As `begin`, for hot statements that need not be answered one by one; None where that gains nothing."""
-        return None
 
     def check_guest(self, connection: "Connection | AsyncConnection") -> None:
         """InvalidValue unless the caller's connection is of the same kind of database."""

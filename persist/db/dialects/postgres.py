@@ -4,7 +4,7 @@ import logging
 import shlex
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, make_url
 
@@ -12,7 +12,6 @@ from persist.db.base import SCHEMA_TOKEN
 from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.postgres_bulk import PostgresBulk
-from persist.db.dialects.postgres_pipeline import Pipelined
 from persist.db.dialects.postgres_upkeep import PostgresUpkeep
 from persist.db.dialects.postgres_wakeups import Notices, notice
 from persist.db.dialects.wakeups import Polling, Wakeups
@@ -34,13 +33,9 @@ from persist.errors import (
     UnsupportedEngine,
 )
 
-if TYPE_CHECKING:
-    from persist.db.batched import Batch
-
 log = logging.getLogger("persist")
 
 _SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-_BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _LOCK_TIMEOUT = "5s"
 _cursors = count()
 _IDLE_SECONDS = 1.0  # a connection that rested longer is pinged before it is used
@@ -111,12 +106,6 @@ class PostgresDialect(Dialect):
         elif write:
             self._begin_at_once(driver)
         return driver
-
-    def batch(self, connection: Connection, *, write: bool) -> "Batch | None":
-        driver: Any = connection.connection.driver_connection
-        if self._guest or self.keeps_log or not self._psycopg.capabilities.has_pipeline():
-            return None
-        return Pipelined(self._psycopg, driver, *(("BEGIN", self._locals()) if write else (_BEGIN_SNAPSHOT,)))
 
     def _begin_at_once(self, driver: Any) -> None:
         """BEGIN and the settings in one message: the driver would send a BEGIN of its own, and wait for its answer."""

@@ -17,7 +17,6 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from persist.aio import AsyncStore
-from persist.db.batched import BatchedWork
 from persist.integrations.faces import Faces
 from persist.integrations.langgraph.encoding import Encoding
 from persist.integrations.langgraph.listing import Listing
@@ -45,31 +44,31 @@ class PersistSaver(BaseCheckpointSaver[str]):
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
     ) -> RunnableConfig:
         """Store a checkpoint as a child of the one that the config names; the config that names it."""
-        return self._faces.now(self._put(config, checkpoint, metadata, new_versions), writes=True, kind=BatchedWork)
+        return self._faces.now(self._put(config, checkpoint, metadata, new_versions), writes=True)
 
     async def aput(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
     ) -> RunnableConfig:
         """See put."""
-        return await self._faces.later(self._put(config, checkpoint, metadata, new_versions), writes=True, kind=BatchedWork)
+        return await self._faces.later(self._put(config, checkpoint, metadata, new_versions), writes=True)
 
     def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
         """Store what a task wrote after the checkpoint that the config names."""
-        self._faces.now(self._put_writes(config, writes, task_id, task_path), writes=True, kind=BatchedWork)
+        self._faces.now(self._put_writes(config, writes, task_id, task_path), writes=True)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """See put_writes."""
-        await self._faces.later(self._put_writes(config, writes, task_id, task_path), writes=True, kind=BatchedWork)
+        await self._faces.later(self._put_writes(config, writes, task_id, task_path), writes=True)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that the config names, or the latest of its thread and namespace; None where there is none."""
-        return self._faces.now(self._get(config), writes=False, kind=BatchedWork)
+        return self._faces.now(self._get(config), writes=False)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """See get_tuple."""
-        return await self._faces.later(self._get(config), writes=False, kind=BatchedWork)
+        return await self._faces.later(self._get(config), writes=False)
 
     def list(
         self,
