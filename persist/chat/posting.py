@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, cast, select, update
+from sqlalchemy import Text, bindparam, case, cast, func, insert, literal, select, type_coerce, update
 
-from persist.chat.flush import insert_message, place_after_all, tool_columns
+from persist.chat.flush import tool_columns
 from persist.chat.models import messages, sessions
 from persist.chat.schemas import ChatMessage, Role
 from persist.chat.statements import INSERT_PART, SET_METADATA, SET_MODEL, TOUCH_SESSION
 from persist.chat.stored import stored_object
 from persist.db.hot import Hot, Row, Statements, param
 from persist.db.json import Json, JsonText, decode, plain_object
+from persist.db.types import Whole
 from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import InvalidValue, NotFound
@@ -24,6 +25,32 @@ MESSAGE_COLUMNS = (_M.id, _M.session_id, _M.role, cast(_M.metadata_json, Text), 
 _LOCK_SESSION = Hot(select(_S.id).where(_S.id == _id).with_for_update())
 _GET = Hot(select(*MESSAGE_COLUMNS).where(_M.id == _id))
 _LOCK = Hot(select(*MESSAGE_COLUMNS).where(_M.id == _id).with_for_update())
+_now = bindparam("at", type_=_M.created_at.type)
+_newest = (
+    select(_M.created_at.label("at"), func.max(_M.id).label("id"))
+    .where(_M.session_id == param("session"))
+    .group_by(_M.created_at)
+    .order_by(_M.created_at.desc())
+    .limit(1)
+    .subquery()
+)
+_later = type_coerce(_newest.c.at, Whole()) + literal(1, Whole())
+# As place_after_all decides it, without a question before: on a server that would be a round trip of its own.
+_place = select(
+    case((_newest.c.at < _now, _now), (_newest.c.id < bindparam("new", type_=_M.id.type), _newest.c.at), else_=_later)
+)
+_INSERT_LAST = Hot(
+    insert(messages)
+    .values(
+        id=param("new"),
+        session_id=param("session"),
+        role=param("speaker"),
+        created_at=func.coalesce(_place.scalar_subquery(), _now),
+        updated_at=param("at"),
+        metadata_json=param("metadata"),
+    )
+    .returning(_M.created_at)
+)
 _RESTAMP = Hot(
     update(messages)
     .where(_M.id == _id)
@@ -63,8 +90,9 @@ def post(work: Work, given: Posting, *, id: str | None, touch: bool = True) -> C
         fired(work, given.session_id, given.metadata if given.role is Role.USER else {}, now)
     ids = work.runtime.ids
     id = ids.mint("msg", now) if id is None else id
-    created = place_after_all(work, given.session_id, id, now)
-    insert_message(work, id, given.session_id, given.role, metadata, created_at=created, updated_at=now)
+    row = work.returned(_INSERT_LAST, new=id, session=given.session_id, speaker=given.role, at=now, metadata=metadata)
+    assert row is not None
+    created: datetime = row[0]
     written = []
     for index, (data, text) in enumerate(given.parts):
         call_id, state = tool_columns(data)
