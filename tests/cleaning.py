@@ -34,6 +34,8 @@ SELECT (SELECT array_agg((n.nspname, c.relname, c.relkind, c.reloptions, c.relac
        (SELECT count(*) FROM pg_publication), (SELECT count(*) FROM pg_event_trigger), (SELECT count(*) FROM pg_policy)
 """
 
+_PUT_BACK = "INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM jsonb_populate_record(NULL::{table}, %s::jsonb)"
+
 
 def cleaner(url: str) -> psycopg.Connection[Any]:
     """A connection to clean the database by: its deletes go in any order, and fire no trigger."""
@@ -48,6 +50,7 @@ class Clean:
         query = "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY tablename"
         self._tables = [name for (name,) in fresh.execute(query, (SCHEMA,))]
         self._seeds = {name: rows for name in self._tables if (rows := _rows(fresh, name))}
+        self._sequences = _sequences(fresh)
 
     def restore(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether the database is now as a fresh copy is."""
@@ -69,12 +72,16 @@ class Clean:
                     connection.execute(sql.SQL("DELETE FROM {}").format(_table(name)))
             for name, seeds in self._seeds.items():
                 if _rows(connection, name) != seeds:
-                    row = sql.SQL("INSERT INTO {table} SELECT * FROM jsonb_populate_record(NULL::{table}, %s::jsonb)")
+                    row = sql.SQL(_PUT_BACK)
                     for (seed,) in seeds:
                         connection.execute(row.format(table=_table(name)), (seed,))
-            used = "SELECT sequencename FROM pg_sequences WHERE schemaname = %s AND last_value IS NOT NULL"
-            for (name,) in connection.execute(used, (SCHEMA,)).fetchall():
-                connection.execute(sql.SQL("ALTER SEQUENCE {} RESTART").format(_table(name)))
+            for name, last in _sequences(connection).items():
+                if (fresh := self._sequences[name]) == last:
+                    continue
+                if fresh is None:
+                    connection.execute(sql.SQL("ALTER SEQUENCE {} RESTART").format(_table(name)))
+                else:
+                    connection.execute("SELECT setval(%s::regclass, %s)", (_table(name).as_string(connection), fresh))
 
     def _filled(self, connection: psycopg.Connection[Any]) -> list[str]:
         probes = [sql.SQL("SELECT {} WHERE EXISTS (SELECT FROM {})").format(name, _table(name)) for name in self._tables]
@@ -88,6 +95,12 @@ def _table(name: str) -> sql.Identifier:
 def _rows(connection: psycopg.Connection[Any], name: str) -> list[tuple[str]]:
     query = sql.SQL("SELECT to_jsonb(t)::text FROM {} t ORDER BY 1").format(_table(name))
     return connection.execute(query).fetchall()
+
+
+def _sequences(connection: psycopg.Connection[Any]) -> dict[str, int | None]:
+    """The last number that each gave."""
+    query = "SELECT sequencename, last_value FROM pg_sequences WHERE schemaname = %s"
+    return dict(connection.execute(query, (SCHEMA,)).fetchall())
 
 
 def _alone(connection: psycopg.Connection[Any]) -> bool:

@@ -28,6 +28,7 @@ from tests.command_line import Sqlite3, find_sqlite3
 from tests.databases import PostgresNotFoundError, postgres_server
 from tests.lending import Databases
 from tests.portal import Portal, PortalStore
+from tests.prepared import Prepared
 
 # The same examples in every run, so that a red build means a change broke something; PERSIST_EXPLORE=1 draws new ones.
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
@@ -75,6 +76,12 @@ def databases() -> Iterator[Databases]:
         databases = Databases(server_url, upgrade)
         stack.callback(databases.close)
         yield databases
+
+
+@pytest.fixture(scope="session")
+def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Databases that were filled once; a server is asked for when the first one on it is."""
+    return Prepared(tmp_path_factory.mktemp("prepared"), lambda: request.getfixturevalue("databases"))
 
 
 @pytest.fixture

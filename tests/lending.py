@@ -33,6 +33,18 @@ class Databases:
         self._clean: Clean | None = None
         self._cleaners: dict[str, psycopg.Connection[Any]] = {}
         self._idle: list[str] = []
+        self._filled: dict[Callable[[str], object], Databases] = {}
+
+    def filled(self, fill: Callable[[str], object]) -> "Databases":
+        """Those that `fill(url)` was done to, once for all of them."""
+        if fill not in self._filled:
+
+            def migrate(url: str) -> None:
+                self._migrate(url)
+                fill(url)
+
+            self._filled[fill] = Databases(self._server_url, migrate)
+        return self._filled[fill]
 
     def lend(self) -> str:
         """The URL of a migrated database: a new one, or one that was given back and is as good as new."""
@@ -70,6 +82,8 @@ class Databases:
 
     def close(self) -> None:
         """Drop the template and what was given back; the databases of `create` are their takers' to drop."""
+        for filled in self._filled.values():
+            filled.close()
         with self._admin:
             for url in self._idle:
                 self.drop(url)

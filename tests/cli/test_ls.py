@@ -9,18 +9,12 @@ from click.testing import Result
 from persist import Store
 from persist.testing import FrozenClock
 from tests.cli.golden import assert_golden
-from tests.maintenance.pruning_scenes import DOMAINS, forty_days_later
+from tests.maintenance.pruning_scenes import DOMAINS
 
 Command = Callable[..., Result]
 GROUPS = {domain: "runs" if domain == "workflows" else domain for domain in DOMAINS if domain != "chat"}
 IDS = {r"(ses|run|mse|exe|apr)_\w+": r"\1_ID", r" +\n": "\n"}
 AMBIGUOUS = "the same id"
-
-
-@pytest.fixture
-def filled(database_url: str) -> str:
-    with forty_days_later(database_url):
-        return database_url
 
 
 @pytest.fixture

@@ -10,15 +10,9 @@ from click.testing import Result
 from persist import Store
 from persist.errors import Unavailable
 from tests.cli.golden import assert_golden
-from tests.maintenance.pruning_scenes import every_row, forty_days_later
+from tests.maintenance.pruning_scenes import every_row
 
 Command = Callable[..., Result]
-
-
-@pytest.fixture
-def filled(database_url: str) -> str:
-    with forty_days_later(database_url):
-        return database_url
 
 
 def test_what_it_says(command: Command, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,16 +12,10 @@ from persist import Store
 from persist.cli import main
 from persist.maintenance import prunable, prune
 from tests.cli.golden import assert_golden
-from tests.maintenance.pruning_scenes import DOMAINS, every_row, forty_days_later
+from tests.maintenance.pruning_scenes import DOMAINS, every_row
 
 Command = Callable[..., Result]
 WHEN = {r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d": "INSTANT"}
-
-
-@pytest.fixture
-def filled(database_url: str) -> str:
-    with forty_days_later(database_url):
-        return database_url
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
