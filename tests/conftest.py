@@ -3,6 +3,7 @@
 store           four times: sqlite-sync, sqlite-async, postgres-sync, postgres-async
 open_store      opens another store on the same database, with the same face and clock
 database_url    twice: a database of the test's own, ready for Store.open
+filled          the same, for a test that asks for it with something in every table
 new_database    a function that makes one more of the same kind, for tests that copy from one to another
 sqlite_url, postgres_url, empty_postgres_url      one kind only; the last has no tables
 sqlite3_shell   the sqlite3 command line
@@ -27,6 +28,7 @@ from persist.testing import FrozenClock
 from tests.command_line import Sqlite3, find_sqlite3
 from tests.databases import PostgresNotFoundError, postgres_server
 from tests.lending import Databases
+from tests.maintenance.pruning_scenes import everything
 from tests.portal import Portal, PortalStore
 from tests.prepared import Prepared
 
@@ -134,7 +136,14 @@ def made_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def database_url(backend: str, request: pytest.FixtureRequest) -> str:
     # Looked up by name, so that a run of the SQLite tests alone never starts a server.
-    return str(request.getfixturevalue(f"{backend}_url"))
+    return str(request.getfixturevalue("filled" if "filled" in request.fixturenames else f"{backend}_url"))
+
+
+@pytest.fixture
+def filled(backend: str, tmp_path: Path, prepared: Prepared) -> Iterator[str]:
+    """The test's database, with something in every table: see tests.maintenance.pruning_scenes."""
+    with prepared.lend(everything, backend, tmp_path) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -1,36 +1,14 @@
 """The command in this process, on a database of the test's own."""
 
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from click.testing import CliRunner, Result
 
 from persist.cli import main
-from tests.maintenance.pruning_scenes import forty_days_later
-from tests.prepared import Prepared
 
 Command = Callable[..., Result]
-
-
-def everything(url: str) -> None:
-    """Something in every table, all of it forty days old."""
-    with forty_days_later(url):
-        pass
-
-
-@pytest.fixture
-def filled(backend: str, tmp_path: Path, prepared: Prepared) -> Iterator[str]:
-    """The test's database, with something in every table that is forty days old."""
-    with prepared.lend(everything, backend, tmp_path) as url:
-        yield url
-
-
-@pytest.fixture
-def database_url(backend: str, request: pytest.FixtureRequest) -> str:
-    """Of a test that asks for `filled`, that one."""
-    return str(request.getfixturevalue("filled" if "filled" in request.fixturenames else f"{backend}_url"))
 
 
 @pytest.fixture

@@ -34,16 +34,20 @@ def added(before: Rows, after: Rows) -> dict[str, int]:
     return gone(after, before)
 
 
-@contextmanager
-def forty_days_later(url: str, *, running: bool = False) -> Iterator[Store]:
-    """A store with something of every table, forty days after all of it happened; a turn may still run in it."""
+def everything(url: str) -> None:
+    """Put something in every table, and close the store; nothing of it runs any more."""
     clock = FrozenClock()
     with Store.open(url, clock=clock) as store, ExitStack() as recorders:
         fill(store, clock, recorders)
         with store.begin() as tx:
             tx.programs.runs.finish(tx.programs.runs.list().items[0].id, "failed")
             tx.programs.runs.create(id="still running")
-        if not running:
-            recorders.close()
-        clock.advance(delta=40 * DAY)
+
+
+@contextmanager
+def forty_days_later(url: str) -> Iterator[Store]:
+    """A store over what `everything` made, forty days after all of it happened, and less than forty-one."""
+    clock = FrozenClock()
+    clock.advance(delta=40 * DAY + timedelta(hours=1))
+    with Store.open(url, clock=clock) as store:
         yield store

@@ -36,14 +36,14 @@ def done(report: MaintenanceReport) -> Counter[str]:
     return sum((Counter(step.tables) for step in report.steps), Counter())
 
 
-def test_without_settings_nothing_is_deleted(database_url: str) -> None:
-    with forty_days_later(database_url) as store:
+def test_without_settings_nothing_is_deleted(filled: str) -> None:
+    with forty_days_later(filled) as store:
         maintain(store)
-        before = every_row(database_url)
+        before = every_row(filled)
         report = maintain(store)
         assert [step.name for step in report.steps] == [*STEPS, "tidy the database"]
         assert done(report) == {}
-        assert every_row(database_url) == before
+        assert every_row(filled) == before
 
 
 def test_it_folds_what_a_dead_writer_left(database_url: str, clock: FrozenClock) -> None:
@@ -151,10 +151,10 @@ def test_several_at_once_do_each_thing_once(database_url: str, clock: FrozenCloc
         assert total == {"status_log": 10, "usage_samples": 8, "tool_history": 6, "progressions": 60}
 
 
-def test_processes_at_once(database_url: str) -> None:
-    with forty_days_later(database_url) as store:
+def test_processes_at_once(filled: str) -> None:
+    with forty_days_later(filled) as store:
         del store
-        command = [sys.executable, "-c", "from persist.cli import main; main()", "maintain", "--url", database_url, "--json"]
+        command = [sys.executable, "-c", "from persist.cli import main; main()", "maintain", "--url", filled, "--json"]
         both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
         ended = [(process.communicate(timeout=60)[1], process.returncode) for process in both]
     assert ended == [("", 0), ("", 0)]

@@ -37,13 +37,13 @@ def test_there_is_a_prune_of_every_domain() -> None:
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_a_prune_takes_what_it_says_and_nothing_else(database_url: str, domain: str) -> None:
-    with forty_days_later(database_url) as store:
-        before = every_row(database_url)
+def test_a_prune_takes_what_it_says_and_nothing_else(filled: str, domain: str) -> None:
+    with forty_days_later(filled) as store:
+        before = every_row(filled)
         trial = prune(store, domain, older_than=30 * DAY, dry_run=True)
-        assert every_row(database_url) == before
+        assert every_row(filled) == before
         report = prune(store, domain, older_than=30 * DAY)
-        after = every_row(database_url)
+        after = every_row(filled)
         assert report == trial.model_copy(update={"dry_run": False})
         assert report.tables == gone(before, after)
         assert report.total == sum(report.tables.values()) > 0
@@ -54,40 +54,40 @@ def test_a_prune_takes_what_it_says_and_nothing_else(database_url: str, domain: 
 
 
 @pytest.mark.parametrize("name", [name for name in prunable() if name not in DOMAINS])
-def test_a_table_alone(database_url: str, name: str) -> None:
-    with forty_days_later(database_url) as store:
-        before = every_row(database_url)
+def test_a_table_alone(filled: str, name: str) -> None:
+    with forty_days_later(filled) as store:
+        before = every_row(filled)
         trial = prune(store, name, older_than=30 * DAY, dry_run=True)
         report = prune(store, name, older_than=30 * DAY)
-        assert report.tables == trial.tables == gone(before, every_row(database_url))
+        assert report.tables == trial.tables == gone(before, every_row(filled))
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_what_is_young_enough_stays(database_url: str, domain: str) -> None:
-    with forty_days_later(database_url) as store:
-        before = every_row(database_url)
+def test_what_is_young_enough_stays(filled: str, domain: str) -> None:
+    with forty_days_later(filled) as store:
+        before = every_row(filled)
         assert prune(store, domain, older_than=41 * DAY).tables == {}
-        assert every_row(database_url) == before
+        assert every_row(filled) == before
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_the_newest_so_many_stay_however_old(database_url: str, domain: str) -> None:
+def test_the_newest_so_many_stay_however_old(filled: str, domain: str) -> None:
     """What is nothing by itself, such as a message that no session names, is not counted among them."""
-    with forty_days_later(database_url) as store:
+    with forty_days_later(filled) as store:
         report = prune(store, domain, older_than=30 * DAY, keep=1000)
         assert set(report.tables) <= {"system_prompts", "messages"}
 
 
-def test_an_age_and_an_instant_say_the_same(database_url: str) -> None:
-    with forty_days_later(database_url) as store:
+def test_an_age_and_an_instant_say_the_same(filled: str) -> None:
+    with forty_days_later(filled) as store:
         now = store.runtime.clock()
         by_age = prune(store, "workflows", older_than=30 * DAY, dry_run=True)
         assert by_age == prune(store, "workflows", older_than=now - 30 * DAY, dry_run=True)
         assert by_age.before == now - 30 * DAY
 
 
-def test_nothing_is_older_than_the_first_year(database_url: str) -> None:
-    with forty_days_later(database_url) as store:
+def test_nothing_is_older_than_the_first_year(filled: str) -> None:
+    with forty_days_later(filled) as store:
         assert prune(store, "telemetry", older_than=timedelta.max).total == 0
 
 
@@ -106,13 +106,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("given", "path"), WRONG, ids=[str(number) for number in range(len(WRONG))])
-def test_bad_values_are_refused_and_nothing_goes(database_url: str, given: dict[str, Any], path: str) -> None:
-    with forty_days_later(database_url) as store:
-        before = every_row(database_url)
+def test_bad_values_are_refused_and_nothing_goes(filled: str, given: dict[str, Any], path: str) -> None:
+    with forty_days_later(filled) as store:
+        before = every_row(filled)
         with pytest.raises(InvalidValue) as caught:
             prune(store, "chat", **{"older_than": 30 * DAY, **given})
         assert caught.value.path == path
-        assert every_row(database_url) == before
+        assert every_row(filled) == before
 
 
 @pytest.mark.parametrize("name", ["nothing", "", "chat_messages", "_meta", "db", "persist_alembic_version"])
@@ -124,12 +124,12 @@ def test_an_unknown_name_is_refused_with_those_that_there_are(database_url: str,
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_store_that_only_reads_prunes_nothing(database_url: str, dry_run: bool) -> None:
-    with forty_days_later(database_url):
-        before = every_row(database_url)
-        with Store.open(database_url, read_only=True) as store, pytest.raises(ReadOnlyTransaction):
+def test_a_store_that_only_reads_prunes_nothing(filled: str, dry_run: bool) -> None:
+    with forty_days_later(filled):
+        before = every_row(filled)
+        with Store.open(filled, read_only=True) as store, pytest.raises(ReadOnlyTransaction):
             prune(store, "messaging", older_than=timedelta(0), dry_run=dry_run)
-        assert every_row(database_url) == before
+        assert every_row(filled) == before
 
 
 def test_inside_a_transaction_of_its_own_thread_it_is_refused(database_url: str) -> None:
@@ -137,9 +137,9 @@ def test_inside_a_transaction_of_its_own_thread_it_is_refused(database_url: str)
         prune(store, "chat", older_than=DAY, dry_run=True)
 
 
-def test_progress_is_told_what_went_so_far(database_url: str) -> None:
+def test_progress_is_told_what_went_so_far(filled: str) -> None:
     told: list[int] = []
-    with forty_days_later(database_url) as store:
+    with forty_days_later(filled) as store:
         report: PruneReport = prune(store, "telemetry", older_than=30 * DAY, progress=told.append)
     assert told == sorted(told)
     assert told[-1] == report.total

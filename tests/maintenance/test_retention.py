@@ -43,25 +43,25 @@ def test_a_number_to_keep_is_not_negative(domain: str) -> None:
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_maintain_prunes_what_a_setting_says_and_nothing_else(database_url: str, domain: str) -> None:
-    with forty_days_later(database_url) as store:
+def test_maintain_prunes_what_a_setting_says_and_nothing_else(filled: str, domain: str) -> None:
+    with forty_days_later(filled) as store:
         clock = store.runtime.clock
         maintain(store)  # whatever else there is to do
-        before = every_row(database_url)
+        before = every_row(filled)
         expected = prune(store, domain, older_than=30 * DAY, dry_run=True).tables
         assert expected
-        with Store.open(database_url, clock=clock, settings=Settings(**{f"{domain}_keep_days": 30})) as strict:
+        with Store.open(filled, clock=clock, settings=Settings(**{f"{domain}_keep_days": 30})) as strict:
             (step,) = [step for step in maintain(strict).steps if step.name.startswith("prune")]
         assert (step.name, step.tables, step.error) == (f"prune {domain}", expected, None)
-        assert gone(before, every_row(database_url)) == expected
+        assert gone(before, every_row(filled)) == expected
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_maintain_keeps_the_last_so_many(database_url: str, domain: str) -> None:
+def test_maintain_keeps_the_last_so_many(filled: str, domain: str) -> None:
     settings = Settings(**{f"{domain}_keep_days": 30, f"{domain}_keep_last": 1000})
     with (
-        forty_days_later(database_url) as store,
-        Store.open(database_url, clock=store.runtime.clock, settings=settings) as strict,
+        forty_days_later(filled) as store,
+        Store.open(filled, clock=store.runtime.clock, settings=settings) as strict,
     ):
         (step,) = [step for step in maintain(strict).steps if step.name.startswith("prune")]
         assert set(step.tables) <= {"system_prompts", "messages"}
