@@ -86,6 +86,8 @@ class Settings(BaseSettings):
     workflows_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
     workflows_keep_last: int = Field(0, ge=0)
 
+    # "full": a commit on a file returns when the disk has it, so that a loss of power takes nothing either
+    synchronous: Literal["normal", "full"] = "normal"
     wal_autocheckpoint: int = Field(1000, ge=0)
     busy_timeout_ms: int = Field(5000, ge=0)
 

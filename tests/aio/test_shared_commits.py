@@ -12,6 +12,7 @@ import pytest
 
 from persist import AsyncStore, Conflict, Settings, Store, StoreBusy
 from persist.db.group import GroupWriter
+from persist.db.hot import HotConnection
 from persist.db.jobs import Job
 from tests.aio.conftest import new_session, text_of
 from tests.statements import seen_statements
@@ -92,6 +93,31 @@ def test_a_server_gets_the_chunks_of_many_streams_in_one_call(
             for recorder in recorders:
                 await recorder.close()
 
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("synchronous", ["normal", "full"])
+def test_a_commit_that_waits_for_the_disk_is_not_the_loops(
+    sqlite_url: str, synchronous: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    write = HotConnection.write
+
+    def told(self: HotConnection, *args: Any) -> int:
+        threads.append(threading.get_ident())
+        return write(self, *args)
+
+    async def body() -> None:
+        settings = Settings(fold_ms=600_000, synchronous=synchronous)
+        async with AsyncStore.open(sqlite_url, settings=settings) as store:
+            (recorder,) = await begun(store, 1)
+            threads.clear()
+            await recorder.feed(delta("more"))
+            assert (threads == [threading.get_ident()]) == (synchronous == "normal")
+            assert await text_in(store, recorder) == "begunmore"
+            await recorder.close()
+
+    monkeypatch.setattr(HotConnection, "write", told)
     asyncio.run(body())
 
 

@@ -111,11 +111,13 @@ def pragmas(driver: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "settings", [Settings(), Settings(busy_timeout_ms=1234, wal_autocheckpoint=77)], ids=["default", "given"]
+    ("settings", "synchronous"),
+    [(Settings(), 1), (Settings(busy_timeout_ms=1234, wal_autocheckpoint=77, synchronous="full"), 2)],
+    ids=["default", "given"],
 )
-def test_every_connection_has_its_pragmas(sqlite_url: str, settings: Settings) -> None:
+def test_every_connection_has_its_pragmas(sqlite_url: str, settings: Settings, synchronous: int) -> None:
     Store.open(sqlite_url).close()
-    ours = ["wal", 1, settings.busy_timeout_ms, 1, settings.wal_autocheckpoint]
+    ours = ["wal", synchronous, settings.busy_timeout_ms, 1, settings.wal_autocheckpoint]
     with Store.open(sqlite_url, settings=settings) as store:
         dialect = store.runtime.dialect
         with store.begin() as tx:

@@ -118,7 +118,7 @@ class SqliteDialect(Dialect):
                 connection.execute(f"PRAGMA page_size={self._page_size}")
             if self._settled and not self.read_only:
                 use_wal(connection, self.path)
-            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute(f"PRAGMA synchronous={self._settings.synchronous}")
             connection.execute("PRAGMA foreign_keys=ON")
             connection.execute(f"PRAGMA wal_autocheckpoint={self._settings.wal_autocheckpoint}")
             if query_only:

@@ -35,9 +35,9 @@ def use_wal(connection: sqlite3.Connection, path: Path) -> None:
 def never_waiting(driver: Any, settings: "Settings") -> Callable[[], None] | None:
     """Let a connection fail where it would wait for a lock, and leave checkpoints, which wait for the disk, to the others.
 
-    What is returned undoes it. None without a write-ahead log: each commit waits for the disk then.
+    What is returned undoes it. None without a write-ahead log, and at synchronous=FULL: each commit waits for the disk then.
     """
-    if driver.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+    if settings.synchronous != "normal" or driver.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         return None
     driver.execute("PRAGMA busy_timeout=0")
     driver.execute("PRAGMA wal_autocheckpoint=0")
