@@ -5,15 +5,20 @@ is a module-level function whose first argument is a connection: what it sends t
 """
 
 import multiprocessing
+import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.torture.preloaded"])
 _GONE_SECONDS = 30
+_MOST_EVENTS = 4.0
+"""As a power of ten: calls and returns of Python until a doomed process dies; a transaction has a few hundred."""
 
 
 class Victim:
@@ -25,6 +30,7 @@ class Victim:
         self._process.start()
         sending.close()
         self.acknowledged: list[Any] = []
+        self.killed = False
 
     def listen(self, seconds: float, *, until: int | None = None) -> int:
         """Take what it acknowledges for so long, or until it is so many -> how many it is now."""
@@ -57,6 +63,7 @@ class Victim:
             raise TimeoutError(f"a process did not end in {seconds:.0f} s.")
         if code not in (0, -signal.SIGKILL):
             raise RuntimeError(f"a process ended with {code}.")
+        self.killed = code != 0
         return self.acknowledged
 
 
@@ -68,3 +75,39 @@ def sudden(
     victim.listen(_GONE_SECONDS, until=chance.randint(0, first))
     time.sleep(chance.random() * seconds)
     return victim.kill()
+
+
+def doomed(target: Callable[..., None], chance: random.Random, *arguments: Any, first: int = 0) -> Victim:
+    """One that has ended: killed between two calls of Python, so many after one of its first acknowledgements, if it got there.
+
+    Moments that are over in microseconds, such as the one between a commit and what follows, are met as often as any other.
+    """
+    victim = Victim(_die, chance.randint(0, first), int(10 ** (chance.random() * _MOST_EVENTS)), target, *arguments)
+    victim.end()
+    return victim
+
+
+class _Doom:
+    """Takes acknowledgements like a connection, and starts counting after so many."""
+
+    def __init__(self, sending: Connection, after: int, events: int) -> None:
+        self._sending, self._after, self._events = sending, after, events
+        self._tick()
+
+    def send(self, acknowledged: object) -> None:
+        self._sending.send(acknowledged)
+        self._after -= 1
+        self._tick()
+
+    def _tick(self) -> None:
+        if self._after == 0:
+            sys.setprofile(self._count)
+
+    def _count(self, *_: object) -> None:
+        self._events -= 1
+        if self._events <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die(sending: Connection, after: int, events: int, target: Callable[..., None], *arguments: Any) -> None:
+    target(_Doom(sending, after, events), *arguments)
