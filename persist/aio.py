@@ -239,8 +239,8 @@ class AsyncStore:
 
     async def close(self) -> None:
         """See Store.close."""
-        if self._runtime.closed:
-            return
+        if self._runtime.closed or self._runtime.forked:
+            return self._store.close()
         if self._runtime.anything_open():
             raise StoreInUse
         for recorder in list(self._recorders):

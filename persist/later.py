@@ -11,6 +11,7 @@ import contracts, and one for the interpreter, side by side:
 The tests hold the two together. What is declared so must not be used while a module of ours is being imported.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from threading import RLock
@@ -20,6 +21,8 @@ from typing import Any
 # Two threads, of which one imports a package and the other a module inside it, can end in a deadlock that Python breaks
 # with an error: first uses happen one after the other.
 _one_at_a_time = RLock()
+# A fork waits for them: a child would find the lock held by a thread that is not there, and half a module.
+os.register_at_fork(before=_one_at_a_time.acquire, after_in_parent=_one_at_a_time.release, after_in_child=_one_at_a_time.release)
 
 
 class later:  # noqa: N801  # reads as the word it is

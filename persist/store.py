@@ -1,7 +1,6 @@
 """The store: opening, transactions, recorders. Wiring only; what the verbs do is in the domain packages."""
 
 import logging
-import os
 import threading
 import time
 import weakref
@@ -178,7 +177,7 @@ class Store(EventStore):
         runtime = self.runtime
         if runtime.closed:
             return
-        if runtime.pid != os.getpid():
+        if runtime.forked:
             runtime.closed = True
             return
         if runtime.anything_open():

@@ -45,6 +45,7 @@ class AsyncRecorder:
 
     async def feed(self, chunk: Mapping[str, Any]) -> None:
         """See Recorder.feed."""
+        self._runtime.check_process()
         await self._lock.acquire()
         try:
             recording = self._recording
@@ -88,6 +89,8 @@ class AsyncRecorder:
 
     async def close(self) -> None:
         """See Recorder.close."""
+        if self._recording.opened and not self._recording.closed:
+            self._runtime.check_process()
         async with self._lock:
             if self._recording.opened and not self._recording.closed:
                 await self._drive(self._recording.closing())
@@ -96,6 +99,7 @@ class AsyncRecorder:
         self._timer.forget(self)
 
     async def __aenter__(self) -> "AsyncRecorder":
+        self._runtime.check_process()
         async with self._lock:
             await self._open("record()")
         return self
@@ -123,6 +127,7 @@ class AsyncRecorder:
             self._schedule()
 
     async def _run(self, what: str, steps: Callable[[Recording], Steps]) -> None:
+        self._runtime.check_process()
         async with self._lock:
             await self._open(what)
             try:

@@ -52,6 +52,7 @@ class Recorder:
         next chunk. StreamProtocolError: the chunk cannot follow; what came before is stored and the recorder is closed.
         StoreBusy and other database errors: the chunk was not recorded and may be fed again.
         """
+        self._runtime.check_process()
         with self._lock:
             self._open("feed()")
             recording = self._recording
@@ -88,6 +89,8 @@ class Recorder:
 
     def close(self) -> None:
         """Flush, fold and give the turn up, without finishing the message. Twice is once."""
+        if self._recording.opened and not self._recording.closed:
+            self._runtime.check_process()
         with self._lock:
             if self._recording.opened and not self._recording.closed:
                 self._drive(self._recording.closing(), "close()")
@@ -96,6 +99,7 @@ class Recorder:
         self._timer.forget(self)
 
     def __enter__(self) -> "Recorder":
+        self._runtime.check_process()
         with self._lock:
             self._open("record()")
         return self
@@ -119,6 +123,7 @@ class Recorder:
             self._lock.release()
 
     def _run(self, what: str, steps: Any) -> None:
+        self._runtime.check_process()
         with self._lock:
             self._open(what)
             try:

@@ -92,6 +92,8 @@ class AsyncWork:
     async def end(self, *, clean: bool) -> None:
         """Commit, or roll back unless the block ended cleanly, whatever is cancelled; a cancellation goes on afterwards."""
         assert self._gate is not None
+        if self.work.runtime.forked:
+            return self._ended(clean)()  # the workers are the parent's, as the transaction is
         cancelled: asyncio.CancelledError | None = None
         while not self._ending:
             try:
@@ -119,6 +121,7 @@ class AsyncWork:
 
     async def call(self, function: Callable[[], R]) -> R:
         """One verb."""
+        self.work.runtime.check_process()
         if self.work.owner not in entered.get() and self.work.is_open:
             raise WrongOwner
         async with self._lock:

@@ -39,3 +39,7 @@ class Intake:
     def body(self, path: str, value: object) -> str:
         """Checked text of any content."""
         return check_body(path, value, self.runtime.settings.max_text_bytes)
+
+    def wire(self, text: str) -> str:
+        """Plain JSON text for the stored text of a Json column."""
+        return self.runtime.dialect.wire(text)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 5
 _NO_NEW_ATTEMPT_AFTER = 10.0
+_inherited: list[Any] = []
 
 entered: ContextVar[tuple[Owner, ...]] = ContextVar("persist_entered", default=())
 """The async transactions that this task, or a task that started it, is in: the async face's idea of an owner."""
@@ -76,10 +77,26 @@ class Runtime:
 
     def check_usable(self) -> None:
         """Before any descriptor is touched: StoreForked, Closed."""
-        if self.pid != os.getpid():
-            raise StoreForked
+        self.check_process()
         if self.closed:
             raise Closed("store")
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that opened the store."""
+        return self.pid != os.getpid()
+
+    def check_process(self) -> None:
+        """StoreForked in a child of the process that opened the store. Before any lock of ours: its holder may not be here."""
+        if self.forked:
+            raise StoreForked
+
+    def leave_to_parent(self, connection: Any) -> bool:
+        """In a forked child: keep what the parent was using, so that nobody ends or closes it here. False elsewhere."""
+        if not self.forked:
+            return False
+        _inherited.append(connection)
+        return True
 
     def enter_write(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
         """Register a writer, and on SQLite wait for the store's lock. TransactionOpen if the owner already writes."""

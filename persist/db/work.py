@@ -15,7 +15,7 @@ from persist.db.intake import Intake
 from persist.db.locks import Owner
 from persist.db.runtime import EventLog, Runtime
 from persist.db.verb import Verb
-from persist.errors import Closed, ReadOnlyTransaction, TransactionAborted, Unavailable, WrongOwner
+from persist.errors import Closed, ReadOnlyTransaction, StoreForked, TransactionAborted, Unavailable, WrongOwner
 
 log = logging.getLogger("persist")
 
@@ -31,13 +31,12 @@ class Work(Intake):
         self.owner = owner
         self.thread: int | None = threading.get_ident()
         """The one thread that may use it; None on the async face, which has its own check."""
-        self.joined = joined is not None
+        self.joined = self._open = joined is not None
         self._connection: Connection | None = joined
         self._driver: Any = None
         self._wrote = False
         self._depth = 0
         self._doomed = False
-        self._open = joined is not None
         self._began = 0.0
         self.announcements: list[tuple[str, Any]] = []
         self.written: list[Any] = []
@@ -87,6 +86,8 @@ class Work(Intake):
 
     def commit(self) -> None:
         """Make it durable; a doomed transaction rolls back instead and says so."""
+        if self.runtime.leave_to_parent(self._connection):
+            raise StoreForked
         if self._doomed:
             self.rollback()
             raise TransactionAborted
@@ -134,6 +135,8 @@ class Work(Intake):
         """Undo everything; never raises for a connection that is already gone."""
         self._open = False
         self.announcements.clear()
+        if self.runtime.leave_to_parent(self._connection):
+            return
         try:
             if self._connection is not None:
                 self.runtime.dialect.end(self._connection, self._driver, commit=False)
@@ -178,6 +181,7 @@ class Work(Intake):
 
     def verb(self, name: str, *, writes: bool) -> Verb:
         """The frame of one repository verb: refusals before it, dooming and error translation after it."""
+        self.runtime.check_process()
         if not self._open:
             raise Closed("transaction")
         if self.thread is not None and self.thread != threading.get_ident():
@@ -259,10 +263,6 @@ class Work(Intake):
             if kept is not None:
                 return len(kept)
         return self._core(statement, None).rowcount
-
-    def wire(self, text: str) -> str:
-        """Plain JSON text for the stored text of a Json column."""
-        return self.runtime.dialect.wire(text)
 
     def savepoint(self) -> NestedTransaction:
         """A point to roll back to."""

@@ -32,6 +32,7 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False) -> list[Findi
     """
     if fix and store.runtime.read_only:
         raise ReadOnlyTransaction("doctor(fix=True)")
+    store.runtime.check_process()
     store.runtime.refuse_inside_transaction("doctor()")
     damage = _guarded(store, "the file", lambda work: work.runtime.dialect.upkeep().integrity(work.select, full=full), fix=False)
     if damage:

@@ -51,6 +51,7 @@ def maintain(store: Store, *, dry_run: bool = False) -> MaintenanceReport:
     check_flag("dry_run", dry_run)
     if store.runtime.read_only:
         raise ReadOnlyTransaction("maintain()")
+    store.runtime.check_process()
     return MaintenanceReport(dry_run=dry_run, steps=list(_steps(store, dry_run)))
 
 

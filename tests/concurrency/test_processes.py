@@ -52,3 +52,18 @@ def test_a_forked_child_is_told_so_and_does_no_harm(store: Store, spawn: Spawn) 
     assert raised == dict.fromkeys(("begin", "read", "record", "feed", "flush"), "StoreForked")
     assert report["texts"] == ["before, after", "parent"]
     assert words(shown(store, session)) == ["before, after", "parent"]
+
+
+def test_a_child_forked_inside_a_transaction_leaves_it_to_its_parent(store: Store, spawn: Spawn) -> None:
+    session = create(store)
+    verb, left_by_an_error, left = json.loads(said(spawn("fork_inside", session)))
+    assert (verb, left_by_an_error, left) == ("StoreForked", "", "StoreForked")
+    assert words(shown(store, session)) == ["before", "after"]
+
+
+def test_a_child_of_an_asynchronous_store_waits_for_no_thread_of_its_parent(store: Store, spawn: Spawn) -> None:
+    session = create(store)
+    begin, feed, flush, close, close_store = json.loads(said(spawn("fork_async", session)))
+    assert (begin, feed, flush, close) == ("StoreForked",) * 4
+    assert close_store == ""
+    assert words(shown(store, session)) == ["before, after"]

@@ -9,6 +9,7 @@ from typing import Any
 
 from persist.errors import PersistError, StoreBusy
 from persist.store import Store
+from tests.concurrency.forked import fork_async, fork_inside
 
 MODEL = {"provider_id": "p", "model_id": "m"}
 
@@ -122,7 +123,14 @@ def _uses(store: Store, recorder: Any, session: str) -> dict[str, str]:
     return raised
 
 
-COMMANDS = {"record": record, "append": append, "write": write, "fork": fork}
+COMMANDS = {
+    "record": record,
+    "append": append,
+    "write": write,
+    "fork": fork,
+    "fork_inside": fork_inside,
+    "fork_async": fork_async,
+}
 
 if __name__ == "__main__":
     _, command, url, *arguments = sys.argv
