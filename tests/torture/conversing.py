@@ -50,7 +50,9 @@ def chat() -> Sequence[Step]:
         lambda tx: tx.chat.sessions.rewind("chat", "q2"),
         lambda tx: tx.chat.sessions.unrewind("chat", "q2"),
         lambda tx: tx.chat.sessions.add_permission("chat", {"permission": "bash", "pattern": "git *", "action": "allow"}),
-        lambda tx: _append(tx, "call", "assistant", {"type": "tool-bash", "toolCallId": "c", "state": "input-available", "input": {}}),
+        lambda tx: _append(
+            tx, "call", "assistant", {"type": "tool-bash", "toolCallId": "c", "state": "input-available", "input": {}}
+        ),
         lambda tx: tx.chat.messages.repair_interrupted("chat"),
         lambda tx: tx.chat.messages.update_metadata("q0", {"seen": True}),
         lambda tx: tx.chat.sessions.archive("chat"),

@@ -9,7 +9,11 @@ from tests.torture.rounds import Script, Step
 
 _AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 _I, _W = "box-1", "work"
-_WINDOWS = {f"{table}_{what}": count for table in ("status_log", "usage_samples", "tool_history") for what, count in (("keep", 5), ("trim_every", 2))}
+_WINDOWS = {
+    f"{table}_{what}": count
+    for table in ("status_log", "usage_samples", "tool_history")
+    for what, count in (("keep", 5), ("trim_every", 2))
+}
 
 
 def telemetry() -> Sequence[Step]:

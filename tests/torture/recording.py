@@ -201,7 +201,9 @@ def taken_over(ground: Ground, tally: Tally) -> None:
             if told[-1:] == [-1]:
                 tally.errors["Conflict"] += 1
             elif len(told) < len(answer(0)):
-                tally.problems.append(f"{url} {session}: the recorder whose session was taken over ended after {len(told)} chunks")
+                tally.problems.append(
+                    f"{url} {session}: the recorder whose session was taken over ended after {len(told)} chunks"
+                )
             told = [count for count in told if count > 0]
             with store.read() as tx:
                 found = tx.chat.messages.list(session)
@@ -246,7 +248,9 @@ def _go_on(store: Store, session: str, seed: int, tally: Tally, *, last: bool = 
     left, text = _left(store, session), f"{seed} goes on"
     with store.record(session) as recorder:
         recorder.feed_many([answer(seed)[0], {"type": "text-start", "id": "on"}])
-        recorder.feed_many([{"type": "text-delta", "id": "on", "delta": text}, {"type": "text-end", "id": "on"}, {"type": "finish"}])
+        recorder.feed_many(
+            [{"type": "text-delta", "id": "on", "delta": text}, {"type": "text-end", "id": "on"}, {"type": "finish"}]
+        )
     with store.read() as tx:
         after = tx.chat.messages.list(session)
     said = [part for message in before for part in message["parts"]]

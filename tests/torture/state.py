@@ -42,7 +42,9 @@ def state(store: Store) -> State:
 
 def differing(found: State, expected: State) -> str:
     """The lines that only one of them has, cut short."""
-    lines = [f"- {line[:300]}" for line in expected if line not in found] + [f"+ {line[:300]}" for line in found if line not in expected]
+    lines = [f"- {line[:300]}" for line in expected if line not in found] + [
+        f"+ {line[:300]}" for line in found if line not in expected
+    ]
     return "\n".join(lines[:12])
 
 

@@ -36,9 +36,7 @@ def claimed() -> Sequence[Step]:
         lambda tx: None,
         # worker-2 has been silent for longer than its lease: its execution is stale, and the run counts a restart
         lambda tx: tx.workflows.runs.claim("worker-3", lease=_LEASE, workflow_name="deploy"),
-        lambda tx: tx.workflows.runs.finish(
-            "one", "succeeded", terminal_marker=("done", {"pr": 5}), lease=_lease(tx, "one")
-        ),
+        lambda tx: tx.workflows.runs.finish("one", "succeeded", terminal_marker=("done", {"pr": 5}), lease=_lease(tx, "one")),
         lambda tx: tx.workflows.runs.claim("worker-3", lease=_LEASE, workflow_name="deploy"),
         lambda tx: tx.workflows.runs.cancel("two", reason="enough"),
         lambda tx: tx.workflows.runs.restart("two"),
@@ -79,9 +77,7 @@ def _lease(tx: Transaction, run: str) -> Lease:
     found = tx.workflows.runs.get(run)
     assert found.lease_owner is not None
     assert found.lease_expires_at is not None
-    return Lease(
-        run_id=run, worker=found.lease_owner, token=found.lease_token, expires_at=found.lease_expires_at, run=found
-    )
+    return Lease(run_id=run, worker=found.lease_owner, token=found.lease_token, expires_at=found.lease_expires_at, run=found)
 
 
 def _gate(tx: Transaction, run: str) -> str:
