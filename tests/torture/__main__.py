@@ -17,11 +17,19 @@ from pathlib import Path
 from persist.migrate import upgrade
 from tests.databases import postgres_server
 from tests.lending import Databases
-from tests.torture import crowd, recording, scripted
+from tests.torture import crowd, logs, opening, operations, recording, runfiles, scripted
 from tests.torture.scenario import Ground, Scenario, Tally, run
 from tests.torture.table import HEAD, row, verdict
 
-SCENARIOS: list[Scenario] = [*recording.SCENARIOS, *scripted.SCENARIOS, *crowd.SCENARIOS]
+SCENARIOS: list[Scenario] = [
+    *recording.SCENARIOS,
+    *scripted.SCENARIOS,
+    *runfiles.SCENARIOS,
+    *logs.SCENARIOS,
+    *opening.SCENARIOS,
+    *operations.SCENARIOS,
+    *crowd.SCENARIOS,
+]
 SECONDS = 480
 _SLACK_SECONDS = 120
 """More than its time that a run may take before it counts as hanging: last rounds, servers that start."""

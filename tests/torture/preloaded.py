@@ -1,11 +1,16 @@
 """Imported by the server that victims are forked from: all that they need is loaded, nothing is open and no thread runs."""
 
+from alembic import command, context
+
 from persist.maintenance import adopt, backup, doctor, export
+from persist.migrate import upgrade
+from persist.programs import create_run_file
 from persist.sessionlog import SessionLogWriter
 from persist.store import Store
-from tests.torture import crowd, recording, scripted
+from tests.torture import crowd, logs, opening, operations, recording, runfiles, scripted
 
 with Store.open("sqlite:///:memory:") as store, store.begin() as tx:
     # Each name loads its domain; persist imports nothing before it is used.
     LOADED = (tx.chat, tx.workflows, tx.messaging, tx.conversations, tx.telemetry, tx.programs, tx.checkpoints)
-    AS_WELL = (adopt, backup, doctor, export, SessionLogWriter, recording.SCENARIOS, scripted.SCENARIOS, crowd.SCENARIOS)
+    AS_WELL = (command, context, adopt, backup, doctor, export, upgrade, create_run_file, SessionLogWriter)
+    SCENARIOS = (crowd, logs, opening, operations, recording, runfiles, scripted)

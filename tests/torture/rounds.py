@@ -22,7 +22,7 @@ from tests.torture.victims import doomed, sudden
 Step = Callable[[Transaction], object]
 """One transaction. It keeps nothing, since the next one is another process's, and takes the time from the transaction alone."""
 
-_BEGINS = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+BEGINS = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Ticks:
         self.number = number
 
     def __call__(self) -> datetime:
-        return _BEGINS + timedelta(seconds=self.number)
+        return BEGINS + timedelta(seconds=self.number)
 
 
 def carry_out(script: Script, url: str, number: int, done: Callable[[int], object]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.torture.preloaded"])
 _GONE_SECONDS = 30
-_MOST_EVENTS = 4.0
+_IN_A_TRANSACTION = 4.0
 """As a power of ten: calls and returns of Python until a doomed process dies; a transaction has a few hundred."""
 
 
@@ -86,12 +86,18 @@ def sudden(
     return victim.kill()
 
 
-def doomed(target: Callable[..., None], chance: random.Random, *arguments: Any, first: int = 0) -> Victim:
+def doomed(
+    target: Callable[..., None],
+    chance: random.Random,
+    *arguments: Any,
+    first: int = 0,
+    events: float = _IN_A_TRANSACTION,
+) -> Victim:
     """One that has ended: killed between two calls of Python, so many after one of its first acknowledgements, if it got there.
 
     Moments that are over in microseconds, such as the one between a commit and what follows, are met as often as any other.
     """
-    victim = Victim(_die, chance.randint(0, first), int(10 ** (chance.random() * _MOST_EVENTS)), target, *arguments)
+    victim = Victim(_die, chance.randint(0, first), int(10 ** (chance.random() * events)), target, *arguments)
     victim.end()
     return victim
 
