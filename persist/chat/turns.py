@@ -9,6 +9,7 @@ import secrets
 import socket
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from sqlalchemy import Exists, bindparam, delete, exists, insert, select, update
 from sqlalchemy.types import TypeEngine
@@ -105,7 +106,16 @@ def _alive(pid: int) -> bool:
         return False
     except PermissionError:
         return True
-    return True
+    return not _waited_for(pid)
+
+
+def _waited_for(pid: int) -> bool:
+    """It ended, and keeps its number until its parent asks for it, which some parents never do. Only Linux says so."""
+    try:
+        facts = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return facts.rpartition(b")")[2].split()[:1] == [b"Z"]  # the name before it may hold anything
 
 
 def session_agent(db: Statements, session_id: str) -> str:

@@ -1,5 +1,6 @@
 """A recording process is killed at any moment: what it acknowledged is there, and the next one goes on."""
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -60,6 +61,17 @@ def test_a_dead_process_holds_no_turn(store: Store, spawn: Spawn) -> None:
         assert claimed is not None
         assert claimed.id == waiting.id
         tx.chat.sessions.fork(session, "m")
+
+
+def test_a_killed_process_whose_parent_never_asks_for_it_holds_no_turn(store: Store, spawn: Spawn) -> None:
+    session = create(store)
+    process = spawn("record", session)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number is still taken
+    record(store, session, [{"type": "start", "messageId": "next"}, *text("goes on"), {"type": "finish"}])
+    assert [message["id"] for message in shown(store, session)][-1] == "next"
 
 
 def test_a_killed_call_is_repaired_with_what_had_come_of_its_input(store: Store, spawn: Spawn) -> None:

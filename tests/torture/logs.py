@@ -49,13 +49,14 @@ def killed_logs(ground: Ground, tally: Tally) -> None:
         assert path is not None
         tally.rounds += 1
         tally.acknowledged += len(told)
-        read = [_text(entry.msg) for entry in read_session_log(path)]
+        read = [_text(entry.msg["content"]) for entry in read_session_log(path)]
         missing = [text for text in [*told, "last "] if text not in read]
         tally.lost += len(missing)
         tally.problems += [f"{path}: {text!r} is not read" for text in missing]
         if len(read) != len(set(read)) or len(read) > len(told) + 3:
             tally.problems.append(f"{path}: {len(read)} lines are read, and {len(told)} were acknowledged")
-        if [_text(entry.msg) for batch in tail_session_log(path, stop=lambda: True) for entry in batch] != read:
+        followed = [entry.msg["message"] for batch in tail_session_log(path, stop=lambda: True) for entry in batch]
+        if [_text(message["content"][0]["text"]) for message in followed] != read:
             tally.problems.append(f"{path}: following it gives other lines")
         cut = sum(not _whole(line) for line in path.read_bytes().splitlines())
         if cut > 2:
@@ -64,8 +65,8 @@ def killed_logs(ground: Ground, tally: Tally) -> None:
         path.unlink()
 
 
-def _text(msg: dict[str, Any]) -> str:
-    return str(msg["content"]).rstrip("x")
+def _text(content: object) -> str:
+    return str(content).rstrip("x")
 
 
 def _whole(line: bytes) -> bool:
