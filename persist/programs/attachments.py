@@ -19,6 +19,7 @@ log = logging.getLogger("persist")
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
+KIND = "attachment"
 REPLACED = "programs.attachment_replaced"
 """The topic of files that a committed transaction made superfluous."""
 
@@ -72,7 +73,7 @@ def read(directory: Path, path: str) -> str:
     try:
         return target.read_bytes().decode("utf-8", "surrogatepass")
     except (FileNotFoundError, IsADirectoryError):
-        raise NotFound("attachment", path) from None
+        raise NotFound(KIND, path) from None
     except UnicodeDecodeError:
         raise InvalidValue("attachment_path", f"{path!r} is not text in UTF-8.") from None
     except PermissionError as error:

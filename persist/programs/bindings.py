@@ -6,7 +6,9 @@ from persist.db.checks import check_count, check_word, optional_count
 from persist.db.hot import Hot, param
 from persist.db.own import stored_scope
 from persist.db.repository import Repository, reads, writes
+from persist.db.runtime import Runtime
 from persist.db.types import Whole
+from persist.db.work import Work
 from persist.errors import InvalidValue, NotFound
 from persist.programs import attachments, names, scopes
 from persist.programs.binding_rows import binding_value, find_row, put
@@ -16,6 +18,7 @@ from persist.programs.run_rows import check_run_exists
 from persist.programs.schemas import Binding, BindingKind
 
 List = list
+_LOOKS = 10
 _B, _R = bindings.c, runs.c
 _OF_RUN = select(*scopes.COLUMNS).where(_B.run_id == param("run")).order_by(_B.created_at, FRAME, _B.name)
 _ALL = Hot(_OF_RUN)
@@ -67,26 +70,19 @@ class Bindings(Repository):
     def resolve(self, run_id: str, name: str, *, execution_id: int | None = None) -> Binding:
         """What the name means in a frame: its own binding, else the nearest caller's, else the root's. Its value is whole.
 
+        A large value that was replaced since the snapshot began is the newer one, since its file is gone.
+
         NotFound for the name, the frame, or the file of a large value; InvalidValue for a stored path that leads out of the
         run's directory; Conflict where the frames' parents form a circle.
         """
-        work = self._work
-        label = work.label("name", name)
-        if execution_id is None:
-            row = find_row(work, run_id, label, None)
-            if row is None:
-                raise NotFound("binding", label)
-        else:
-            row = scopes.resolve(work, run_id, label, check_count("execution_id", execution_id))
-        found = binding_value(work, row)
-        if found.attachment_path is None:
-            return found
-        directory = attachments.directory_of(work, found.run_id)
-        if directory is None:
-            raise InvalidValue(
-                "attachment_path", f"{found.attachment_path!r} is a file, which only the run's own store can read."
-            )
-        return binding_value(work, row, value=attachments.read(directory, found.attachment_path))
+        label = self._work.label("name", name)
+        frame = None if execution_id is None else check_count("execution_id", execution_id)
+        try:
+            return _resolved(self._work, run_id, label, frame)
+        except NotFound as error:
+            if error.kind != attachments.KIND or self._work.writable:
+                raise
+        return _resolved_now(self._work.runtime, run_id, label, frame)
 
     @reads
     def get(self, run_id: str, name: str, *, execution_id: int | None = None) -> Binding | None:
@@ -120,3 +116,35 @@ class Bindings(Repository):
         if row is None:
             raise NotFound("program run", run_id)
         return names.anonymous_name(number)
+
+
+def _resolved(work: Work, run_id: str, label: str, frame: int | None) -> Binding:
+    if frame is None:
+        row = find_row(work, run_id, label, None)
+        if row is None:
+            raise NotFound("binding", label)
+    else:
+        row = scopes.resolve(work, run_id, label, frame)
+    found = binding_value(work, row)
+    if found.attachment_path is None:
+        return found
+    directory = attachments.directory_of(work, found.run_id)
+    if directory is None:
+        raise InvalidValue("attachment_path", f"{found.attachment_path!r} is a file, which only the run's own store can read.")
+    return binding_value(work, row, value=attachments.read(directory, found.attachment_path))
+
+
+def _resolved_now(runtime: Runtime, run_id: str, label: str, frame: int | None) -> Binding:
+    """In new snapshots, one of which is read before another writer replaces its value, too."""
+    for attempt in range(_LOOKS):
+        work = Work(runtime, writable=False, owner=object())
+        work.begin()
+        try:
+            with work.verb("Bindings.resolve", writes=False):
+                return _resolved(work, run_id, label, frame)
+        except NotFound as error:
+            if error.kind != attachments.KIND or attempt == _LOOKS - 1:
+                raise
+        finally:
+            work.end_read()
+    raise AssertionError("unreachable: the last look returns or raises")

@@ -74,6 +74,19 @@ def test_a_replaced_file_goes_when_the_transaction_is_done(run_file: Store, run:
     assert audit(run_file, run) == []
 
 
+def test_a_reader_whose_file_was_replaced_gets_the_newer_value(run_file: Store, run: str, file: Path) -> None:
+    with run_file.begin() as tx:
+        frame = tx.programs.executions.begin(run, statement_index=1, statement_text="x").id
+    bind(run_file, run, "x", "one" * 50_000)
+    bind(run_file, run, "x", "one" * 50_000, frame)
+    with run_file.read() as tx, open_run_file(file) as other:
+        assert len(tx.programs.bindings.list(run)) == 2
+        bind(other, run, "x", "two" * 50_000)
+        bind(other, run, "x", "small", frame)
+        assert tx.programs.bindings.resolve(run, "x").value == "two" * 50_000
+        assert tx.programs.bindings.resolve(run, "x", execution_id=frame).value == "small"
+
+
 def test_a_refused_value_leaves_no_file(run_file: Store, run: str, file: Path) -> None:
     bind(run_file, run, "x", "1", kind="const")
     with pytest.raises(Conflict):

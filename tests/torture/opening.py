@@ -17,7 +17,7 @@ from tests.adopt.shapes import SYSTEMS
 from tests.schema.test_kept_databases import FOLDER, assert_reads_as_written
 from tests.torture.integrity import intact, whole
 from tests.torture.scenario import Ground, Scenario, Tally
-from tests.torture.victims import doomed
+from tests.torture.victims import doomed, marked, wait_until_gone
 
 _EVENTS = 6.3
 
@@ -94,7 +94,8 @@ def made_schemas(ground: Ground, tally: Tally) -> None:
     url = ground.new_url()
     for number in ground.rounds():
         schema = f"s{number}"
-        done = doomed(make_schema, ground.random, url, schema, events=_EVENTS).acknowledged
+        done = doomed(make_schema, ground.random, marked(url), schema, events=_EVENTS).acknowledged
+        wait_until_gone(url)
         tally.rounds += 1
         tally.acknowledged += len(done)
         if done:

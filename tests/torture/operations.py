@@ -15,7 +15,7 @@ from tests.torture.integrity import healthy, whole
 from tests.torture.rounds import BEGINS, Ticks
 from tests.torture.scenario import Ground, Scenario, Tally
 from tests.torture.state import State, differing, state
-from tests.torture.victims import doomed
+from tests.torture.victims import doomed, marked, wait_until_gone
 
 _EVENTS = 6.0
 _SESSIONS = 350
@@ -106,7 +106,9 @@ def killed_moves(ground: Ground, tally: Tally) -> None:
         move, target = ground.random.choice(moves)
         if move is copies and Path(f"{file}.db").exists():
             continue
-        done = doomed(perform, ground.random, move, source, target, events=_EVENTS).acknowledged
+        done = doomed(perform, ground.random, move, marked(source), marked(target), events=_EVENTS).acknowledged
+        wait_until_gone(source)
+        wait_until_gone(target)
         tally.rounds += 1
         tally.acknowledged += len(done)
         found = _moved(target)
@@ -136,7 +138,8 @@ def killed_upkeep(ground: Ground, tally: Tally) -> None:
             before = state(store)
         for _ in range(3):
             chore = ground.random.choice([prunes, prunes, maintains, vacuums])
-            done = doomed(perform, ground.random, chore, url, events=_EVENTS).acknowledged
+            done = doomed(perform, ground.random, chore, marked(url), events=_EVENTS).acknowledged
+            wait_until_gone(url)
             tally.rounds += 1
             tally.acknowledged += len(done)
             whole(url, tally)

@@ -21,7 +21,7 @@ from persist.store import Store
 from tests.torture.integrity import intact
 from tests.torture.rounds import rebuilds
 from tests.torture.scenario import Ground, Scenario, Tally
-from tests.torture.victims import Victim, doomed, sudden
+from tests.torture.victims import Victim, doomed, marked, sudden, wait_until_gone
 
 Chunks = Sequence[Mapping[str, Any]]
 _OFTEN = Settings(fold_bytes=300)
@@ -164,9 +164,12 @@ def killed_recorders(ground: Ground, tally: Tally) -> None:
                 folder.listen(30, until=1)
             if ground.random.random() < 0.5:
                 first = 200 // WAYS[way].at_a_time
-                told = sudden(record, ground.random, url, sessions[0], number, way, first=first, seconds=0.02)
+                told = sudden(record, ground.random, marked(url), sessions[0], number, way, first=first, seconds=0.02)
             else:
-                told = doomed(record, ground.random, url, sessions[0], number, way, first=200 // WAYS[way].at_a_time).acknowledged
+                told = doomed(
+                    record, ground.random, marked(url), sessions[0], number, way, first=200 // WAYS[way].at_a_time
+                ).acknowledged
+            wait_until_gone(url)
             _count(store, sessions[0], number, way, told[-1] if told else 0, len(told), tally)
             if folder is not None:
                 folder.kill()
@@ -180,7 +183,8 @@ def killed_groups(ground: Ground, tally: Tally) -> None:
         for number in ground.rounds():
             store, url = ground.random.choice([*[(one, plain)] * 3, (other, logged)])
             sessions = _sessions(store, _STREAMS)
-            told = sudden(record_many, ground.random, url, sessions, number, first=600, seconds=0.02)
+            told = sudden(record_many, ground.random, marked(url), sessions, number, first=600, seconds=0.02)
+            wait_until_gone(url)
             for stream, session in enumerate(sessions):
                 counts = [count for who, count in told if who == stream]
                 _count(store, session, number * 100 + stream, "chunk", max(counts, default=0), len(counts), tally)
@@ -194,10 +198,13 @@ def taken_over(ground: Ground, tally: Tally) -> None:
         for number in ground.rounds():
             (session,) = _sessions(store, 1)
             begins = time.monotonic() + 0.1
-            first = Victim(record, url, session, 2 * number, "chunk", False, begins)
-            second = Victim(record, url, session, 2 * number + 1, "chunk", True, begins + 0.005 + ground.random.random() * 0.03)
+            first = Victim(record, marked(url), session, 2 * number, "chunk", False, begins)
+            second = Victim(
+                record, marked(url), session, 2 * number + 1, "chunk", True, begins + 0.005 + ground.random.random() * 0.03
+            )
             second.listen(30, until=ground.random.randint(1, 120))
             later, told = second.kill(), first.end()
+            wait_until_gone(url)
             if told[-1:] == [-1]:
                 tally.errors["Conflict"] += 1
             elif len(told) < len(answer(0)):

@@ -17,7 +17,7 @@ from persist.transaction import Transaction
 from tests.torture.integrity import intact, whole
 from tests.torture.scenario import Ground, Tally
 from tests.torture.state import State, differing, state
-from tests.torture.victims import doomed, sudden
+from tests.torture.victims import doomed, marked, sudden, wait_until_gone
 
 Step = Callable[[Transaction], object]
 """One transaction. It keeps nothing, since the next one is another process's, and takes the time from the transaction alone."""
@@ -111,13 +111,14 @@ def _struck(ground: Ground, url: str, script: Script, number: int, steps: int) -
     """How many steps were acknowledged."""
     most = min(8, steps - number)
     if ground.random.random() < 0.3:
-        return len(sudden(play, ground.random, url, script, number, first=most, seconds=0.003))
-    return len(doomed(play, ground.random, url, script, number, first=most).acknowledged)
+        return len(sudden(play, ground.random, marked(url), script, number, first=most, seconds=0.003))
+    return len(doomed(play, ground.random, marked(url), script, number, first=most).acknowledged)
 
 
 def look(url: str, script: Script, acknowledged: int, tally: Tally) -> int | None:
     """How many steps are there, None when that cannot be said; notes what is not as it must be."""
     states = expected(script)
+    wait_until_gone(url)
     with script.open(url, acknowledged)[0] as store:
         found = state(store)
     for number in (acknowledged, acknowledged + 1):

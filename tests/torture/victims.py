@@ -14,9 +14,13 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+import psycopg
+
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.torture.preloaded"])
 _GONE_SECONDS = 30
+_MARK = "victim"
+_LEFT = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = %s"
 _IN_A_TRANSACTION = 4.0
 """As a power of ten: calls and returns of Python until a doomed process dies; a transaction has a few hundred."""
 
@@ -28,6 +32,23 @@ def ready() -> None:
 
 def _nothing(_: Connection) -> None:
     pass
+
+
+def marked(url: str) -> str:
+    """The same database, whose server can tell a victim's connections from others."""
+    return f"{url}&application_name={_MARK}" if url.startswith("postgresql") else url
+
+
+def wait_until_gone(url: str) -> None:
+    """A server may still be doing what a victim sent with its last breath: returns when none of its connections is left."""
+    if not url.startswith("postgresql"):
+        return
+    deadline = time.monotonic() + _GONE_SECONDS
+    with psycopg.connect(url, autocommit=True) as connection:
+        while connection.execute(_LEFT, (_MARK,)).fetchone() != (0,):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the server keeps the connections of a dead client for {_GONE_SECONDS} s.")
+            time.sleep(0.002)
 
 
 class Victim:
