@@ -1,6 +1,7 @@
 """Conversations, chats and messaging: what one verb writes into many tables is there or not there."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from persist.transaction import Transaction
@@ -13,7 +14,7 @@ def conversation() -> Sequence[Step]:
         lambda tx: tx.conversations.sessions.create(id="talk", agent_name="planner", status="running"),
         lambda tx: tx.conversations.branches.create("talk", id="main", name="main"),
         lambda tx: tx.conversations.messages.record("main", _message("m0", "system")),
-        *[lambda tx, n=n: tx.conversations.messages.record("main", _message(f"m{n}", "user")) for n in range(1, 5)],
+        *[partial(_record, id=f"m{n}") for n in range(1, 5)],
         lambda tx: tx.conversations.branches.fork("main", at=3, name="other"),
         lambda tx: tx.conversations.messages.record(_branch(tx, "other"), _message("o1", "assistant")),
         lambda tx: tx.conversations.messages.put_many(
@@ -41,7 +42,7 @@ def chat() -> Sequence[Step]:
     """A transcript by hand: messages, the queue, usage, compaction, forks, rewinds, deletion."""
     return [
         lambda tx: tx.chat.sessions.create(id="chat", agent="build", model={"model_id": "m"}, metadata={"title": "Docs"}),
-        *[lambda tx, n=n: _append(tx, f"q{n}", "user" if n % 2 == 0 else "assistant") for n in range(6)],
+        *[partial(_append, id=f"q{n}", role="user" if n % 2 == 0 else "assistant") for n in range(6)],
         lambda tx: tx.chat.messages.record_step_usage("q1", 0, input_tokens=100, output_tokens=10, cost_usd=0.5),
         lambda tx: tx.chat.messages.enqueue("chat", parts=[{"type": "text", "text": "later"}], id="queued"),
         lambda tx: tx.chat.messages.claim_queued("chat"),
@@ -65,8 +66,8 @@ def people() -> Sequence[Step]:
     steps: list[Step] = []
     for number in range(5):
         steps += [
-            lambda tx, n=number: _said(tx, f"u{n % 2}", f"question {n}"),
-            lambda tx, n=number: _said(tx, f"u{n % 2}", f"answer {n}"),
+            partial(_said, user=f"u{number % 2}", content=f"question {number}"),
+            partial(_said, user=f"u{number % 2}", content=f"answer {number}"),
         ]
     return [
         *steps,
@@ -79,6 +80,10 @@ def people() -> Sequence[Step]:
 
 def _message(id: str, role: str, text: str = "") -> dict[str, Any]:
     return {"id": id, "created_at": 1747000000.25, "role": role, "content": {"text": text or f"{id} said {'x' * 40}"}}
+
+
+def _record(tx: Transaction, id: str) -> None:
+    tx.conversations.messages.record("main", _message(id, "user"))
 
 
 def _branch(tx: Transaction, name: str) -> str:

@@ -1,5 +1,6 @@
 """Eight processes at once on one database, in every domain; now and then one is killed and another takes its place."""
 
+import asyncio
 import random
 import time
 from collections import Counter
@@ -10,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from persist.aio import AsyncStore
 from persist.chat.models import messages
 from persist.checkpoints.models import memories, states
 from persist.checkpoints.schemas import Blob
@@ -17,7 +19,7 @@ from persist.conversations.models import branches, exchange_items, members
 from persist.db.hot import Hot
 from persist.errors import Conflict, PersistError, StoreBusy, Unavailable
 from persist.maintenance import doctor, maintain
-from persist.messaging.models import messages as said
+from persist.messaging.models import messages as spoken
 from persist.programs.models import bindings, executions
 from persist.store import Store
 from persist.telemetry.models import status_log, tasks
@@ -35,21 +37,31 @@ _AT = datetime(2026, 1, 2, tzinfo=UTC)
 _I, _W, _RUN = "box", "work", "20260102-000000-abcdef"
 _LEASE = timedelta(seconds=30)
 
-Deed = Callable[[Store, str], "list[tuple[str, str]]"]
-"""Does something that no other deed does, named by the text -> what is stored then, by kind and key."""
+Deed = Callable[[Store, str, str], "list[tuple[str, str]]"]
+"""Does something in the store, which is that of the URL, under a name that no other deed has -> (kind, key) of what is stored."""
 
 
-def _do(kind: str, verb: Callable[[Transaction, str], object]) -> Deed:
-    """One transaction; it is there under the name it was given, or the one it says."""
+def _given(kind: str, verb: Callable[[Transaction, str], str | None]) -> Deed:
+    """One transaction, and what it was given; None when there was nothing for it."""
 
-    def deed(store: Store, name: str) -> list[tuple[str, str]]:
-        said = store.transact(lambda tx: verb(tx, name))
-        return [(kind, said if isinstance(said, str) else name)] if said is not None else []
+    def deed(store: Store, name: str, url: str) -> list[tuple[str, str]]:
+        key = store.transact(lambda tx: verb(tx, name))
+        return [] if key is None else [(kind, key)]
 
     return deed
 
 
-def _record(store: Store, name: str) -> list[tuple[str, str]]:
+def _named(kind: str, verb: Callable[[Transaction, str], object]) -> Deed:
+    """One transaction that stores something under the deed's own name."""
+
+    def deed(store: Store, name: str, url: str) -> list[tuple[str, str]]:
+        store.transact(lambda tx: verb(tx, name))
+        return [(kind, name)]
+
+    return deed
+
+
+def _record(store: Store, name: str, url: str) -> list[tuple[str, str]]:
     session = store.transact(lambda tx: tx.chat.sessions.create(id=f"s{name}", agent="build", model={})).id
     with store.record(session) as recorder:
         recorder.feed_many([{"type": "start", "messageId": name}, {"type": "text-start", "id": "t"}])
@@ -58,7 +70,26 @@ def _record(store: Store, name: str) -> list[tuple[str, str]]:
     return [("answer", name)]
 
 
-def _work(store: Store, name: str) -> list[tuple[str, str]]:
+def _stream(store: Store, name: str, url: str) -> list[tuple[str, str]]:
+    """Two answers of one event loop, whose chunks share commits."""
+    sessions = [f"s{name}-a", f"s{name}-b"]
+    store.transact(lambda tx: [tx.chat.sessions.create(id=session, agent="build", model={}) for session in sessions])
+
+    async def one(shared: AsyncStore, session: str) -> None:
+        async with shared.record(session) as recorder:
+            await recorder.feed_many([{"type": "start", "messageId": session[1:]}, {"type": "text-start", "id": "t"}])
+            for _ in range(10):
+                await recorder.feed({"type": "text-delta", "id": "t", "delta": session[1:]})
+
+    async def both() -> None:
+        async with AsyncStore.open(url) as shared:
+            await asyncio.gather(*(one(shared, session) for session in sessions))
+
+    asyncio.run(both())
+    return [("answer", session[1:]) for session in sessions]
+
+
+def _work(store: Store, name: str, url: str) -> list[tuple[str, str]]:
     lease = store.transact(lambda tx: tx.workflows.runs.claim(name, lease=_LEASE))
     if lease is None:
         return []
@@ -83,7 +114,7 @@ def _messaging(tx: Transaction, name: str) -> None:
     tx.messaging.sessions.touch(session)
 
 
-def _upkeep(store: Store, name: str) -> list[tuple[str, str]]:
+def _upkeep(store: Store, name: str, url: str) -> list[tuple[str, str]]:
     report = maintain(store)
     if report.failed:
         raise AssertionError(f"{report}")
@@ -96,48 +127,44 @@ def _text(name: str) -> list[Any]:
     return [{"type": "text", "text": name}]
 
 
-def _put(tx: Transaction, name: str) -> bool:
+def _put(tx: Transaction, name: str) -> None:
     tx.checkpoints.states.put(
         "thread", name, head=Blob("h", b""), versions={"a": name}, values={"a": (name, [Blob("t", b"x" * 100)])}
     )
-    return True
+
+
+def _said(name: str) -> dict[str, Any]:
+    return {"id": name, "created_at": 1.0, "role": "user", "content": name}
+
+
+def _found(name: str) -> dict[str, Any]:
+    return {"id": name, "source_id": "s", "kind": "k", "title": name}
 
 
 DEEDS: dict[str, Deed] = {
-    "message": _do(
-        "message", lambda tx, name: tx.chat.messages.append("shared", role="user", parts=_text(name), id=name) and name
-    ),
-    "queue": _do("queued", lambda tx, name: tx.chat.messages.enqueue("shared", parts=_text(name), id=name).id),
-    "claim": _do("claimed", _claim),
+    "message": _named("message", lambda tx, name: tx.chat.messages.append("shared", role="user", parts=_text(name), id=name)),
+    "queue": _named("queued", lambda tx, name: tx.chat.messages.enqueue("shared", parts=_text(name), id=name)),
+    "claim": _given("claimed", _claim),
     "record": _record,
-    "run": _do(
-        "run", lambda tx, name: tx.workflows.runs.create("w", trigger_id=name, current_phase="a", status="queued", id=name).id
+    "stream": _stream,
+    "run": _named(
+        "run", lambda tx, name: tx.workflows.runs.create("w", trigger_id=name, current_phase="a", status="queued", id=name)
     ),
     "work": _work,
-    "conversation": _do(
-        "conversation message",
-        lambda tx, name: (
-            tx.conversations.messages.record("branch", {"id": name, "created_at": 1.0, "role": "user", "content": name}) and name
-        ),
-    ),
-    "branch": _do("branch", lambda tx, name: tx.conversations.branches.fork("branch").id),
-    "sent": _do("sent", lambda tx, name: tx.conversations.exchange.send(sender=name, recipient="one", content=name).id),
-    "messaging": _do("messaging", lambda tx, name: _messaging(tx, name) or name),
-    "usage": _do("usage", lambda tx, name: tx.telemetry.usage.sample(at=_AT, token_input=1, instance_id=_I) and name),
-    "status": _do("status", lambda tx, name: tx.telemetry.status.record(name, instance_id=_I) and name),
-    "poll": _do(
-        "task",
-        lambda tx, name: (
-            tx.telemetry.tasks.poll([{"id": name, "source_id": "s", "kind": "k", "title": name}], workspace_id=_W) and name
-        ),
-    ),
-    "task": _do("done task", _task),
-    "checkpoint": _do("checkpoint", lambda tx, name: _put(tx, name) and name),
-    "memory": _do("memory", lambda tx, name: tx.checkpoints.memories.put(("a",), name, {"v": 1}) or name),
-    "binding": _do(
+    "conversation": _named("conversation message", lambda tx, name: tx.conversations.messages.record("branch", _said(name))),
+    "branch": _given("branch", lambda tx, name: tx.conversations.branches.fork("branch").id),
+    "sent": _given("sent", lambda tx, name: tx.conversations.exchange.send(sender=name, recipient="one", content=name).id),
+    "messaging": _named("messaging", _messaging),
+    "usage": _named("usage", lambda tx, name: tx.telemetry.usage.sample(at=_AT, token_input=1, instance_id=_I)),
+    "status": _named("status", lambda tx, name: tx.telemetry.status.record(name, instance_id=_I)),
+    "poll": _named("task", lambda tx, name: tx.telemetry.tasks.poll([_found(name)], workspace_id=_W)),
+    "task": _given("done task", _task),
+    "checkpoint": _named("checkpoint", _put),
+    "memory": _named("memory", lambda tx, name: tx.checkpoints.memories.put(("a",), name, {"v": 1})),
+    "binding": _given(
         "binding", lambda tx, name: tx.programs.bindings.bind(_RUN, tx.programs.bindings.next_anonymous(_RUN), name).name
     ),
-    "statement": _do(
+    "statement": _given(
         "statement", lambda tx, name: str(tx.programs.executions.begin(_RUN, statement_index=1, statement_text=name).id)
     ),
     "upkeep": _upkeep,
@@ -166,7 +193,7 @@ def live(acknowledge: Connection, url: str, name: str, ends: float, seed: int) -
                 continue  # takes long
             number += 1
             try:
-                for stored in DEEDS[kind](chance.choice([one, other]), f"{name}-{number}"):
+                for stored in DEEDS[kind](chance.choice([one, other]), f"{name}-{number}", url):
                     acknowledge.send(stored)
             except PersistError as error:
                 acknowledge.send((None, kind, type(error).__name__, f"{error} {error.__cause__}"[:300]))
@@ -236,7 +263,7 @@ _KEYS = {
     "conversation message": Hot(select(members.c.message_id)),
     "branch": Hot(select(branches.c.id)),
     "sent": Hot(select(exchange_items.c.message_id)),
-    "messaging": Hot(select(said.c.content)),
+    "messaging": Hot(select(spoken.c.content)),
     "status": Hot(select(status_log.c.new_status)),
     "task": Hot(select(tasks.c.id)),
     "checkpoint": Hot(select(states.c.id)),

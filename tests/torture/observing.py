@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from persist.checkpoints.schemas import Blob, Stored, Write
 from persist.transaction import Transaction
@@ -21,9 +22,9 @@ def telemetry() -> Sequence[Step]:
     steps: list[Step] = []
     for n in range(9):
         steps += [
-            lambda tx, n=n: tx.telemetry.status.record("busy" if n % 2 else "idle", metadata={"n": n}, instance_id=_I),
-            lambda tx, n=n: tx.telemetry.usage.sample(at=_AT + timedelta(seconds=n // 2), token_input=n, instance_id=_I),
-            lambda tx, n=n: tx.telemetry.tools.record("bash", exit_code=n, instance_id=_I),
+            partial(_status, n=n),
+            partial(_usage, n=n),
+            partial(_tool, n=n),
         ]
     url = "https://github.com/owner/repo/issues/7"
     found = [{"id": f"t{n}", "source_id": "github", "kind": "issue", "title": "It fails"} for n in range(3)]
@@ -48,10 +49,8 @@ def graph() -> Sequence[Step]:
     steps: list[Step] = []
     for n in range(6):
         steps += [
-            lambda tx, n=n: _checkpoint(tx, "thread", n),
-            lambda tx, n=n: tx.checkpoints.states.put_writes(
-                "thread", f"{n:03}", [Write(k, f"c{k}", Blob("text", bytes([n, k]))) for k in range(3)], task_id=f"task {n}"
-            ),
+            partial(_checkpoint, n=n),
+            partial(_writes, n=n),
         ]
     return [
         *steps,
@@ -90,11 +89,28 @@ def program() -> Sequence[Step]:
     ]
 
 
-def _checkpoint(tx: Transaction, thread: str, n: int) -> None:
+def _status(tx: Transaction, n: int) -> None:
+    tx.telemetry.status.record("busy" if n % 2 else "idle", metadata={"n": n}, instance_id=_I)
+
+
+def _usage(tx: Transaction, n: int) -> None:
+    tx.telemetry.usage.sample(at=_AT + timedelta(seconds=n // 2), token_input=n, instance_id=_I)
+
+
+def _tool(tx: Transaction, n: int) -> None:
+    tx.telemetry.tools.record("bash", exit_code=n, instance_id=_I)
+
+
+def _writes(tx: Transaction, n: int) -> None:
+    writes = [Write(number, f"c{number}", Blob("text", bytes([n, number]))) for number in range(3)]
+    tx.checkpoints.states.put_writes("thread", f"{n:03}", writes, task_id=f"task {n}")
+
+
+def _checkpoint(tx: Transaction, n: int) -> None:
     growing: Stored = [Blob("text", f"{item} {'x' * 200}".encode()) for item in range(2 * n + 1)]
     values: dict[str, tuple[str, Stored | None]] = {"list": (str(n), growing), "plain": (str(n), Blob("text", bytes([n])))}
     tx.checkpoints.states.put(
-        thread,
+        "thread",
         f"{n:03}",
         head=Blob("head", b"\x00"),
         parent_id=f"{n - 1:03}" if n else None,

@@ -91,7 +91,7 @@ def perform(acknowledge: Connection, operation: Callable[..., None], *arguments:
 
 
 def killed_moves(ground: Ground, tally: Tally) -> None:
-    """Copies, backups, exports and imports: the target has nothing, or what it had, or everything; again, and it has everything."""
+    """The target of a copy, backup, export or import has what it had, or everything; again, and it has everything."""
     source, other = _filled(ground), ground.new_url()
     with Store.open(source) as store:
         before = state(store)

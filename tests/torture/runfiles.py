@@ -1,5 +1,6 @@
 """Programs' run files, killed: a value that is a file and the row that names it agree."""
 
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from persist.settings import Settings
 from persist.store import Store
 from tests.torture.integrity import healthy, whole
 from tests.torture.scenario import Ground, Scenario, Tally
-from tests.torture.victims import doomed
+from tests.torture.victims import Victim, doomed
 
 _SMALL = Settings(attachment_bytes=1000)
 _NAMES = ("a", "b", "c")
@@ -37,6 +38,19 @@ def bind(acknowledge: Connection, path: str, start: int) -> None:
             acknowledge.send(number)
 
 
+def read(acknowledge: Connection, path: str) -> None:
+    """A subagent that reads them all the while: acknowledges what it should not have met."""
+    with open_run_file(Path(path), settings=_SMALL) as store:
+        assert store.run_id is not None
+        while True:
+            try:
+                for text in _values(store, store.run_id).values():
+                    assert text.rstrip("x")[-1] == " ", text[:20]
+                time.sleep(0.002)
+            except Exception as error:
+                acknowledge.send(f"{type(error).__name__}: {error}")
+
+
 def killed_run_files(ground: Ground, tally: Tally) -> None:
     """First as it is made, then as values are bound; a file that no row names is told of, and nothing else is left."""
     for number in ground.rounds():
@@ -49,21 +63,22 @@ def killed_run_files(ground: Ground, tally: Tally) -> None:
         if [run for run in made if run not in found]:
             tally.lost += 1
             tally.problems.append(f"{root}: {made} was made, and there are {found}")
-        for path in list_run_files(root):
+        for there in list_run_files(root):
             try:
-                open_run_file(path).close()
+                open_run_file(there).close()
             except PersistError as error:
-                tally.problems.append(f"{path}: {type(error).__name__}: {error}")
+                tally.problems.append(f"{there}: {type(error).__name__}: {error}")
         with create_run_file(root, program_source="let x = 1", settings=_SMALL) as store:
             path, run = store.path, store.run_id
         assert path is not None
         assert run is not None
-        start = 0
+        start, reader = 0, Victim(read, str(path))
         for _ in range(3):
             told = doomed(bind, ground.random, str(path), start, first=_BINDS).acknowledged
             tally.rounds += 1
             tally.acknowledged += len(told)
             start = _look(path, run, start + len(told), tally)
+        tally.problems += [f"a reader of {path}: {met}" for met in reader.kill()]
 
 
 def _look(path: Path, run: str, count: int, tally: Tally) -> int:
