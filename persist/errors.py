@@ -159,8 +159,8 @@ class StoreError(PersistError, RuntimeError):
 class StoreForked(StoreError):
     """The process forked after the store was opened; connections are not shared across a fork."""
 
-    def __init__(self) -> None:
-        super().__init__("This store was opened before fork(); open a new one in the child process.")
+    def __init__(self, reason: str = "This store was opened before fork(); open a new one in the child process.") -> None:
+        super().__init__(reason)
 
 
 class StoreInUse(StoreError):

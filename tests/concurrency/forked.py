@@ -27,7 +27,27 @@ def in_child(child: Callable[[], list[str]]) -> list[str]:
     return found
 
 
-def fork_inside(store: Store, session: str) -> None:
+def fork_beside(store: Store, session: str, url: str) -> None:
+    """The child opens a store of its own, and goes on writing when its parent has closed the one it had."""
+    reading, closed = os.pipe()
+    ready, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with Store.open(url) as own:
+            for text in ("before", "after"):
+                with own.begin() as tx:
+                    _say(tx, session, text)
+                os.write(writing, b".")
+                os.read(reading, 1)
+            os._exit(0)
+    os.read(ready, 1)
+    store.close()
+    Store.open(url).close()
+    os.write(closed, b"..")
+    os.waitpid(pid, 0)
+
+
+def fork_inside(store: Store, session: str, url: str) -> None:
     """In the child the block is left by an error, and again by its end; the parent's transaction goes on."""
     with store.begin() as tx:
         _say(tx, session, "before")
@@ -38,6 +58,7 @@ def fork_inside(store: Store, session: str) -> None:
 
             found = [_outcome(verb), _outcome(lambda: left.__exit__(KeyError, KeyError(), None))]
             found.append(_outcome(lambda: left.__exit__(None, None, None)))
+            found.append(_outcome(lambda: Store.open(url).close()))
             gc.collect()
             return found
 

@@ -54,10 +54,21 @@ def test_a_forked_child_is_told_so_and_does_no_harm(store: Store, spawn: Spawn) 
     assert words(shown(store, session)) == ["before, after", "parent"]
 
 
-def test_a_child_forked_inside_a_transaction_leaves_it_to_its_parent(store: Store, spawn: Spawn) -> None:
+def test_a_forked_child_with_a_store_of_its_own_does_not_lean_on_its_parents(
+    store: Store, spawn: Spawn, database_url: str
+) -> None:
     session = create(store)
-    verb, left_by_an_error, left = json.loads(said(spawn("fork_inside", session)))
+    store.close()  # whoever closes a file last takes its log away
+    said(spawn("fork_beside", session, database_url))
+    with Store.open(database_url) as again:
+        assert words(shown(again, session)) == ["before", "after"]
+
+
+def test_a_child_forked_inside_a_transaction_leaves_it_to_its_parent(store: Store, spawn: Spawn, database_url: str) -> None:
+    session = create(store)
+    verb, left_by_an_error, left, opened = json.loads(said(spawn("fork_inside", session, database_url)))
     assert (verb, left_by_an_error, left) == ("StoreForked", "", "StoreForked")
+    assert opened == ("StoreForked" if database_url.startswith("sqlite") else "")
     assert words(shown(store, session)) == ["before", "after"]
 
 

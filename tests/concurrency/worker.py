@@ -9,7 +9,7 @@ from typing import Any
 
 from persist.errors import PersistError, StoreBusy
 from persist.store import Store
-from tests.concurrency.forked import fork_async, fork_inside
+from tests.concurrency.forked import fork_async, fork_beside, fork_inside
 
 MODEL = {"provider_id": "p", "model_id": "m"}
 
@@ -128,6 +128,7 @@ COMMANDS = {
     "append": append,
     "write": write,
     "fork": fork,
+    "fork_beside": fork_beside,
     "fork_inside": fork_inside,
     "fork_async": fork_async,
 }

@@ -17,7 +17,7 @@ from pathlib import Path
 from persist.migrate import upgrade
 from tests.databases import postgres_server
 from tests.lending import Databases
-from tests.torture import crowd, logs, opening, operations, recording, runfiles, scripted
+from tests.torture import crowd, forking, logs, opening, operations, recording, runfiles, scripted
 from tests.torture.scenario import Ground, Scenario, Tally, run
 from tests.torture.table import HEAD, row, verdict
 
@@ -29,6 +29,7 @@ SCENARIOS: list[Scenario] = [
     *opening.SCENARIOS,
     *operations.SCENARIOS,
     *crowd.SCENARIOS,
+    *forking.SCENARIOS,
 ]
 SECONDS = 480
 _SLACK_SECONDS = 120

@@ -17,7 +17,7 @@ from tests.adopt.shapes import SYSTEMS
 from tests.schema.test_kept_databases import FOLDER, assert_reads_as_written
 from tests.torture.integrity import intact, whole
 from tests.torture.scenario import Ground, Scenario, Tally
-from tests.torture.victims import doomed, marked, wait_until_gone
+from tests.torture.victims import Victim, doomed, marked, wait_until_gone
 
 _EVENTS = 6.3
 
@@ -40,7 +40,7 @@ def adopts(url: str) -> None:
 def opened_files(ground: Ground, tally: Tally) -> None:
     """A file is what it was, or what it is to be: new ones, those of every release, and those of other programs."""
     for number in ground.rounds():
-        kind = ground.random.choice([_make, _upgrade, _adopt])
+        kind = ground.random.choice([_make, _upgrade, _adopt, _together])
         folder = ground.folder / f"files {number}"
         folder.mkdir()
         kind(ground, folder, tally)
@@ -65,6 +65,23 @@ def _upgrade(ground: Ground, folder: Path, tally: Tally) -> None:
         tally.problems.append(f"{url} of {revision} is at {_version(folder / 'old.db')}")
     with Store.open(url) as store:
         assert_reads_as_written(store, json.loads((FOLDER / f"{revision}.json").read_text(encoding="utf-8")))
+    intact(url, tally)
+
+
+def _together(ground: Ground, folder: Path, tally: Tally) -> None:
+    """Several at once, some of which are killed: the others make or upgrade it, and none of them fails."""
+    path = folder / "shared.db"
+    url = f"sqlite:///{path.as_posix()}"
+    if ground.random.random() < 0.5:
+        shutil.copyfile(FOLDER / f"{REVISIONS[0]}.db", path)
+    victims = [Victim(perform, opens, url) for _ in range(4)]
+    for victim in victims[:2]:
+        victim.listen(ground.random.random() * 0.03)
+        victim.kill()
+    told = [len(victim.end()) for victim in victims[2:]]
+    tally.acknowledged += sum(told)
+    if told != [1, 1]:
+        tally.problems.append(f"{url}: {told} of those that were left alone opened it")
     intact(url, tally)
 
 

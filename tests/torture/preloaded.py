@@ -7,10 +7,10 @@ from persist.migrate import upgrade
 from persist.programs import create_run_file
 from persist.sessionlog import SessionLogWriter
 from persist.store import Store
-from tests.torture import crowd, logs, opening, operations, recording, runfiles, scripted
+from tests.torture import crowd, forking, logs, opening, operations, recording, runfiles, scripted
 
 with Store.open("sqlite:///:memory:") as store, store.begin() as tx:
     # Each name loads its domain; persist imports nothing before it is used.
     LOADED = (tx.chat, tx.workflows, tx.messaging, tx.conversations, tx.telemetry, tx.programs, tx.checkpoints)
     AS_WELL = (command, context, adopt, backup, doctor, export, upgrade, create_run_file, SessionLogWriter)
-    SCENARIOS = (crowd, logs, opening, operations, recording, runfiles, scripted)
+    SCENARIOS = (crowd, forking, logs, opening, operations, recording, runfiles, scripted)

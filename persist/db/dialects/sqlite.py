@@ -16,6 +16,7 @@ from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE
 from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.files import warn_of_network
+from persist.db.dialects.sqlite_connections import connect
 from persist.db.dialects.sqlite_errors import error_name, meaning
 from persist.db.dialects.sqlite_journal import never_waiting, use_wal
 from persist.db.dialects.wakeups import Wakeups
@@ -109,8 +110,8 @@ class SqliteDialect(Dialect):
             raise NotFound("SQLite file", str(self.path))
         uri = f"{Path(os.path.abspath(self.path)).as_uri()}?mode={mode}"
         timeout = self._settings.busy_timeout_ms
-        connection = sqlite3.connect(
-            uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=timeout / 1000
+        connection = connect(
+            self.path, uri, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=timeout / 1000
         )
         try:
             connection.execute(f"PRAGMA busy_timeout={timeout}")

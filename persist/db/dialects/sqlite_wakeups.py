@@ -4,6 +4,7 @@ import sqlite3
 from pathlib import Path
 from time import monotonic
 
+from persist.db.dialects.sqlite_connections import connect
 from persist.db.dialects.wakeups import Wakeups
 
 _BUSY, _IDLE = 0.001, 0.018
@@ -18,6 +19,7 @@ class FileWakeups(Wakeups):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
+        self._path = path
         self._uri = f"{path.absolute().as_uri()}?mode=ro"
         self._connection: sqlite3.Connection | None = None
         self._seen = -1
@@ -45,9 +47,7 @@ class FileWakeups(Wakeups):
 
     def _version(self) -> int:
         if self._connection is None:
-            self._connection = sqlite3.connect(
-                self._uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=1
-            )
+            self._connection = connect(self._path, self._uri, isolation_level=None, check_same_thread=False, cached_statements=1)
             self._seen = -1
         version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
         return version
