@@ -6,8 +6,8 @@ from tests.torture import conversing, observing, transitions
 from tests.torture.rounds import killed_scripts
 from tests.torture.scenario import Scenario
 
+_SCRIPTS = [*transitions.SCRIPTS, *conversing.SCRIPTS, *observing.SCRIPTS]
+
 SCENARIOS = [
-    Scenario("workers killed between transitions", ("sqlite", "postgres"), partial(killed_scripts, scripts=transitions.SCRIPTS)),
-    Scenario("writers of conversations killed", ("sqlite", "postgres"), partial(killed_scripts, scripts=conversing.SCRIPTS)),
-    Scenario("telemetry, graphs, programs killed", ("sqlite", "postgres"), partial(killed_scripts, scripts=observing.SCRIPTS)),
+    Scenario("writers of every domain killed", ("sqlite", "postgres"), partial(killed_scripts, scripts=_SCRIPTS), weight=2.0)
 ]
