@@ -20,7 +20,7 @@ class FileConnection(sqlite3.Connection):
     file: tuple[int, int] | None
 
 
-_made: "weakref.WeakSet[FileConnection]" = weakref.WeakSet()
+_made: "weakref.WeakValueDictionary[int, FileConnection]" = weakref.WeakValueDictionary()
 
 
 def connect(path: Path, uri: str, **options: Any) -> FileConnection:
@@ -28,13 +28,15 @@ def connect(path: Path, uri: str, **options: Any) -> FileConnection:
     _close_inherited(_identity(path))
     connection: FileConnection = sqlite3.connect(uri, uri=True, factory=FileConnection, **options)
     connection.made_by, connection.file = os.getpid(), _identity(path)
-    _made.add(connection)
+    _made[id(connection)] = connection
     return connection
 
 
 def _close_inherited(file: tuple[int, int] | None) -> None:
     """The parent keeps its locks: what a child closes gives up none of them."""
-    inherited = [connection for connection in _made if connection.made_by != os.getpid() and connection.file == file]
+    here = os.getpid()
+    known = [ref() for ref in _made.valuerefs()]  # a list made at once: other threads connect meanwhile
+    inherited = [one for one in known if one is not None and one.made_by != here and one.file == file]
     if any(connection.in_transaction for connection in inherited):
         raise StoreForked(
             "This process was forked while its parent was inside of a transaction on this file, and cannot open it; "
@@ -42,7 +44,7 @@ def _close_inherited(file: tuple[int, int] | None) -> None:
         )
     for connection in inherited:
         connection.close()
-        _made.discard(connection)
+        _made.pop(id(connection), None)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
