@@ -15,7 +15,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
@@ -90,6 +90,7 @@ def _attempt(function: Callable[[], T]) -> tuple[T | None, str]:
 def _docker() -> tuple[str, Callable[[], None]]:
     import docker
     from testcontainers.community.postgres import PostgresContainer
+    from testcontainers.core.config import ConnectionMode
 
     client = docker.from_env(timeout=DOCKER_PING_SECONDS)
     try:
@@ -97,7 +98,8 @@ def _docker() -> tuple[str, Callable[[], None]]:
     finally:
         client.close()
     container = PostgresContainer(DOCKER_IMAGE, driver=None)
-    container.ports[str(container.port)] = ("127.0.0.1",)  # Docker itself would publish the port on every interface
+    if container.get_docker_client().get_connection_mode() != ConnectionMode.gateway_ip:  # inside of a container it is used
+        container.ports[str(container.port)] = ("127.0.0.1",)  # Docker itself would publish the port on every interface
     try:
         container.start()
         url = container.get_connection_url()
@@ -109,32 +111,89 @@ def _docker() -> tuple[str, Callable[[], None]]:
 
 
 def _embedded(settings: Mapping[str, str] = SETTINGS) -> tuple[str, Callable[[], None]]:
-    """The wheel's binaries, run by us: its own start would, for root, add a system user and open every parent folder to all."""
-    root = Path(tempfile.mkdtemp(prefix="persist-pg-", dir=_short_folder()))
-    try:
-        user = _unprivileged_user()
-        binaries = _binaries(root, copy=user is not None)
-        if user is not None:
-            root.chmod(0o755)
-        home = root / "home"
-        home.mkdir(mode=0o700)
-        if user is not None:
-            os.chown(home, user.pw_uid, user.pw_gid)
-        return _start(root, binaries, home, user, settings)
-    except BaseException:
-        shutil.rmtree(root, ignore_errors=True)
-        raise
+    with ExitStack() as stack:
+        programs = Programs()
+        stack.callback(programs.remove)
+        process = programs.serve(programs.new_cluster("data"), "-c", "listen_addresses=")
+        stack.callback(programs.stop, process)
+        wait_until_ready(programs.url, programs.log)
+        _configure(programs.url, settings)
+        return programs.url, stack.pop_all().close
 
 
-def _start(
-    root: Path, binaries: Path, home: Path, user: pwd.struct_passwd | None, settings: Mapping[str, str]
-) -> tuple[str, Callable[[], None]]:
-    def spawn(*command: str, log: Path) -> subprocess.Popen[bytes]:
-        with log.open("ab") as output:
+class Programs:
+    """The wheel's binaries, run by us: its own start would, for root, add a system user and open every parent folder to all.
+
+    `home` is the folder of everything that they write, which only they (and root) may enter.
+    """
+
+    def __init__(self) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix="persist-pg-", dir=_short_folder()))
+        self.home, self.log = self._root / "home", self._root / "log"
+        try:
+            self._user = _unprivileged_user()
+            self._binaries = _binaries(self._root, copy=self._user is not None)
+            self.home.mkdir(mode=0o700)
+            if self._user is not None:
+                self._root.chmod(0o755)
+                os.chown(self.home, self._user.pw_uid, self._user.pw_gid)
+        except BaseException:
+            self.remove()
+            raise
+
+    @property
+    def url(self) -> str:
+        """Of the maintenance database of the server on the socket in `home`."""
+        return f"postgresql://postgres@/postgres?host={quote(str(self.home), safe='')}"
+
+    def run(self, *command: str) -> None:
+        """One of them, until it ends; RuntimeError with what it said if it failed."""
+        with self._spawn(*command) as process:
+            if process.wait(START_SECONDS):
+                raise RuntimeError(_tail(self.log))
+
+    def new_cluster(self, name: str) -> Path:
+        """The data of a new server, whose only role is trusted."""
+        data = self.home / name
+        options = ["--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--username=postgres"]
+        self.run("initdb", *options, f"--pgdata={data}")
+        return data
+
+    def serve(self, data: Path, *options: str) -> subprocess.Popen[bytes]:
+        """A server on the data, with a socket that only its user (and root) may open."""
+        address = ["-D", str(data), "-k", str(self.home), "-c", "unix_socket_permissions=0700"]
+        return self.keep_running("postgres", *address, *options)
+
+    def keep_running(self, *command: str) -> subprocess.Popen[bytes]:
+        """A program until `stop`.
+
+        The shell ends it when its input ends, so also when we are killed and `stop` never runs; at once, because no one
+        reads the data again.
+        """
+        return self._spawn("/bin/sh", "-c", '"$@" & cat > /dev/null; kill -QUIT $!; wait $!', "sh", *command)
+
+    def stop(self, process: subprocess.Popen[bytes]) -> None:
+        """End what keeps running."""
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def remove(self) -> None:
+        """Everything that they wrote, and their copy."""
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def _spawn(self, *command: str) -> subprocess.Popen[bytes]:
+        home, user = self.home, self._user
+        with self.log.open("ab") as output:
             return subprocess.Popen(
                 command,
                 cwd=home,
-                env={"PATH": f"{binaries}:/usr/bin:/bin", "HOME": str(home), "LC_ALL": "C", "TMPDIR": str(home)},
+                env={"PATH": f"{self._binaries}:/usr/bin:/bin", "HOME": str(home), "LC_ALL": "C", "TMPDIR": str(home)},
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -144,41 +203,9 @@ def _start(
                 extra_groups=None if user is None else [],
             )
 
-    log, data = root / "log", home / "data"
-    initdb = ["initdb", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync", "--username=postgres", f"--pgdata={data}"]
-    with spawn(*initdb, log=log) as preparing:
-        if preparing.wait(START_SECONDS):
-            raise RuntimeError(_tail(log))
-    # No TCP at all, and a socket that only the server's user (and root) may open. The shell stops the server when its input
-    # ends, so also when pytest is killed and nothing below runs; at once, because no one reads the data again.
-    server = [
-        "postgres",
-        *("-D", str(data), "-k", str(home), "-c", "listen_addresses=", "-c", "unix_socket_permissions=0700"),
-    ]
-    process = spawn("/bin/sh", "-c", '"$@" & cat > /dev/null; kill -QUIT $!; wait $!', "sh", *server, log=log)
 
-    def stop() -> None:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        shutil.rmtree(root, ignore_errors=True)
-
-    url = f"postgresql://postgres@/postgres?host={quote(str(home), safe='')}"
-    try:
-        _wait_until_ready(url, log)
-        _configure(url, settings)
-    except BaseException:
-        stop()
-        raise
-    return url, stop
-
-
-def _wait_until_ready(url: str, log: Path) -> None:
+def wait_until_ready(url: str, log: Path) -> None:
+    """Until it answers; RuntimeError with the end of its log if it does not."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
