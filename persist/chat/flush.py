@@ -26,6 +26,7 @@ from persist.db.hot import Hot, Statements, param
 from persist.db.insert import insert_missing
 from persist.db.jobs import OneRow
 from persist.db.json import JsonText, decode, encode
+from persist.db.turns import in_time
 from persist.db.types import Whole
 from persist.errors import PersistError
 
@@ -43,7 +44,7 @@ _ADD_DELTA = Hot(
             bindparam("seq", type_=_D.seq.type),
             bindparam("at", type_=Whole()),
             bindparam("delta", type_=_D.delta.type),
-        ).where(turns.owned(_TEXT)),
+        ).where(turns.owned(_TEXT), in_time()),
     )
 )
 DROP_DELTAS = Hot(delete(deltas).where(_D.part_id == _id))

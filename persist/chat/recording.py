@@ -159,7 +159,9 @@ class Recording:
             draft.end = not (self._errored or draft.pending.failed)
             try:
                 yield from self._write(draft)
-            except (StoreBusy, StoreFull):
+            except (StoreBusy, StoreFull, Unavailable) as error:
+                if isinstance(error, Unavailable) and not draft.writes():
+                    self._end()  # all of it was written
                 raise  # still open: what waits can be written by another close()
             except (Conflict, NotFound):
                 self._end()

@@ -28,6 +28,7 @@ _T = turns.c
 _session, _owner = param("session_id"), param("owner_id")
 _READ = Hot(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
 _HEAD = Hot(select(sessions.c.agent).where(sessions.c.id == _session))
+_PIN = Hot(select(sessions.c.id).where(sessions.c.id == _session).with_for_update(read=True, key_share=True))
 _RUNNING = Hot(
     select(_T.session_id, _T.owner, _T.seen_at)
     .where(_T.state == TurnState.RUNNING, _T.seen_at < param("before"))
@@ -149,7 +150,9 @@ def clear_dead(work: Work) -> int:
 
 
 def begin_turn(db: Statements, session_id: str, owner: str, message_id: str | None, now: datetime, *, takeover: bool) -> None:
-    """Make the turn ours; Conflict if somebody alive has it and we do not take over."""
+    """Make the turn ours; Conflict if somebody alive has it and we do not take over. NotFound for a session that goes now."""
+    if db.row(_PIN, session_id=session_id) is None:
+        raise NotFound("session", session_id)
     turn = read_turn(db, session_id)
     if turn is None:
         db.run(_INSERT, session_id=session_id, message_id=message_id, state="running", owner=owner, started_at=now, seen_at=now)

@@ -10,7 +10,7 @@ from persist.db.changes import COMMITTED, Journal
 from persist.db.hot import HotConnection, Statements
 from persist.db.jobs import OneRow, Outcome, Task, write_rows
 from persist.db.runtime import EventLog, Runtime
-from persist.errors import EventLogSwitched, StoreBusy, Unavailable
+from persist.errors import Conflict, EventLogSwitched, StoreBusy, Unavailable
 
 R = TypeVar("R")
 
@@ -55,9 +55,10 @@ class HeldConnection:
             except Exception as error:
                 self._undo(driver)
                 ours = self._ours(error, committing=True)
-                if not isinstance(ours, StoreBusy):
+                if not isinstance(ours, StoreBusy | Conflict):
                     raise ours from error
-        # several statements, or a lock that is held elsewhere: a transaction, whose BEGIN is tried again
+        # Several statements; or a lock that is held elsewhere: a transaction, whose BEGIN is tried again; or a row that lost
+        # what it belongs to while it was written: in a transaction the task finds out what it is refused for.
         driver = self._ready()
         try:
             self._begin(driver)
@@ -119,8 +120,12 @@ class HeldConnection:
                 if not self.runtime.dialect.usable(driver) or isinstance(ours, EventLogSwitched):
                     raise ours from error
                 self._begin(driver)
-                outcomes = [self._replay(driver, job) for job in jobs]
-                events = self._keep_log()
+                try:
+                    outcomes = [self._replay(driver, job) for job in jobs]
+                    events = self._keep_log()
+                except BaseException:
+                    self._undo(driver)
+                    raise
             self._commit(driver)
             self._committed(events)
             return outcomes
@@ -146,15 +151,18 @@ class HeldConnection:
 
     def _ready(self) -> Any:
         dialect = self.runtime.dialect
-        if self._driver is not None and not dialect.usable(self._driver):
+        if self._driver is not None and not dialect.alive(self._driver):
             self._drop()
         if self._driver is None:
+            pooled = None
             try:
                 pooled = dialect.writer.raw_connection()
+                driver: Any = pooled.driver_connection
+                self._restore = self._prepare(driver)
             except Exception as error:
+                if pooled is not None:
+                    pooled.invalidate()
                 raise self._ours(error) from error
-            driver: Any = pooled.driver_connection
-            self._restore = self._prepare(driver)
             self._pooled, self._driver = pooled, driver
             self._statements = HotConnection(self.runtime.hot, driver, dialect.runner(driver), dialect.wire)
         return self._driver

@@ -1,12 +1,15 @@
-"""Taking turns: transactions that ask for the same key go one after the other."""
+"""Taking turns: transactions that ask for the same key go one after the other; and how long anybody waits for a lock."""
 
 from typing import Any
 
-from sqlalchemy import Executable, Table, Text, bindparam
+from sqlalchemy import Boolean, Executable, Table, Text, bindparam
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ClauseElement, ColumnElement
 from sqlalchemy.types import NullType
+
+LOCK_TIMEOUT = "5s"
+"""How long a writer waits for a row that somebody else holds."""
 
 
 class turn(ColumnElement[None]):  # noqa: N801  # reads as the SQL function it stands for
@@ -29,6 +32,27 @@ def _render_lite(element: turn, compiler: SQLCompiler, **kw: Any) -> str:
 def _render_pg(element: turn, compiler: SQLCompiler, **kw: Any) -> str:
     key = compiler.process(bindparam("turn", type_=Text()), **kw)
     return f"CAST(pg_advisory_xact_lock(hashtextextended({key}, 0)) AS TEXT)"
+
+
+class in_time(ColumnElement[bool]):  # noqa: N801  # as above
+    """True; a statement that is a transaction by itself gives up after the usual time where somebody holds what it needs.
+
+    It rests on nothing that was set for the connection, which a pooler may give to somebody else.
+    """
+
+    inherit_cache = True
+    _traverse_internals = []  # noqa: RUF012  # SQLAlchemy's own declaration: each is like the other
+    type = Boolean()
+
+
+@compiles(in_time, "sqlite")
+def _render_in_time_lite(element: in_time, compiler: SQLCompiler, **kw: Any) -> str:
+    return "1"
+
+
+@compiles(in_time, "postgresql")
+def _render_in_time_pg(element: in_time, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"set_config('lock_timeout', '{LOCK_TIMEOUT}', true) IS NOT NULL"
 
 
 class lock_table(Executable, ClauseElement):  # noqa: N801  # reads as the statement it stands for

@@ -55,15 +55,25 @@ class Dialect(ABC):
 
     def connect(self, *, write: bool) -> Connection:
         """A connection for one transaction of that kind."""
-        kept = None if self.idle is None else self.idle[write].take()
-        return (self.writer if write else self.reader).connect() if kept is None else kept
+        while self.idle is not None and (kept := self.idle[write].take()) is not None:
+            if self.alive(kept.connection.driver_connection):
+                return kept
+            self._discard(kept)
+        return (self.writer if write else self.reader).connect()
 
     def release(self, connection: Connection, *, write: bool) -> None:
         """The counterpart of connect, after the transaction's end."""
-        if self.idle is None or not self._at_rest(connection):
+        if not connection.closed and not connection.invalidated and not self.usable(connection.connection.driver_connection):
+            self._discard(connection)
+        elif self.idle is None or not self._at_rest(connection):
             connection.close()
         else:
             self.idle[write].keep(connection)
+
+    def _discard(self, connection: Connection) -> None:
+        """Its pool would try to roll it back, and log a traceback."""
+        connection.invalidate()
+        connection.close()
 
     def _at_rest(self, connection: Connection) -> bool:
         if connection.closed or connection.invalidated or connection.in_transaction():
@@ -114,11 +124,15 @@ class Dialect(ABC):
 
     @abstractmethod
     def interrupt(self, driver: Any) -> None:
-        """Cancel what runs on the driver connection, from another thread."""
+        """Cancel what runs on the driver connection, from another thread; end the connection if that does not help."""
 
     @abstractmethod
     def usable(self, driver: Any) -> bool:
         """Whether a held driver connection can still be used."""
+
+    def alive(self, driver: Any) -> bool:
+        """As `usable`, of one that rested: whether the database has not ended it meanwhile. No round trip."""
+        return self.usable(driver)
 
     @abstractmethod
     def in_transaction(self, driver: Any) -> bool:

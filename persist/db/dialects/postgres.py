@@ -6,17 +6,19 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, make_url
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
 
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.postgres_bulk import PostgresBulk
+from persist.db.dialects.postgres_patience import interrupt, patience
 from persist.db.dialects.postgres_upkeep import PostgresUpkeep
 from persist.db.dialects.postgres_wakeups import Notices, notice
 from persist.db.dialects.wakeups import Polling, Wakeups
 from persist.db.escape import unescape_json
 from persist.db.idle import IdleConnections
+from persist.db.turns import LOCK_TIMEOUT
 from persist.errors import (
     Conflict,
     EventLogSwitched,
@@ -36,7 +38,6 @@ from persist.errors import (
 log = logging.getLogger("persist")
 
 _SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-_LOCK_TIMEOUT = "5s"
 _cursors = count()
 _IDLE_SECONDS = 1.0  # a connection that rested longer is pinged before it is used
 
@@ -63,12 +64,24 @@ class PostgresDialect(Dialect):
         self._pooled = pooler == "transaction"
         self.read_only = read_only
         self.url = url.set(drivername="postgresql+psycopg")
-        connect_args: dict[str, Any] = {"prepare_threshold": None} if pooler == "transaction" else {}
+        connect_args = {**patience(url), **({"prepare_threshold": None} if self._pooled else {})}
         engine = create_engine(self.url, pool_pre_ping=True, pool_size=5, max_overflow=24, connect_args=connect_args)
         self.idle = {write: IdleConnections(2, _IDLE_SECONDS) for write in (True, False)}
+        event.listen(engine, "connect", self._look)
         translate = self._translate(engine)
         self.writer = engine.execution_options(schema_translate_map=translate)
         self.reader = engine.execution_options(schema_translate_map=translate, **_SNAPSHOT)
+
+    def _look(self, driver: Any, record: Any) -> None:
+        """Behind a pooler another session than the one that prepared a statement may be asked for it, and run what it likes.
+
+        A pooler gives its clients keys of its own, so that the server's own process has another number.
+        """
+        found = driver.pgconn.exec_(b"SELECT pg_backend_pid()")
+        if found.status != self._psycopg.pq.ExecStatus.TUPLES_OK:
+            raise self._psycopg.errors.error_from_result(found)
+        if int(found.get_value(0, 0)) != driver.info.backend_pid:
+            driver.prepare_threshold = None
 
     def _translate(self, engine: Engine) -> dict[str | None, str | None]:
         return {**(engine.get_execution_options().get("schema_translate_map") or {}), SCHEMA_TOKEN: self.schema}
@@ -104,7 +117,14 @@ class PostgresDialect(Dialect):
         if write and self._guest:
             driver.execute(self._locals(), prepare=False)
         elif write:
-            self._begin_at_once(driver)
+            try:
+                self._begin_at_once(driver)
+            except self._psycopg.Error:
+                if self.usable(driver):
+                    raise
+                connection.invalidate()  # it ended while it rested, and nothing was done on it: another one does as well
+                driver = connection.connection.driver_connection
+                self._begin_at_once(driver)
         return driver
 
     def _begin_at_once(self, driver: Any) -> None:
@@ -120,7 +140,7 @@ class PostgresDialect(Dialect):
     def _locals(self) -> str:
         """What a writing transaction sets for itself."""
         keeps = f"; SET LOCAL {guards.SETTING} = 'on'" if self.keeps_log else ""
-        return f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'{keeps}"
+        return f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'{keeps}"
 
     def join(self, connection: Connection) -> None:
         driver: Any = connection.connection.driver_connection
@@ -148,10 +168,18 @@ class PostgresDialect(Dialect):
         return driver.cursor()  # a new one for every statement costs a quarter of a small statement
 
     def interrupt(self, driver: Any) -> None:
-        driver.cancel_safe(timeout=5.0)
+        interrupt(self._psycopg, driver)
 
     def usable(self, driver: Any) -> bool:
         return not (driver.closed or driver.broken)
+
+    def alive(self, driver: Any) -> bool:
+        try:
+            for _ in range(2):  # what the server said before it went may come first, then the end
+                driver.pgconn.consume_input()
+        except self._psycopg.Error:
+            return False
+        return self.usable(driver)
 
     def in_transaction(self, driver: Any) -> bool:
         return bool(driver.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE)
@@ -177,6 +205,9 @@ class PostgresDialect(Dialect):
             return NotPermitted(text + ".")
         if state == "3D000":
             return NotFound("database", self.url.database or "")
+        if state in ("26000", "42P05"):
+            advice = 'open the store with pooler="transaction", or the engine with prepare_threshold=None.'
+            return UnsupportedEngine("a pooler that shares sessions", f"{text}; {advice}")
         if state.startswith("54"):  # a limit of the server, such as the length of what an index can hold
             return InvalidValue("value", text + ".")
         if state.startswith("22") or isinstance(error, self._psycopg.DataError):
@@ -225,7 +256,9 @@ class PostgresDialect(Dialect):
                     " give listen_url to be told at once"
                 )
             return Polling()
-        return Notices(self.url if listen_url is None else make_url(listen_url), self.schema)
+        url = self.url if listen_url is None else make_url(listen_url)
+        _, parameters = self.writer.dialect.create_connect_args(url)  # several hosts, too, which libpq writes in another way
+        return Notices({**patience(url), **parameters}, self.schema)
 
     def upgrade_command(self) -> str:
         schema = "" if self.schema == "persist" else f" --schema {self.schema}"

@@ -9,10 +9,11 @@ import logging
 import selectors
 import socket
 import time
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import URL, Text, bindparam, func, literal, select
+from sqlalchemy import Text, bindparam, func, literal, select
 
 from persist.db.dialects.wakeups import Polling
 from persist.db.hot import Hot
@@ -43,9 +44,9 @@ def notice(schema: str) -> Hot:
 class Notices(Polling):
     """Listens; while it cannot, it looks again and again, and now and then tries to listen."""
 
-    def __init__(self, url: URL, schema: str) -> None:
+    def __init__(self, parameters: Mapping[str, Any], schema: str) -> None:
         super().__init__()
-        self._url, self._channel = url.set(drivername="postgresql"), channel(schema)
+        self._parameters, self._channel = {**parameters, "connect_timeout": _PATIENCE}, channel(schema)
         self._connection: Any = None
         self._selector: selectors.BaseSelector | None = None
         self._poke: socket.socket | None = None
@@ -85,9 +86,7 @@ class Notices(Polling):
     def _listen(self) -> None:
         import psycopg
 
-        made = psycopg.connect(
-            self._url.render_as_string(hide_password=False), autocommit=True, connect_timeout=_PATIENCE, prepare_threshold=None
-        )
+        made = psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
         self._connection = made
         made.execute(psycopg.sql.SQL("LISTEN {}").format(psycopg.sql.Identifier(self._channel)))
         self._poke, self._poked = socket.socketpair()

@@ -1,0 +1,189 @@
+"""A Postgres server that ends connections, loses them, holds what is needed, or does not answer."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from persist.aio import AsyncStore
+from persist.checkpoints.schemas import Blob, Write
+from persist.db import turns
+from persist.db.batched import BatchedWork
+from persist.db.compiled import compiled_for
+from persist.db.dialects import postgres, postgres_patience
+from persist.errors import NotFound, StoreBusy, Unavailable
+from persist.store import Store
+from persist.transaction import TransactionBlock
+from tests.concurrency.following import Follower, append, data
+from tests.concurrency.test_watching_postgres import wait_for
+from tests.contract.chat.scenes import create, shown, text, words
+from tests.torture.proxy import Fate, Proxy, nth, passes
+
+_OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+
+@pytest.fixture
+def backend() -> str:
+    return "postgres"
+
+
+@pytest.fixture
+def store(open_store: Callable[..., Store]) -> Store:
+    return open_store()
+
+
+@pytest.fixture
+def raw(database_url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def proxy(database_url: str) -> Iterator[Proxy]:
+    with Proxy(database_url, random.Random(1)) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Locks are waited for 50 ms."""
+    for module in (turns, postgres):
+        monkeypatch.setattr(module, "LOCK_TIMEOUT", "50ms")
+    compiled_for.cache_clear()
+    yield
+    compiled_for.cache_clear()
+
+
+def end_connections(raw: psycopg.Connection[Any]) -> None:
+    raw.execute(f"SELECT pg_terminate_backend(pid) {_OTHERS}")
+    wait_for(raw, _OTHERS, 0)
+
+
+def test_connections_that_the_server_ended_meanwhile_are_replaced_and_nobody_is_told(
+    store: Store, raw: psycopg.Connection[Any]
+) -> None:
+    session = create(store)
+    with store.record(session) as recorder:
+        for chunk in text("before ", "after")[:2]:
+            recorder.feed(chunk)
+        end_connections(raw)
+        recorder.feed({"type": "text-delta", "id": "t", "delta": "after"})
+        end_connections(raw)
+        assert words(shown(store, session)) == ["before after"]
+        end_connections(raw)
+        create(store)
+
+
+@pytest.mark.parametrize("kind", [None, BatchedWork], ids=["one by one", "together"])
+@pytest.mark.parametrize("message", [1, 5])
+def test_a_lost_connection_is_told_by_us_alone(proxy: Proxy, message: int, kind: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with Store.open(proxy.url) as store:
+        create(store)
+        caplog.clear()
+        block = store.begin() if kind is None else TransactionBlock(store.runtime, writable=True, kind=kind)
+        proxy.judge = nth(message, Fate.CUT_BEFORE)
+        with pytest.raises(Unavailable), block as tx:
+            assert not tx.checkpoints.threads.delete("t")
+        assert {record.name for record in caplog.records} <= {"persist"}
+        create(store)
+
+
+def test_a_piece_of_text_whose_part_somebody_holds_is_refused_in_time(impatient: None, store: Store, database_url: str) -> None:
+    session = create(store)
+    with store.record(session) as recorder, psycopg.connect(database_url) as other:
+        for chunk in text("one ", "two")[:2]:
+            recorder.feed(chunk)
+        other.execute("SELECT FROM persist.chat_parts FOR UPDATE")
+        with pytest.raises(StoreBusy):
+            recorder.feed({"type": "text-delta", "id": "t", "delta": "two"})
+        other.rollback()
+        recorder.feed({"type": "text-delta", "id": "t", "delta": "two"})
+        assert words(shown(store, session)) == ["one two"]
+
+
+def test_statements_that_are_sent_together_wait_for_a_lock_no_longer(impatient: None, store: Store, database_url: str) -> None:
+    writes = [Write(-1, "c", Blob("v", b""))]
+    with store.begin() as tx:
+        tx.checkpoints.states.put_writes("t", "1", writes, task_id="t")
+    with psycopg.connect(database_url) as other:
+        other.execute("SELECT FROM persist.checkpoint_writes FOR UPDATE")
+        with pytest.raises(StoreBusy), TransactionBlock(store.runtime, writable=True, kind=BatchedWork) as tx:
+            tx.checkpoints.states.put_writes("t", "1", writes, task_id="t")
+    create(store)
+
+
+@pytest.mark.parametrize("fed", [0, 2], ids=["as it begins", "between two pieces"])
+def test_a_session_that_is_being_deleted_is_not_found(
+    store: Store, database_url: str, raw: psycopg.Connection[Any], fed: int
+) -> None:
+    session = create(store)
+    chunks = text("one ", "two")
+    with psycopg.connect(database_url) as other, store.record(session) as recorder, ThreadPoolExecutor(1) as thread:
+        for chunk in chunks[:fed]:
+            recorder.feed(chunk)
+        other.execute("DELETE FROM persist.chat_sessions")
+        feeding = thread.submit(recorder.feed, chunks[fed])
+        wait_for(raw, f"{_OTHERS} AND wait_event_type = 'Lock'")
+        other.commit()
+        with pytest.raises(NotFound):
+            feeding.result(30)
+
+
+def test_what_a_recorder_holds_back_can_be_written_when_the_server_is_back(proxy: Proxy, store: Store) -> None:
+    session = create(store)
+    with Store.open(proxy.url) as away:
+        recorder = away.record(session, save_on="turn")
+        recorder.feed_many(text("kept"))
+        proxy.judge = lambda _: Fate.CUT_BEFORE
+        for _ in range(2):
+            with pytest.raises(Unavailable) as caught:
+                recorder.close()
+            assert caught.value.outcome == "rolled back"
+        proxy.judge = passes
+        recorder.close()
+    assert words(shown(store, session)) == ["kept"]
+
+
+def test_a_cancelled_transaction_ends_though_the_server_does_not_answer(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_patience, "_GRACE", 0.2)
+
+    async def stall(store: AsyncStore) -> None:
+        async with store.begin() as tx:
+            proxy.judge = lambda _: Fate.STALL
+            await tx.chat.sessions.create(agent="build", model={})
+
+    async def go() -> None:
+        async with AsyncStore.open(proxy.url) as store:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(stall(store), 0.2)
+            proxy.judge = passes
+            async with store.begin() as tx:
+                await tx.chat.sessions.create(agent="build", model={})
+
+    asyncio.run(asyncio.wait_for(go(), 30))
+
+
+def test_a_watch_listens_at_the_host_of_several_that_answers(proxy: Proxy, raw: psycopg.Connection[Any]) -> None:
+    one = make_url(proxy.url)
+    hosts = {"host": ["127.0.0.1:1", f"{one.host}:{one.port}"], "sslmode": "disable", "target_session_attrs": "read-write"}
+    url = one.set(host=None, port=None, query=hosts).render_as_string(hide_password=False)
+    with Store.open(url, events=True) as store:
+        reader = Follower(store, "a")
+        append(store, "a", 1)
+        assert data(reader.take(1)) == [1]
+        wait_for(raw, f"{_OTHERS} AND query LIKE 'LISTEN %'")
+
+
+def test_connections_are_made_and_found_dead_in_time_unless_the_url_says_otherwise(proxy: Proxy) -> None:
+    for url, seconds in ((proxy.url, "10"), (f"{proxy.url}&connect_timeout=3", "3")):
+        with Store.open(url) as store:
+            pooled = store.runtime.dialect.writer.raw_connection()
+            driver: Any = pooled.driver_connection
+            said = driver.info.get_parameters()
+            pooled.close()
+        assert (said["connect_timeout"], said["tcp_user_timeout"], said["keepalives_idle"]) == (seconds, "30000", "30")
