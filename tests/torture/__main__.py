@@ -5,6 +5,7 @@ Exits with 1 if an acknowledged write was lost or a promise broken, or if `--all
 
 import argparse
 import faulthandler
+import logging
 import random
 import sys
 import tempfile
@@ -17,20 +18,36 @@ from pathlib import Path
 from persist.migrate import upgrade
 from tests.databases import postgres_server
 from tests.lending import Databases
-from tests.torture import crowd, forking, logs, opening, operations, recording, runfiles, scripted
+from tests.torture import (
+    crowd,
+    dying_servers,
+    forking,
+    logs,
+    lost_connections,
+    opening,
+    operations,
+    poolers,
+    recording,
+    runfiles,
+    scripted,
+)
 from tests.torture.scenario import Ground, Scenario, Tally, run
 from tests.torture.table import HEAD, row, verdict
 
-SCENARIOS: list[Scenario] = [
-    *recording.SCENARIOS,
-    *scripted.SCENARIOS,
-    *runfiles.SCENARIOS,
-    *logs.SCENARIOS,
-    *opening.SCENARIOS,
-    *operations.SCENARIOS,
-    *crowd.SCENARIOS,
-    *forking.SCENARIOS,
-]
+MODULES = (
+    recording,
+    scripted,
+    runfiles,
+    logs,
+    opening,
+    operations,
+    crowd,
+    forking,
+    lost_connections,
+    dying_servers,
+    poolers,
+)
+SCENARIOS: list[Scenario] = [scenario for module in MODULES for scenario in module.SCENARIOS]
 SECONDS = 480
 _SLACK_SECONDS = 120
 """More than its time that a run may take before it counts as hanging: last rounds, servers that start."""
@@ -41,11 +58,13 @@ def main() -> int:
     options.add_argument("names", nargs="*", metavar="NAME", help=f"without any, all: {', '.join(s.name for s in SCENARIOS)}")
     options.add_argument("--seconds", type=float, default=SECONDS, help="for all of them together (%(default)s)")
     options.add_argument("--seed", type=int, help="of everything that is left to chance; without it a new one, which is printed")
+    options.add_argument("--all", action="store_true", help="fail if a scenario could not run, for want of what it needs")
     given = options.parse_args()
     chosen = [scenario for scenario in SCENARIOS if not given.names or scenario.name in given.names]
     if unknown := set(given.names) - {scenario.name for scenario in chosen}:
         options.error(f"no such scenario: {', '.join(sorted(unknown))}.")
     seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
+    logging.getLogger("persist").addHandler(logging.NullHandler())  # of outages it says a lot
     faulthandler.dump_traceback_later(given.seconds + _SLACK_SECONDS, exit=True)  # nothing hangs, this run neither
     print(f"seed {seed}, {given.seconds:.0f} s\n\n{HEAD}", flush=True)
     tallies = []
@@ -61,7 +80,7 @@ def main() -> int:
                     print(f"{scenario.name}, {database}: {problem}", file=sys.stderr, flush=True)
                 tallies.append(tally)
     print("\n" + verdict(tallies))
-    return int(any(tally.lost or tally.problems for tally in tallies))
+    return int(any(tally.lost or tally.problems or (given.all and tally.missing) for tally in tallies))
 
 
 def _one(scenario: Scenario, database: str, seed: int, seconds: float, databases: Databases) -> Tally:

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 
+class Missing(Exception):  # noqa: N818  # no failure: what a scenario needs is not on this machine
+    """What is not there."""
+
+
 @dataclass(slots=True)
 class Tally:
     """One scenario on one database, counted."""
@@ -24,6 +28,8 @@ class Tally:
     """Failures that callers met, by type: the ones that are promised."""
     problems: list[str] = field(default_factory=list)
     """Broken promises other than a loss, a sentence each; any fails the run."""
+    missing: str = ""
+    """Why it was not run: what is not on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,8 @@ def run(scenario: Scenario, ground: Ground) -> Tally:
     tally = Tally()
     try:
         scenario.run(ground, tally)
+    except Missing as missing:
+        tally.missing = str(missing)
     except Exception:
         tally.problems.append(traceback.format_exc())
     return tally

@@ -10,6 +10,8 @@ HEAD = """\
 
 
 def row(name: str, database: str, tally: Tally) -> str:
+    if tally.missing:
+        return f"| {name} | {database} | not run: there is no {tally.missing} | | | | |"
     errors = ", ".join(f"{kind} {count:,}" for kind, count in sorted(tally.errors.items()))
     counts = " | ".join(f"{count:,}" for count in (tally.rounds, tally.acknowledged, tally.lost, tally.repaired))
     return f"| {name} | {database} | {counts} | {errors} |"
