@@ -79,9 +79,18 @@ def test_connections_that_the_server_ended_meanwhile_are_replaced_and_nobody_is_
         create(store)
 
 
-@pytest.mark.parametrize("kind", [None, BatchedWork], ids=["one by one", "together"])
-@pytest.mark.parametrize("message", [1, 5])
-def test_a_lost_connection_is_told_by_us_alone(proxy: Proxy, message: int, kind: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_that_is_lost_as_a_transaction_begins_is_replaced_and_nobody_is_told(
+    proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store.open(proxy.url) as store:
+        create(store)
+        proxy.judge = nth(1, Fate.CUT_BEFORE)
+        create(store)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(("kind", "message"), [(None, 5), (BatchedWork, 1), (BatchedWork, 5)])
+def test_a_lost_connection_is_told_by_us_alone(proxy: Proxy, kind: Any, message: int, caplog: pytest.LogCaptureFixture) -> None:
     with Store.open(proxy.url) as store:
         create(store)
         caplog.clear()
