@@ -11,14 +11,11 @@ import pytest
 from sqlalchemy import make_url
 
 from persist.aio import AsyncStore
-from persist.checkpoints.schemas import Blob, Write
 from persist.db import turns
-from persist.db.batched import BatchedWork
 from persist.db.compiled import compiled_for
 from persist.db.dialects import postgres, postgres_patience
 from persist.errors import NotFound, StoreBusy, Unavailable
 from persist.store import Store
-from persist.transaction import TransactionBlock
 from tests.concurrency.following import Follower, append, data
 from tests.concurrency.test_watching_postgres import wait_for
 from tests.contract.chat.scenes import create, shown, text, words
@@ -89,14 +86,12 @@ def test_a_connection_that_is_lost_as_a_transaction_begins_is_replaced_and_nobod
     assert not caplog.records
 
 
-@pytest.mark.parametrize(("kind", "message"), [(None, 5), (BatchedWork, 1), (BatchedWork, 5)])
-def test_a_lost_connection_is_told_by_us_alone(proxy: Proxy, kind: Any, message: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_connection_is_told_by_us_alone(proxy: Proxy, caplog: pytest.LogCaptureFixture) -> None:
     with Store.open(proxy.url) as store:
         create(store)
         caplog.clear()
-        block = store.begin() if kind is None else TransactionBlock(store.runtime, writable=True, kind=kind)
-        proxy.judge = nth(message, Fate.CUT_BEFORE)
-        with pytest.raises(Unavailable), block as tx:
+        proxy.judge = nth(5, Fate.CUT_BEFORE)
+        with pytest.raises(Unavailable), store.begin() as tx:
             assert not tx.checkpoints.threads.delete("t")
         assert {record.name for record in caplog.records} <= {"persist"}
         create(store)
@@ -113,17 +108,6 @@ def test_a_piece_of_text_whose_part_somebody_holds_is_refused_in_time(impatient:
         other.rollback()
         recorder.feed({"type": "text-delta", "id": "t", "delta": "two"})
         assert words(shown(store, session)) == ["one two"]
-
-
-def test_statements_that_are_sent_together_wait_for_a_lock_no_longer(impatient: None, store: Store, database_url: str) -> None:
-    writes = [Write(-1, "c", Blob("v", b""))]
-    with store.begin() as tx:
-        tx.checkpoints.states.put_writes("t", "1", writes, task_id="t")
-    with psycopg.connect(database_url) as other:
-        other.execute("SELECT FROM persist.checkpoint_writes FOR UPDATE")
-        with pytest.raises(StoreBusy), TransactionBlock(store.runtime, writable=True, kind=BatchedWork) as tx:
-            tx.checkpoints.states.put_writes("t", "1", writes, task_id="t")
-    create(store)
 
 
 @pytest.mark.parametrize("fed", [0, 2], ids=["as it begins", "between two pieces"])

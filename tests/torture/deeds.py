@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from persist.checkpoints.schemas import Blob, Write
-from persist.db.batched import BatchedWork
 from persist.errors import NotFound, PersistError, Unavailable
 from persist.store import Store
-from persist.transaction import Transaction, TransactionBlock, replayed
+from persist.transaction import Transaction
 from tests.torture.scenario import Tally
 
 
@@ -56,14 +55,6 @@ def _begun(write: Callable[[Transaction, str], object]) -> Callable[[Store, str]
 
 def _transacted(write: Callable[[Transaction, str], object]) -> Callable[[Store, str], object]:
     return lambda store, key: store.transact(lambda tx: write(tx, key))
-
-
-def _sent_together(write: Callable[[Transaction, str], object]) -> Callable[[Store, str], object]:
-    def do(store: Store, key: str) -> None:
-        runtime = store.runtime
-        replayed(runtime, lambda: TransactionBlock(runtime, writable=True, kind=BatchedWork), lambda tx: write(tx, key))
-
-    return do
 
 
 def _workflow(tx: Transaction, key: str) -> None:
@@ -149,7 +140,7 @@ DEEDS = [
     Deed("messaging", _begun(_messaging), _messaging_seen),
     Deed("conversation", _transacted(_conversation), _conversation_seen),
     Deed("chat", _begun(_chat), _chat_seen),
-    Deed("checkpoint", _sent_together(_checkpoint), _checkpoint_seen),
+    Deed("checkpoint", _transacted(_checkpoint), _checkpoint_seen),
     Deed("program", _transacted(_program), _program_seen),
     Deed("telemetry", _transacted(_telemetry), _telemetry_seen),
 ]
