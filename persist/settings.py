@@ -32,10 +32,11 @@ class Settings(BaseSettings):
         """InvalidValue names the setting; its value, which may hold a password, is not repeated."""
         try:
             super().__init__(**values)
+            return
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
-            name = ".".join(str(step) for step in first["loc"])
-            raise InvalidValue(f"{_PREFIX}{name.upper()}" if name not in values else name, f"{first['msg']}.") from None
+        name = ".".join(str(step) for step in first["loc"])
+        raise InvalidValue(f"{_PREFIX}{name.upper()}" if name not in values else name, f"{first['msg']}.")
 
     database_url: str | None = None
     schema_name: str = Field("persist", pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")

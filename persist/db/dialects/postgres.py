@@ -13,7 +13,7 @@ from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.postgres_bulk import PostgresBulk
 from persist.db.dialects.postgres_patience import interrupt, patience
-from persist.db.dialects.postgres_upkeep import PostgresUpkeep
+from persist.db.dialects.postgres_upkeep import SECRETS, PostgresUpkeep
 from persist.db.dialects.postgres_wakeups import Notices, notice
 from persist.db.dialects.wakeups import Polling, Wakeups
 from persist.db.escape import unescape_json
@@ -262,7 +262,7 @@ class PostgresDialect(Dialect):
 
     def upgrade_command(self) -> str:
         schema = "" if self.schema == "persist" else f" --schema {self.schema}"
-        url = self.url.set(drivername="postgresql").render_as_string(hide_password=True)
+        url = self.url.set(drivername="postgresql").difference_update_query(SECRETS).render_as_string(hide_password=True)
         return f"persist upgrade --url {shlex.quote(url)}{schema}"
 
     def reading_cursor(self, driver: Any) -> Any:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from persist.db.dialects.postgres import PostgresDialect
     from persist.db.work import Work
 
+SECRETS = ["password", "sslpassword", "oauth_client_secret"]
+"""Parameters of a URL that are never shown."""
+
 _SETTINGS = (
     "server_version",
     "synchronous_commit",
@@ -154,7 +157,7 @@ class PostgresUpkeep(Upkeep):
             raise NotPermitted(f"{refused[0]}.")
 
     def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
-        url = self._dialect.url.set(drivername="postgresql", password=None).difference_update_query(["password", "sslpassword"])
+        url = self._dialect.url._replace(drivername="postgresql", password=None).difference_update_query(SECRETS)
         shown = shlex.quote(url.render_as_string(hide_password=False))
         command = f"pg_dump --format=custom --schema={self._dialect.schema} --file={shlex.quote(str(target))} {shown}"
         raise UnsupportedEngine("postgresql", f"pg_dump makes its backups, while others write, too; run: {command}")
