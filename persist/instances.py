@@ -10,6 +10,8 @@ from pathlib import Path
 from persist.db.clock import Clock
 from persist.db.dialects.files import remove_file
 from persist.db.engine import file_dialect
+from persist.db.folders import make_private
+from persist.db.paths import check_path, files
 from persist.db.types import check_label
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
 from persist.own_files import own
@@ -35,10 +37,8 @@ def open_instance(
     """
     path = _path(data_dir, name)
     if not read_only:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise NotPermitted(f"{error.filename or path.parent}: {error.strerror or error}") from error
+        with files(path.parent, "folder"):
+            make_private(path.parent)
     return _open(path, "instance_id", name, read_only, settings, clock, sleep)
 
 
@@ -60,13 +60,13 @@ def open_workspace(
     sleep: Callable[[float], None] | None = None,
 ) -> Store:
     """Open the file of a workspace, whose queue of tasks it holds, and make it if it is not there. Errors as `open_instance`."""
-    return _open(Path(path), "workspace_id", workspace_id, read_only, settings, clock, sleep)
+    return _open(check_path("path", path), "workspace_id", workspace_id, read_only, settings, clock, sleep)
 
 
 def _path(data_dir: Path, name: str) -> Path:
     if check_label("name", name) in ("", ".", "..") or "/" in name or "\\" in name:
         raise InvalidValue("name", f"{name!r} is no name of a folder.")
-    return Path(data_dir) / name / FILE
+    return check_path("name", Path(data_dir) / name / FILE)
 
 
 def _open(

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from persist.db.clock import Clock
 from persist.db.engine import file_dialect
+from persist.db.folders import make_private
 from persist.db.own import take_scope
+from persist.db.paths import check_path, files
 from persist.errors import InvalidValue, NotFound
 from persist.settings import Settings, current_settings
 from persist.store import Store
@@ -14,7 +16,7 @@ from persist.transaction import Transaction
 
 def open_file(path: Path, *, read_only: bool = False, settings: Settings | None = None, clock: Clock | None = None) -> Store:
     """The store of a file that is there; NotFound if it is not."""
-    if not path.exists():
+    if not check_path("path", path).exists():
         raise NotFound("file", str(path))
     return _open(path, read_only=read_only, settings=settings, clock=clock)
 
@@ -32,9 +34,10 @@ def make_file(
 
     Conflict if the file is another one's.
     """
-    if path.is_dir():
+    if check_path("path", path).is_dir():
         raise InvalidValue("path", f"{path} is a folder.")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with files(path.parent, "folder"):
+        make_private(path.parent)
     store = _open(path, read_only=False, settings=settings, clock=clock)
     try:
         own(store, scope, id, fill=fill)

@@ -5,12 +5,15 @@
 """
 
 import secrets
+import shutil
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 from persist.db.clock import Clock, aware, system_clock
-from persist.errors import InvalidValue, NotFound, NotPermitted
+from persist.db.folders import make_private, private
+from persist.db.paths import check_path, files, typed
+from persist.errors import InvalidValue, NotFound
 from persist.own_files import make_file, open_file, own
 from persist.programs import names
 from persist.settings import Settings
@@ -35,24 +38,31 @@ def create_run_file(
     The source is kept as program.prose beside it; without one `program_path` is read, if it is a file (relative to `root`).
     `now` is the instant in the run's id.
     """
-    home, source = Path(root), program_source
+    home, source = check_path("root", root), program_source
     try:
         if source is None and program_path is not None and (home / program_path).is_file():
             source = (home / program_path).read_text(encoding="utf-8")
         at = aware("now", now if now is not None else (clock or system_clock)())
-        run_id = _new_folder(home, at)
-        path = home / FOLDER / "runs" / run_id / STATE
-        if source is not None:
-            path.with_name(PROGRAM).write_text(source, encoding="utf-8", newline="")
-    except PermissionError as error:
-        raise NotPermitted(f"{error.filename}: {error.strerror}") from error
+        text = None if source is None else source.encode()
     except UnicodeError:
         raise InvalidValue("program_source", "it is not text in UTF-8.") from None
+    except OSError as error:
+        raise typed(error, home) from error
 
     def fill(tx: Transaction) -> None:
         tx.programs.runs.create(program_path=program_path, program_source=source, id=run_id)
 
-    return make_file(path, "run_id", run_id, fill=fill, settings=settings, clock=clock)
+    with files(home):
+        run_id = _new_folder(home, at)
+    path = home / FOLDER / "runs" / run_id / STATE
+    try:
+        if text is not None:
+            with files(path), open(path.with_name(PROGRAM), "wb", opener=private) as program:
+                program.write(text)
+        return make_file(path, "run_id", run_id, fill=fill, settings=settings, clock=clock)
+    except BaseException:
+        shutil.rmtree(path.parent, ignore_errors=True)  # nobody knows of it yet
+        raise
 
 
 def open_run_file(path: Path, *, read_only: bool = False, settings: Settings | None = None, clock: Clock | None = None) -> Store:
@@ -60,7 +70,7 @@ def open_run_file(path: Path, *, read_only: bool = False, settings: Settings | N
 
     A file whose run id was never noted (its maker died) is that of its only run, else of the folder's name.
     """
-    given = Path(path)
+    given = check_path("path", path)
     store = open_file(given / STATE if given.is_dir() else given, read_only=read_only, settings=settings, clock=clock)
     if store.run_id is not None:
         return store
@@ -81,7 +91,7 @@ def open_run_file(path: Path, *, read_only: bool = False, settings: Settings | N
 
 def list_run_files(root: Path) -> list[Path]:
     """The files of every run below `root`, the oldest first."""
-    return sorted((Path(root) / FOLDER / "runs").glob(f"*/{STATE}"))
+    return sorted((check_path("root", root) / FOLDER / "runs").glob(f"*/{STATE}"))
 
 
 def agents_file(
@@ -98,7 +108,7 @@ def agents_file(
     """
     if scope not in ("project", "user"):
         raise InvalidValue("scope", f"{scope!r} is neither 'project' nor 'user'.")
-    home = Path(root) if scope == "project" else Path.home()
+    home = check_path("root", root) if scope == "project" else Path.home()
     return make_file(path or home / FOLDER / AGENTS, "run_id", scope, settings=settings, clock=clock)
 
 
@@ -108,8 +118,10 @@ def _new_folder(root: Path, now: datetime) -> str:
         raise NotFound("folder", str(root))
     while True:
         run_id = names.run_id(now, secrets.choice)
+        runs = root / FOLDER / "runs"
+        make_private(runs)
         try:
-            (root / FOLDER / "runs" / run_id).mkdir(parents=True)
+            (runs / run_id).mkdir(mode=0o700)
         except FileExistsError:
             continue
         return run_id

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from persist.db.clock import Clock, system_clock
 from persist.db.dialects.base import Dialect
-from persist.db.engine import dialect_for, dialect_of
+from persist.db.engine import check_listen_url, dialect_for, dialect_of
 from persist.db.held import HeldConnection
 from persist.db.json import Json
 from persist.db.runtime import Runtime
@@ -111,6 +111,8 @@ class Store(EventStore):
         `listen_url`: a direct connection for `watch()`, where `url` goes through a pooler.
         `schema`, `pooler`: None means what Settings say.
         """
+        if listen_url is not None:
+            check_listen_url(listen_url)
         settings = settings or configuration.current_settings()
         dialect = dialect_for(url, settings, schema=schema, pooler=pooler, read_only=read_only)
         if adopt:

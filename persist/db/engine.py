@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Engine, make_url
+from sqlalchemy import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from persist.db.dialects.base import Dialect
+from persist.db.paths import check_path
 from persist.errors import InvalidValue, NotFound, UnsupportedEngine
 from persist.later import later
 
@@ -25,24 +26,55 @@ def dialect_for(
     url: str, settings: "Settings", *, schema: str | None = None, pooler: str | None = None, read_only: bool = False
 ) -> Dialect:
     """The dialect of `sqlite:///file`, `sqlite:///:memory:` or `postgresql://…`; no connection is made."""
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError, AttributeError):
-        # the text itself may hold a password, so it is not repeated
-        raise InvalidValue("url", "expected sqlite:///path/to/file.db or postgresql://host/database.") from None
+    parsed = _parsed(url)
+    if parsed is None:  # the text itself may hold a password, so it is not repeated, nor is the error about it kept
+        raise InvalidValue("url", "expected sqlite:///path/to/file.db or postgresql://host/database.")
     if parsed.drivername in _SQLITE:
-        name = parsed.database
-        path = None if name in (None, "", ":memory:") else Path(str(name))
-        if path is not None and path.is_dir():
-            raise InvalidValue("url", f"{path} is a folder, not a SQLite file.")
-        if path is not None and not path.parent.is_dir():
-            raise NotFound("folder", str(path.parent))
-        return sqlite.SqliteDialect(path, settings, read_only=read_only)
+        return sqlite.SqliteDialect(_file(parsed), settings, read_only=read_only)
     if parsed.drivername in _POSTGRES:
+        _check_host("url", parsed)
         return postgres.PostgresDialect(
             parsed, check_schema(schema or settings.schema_name), pooler=pooler or settings.pooler, read_only=read_only
         )
     raise UnsupportedEngine(parsed.drivername, "persist runs on sqlite:/// and postgresql:// URLs.")
+
+
+def check_listen_url(url: str) -> None:
+    """InvalidValue unless it is one of a server that can be listened to."""
+    parsed = _parsed(url)
+    if parsed is None or parsed.drivername not in _POSTGRES:
+        raise InvalidValue("listen_url", "expected postgresql://host/database.")
+    _check_host("listen_url", parsed)
+
+
+def _check_host(name: str, url: URL) -> None:
+    if "@" in (url.host or ""):  # the end of a password, which an error about the host would repeat
+        raise InvalidValue(name, "an @ in a password must be percent-encoded, as %40.")
+
+
+def _parsed(url: str) -> URL | None:
+    if "\0" in str(url) or "%00" in str(url):  # drivers in C take what is before it for the whole
+        return None
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError, AttributeError):
+        return None
+
+
+def _file(url: URL) -> Path | None:
+    """The file of a SQLite URL, None in memory. What it cannot mean is refused, not passed over."""
+    if url.host or url.username or url.query:
+        raise InvalidValue("url", "a SQLite URL is sqlite:///FILE, without host and options; see read_only= and Settings.")
+    if url.database in (None, "", ":memory:"):
+        return None
+    path = check_path("url", url.database)
+    if path.is_dir():
+        raise InvalidValue("url", f"{path} is a folder, not a SQLite file.")
+    if path.exists() and not path.is_file():
+        raise InvalidValue("url", f"{path} is not a file.")
+    if not path.parent.is_dir():
+        raise NotFound("folder", str(path.parent))
+    return path
 
 
 _SMALL_PAGE = 1024

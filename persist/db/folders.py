@@ -1,8 +1,10 @@
-"""Folders of files that must survive a power cut."""
+"""Folders and files that hold what people said to agents: for their owner alone, and there after a power cut."""
 
 import os
 from contextlib import suppress
 from pathlib import Path
+
+from persist.errors import NotPermitted
 
 
 def sync_folder(folder: Path) -> None:
@@ -13,3 +15,23 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def private(path: str, flags: int) -> int:
+    """The `opener` of `open` for files that are their owner's alone from the first moment; one that is there keeps its mode."""
+    return os.open(path, flags, 0o600)
+
+
+def make_private(folder: Path) -> None:
+    """Make it, and what is missing above it, for its owner alone; those that are there stay as they are. NotPermitted."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        if folder.parent == folder:
+            break
+        folder = folder.parent
+    for one in reversed(missing):
+        try:
+            one.mkdir(mode=0o700, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise NotPermitted(f"{one}: {error.strerror}.") from error

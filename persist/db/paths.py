@@ -1,23 +1,59 @@
-"""What the file system refuses, as errors of ours."""
+"""Paths that callers give, and what the file system refuses, as errors of ours."""
 
 import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from persist.errors import InvalidValue, NotFound, NotPermitted, PersistError, StoreFull, Unavailable
 
-_FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR}
+_NO_NAME = {errno.ENAMETOOLONG, errno.ELOOP}
 
 
-def typed(error: OSError, path: Path) -> PersistError:
-    """The error to raise, or to keep, instead of the system's."""
+def check_path(name: str, value: Any) -> Path:
+    """As a Path; InvalidValue if no file can have it: no text, a NUL, half a character, too long a name."""
+    try:
+        path = Path(value)
+        encoded = os.fsencode(path)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(name, f"{value!r} is not a path ({error}).") from None
+    if b"\0" in encoded:
+        raise InvalidValue(name, f"{value!r} holds a NUL.")
+    try:
+        os.lstat(path)
+    except OSError as error:
+        if error.errno in _NO_NAME:
+            raise typed(error, path) from None
+    return path
+
+
+def typed(error: OSError, path: Path, kind: str = "file") -> PersistError:
+    """The error to raise, or to keep, instead of the system's; one of ours stays what it is."""
+    if isinstance(error, PersistError):
+        return error
     if error.errno in _FULL:
         return StoreFull(str(path))
     said = error.strerror or str(error)
     if error.errno in _FORBIDDEN:
         return NotPermitted(f"{path}: {said}.")
     if error.errno == errno.ENOENT:
-        return NotFound("session log", str(path))
-    if error.errno == errno.ENAMETOOLONG:
+        return NotFound(kind, str(path))
+    if error.errno in _NO_NAME:
         return InvalidValue("path", f"{path}: {said}.")
     return Unavailable(f"{path}: {said}")
+
+
+@contextmanager
+def files(path: Path, kind: str = "file") -> Iterator[None]:
+    """What the system refuses in the block is an error of ours, about `path`."""
+    try:
+        yield
+    except OSError as error:
+        ours = typed(error, path, kind)
+        if ours is error:
+            raise
+        raise ours from error

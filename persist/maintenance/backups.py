@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from persist.db.paths import check_path
 from persist.errors import InvalidValue
 from persist.maintenance.looking import translated
 from persist.store import Store
@@ -32,12 +33,12 @@ def backup(
     `overwrite`; StoreInUse if that one is open; NotFound without its folder; StoreFull, StoreCorrupt. UnsupportedEngine on a
     server, with the command that makes its backups. Files beside the database, such as attachments, are not in it.
     """
-    if not str(path):
+    target = check_path("path", path)
+    if not target.name:
         raise InvalidValue("path", "expected the path of a file.")
     runtime = store.runtime
     runtime.check_usable()
     runtime.refuse_inside_transaction("backup()")
-    target = Path(path)
     with translated(store):
         pages, size = runtime.dialect.upkeep().backup(target, progress=progress, overwrite=overwrite)
     return BackupReport(target, pages, size)

@@ -16,8 +16,9 @@ from persist.db.base import table_of
 from persist.db.dialects.bulk import Columns, Row
 from persist.db.exporting import Rows
 from persist.db.models import Meta
+from persist.db.paths import check_path, files
 from persist.db.types import check_label
-from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
+from persist.errors import Conflict, InvalidValue, NotFound
 from persist.maintenance.emptiness import FIXED
 from persist.maintenance.exported import kind_of, values_for
 from persist.maintenance.lines import LineWriter
@@ -97,24 +98,22 @@ def _opened(path: Path | str | IO[bytes], overwrite: bool) -> Iterator[IO[bytes]
     if not isinstance(path, Path | str):
         yield path
         return
-    target = Path(path)
+    target = check_path("path", path)
     if target.is_dir():
         raise InvalidValue("path", f"{target} is a folder.")
     if not target.parent.is_dir():
         raise NotFound("folder", str(target.parent))
     if target.exists() and not overwrite:
         raise Conflict(f"{target} exists already; nothing was written.")
-    try:
-        number, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)  # for its owner alone
-    except OSError as error:
-        raise NotPermitted(f"{target}: {error.strerror or error}") from error
-    try:
-        with open(number, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(number)
-        os.replace(name, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
+    with files(target):
+        number, name = tempfile.mkstemp(prefix=".export-", suffix=".part", dir=target.parent)  # for its owner alone
+        try:
+            with open(number, "wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(number)
+            os.replace(name, target)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise

@@ -13,11 +13,12 @@ from persist.db.base import table_of
 from persist.db.dialects.bulk import Columns, Row, converted
 from persist.db.hot import Compiled, Hot, param
 from persist.db.models import Meta
+from persist.db.paths import check_path, files
 from persist.db.published import form_of
 from persist.db.scope import OWN, scope_of
 from persist.db.streams import logged_tables, place_of
 from persist.db.version import EVENTS, OWN_SCOPES
-from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
+from persist.errors import Conflict, InvalidValue
 from persist.events.snapshots import write_snapshot
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.copying import own_scopes, with_scopes
@@ -202,10 +203,6 @@ def _opened(path: Path | str | IO[bytes]) -> Iterator[IO[bytes]]:
     if not isinstance(path, Path | str):
         yield path
         return
-    try:
-        with open(path, "rb") as stream:
-            yield stream
-    except FileNotFoundError:
-        raise NotFound("file", str(path)) from None
-    except OSError as error:
-        raise NotPermitted(f"{path}: {error.strerror or error}") from error
+    given = check_path("path", path)
+    with files(given), open(given, "rb") as stream:
+        yield stream

@@ -3,7 +3,6 @@
 A row never names a file that is not there in full; a file that no row names is what a rollback or a crash leaves behind.
 """
 
-import errno
 import logging
 import os
 import secrets
@@ -11,13 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from persist.db.escape import utf8_size
-from persist.db.folders import sync_folder
+from persist.db.folders import private, sync_folder
+from persist.db.paths import files, typed
 from persist.db.work import Work
-from persist.errors import InvalidValue, NotFound, NotPermitted, PayloadTooLarge, StoreFull, Unavailable
+from persist.errors import InvalidValue, NotFound, PayloadTooLarge
 
 log = logging.getLogger("persist")
-
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 KIND = "attachment"
 REPLACED = "programs.attachment_replaced"
@@ -48,10 +46,10 @@ def write(directory: Path, path: str, value: str) -> None:
     """Write the file, durably and all at once: a temporary one beside it, fsync, rename."""
     target = inside(directory, path)
     temporary = target.with_name(f".{secrets.token_hex(8)}.part")
-    try:
-        target.parent.mkdir(exist_ok=True)
+    with files(target):
+        target.parent.mkdir(mode=0o700, exist_ok=True)
         try:
-            with temporary.open("wb") as file:
+            with open(temporary, "wb", opener=private) as file:
                 file.write(value.encode("utf-8", "surrogatepass"))
                 file.flush()
                 os.fsync(file.fileno())
@@ -61,10 +59,6 @@ def write(directory: Path, path: str, value: str) -> None:
                 temporary.unlink(missing_ok=True)
             raise
         sync_folder(target.parent)
-    except PermissionError as error:
-        raise NotPermitted(f"{target}: {error.strerror}") from error
-    except OSError as error:
-        raise (StoreFull(str(target)) if error.errno in _FULL else Unavailable(f"{target}: {error.strerror}")) from error
 
 
 def read(directory: Path, path: str) -> str:
@@ -76,10 +70,8 @@ def read(directory: Path, path: str) -> str:
         raise NotFound(KIND, path) from None
     except UnicodeDecodeError:
         raise InvalidValue("attachment_path", f"{path!r} is not text in UTF-8.") from None
-    except PermissionError as error:
-        raise NotPermitted(f"{target}: {error.strerror}") from error
     except OSError as error:
-        raise Unavailable(f"{target}: {error.strerror}") from error
+        raise typed(error, target) from error
 
 
 def inside(directory: Path, path: str) -> Path:

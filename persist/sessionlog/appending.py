@@ -10,7 +10,8 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from persist.sessionlog.failures import typed
+from persist.db.folders import make_private, private
+from persist.db.paths import typed
 
 _LOOKS = 5
 _PAUSE = 0.002  # seconds; a write that another process has begun ends sooner
@@ -35,7 +36,7 @@ def append(path: Path, data: bytes, *, sync: bool) -> None:
         if sync and is_new:
             _sync_folders(path)
     except OSError as error:
-        raise typed(error, path) from error
+        raise typed(error, path, "session log") from error
 
 
 def sync(path: Path) -> None:
@@ -45,15 +46,15 @@ def sync(path: Path) -> None:
             os.fsync(file.fileno())
         _sync_folders(path)
     except OSError as error:
-        raise typed(error, path) from error
+        raise typed(error, path, "session log") from error
 
 
 def _opened(path: Path) -> FileIO:
     try:
-        return open(path, "a+b", buffering=0)
+        return open(path, "a+b", buffering=0, opener=private)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return open(path, "a+b", buffering=0)
+        make_private(path.parent)
+        return open(path, "a+b", buffering=0, opener=private)
 
 
 def _ends_with_a_line(file: FileIO) -> bool:

@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 from persist.db.clock import EPOCH
+from persist.db.paths import typed
 from persist.errors import Conflict, InvalidValue, NotFound
-from persist.sessionlog.failures import typed
 from persist.sessionlog.messages import parse
 from persist.sessionlog.paths import CHAT_SLUG, SIDECHAIN, SUFFIX, check_home, normalize_session_id, session_log_path
 from persist.sessionlog.schemas import Scope, SessionLogInfo
@@ -74,7 +74,7 @@ def _entries(folder: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise typed(error, folder) from error
+        raise typed(error, folder, "session log") from error
 
 
 def _info(path: Path) -> SessionLogInfo:
@@ -86,7 +86,7 @@ def _info(path: Path) -> SessionLogInfo:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise typed(error, path) from error
+        raise typed(error, path, "session log") from error
     return SessionLogInfo(path.name.removesuffix(SUFFIX), path.parent.name, path, started_at, modified_at, found.st_size)
 
 

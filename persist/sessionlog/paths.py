@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from persist.db.paths import check_path
 from persist.errors import InvalidValue, PayloadTooLarge
 
 CHAT_SLUG = "-app"
@@ -45,14 +46,7 @@ def check_project_slug(slug: Any) -> str:
 
 def check_home(home: Any) -> Path:
     """The folder above `projects` as a Path; InvalidValue if it cannot be a path at all."""
-    try:
-        path = Path(home)
-        whole = os.fsencode(path)
-    except (TypeError, ValueError) as error:
-        raise InvalidValue("home", f"{home!r} is not a path ({error}).") from None
-    if b"\0" in whole:
-        raise InvalidValue("home", f"{home!r} holds a NUL.")
-    return path
+    return check_path("home", home)
 
 
 def session_log_path(home: str | os.PathLike[str], project_slug: str, session_id: str) -> Path:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from persist.sessionlog.failures import typed
+from persist.db.paths import check_path, typed
 from persist.sessionlog.messages import messages_of, parse
 from persist.sessionlog.schemas import LogMessage
 from persist.sessionlog.timestamps import instant_of, iso
@@ -17,11 +17,11 @@ def iter_session_log(path: str | os.PathLike[str]) -> Iterator[LogMessage]:
     Blank, torn and broken lines are passed over; a last line without its line break counts if it is whole. NotFound at once
     if there is no such file.
     """
-    found = Path(path)
+    found = check_path("path", path)
     try:
         os.stat(found)
     except OSError as error:
-        raise typed(error, found) from error
+        raise typed(error, found, "session log") from error
     return _messages(found)
 
 
@@ -42,7 +42,7 @@ def _messages(path: Path) -> Iterator[LogMessage]:
                         yield LogMessage(index, message)
                         index += 1
     except OSError as error:
-        raise typed(error, path) from error
+        raise typed(error, path, "session log") from error
 
 
 def _by_time(message: dict[str, Any]) -> str:

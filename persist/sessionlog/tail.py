@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from persist.db.paths import check_path, typed
 from persist.errors import InvalidValue
-from persist.sessionlog.failures import typed
 from persist.sessionlog.messages import parse
 from persist.sessionlog.schemas import LogMessage
 
@@ -32,7 +32,7 @@ def tail_session_log(
     it ends with the loop around it. NotPermitted and its like if the file cannot be read.
     """
     _check(since_index, poll)
-    return _follow(_Followed(Path(path), since_index), float(poll), stop)
+    return _follow(_Followed(check_path("path", path), since_index), float(poll), stop)
 
 
 def _follow(file: "_Followed", poll: float, stop: Stop | None) -> Iterator[list[LogMessage]]:
@@ -90,7 +90,7 @@ class _Followed:
         except FileNotFoundError:
             return  # removed between two of our steps
         except OSError as error:
-            raise typed(error, self._path) from error
+            raise typed(error, self._path, "session log") from error
 
     def _grown(self) -> Iterator[list[LogMessage]]:
         size = os.fstat(self._file.fileno()).st_size

@@ -20,7 +20,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
     monkeypatch.setattr(Watched, "writes", [])
     monkeypatch.setattr(Watched, "takes", iter(()))
 
-    def open_(path: Path, mode: str, buffering: int) -> Watched:
+    def open_(path: Path, mode: str, buffering: int, opener: object) -> Watched:
         assert buffering == 0
         return Watched(path, mode)
 

@@ -6,12 +6,23 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from persist.db.paths import typed
 from persist.errors import NotPermitted, StoreInUse
 
 log = logging.getLogger("persist")
 
 _BESIDE = ("-wal", "-shm")
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse.sshfs", "glusterfs", "ceph", "lustre"})
+
+
+def make_private_file(path: Path) -> None:
+    """An empty file for its owner alone, which SQLite's own would not be; what lies beside it later gets its mode."""
+    try:
+        os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return  # somebody else was faster
+    except OSError as error:
+        raise typed(error, path) from error
 
 
 def remove_file(path: Path) -> None:
@@ -22,7 +33,7 @@ def remove_file(path: Path) -> None:
         for name in (path.name, *(path.name + suffix for suffix in _BESIDE)):
             path.with_name(name).unlink(missing_ok=True)
     except OSError as error:
-        raise NotPermitted(f"{error.filename or path}: {error.strerror or error}") from error
+        raise typed(error, path) from error
 
 
 def refuse_if_open(path: Path) -> None:

@@ -21,6 +21,7 @@ from persist.db.dialects.catalog_facts import (
     quote,
     split_at_commas,
 )
+from persist.db.paths import typed
 from persist.errors import NotPermitted, StoreCorrupt, UnmanagedDatabase
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class ForeignFile:
             finally:
                 partial.unlink(missing_ok=True)
         except OSError as error:
-            raise NotPermitted(f"{error.filename or partial}: {error.strerror or error}") from error
+            raise typed(error, partial) from error
 
     def copy_to(self, target: Path) -> None:
         """The file as it was when the transaction began, durable on disk."""

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, QueuePool, StaticPool, Table, create_
 from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE
 from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
-from persist.db.dialects.files import warn_of_network
+from persist.db.dialects.files import make_private_file, warn_of_network
 from persist.db.dialects.sqlite_connections import connect
 from persist.db.dialects.sqlite_errors import error_name, meaning
 from persist.db.dialects.sqlite_journal import never_waiting, use_wal
@@ -108,6 +108,8 @@ class SqliteDialect(Dialect):
         mode = "ro" if self.read_only else "rw" if self.path.exists() else "rwc"
         if mode == "ro" and not self.path.exists():
             raise NotFound("SQLite file", str(self.path))
+        if mode == "rwc":
+            make_private_file(self.path)
         uri = f"{Path(os.path.abspath(self.path)).as_uri()}?mode={mode}"
         timeout = self._settings.busy_timeout_ms
         connection = connect(

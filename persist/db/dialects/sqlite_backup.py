@@ -14,7 +14,8 @@ from typing import Any
 
 from persist.db.dialects.files import refuse_if_open
 from persist.db.folders import sync_folder
-from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted, StoreCorrupt, StoreFull, Unavailable
+from persist.db.paths import files
+from persist.errors import Conflict, InvalidValue, NotFound, StoreCorrupt, StoreFull
 
 _PAGES_A_STEP = 500
 _BESIDE = ("-wal", "-shm", "-journal")
@@ -38,8 +39,8 @@ def check_target(source: Path | None, target: Path, *, overwrite: bool) -> None:
 
 def backup(source: Any, target: Path, *, progress: Callable[[int, int], object] | None, overwrite: bool) -> tuple[int, int]:
     """Copy the snapshot that `source` sees now; (pages, bytes). The target appears whole, or not at all."""
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    try:
+    temporary = target.with_name(f".backup-{secrets.token_hex(8)}.part")
+    with files(target):
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         try:
             pages = _copy(source, temporary, target, progress)
@@ -56,10 +57,6 @@ def backup(source: Any, target: Path, *, progress: Callable[[int, int], object] 
                 with suppress(OSError):
                     path.unlink(missing_ok=True)
         sync_folder(target.parent)
-    except PermissionError as error:
-        raise NotPermitted(f"{target}: {error.strerror}") from error
-    except OSError as error:
-        raise Unavailable(f"{target}: {error.strerror or error}") from error
     return pages, size
 
 

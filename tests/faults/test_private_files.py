@@ -1,0 +1,63 @@
+"""What persist makes is its owner's alone, whatever the umask; what is there already keeps its mode."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from persist.instances import open_instance
+from persist.maintenance import backup, export
+from persist.run_files import agents_file, create_run_file
+from persist.sessionlog import SessionLogWriter
+from persist.store import Store
+from tests.sessionlog.scenes import text
+
+
+@pytest.fixture(autouse=True)
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(folder: Path) -> dict[str, str]:
+    """Of everything below, by its relative path."""
+    return {str(path.relative_to(folder)): oct(stat.S_IMODE(path.lstat().st_mode)) for path in sorted(folder.rglob("*"))}
+
+
+def test_files_and_folders_are_their_owners_alone(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with Store.open(f"sqlite:///{home / 'state.db'}") as store, store.begin() as tx:
+        tx.chat.sessions.create(agent="build", model={})
+        names = set(modes(home))
+        assert names == {"state.db", "state.db-wal", "state.db-shm"}
+    with Store.open(f"sqlite:///{home / 'state.db'}") as store:
+        backup(store, home / "copy.db")
+        export(store, home / "out.jsonl")
+    with create_run_file(home, program_source="session 1") as run, run.begin() as tx:
+        assert run.run_id is not None
+        tx.programs.bindings.bind(run.run_id, "large", "x" * 200_000)
+    agents_file("project", home).close()
+    open_instance(home / "instances", "one").close()
+    with SessionLogWriter(home / "logs", "-app", strict=True) as log:
+        log.feed(text("x"))
+    found = modes(home)
+    assert any(name.endswith(".jsonl") and name.startswith("logs/") for name in found)
+    assert any("/attachments/" in name for name in found)
+    expected = {name: "0o700" if (home / name).is_dir() else "0o600" for name in found}
+    assert found == expected
+
+
+def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    path.touch()
+    path.chmod(0o664)
+    Store.open(f"sqlite:///{path}").close()
+    (tmp_path / "projects").mkdir(mode=0o755)
+    with SessionLogWriter(tmp_path, "-app", strict=True) as log:
+        log.feed(text("x"))
+    found = modes(tmp_path)
+    assert (found["state.db"], found["projects"], found["projects/-app"]) == ("0o664", "0o755", "0o700")
