@@ -12,7 +12,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from persist.chat.schemas import UNFINISHED, Role, TurnState
 from persist.db.base import ONE_TREE, SCHEMA_TOKEN, Base, json_key_set, partial_index, predicate, table_of
 from persist.db.streams import Streams, tail_of
-from persist.db.types import Amount, Body, EpochMs, Json, Label, Vocabulary, Whole
+from persist.db.types import LONG_LABEL_BYTES, Amount, Body, EpochMs, Json, Label, Vocabulary, Whole
 
 _ZERO = text("0")
 
@@ -27,7 +27,7 @@ class ChatSessionRow(Base):
     __tablename__ = "chat_sessions"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     agent: Mapped[str] = mapped_column(Label())
-    workspace_root: Mapped[str | None] = mapped_column(Label())
+    workspace_root: Mapped[str | None] = mapped_column(Label(LONG_LABEL_BYTES))
     parent_id: Mapped[str | None] = mapped_column(Label())
     parent_message_id: Mapped[str | None] = mapped_column(Label())
     prompt_tokens: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)

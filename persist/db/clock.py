@@ -43,10 +43,21 @@ def epoch_ms(value: datetime) -> int:
 
 def from_epoch_ms(value: int) -> datetime:
     """The instant of that many milliseconds since 1970."""
+    return _since_1970(value, "milliseconds")
+
+
+def from_epoch_s(value: float) -> datetime:
+    """The instant of that many seconds since 1970."""
+    return _since_1970(value, "seconds")
+
+
+def _since_1970(value: float, unit: str) -> datetime:
     try:
-        return EPOCH + timedelta(milliseconds=value)
-    except OverflowError:
+        return EPOCH + timedelta(**{unit: value})
+    except (OverflowError, ValueError):
         raise InvalidValue("instant", "it is not between the years 1 and 9999.") from None
+    except TypeError:  # files that were adopted, or are damaged, may hold anything
+        raise InvalidValue("instant", f"{value!r} is stored, which is no number of {unit}.") from None
 
 
 def to_ms(value: datetime) -> datetime:

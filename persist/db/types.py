@@ -17,31 +17,45 @@
 Every type cuts an instant to the column's precision before binding, so that both databases keep the same.
 """
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
-from sqlalchemy import REAL, TEXT, BigInteger, Boolean, Dialect, Double, Integer, Text, cast, type_coerce
+from sqlalchemy import (
+    REAL,
+    TEXT,
+    BigInteger,
+    Boolean,
+    Column,
+    Dialect,
+    Double,
+    Integer,
+    Text,
+    UniqueConstraint,
+    cast,
+    event,
+    type_coerce,
+)
 from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.visitors import iterate
 from sqlalchemy.types import JSON, TypeDecorator, TypeEngine, UserDefinedType
 
-from persist.db.clock import EPOCH, aware, epoch_ms, epoch_us, from_epoch_ms, iso_ms, to_ms
-from persist.db.escape import escape_json, escape_text, has_half, unescape_json, unescape_text
+from persist.db.escape import escape_json, escape_text, has_half, unescape_json, unescape_text, utf8_size
 from persist.db.json import decode, encode
-from persist.errors import InvalidValue
-from persist.later import later
+from persist.db.times import EpochMs as EpochMs
+from persist.db.times import EpochReal as EpochReal
+from persist.db.times import EpochS as EpochS
+from persist.db.times import Instant as Instant
+from persist.db.times import IsoMs as IsoMs
+from persist.db.times import Processor as Processor
+from persist.db.times import SqlSeconds as SqlSeconds
+from persist.db.times import is_postgres
+from persist.errors import InvalidValue, PayloadTooLarge
 
-if TYPE_CHECKING:
-    from sqlalchemy.dialects import postgresql
-else:
-    postgresql = later("sqlalchemy.dialects.postgresql")
-
-Processor = Callable[[Any], Any]
-
-
-def _is_postgres(dialect: Dialect) -> bool:
-    return dialect.name == "postgresql"
+LABEL_BYTES = 600
+"""So many bytes of UTF-8 may a label have that is in an index: four of them are the most that one index holds."""
+LONG_LABEL_BYTES = 2000
+"""Those of paths and addresses, which are in no index with another long one."""
 
 
 def check_label(path: str, value: object) -> str:
@@ -54,25 +68,59 @@ def check_label(path: str, value: object) -> str:
 
 
 class Label(TypeDecorator[str]):
-    """Identifiers, names and other text that is compared."""
+    """Identifiers, names and other text that is compared. `most`: bytes of UTF-8 where the column is in an index."""
 
     impl = Text
     cache_ok = True
 
+    def __init__(self, most: int = LABEL_BYTES) -> None:
+        self.most = most
+        self._column: Column[Any] | None = None
+        super().__init__()
+
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return TEXT(collation="C") if _is_postgres(dialect) else Text()
+        return TEXT(collation="C") if is_postgres(dialect) else Text()
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         return None if value is None else check_label("text", value)
 
     def bind_processor(self, dialect: Dialect) -> Processor:
-        return _bound_label  # by itself: the processor around process_bind_param costs more than the check
+        column = self._column
+        if column is None or not is_indexed(column):
+            return _bound_label  # by itself: the processor around process_bind_param costs more than the check
+        return partial(_bound_short, column.name, self.most)
+
+
+@event.listens_for(Label, "before_parent_attach")
+def _note_column(kind: Label, column: object) -> None:
+    if isinstance(column, Column):
+        kind._column = column
+
+
+def is_indexed(column: Column[Any]) -> bool:
+    """Whether it is in a key or an index, however it is used there."""
+    table = column.table
+    if column.primary_key or table.info.get("key_scope") == column.name:
+        return True
+    unique = (constraint for constraint in table.constraints if isinstance(constraint, UniqueConstraint))
+    if any(column.name in constraint.columns for constraint in unique):
+        return True
+    terms: list[Any] = [term for index in table.indexes for term in index.expressions]
+    return any(part is column for term in terms for part in iterate(term))
 
 
 def _bound_label(value: Any) -> str | None:
     if value is None or (type(value) is str and value.isascii() and "\x00" not in value):
         return value
     return check_label("text", value)
+
+
+def _bound_short(name: str, most: int, value: Any) -> str | None:
+    """What an index of either database takes: a server's refuses a row of more than 2,704 bytes in all."""
+    text = _bound_label(value)
+    if text is not None and 4 * len(text) > most and (size := utf8_size(text)) > most:
+        raise PayloadTooLarge(name, size, most, advice="It is searched by; keep long text where it is not.")
+    return text
 
 
 class Body(TypeDecorator[str]):
@@ -82,10 +130,10 @@ class Body(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return TEXT(collation="C") if _is_postgres(dialect) else Text()
+        return TEXT(collation="C") if is_postgres(dialect) else Text()
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        return None if value is None else escape_text(value, nul=_is_postgres(dialect))
+        return None if value is None else escape_text(value, nul=is_postgres(dialect))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
         return None if value is None else unescape_text(value)
@@ -138,7 +186,7 @@ class Json(TypeDecorator[Any]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return _PgJson() if _is_postgres(dialect) else _LiteJson()
+        return _PgJson() if is_postgres(dialect) else _LiteJson()
 
 
 class Vocabulary(TypeDecorator[StrEnum]):
@@ -152,7 +200,7 @@ class Vocabulary(TypeDecorator[StrEnum]):
         super().__init__()
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return TEXT(collation="C") if _is_postgres(dialect) else Text()
+        return TEXT(collation="C") if is_postgres(dialect) else Text()
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         return None if value is None else check_label("text", str(value))
@@ -179,122 +227,10 @@ class Flag(TypeDecorator[bool]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return Boolean() if _is_postgres(dialect) else Integer()
+        return Boolean() if is_postgres(dialect) else Integer()
 
     def process_bind_param(self, value: bool | None, dialect: Dialect) -> Any:
-        return value if value is None or _is_postgres(dialect) else int(value)
+        return value if value is None or is_postgres(dialect) else int(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> bool | None:
         return None if value is None else bool(value)
-
-
-class Instant(TypeDecorator[datetime]):
-    """An aware UTC instant; each leaf says how it is stored."""
-
-    impl: TypeEngine[Any] | type[TypeEngine[Any]] = BigInteger
-    cache_ok = True
-
-    def store(self, value: datetime, dialect: Dialect) -> Any:
-        raise AssertionError("a leaf type defines store()")
-
-    def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        raise AssertionError("a leaf type defines fetch()")
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
-        return None if value is None else self.store(aware("instant", value), dialect)
-
-    def bind_processor(self, dialect: Dialect) -> Processor:
-        store = self.store
-        return lambda value: None if value is None else store(aware("instant", value), dialect)
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
-        # By itself, not around the processor of `impl`: what that would ask for, a hot statement does not know.
-        fetch = self.fetch
-        return lambda value: None if value is None else fetch(value, dialect)
-
-
-class EpochMs(Instant):
-    """Whole milliseconds since 1970."""
-
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return BigInteger() if _is_postgres(dialect) else Integer()
-
-    def store(self, value: datetime, dialect: Dialect) -> int:
-        return epoch_ms(value)
-
-    def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        return from_epoch_ms(value)
-
-
-class EpochS(EpochMs):
-    """Whole seconds since 1970."""
-
-    cache_ok = True
-
-    def store(self, value: datetime, dialect: Dialect) -> int:
-        return epoch_us(value) // 1_000_000
-
-    def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        return EPOCH + timedelta(seconds=value)
-
-
-class EpochReal(Instant):
-    """Seconds since 1970 as a float, microseconds kept."""
-
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return Double() if _is_postgres(dialect) else REAL()
-
-    def store(self, value: datetime, dialect: Dialect) -> float:
-        return epoch_us(value) / 1_000_000
-
-    def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        return EPOCH + timedelta(seconds=value)  # exact to the microsecond until 2242; a product in floats is not
-
-
-class IsoMs(Instant):
-    """ISO 8601 text with milliseconds and Z on SQLite; TIMESTAMPTZ(3) on Postgres, cut before it could round."""
-
-    impl = Text
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return postgresql.TIMESTAMP(timezone=True, precision=3) if _is_postgres(dialect) else Text()
-
-    def store(self, value: datetime, dialect: Dialect) -> Any:
-        if _is_postgres(dialect):
-            return to_ms(value)
-        return iso_ms(value)
-
-    def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        try:
-            instant: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
-            if instant.tzinfo is UTC:
-                return instant
-            return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
-        except (ValueError, AttributeError):  # files that were adopted may hold anything
-            raise InvalidValue("instant", f"{value!r} is stored, which is not like '2026-01-31T12:00:00.000Z'.") from None
-
-
-class SqlSeconds(Instant):
-    """`YYYY-MM-DD HH:MM:SS` in UTC on SQLite, as its own datetime('now') writes it; whole seconds on Postgres too."""
-
-    impl = Text
-    cache_ok = True
-
-    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return postgresql.TIMESTAMP(timezone=True, precision=3) if _is_postgres(dialect) else Text()
-
-    def store(self, value: datetime, dialect: Dialect) -> Any:
-        whole = value.replace(microsecond=0)
-        return whole if _is_postgres(dialect) else whole.replace(tzinfo=None).isoformat(" ")
-
-    def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        try:
-            instant: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
-        except ValueError:  # raw writers share these columns
-            raise InvalidValue("instant", f"{value!r} is stored, which is not like '2026-01-31 12:00:00'.") from None
-        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)

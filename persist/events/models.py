@@ -7,7 +7,7 @@ from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.base import ONE_TREE, Base, flag_default, table_of
-from persist.db.types import EpochMs, Flag, Json, Label, Whole
+from persist.db.types import LONG_LABEL_BYTES, EpochMs, Flag, Json, Label, Whole
 
 
 class EventRow(Base):
@@ -15,7 +15,7 @@ class EventRow(Base):
 
     __tablename__ = "event_log"
     position: Mapped[int] = mapped_column(Whole(), primary_key=True, autoincrement=False)
-    stream_id: Mapped[str] = mapped_column(Label())
+    stream_id: Mapped[str] = mapped_column(Label(LONG_LABEL_BYTES))
     seq: Mapped[int] = mapped_column(Whole())
     type: Mapped[str] = mapped_column(Label())
     at: Mapped[datetime] = mapped_column(EpochMs())
@@ -31,7 +31,7 @@ class EventHeadRow(Base):
     """
 
     __tablename__ = "event_heads"
-    stream_id: Mapped[str] = mapped_column(Label(), primary_key=True)
+    stream_id: Mapped[str] = mapped_column(Label(LONG_LABEL_BYTES), primary_key=True)
     seq: Mapped[int] = mapped_column(Whole())
     first_seq: Mapped[int] = mapped_column(Whole(), server_default="1")
     logging: Mapped[bool] = mapped_column(Flag(), server_default=flag_default(True))

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from persist.db.base import ONE_TREE, Base, table_of
 from persist.db.scope import key_per_scope, numbered, scope_column
 from persist.db.streams import Streams
-from persist.db.types import Body, EpochS, Flag, Json, Label, Vocabulary, Whole
+from persist.db.types import LONG_LABEL_BYTES, Body, EpochS, Flag, Json, Label, Vocabulary, Whole
 from persist.telemetry.schemas import LinkKind, TagKind, TaskState
 
 
@@ -36,7 +36,7 @@ class AgentTagRow(Base):
     __tablename__ = "agent_tags"
     instance_id: Mapped[str] = scope_column("instance_id", primary_key=True)
     kind: Mapped[TagKind] = mapped_column(Vocabulary(TagKind), primary_key=True)
-    value: Mapped[str] = mapped_column(Label(), primary_key=True)
+    value: Mapped[str] = mapped_column(Label(LONG_LABEL_BYTES), primary_key=True)
     first_seen: Mapped[datetime] = mapped_column(EpochS())
     last_seen: Mapped[datetime] = mapped_column(EpochS())
 
@@ -46,7 +46,7 @@ class GithubLinkStatusRow(Base):
 
     __tablename__ = "github_link_statuses"
     instance_id: Mapped[str] = scope_column("instance_id", primary_key=True)
-    url: Mapped[str] = mapped_column(Label(), primary_key=True)
+    url: Mapped[str] = mapped_column(Label(LONG_LABEL_BYTES), primary_key=True)
     kind: Mapped[LinkKind] = mapped_column(Vocabulary(LinkKind))
     host: Mapped[str] = mapped_column(Label())
     owner: Mapped[str] = mapped_column(Label())

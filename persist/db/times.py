@@ -1,0 +1,147 @@
+"""Column types of instants; see the table in persist.db.types."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import REAL, BigInteger, Dialect, Double, Integer, Text, func, type_coerce
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
+
+from persist.db.clock import aware, epoch_ms, epoch_us, from_epoch_ms, from_epoch_s, iso_ms, to_ms
+from persist.errors import InvalidValue
+
+Processor = Callable[[Any], Any]
+
+
+def is_postgres(dialect: Dialect) -> bool:
+    """Whether it stores values in its native types."""
+    return dialect.name == "postgresql"
+
+
+class _PgInstant(UserDefinedType[datetime]):
+    """Read as UTC without a zone: in a zone ahead of UTC, as the session's may be, the last hours of 9999 are in no year."""
+
+    cache_ok = True
+    render_bind_cast = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "TIMESTAMP(3) WITH TIME ZONE"
+
+    def column_expression(self, colexpr: ColumnElement[Any]) -> ColumnElement[Any]:
+        return type_coerce(func.timezone("UTC", colexpr), self)
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
+        return lambda value: None if value is None else value.replace(tzinfo=UTC)
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware UTC instant; each leaf says how it is stored."""
+
+    impl: TypeEngine[Any] | type[TypeEngine[Any]] = BigInteger
+    cache_ok = True
+
+    def store(self, value: datetime, dialect: Dialect) -> Any:
+        raise AssertionError("a leaf type defines store()")
+
+    def fetch(self, value: Any, dialect: Dialect) -> datetime:
+        raise AssertionError("a leaf type defines fetch()")
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        return None if value is None else self.store(aware("instant", value), dialect)
+
+    def bind_processor(self, dialect: Dialect) -> Processor:
+        store = self.store
+        return lambda value: None if value is None else store(aware("instant", value), dialect)
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
+        # By itself, not around the processor of `impl`: what that would ask for, a hot statement does not know.
+        fetch = self.fetch
+        return lambda value: None if value is None else fetch(value, dialect)
+
+
+class EpochMs(Instant):
+    """Whole milliseconds since 1970."""
+
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return BigInteger() if is_postgres(dialect) else Integer()
+
+    def store(self, value: datetime, dialect: Dialect) -> int:
+        return epoch_ms(value)
+
+    def fetch(self, value: Any, dialect: Dialect) -> datetime:
+        return from_epoch_ms(value)
+
+
+class EpochS(EpochMs):
+    """Whole seconds since 1970."""
+
+    cache_ok = True
+
+    def store(self, value: datetime, dialect: Dialect) -> int:
+        return epoch_us(value) // 1_000_000
+
+    def fetch(self, value: Any, dialect: Dialect) -> datetime:
+        return from_epoch_s(value)
+
+
+class EpochReal(Instant):
+    """Seconds since 1970 as a float, microseconds kept."""
+
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return Double() if is_postgres(dialect) else REAL()
+
+    def store(self, value: datetime, dialect: Dialect) -> float:
+        return epoch_us(value) / 1_000_000
+
+    def fetch(self, value: Any, dialect: Dialect) -> datetime:
+        return from_epoch_s(value)  # exact to the microsecond until 2242; a product in floats is not
+
+
+class IsoMs(Instant):
+    """ISO 8601 text with milliseconds and Z on SQLite; TIMESTAMPTZ(3) on Postgres, cut before it could round."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return _PgInstant() if is_postgres(dialect) else Text()
+
+    def store(self, value: datetime, dialect: Dialect) -> Any:
+        if is_postgres(dialect):
+            return to_ms(value)
+        return iso_ms(value)
+
+    def fetch(self, value: Any, dialect: Dialect) -> datetime:
+        try:
+            instant: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
+            if instant.tzinfo is UTC:
+                return instant
+            return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+        except (ValueError, OverflowError, AttributeError):  # files that were adopted may hold anything
+            raise InvalidValue("instant", f"{value!r} is stored, which is not like '2026-01-31T12:00:00.000Z'.") from None
+
+
+class SqlSeconds(Instant):
+    """`YYYY-MM-DD HH:MM:SS` in UTC on SQLite, as its own datetime('now') writes it; whole seconds on Postgres too."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return _PgInstant() if is_postgres(dialect) else Text()
+
+    def store(self, value: datetime, dialect: Dialect) -> Any:
+        whole = value.replace(microsecond=0)
+        return whole if is_postgres(dialect) else whole.replace(tzinfo=None).isoformat(" ")
+
+    def fetch(self, value: Any, dialect: Dialect) -> datetime:
+        try:
+            instant: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
+            return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+        except (ValueError, OverflowError, AttributeError):  # raw writers share these columns
+            raise InvalidValue("instant", f"{value!r} is stored, which is not like '2026-01-31 12:00:00'.") from None

@@ -1,0 +1,87 @@
+"""Identifiers and names that are searched by: as long on one database as on the other, and no longer."""
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Column, Index, Table, UniqueConstraint
+from sqlalchemy.sql.visitors import iterate
+
+from persist.checkpoints.schemas import Blob, Write
+from persist.db.types import LABEL_BYTES, LONG_LABEL_BYTES, Label
+from persist.errors import InvalidValue, PayloadTooLarge
+from persist.metadata import metadata
+
+ROOM = 2704
+"""What a server's index takes of one row, in bytes, were it not compressed."""
+
+
+def text(size: int) -> str:
+    """Of so many bytes, which nothing makes smaller."""
+    return secrets.token_hex(size)[:size]
+
+
+def _indexes(table: Table) -> list[tuple[str, list[Column[Any]]]]:
+    scope = [table.c[table.info["key_scope"]]] if "key_scope" in table.info else []
+    keys = [("key", [*scope, *table.primary_key.columns])]
+    keys += [(str(one.name), [*one.columns]) for one in table.constraints if isinstance(one, UniqueConstraint)]
+    return keys + [(str(index.name), _columns(index)) for index in table.indexes]
+
+
+def _columns(index: Index) -> list[Column[Any]]:
+    terms: list[Any] = list(index.expressions)
+    return [part for term in terms for part in iterate(term) if isinstance(part, Column)]
+
+
+def test_the_longest_labels_fit_every_index() -> None:
+    too_long = []
+    for table in metadata.sorted_tables:
+        for name, columns in _indexes(table):
+            room = sum(column.type.most + 4 if isinstance(column.type, Label) else 16 for column in columns)
+            if room + 16 > ROOM:
+                too_long.append((table.name, name, room))
+    assert too_long == []
+
+
+VERBS: dict[str, Callable[[Any, str], Any]] = {
+    "chat": lambda tx, id: tx.chat.sessions.create(id=id, agent="a", model={}),
+    "agent": lambda tx, agent: tx.chat.sessions.create(agent=agent, model={}),
+    "run": lambda tx, id: tx.workflows.runs.create(id, trigger_id=id, id=id, current_phase=id),
+    "messaging": lambda tx, id: tx.messaging.sessions.get_or_create(platform=id, channel_id=id, thread_id=id, user_id=id),
+    "conversation": lambda tx, id: tx.conversations.sessions.create(id=id, agent_name=id),
+    "write": lambda tx, id: tx.checkpoints.states.put_writes(
+        id, id, [Write(0, id, Blob(id, b""))], task_id=id, task_path=id, namespace=id
+    ),
+    "memory": lambda tx, id: tx.checkpoints.memories.put((id,), id, {}),
+    "program": lambda tx, id: tx.programs.runs.create(id=id),
+    "tag": lambda tx, id: tx.telemetry.tags.record("repo", id, instance_id=id),
+    "override": lambda tx, id: tx.workflows.workflow_overrides.set(id, enabled=False),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_label_has_so_many_bytes_at_most(store: Any, verb: str) -> None:
+    write = VERBS[verb]
+    with store.begin() as tx:
+        with pytest.raises(PayloadTooLarge) as caught:
+            write(tx, text(LONG_LABEL_BYTES + 1))
+        assert caught.value.size == LONG_LABEL_BYTES + 1
+    with store.begin() as tx:
+        write(tx, text(LABEL_BYTES))
+
+
+def test_bytes_count_and_not_characters(store: Any) -> None:
+    with store.begin() as tx:
+        tx.chat.sessions.create(id="é" * (LABEL_BYTES // 2), agent="a", model={})
+        with pytest.raises(InvalidValue, match=f"{LABEL_BYTES + 2} bytes is over the limit of {LABEL_BYTES}") as caught:
+            tx.chat.sessions.create(id="é" * (LABEL_BYTES // 2 + 1), agent="a", model={})
+        assert caught.value.path == "id"
+        assert len(tx.chat.sessions.list().items) == 1  # the transaction goes on
+
+
+def test_paths_and_addresses_may_be_longer(store: Any) -> None:
+    root = "/" + text(LONG_LABEL_BYTES - 1)
+    with store.begin() as tx:
+        session = tx.chat.sessions.create(agent="a", model={}, workspace_root=root)
+        assert [one.id for one in tx.chat.sessions.list(workspace_root=root).items] == [session.id]
