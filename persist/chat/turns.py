@@ -92,7 +92,7 @@ def is_stale(owner: str, seen_at: datetime, now: datetime) -> bool:
     """Its process is gone (same host: at once), or nobody has seen it for 60 s."""
     host, _, rest = owner.partition("/")
     pid = rest.partition("/")[0]
-    if host == socket.gethostname() and pid.isdigit():
+    if host == socket.gethostname() and pid.isascii() and pid.isdigit():
         if int(pid) == os.getpid():
             return owner not in _live
         if not _alive(int(pid)):
@@ -103,7 +103,7 @@ def is_stale(owner: str, seen_at: datetime, now: datetime) -> bool:
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

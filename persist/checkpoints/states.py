@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, select, tuple_
 
 from persist.checkpoints.models import pending, states, threads
 from persist.checkpoints.schemas import Blob, ChannelHistory, Checkpoint, Loaded, PendingWrite, Stored, Write
-from persist.checkpoints.values import Place, Reading, put_values
+from persist.checkpoints.values import Place, Reading, put_values, stored_blob
 from persist.db.checks import optional_label
 from persist.db.cursor import check_limit
 from persist.db.hot import LIMIT, Hot, Row, param
@@ -233,7 +233,7 @@ def _touch(work: Work, place: Place) -> None:
 
 def _value(row: Row) -> Checkpoint:
     *fields, kind, data = row
-    return build(Checkpoint, {**dict(zip(_FIELDS, fields, strict=True)), "head": Blob(kind, bytes(data))})
+    return build(Checkpoint, {**dict(zip(_FIELDS, fields, strict=True)), "head": stored_blob(kind, data)})
 
 
 def _load(work: Work, reading: Reading, checkpoint: Checkpoint) -> Loaded:
@@ -243,4 +243,4 @@ def _load(work: Work, reading: Reading, checkpoint: Checkpoint) -> Loaded:
 
 
 def _writes(work: Work, of: Mapping[str, str]) -> List[PendingWrite]:
-    return [PendingWrite(task_id, channel, Blob(kind, bytes(data))) for task_id, channel, kind, data in work.rows(_WRITES, **of)]
+    return [PendingWrite(task_id, channel, stored_blob(kind, data)) for task_id, channel, kind, data in work.rows(_WRITES, **of)]

@@ -13,6 +13,7 @@ from persist.db.hot import Hot, param
 from persist.db.insert import upsert
 from persist.db.types import Label, Whole
 from persist.db.work import Work
+from persist.errors import StoreCorrupt
 
 Place = dict[str, str]
 """The thread and the namespace, as parameters."""
@@ -109,6 +110,13 @@ class _Digest:
         return made.digest()
 
 
+def stored_blob(kind: str, data: object) -> Blob:
+    """What a row holds; StoreCorrupt for what was never bytes."""
+    if not isinstance(data, bytes | memoryview):
+        raise StoreCorrupt("checkpoints", f"{data!r:.40} is stored, which is no value.")
+    return Blob(kind, bytes(data))
+
+
 @cache
 def _reading(count: int) -> Hot:
     """The values of so many channels, each at a version."""
@@ -131,7 +139,7 @@ class Reading:
         """Those of the channels that have one at that version, in the order of `versions`."""
         found = {}
         for channel, kind, spans, data in self._rows(place, list(versions.items())):
-            found[channel] = self._list(place, channel, spans) if kind is None else Blob(kind, bytes(data))
+            found[channel] = self._list(place, channel, spans) if kind is None else stored_blob(kind, data)
         return {channel: found[channel] for channel in versions if channel in found}
 
     def _rows(self, place: Place, wanted: list[tuple[str, str]]) -> Iterator[tuple[Any, ...]]:
@@ -142,10 +150,16 @@ class Reading:
             yield from self._work.rows(_reading(len(some)), **place, **named)
 
     def _list(self, place: Place, channel: str, spans: Sequence[Sequence[int]]) -> list[Blob]:
+        try:
+            return self._pieces(place, channel, spans)
+        except (KeyError, TypeError, ValueError):
+            raise StoreCorrupt(f"thread {place['thread_id']!r}", f"pieces of the channel {channel!r} are missing.") from None
+
+    def _pieces(self, place: Place, channel: str, spans: Sequence[Sequence[int]]) -> list[Blob]:
         key = {**place, "channel": channel}
         seen = self._seen.setdefault(tuple(key.values()), {})
         if any(position not in seen for low, high in spans for position in (low, high - 1)):
             low, high = min(span[0] for span in spans), max(span[1] for span in spans)
             for position, kind, data in self._work.rows(_PIECES, **key, low=low, high=high):
-                seen[position] = Blob(kind, bytes(data))
+                seen[position] = stored_blob(kind, data)
         return [seen[position] for low, high in spans for position in range(low, high)]

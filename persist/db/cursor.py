@@ -11,6 +11,7 @@ import orjson
 from persist.errors import InvalidValue
 
 _VERSION = 1
+_BIG = 2**63
 T = TypeVar("T")
 
 
@@ -48,6 +49,8 @@ def decode_cursor(cursor: str, name: str, filters: Mapping[str, Any], kinds: tup
     if version != _VERSION or list_name != name or digest != _digest(filters):
         raise InvalidValue("after", "the cursor belongs to another list, or to other filters.")
     if type(key) is not list or len(key) != len(kinds) or any(type(v) is not k for v, k in zip(key, kinds, strict=True)):
+        raise InvalidValue("after", "this is not a cursor.")
+    if any(type(value) is int and not -_BIG <= value < _BIG for value in key):
         raise InvalidValue("after", "this is not a cursor.")
     return key
 

@@ -53,7 +53,6 @@ def files(path: Path, kind: str = "file") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        ours = typed(error, path, kind)
-        if ours is error:
+        if isinstance(error, PersistError):
             raise
-        raise ours from error
+        raise typed(error, path, kind) from error

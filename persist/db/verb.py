@@ -53,11 +53,12 @@ class Verb:
         if work.journal is not None:
             work.journal.back(self._mark)
         ours = work.runtime.translate(error)
-        from_database = ours is not error
+        changed = ours is not error
+        from_database = changed and getattr(error, "orig", None) is not ours  # a column may refuse a value before it gets there
         if (work._wrote or from_database) and not work.joined:
             work._doomed = True
-        if from_database or kind is None:
-            raise ours from (error if from_database else None)
+        if changed or kind is None:
+            raise ours from (error if changed else None)
 
     def _end_joined(self, savepoint: NestedTransaction, error: BaseException | None) -> BaseException | None:
         """The host's transaction survives a refused verb: only our savepoint goes. Its commit is the host's, so what the

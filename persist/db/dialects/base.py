@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, Table, exc
 
 from persist.db.compiled import Kind, compiled_for
 from persist.db.idle import IdleConnections
-from persist.errors import InvalidValue, NotFound, PersistError, StoreBusy, UnsupportedEngine
+from persist.errors import InvalidValue, NotFound, PersistError, StoreBusy, StoreCorrupt, UnsupportedEngine
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -147,6 +147,8 @@ class Dialect(ABC):
             return InvalidValue("value", "an integer must fit 64 bits.")
         if isinstance(original, UnicodeEncodeError):
             return InvalidValue("value", "the text holds a lone surrogate half.")
+        if isinstance(original, UnicodeDecodeError):  # text that a driver could not give, in a row or in what is wrong
+            return StoreCorrupt(str(self.path or self.name), f"stored text is not UTF-8 ({original.reason}).")
         if isinstance(error, exc.TimeoutError):
             return StoreBusy(30.0, "every connection of the pool is in use")
         return None if original is None else self.of_driver(original)

@@ -43,7 +43,7 @@ def read_catalog(run: Run) -> Catalog:
             facts["constraint", table, constraint] = Definition(constraint)
         for name, unique, origin, definition in run(_INDEXES, of=table):
             if origin == "c":
-                facts["unique index" if unique else "index", table, name] = Definition(_plain(definition))
+                facts["unique index" if unique else "index", table, name] = Definition(_plain(definition or ""))
             elif origin == "u":
                 columns = ", ".join(str(column) for (column,) in run(_INDEX_COLUMNS, of=name))
                 facts["constraint", table, f"UNIQUE ({columns})"] = Definition(f"UNIQUE ({columns})")

@@ -1,0 +1,99 @@
+"""Values in a file that no program of ours wrote there, as a damaged or foreign file has them: errors of ours, and no others."""
+
+import socket
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persist.checkpoints.schemas import Blob
+from persist.errors import InvalidValue, PersistError, StoreCorrupt
+from persist.maintenance import doctor
+from persist.settings import Settings
+from persist.store import Store
+
+
+def _made(path: Path) -> str:
+    url = f"sqlite:///{path}"
+    with Store.open(url) as store, store.begin() as tx:
+        tx.chat.sessions.create(id="ses_1", agent="build", model={})
+        tx.workflows.runs.create("triage", trigger_id="issue/1", current_phase="plan", id="run_1")
+        tx.programs.runs.create(id="run_1")
+        tx.conversations.sessions.create(id="cvs_1")
+        tx.telemetry.status.record("idle", instance_id="i")
+        listed = [Blob("json", b"1"), Blob("json", b"2")]
+        values = {"c": ("1", Blob("json", b"1")), "l": ("1", listed)}
+        tx.checkpoints.states.put("thread", "1", head=Blob("json", b"{}"), versions={"c": "1", "l": "1"}, values=values)
+    return url
+
+
+def _thread(tx: Any) -> Any:
+    return tx.checkpoints.states.find("thread")
+
+
+READS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "milliseconds": ("chat_sessions SET created_at = ?", lambda tx: tx.chat.sessions.get("ses_1")),
+    "seconds": ("status_log SET occurred_at = ?", lambda tx: tx.telemetry.status.current(instance_id="i")),
+    "real": ("sessions SET created_at = ?", lambda tx: tx.conversations.sessions.get("cvs_1")),
+    "text": ("workflow_runs SET started_at = ?", lambda tx: tx.workflows.runs.get("run_1")),
+    "sql": ("run SET started_at = ?", lambda tx: tx.programs.runs.get("run_1")),
+    "json": ("workflow_runs SET phase_history = ?", lambda tx: tx.workflows.runs.get("run_1")),
+    "value": ("checkpoint_values SET data = ? WHERE channel = 'c'", _thread),
+    "spans": ("checkpoint_values SET spans_json = ? WHERE channel = 'l'", _thread),
+    "piece": (
+        "checkpoint_pieces SET position = 7 WHERE position = 0 AND ? != ''",
+        lambda tx: tx.checkpoints.states.find("thread"),
+    ),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_value_that_cannot_be_read(tmp_path: Path, read: str) -> None:
+    url = _made(tmp_path / "state.db")
+    spoil, look = READS[read]
+    refused = 0
+    for value in ("soon", b"\xff\xfe", 2**62, "9999-99-99", "[[0,9]]", "{"):
+        with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as raw:
+            raw.execute(f"UPDATE {spoil}", (value,))
+        with Store.open(url) as store:
+            try:
+                with store.read() as tx:
+                    look(tx)
+            except (InvalidValue, StoreCorrupt):
+                refused += 1
+    assert refused
+    with Store.open(url) as store:
+        doctor(store)
+        with store.begin() as tx:
+            tx.chat.sessions.create(agent="build", model={})
+
+
+def test_text_that_is_not_utf8(tmp_path: Path) -> None:
+    url = _made(tmp_path / "state.db")
+    with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as raw:
+        raw.execute("UPDATE chat_sessions SET agent = CAST(x'ff' AS TEXT)")
+    with Store.open(url) as store, store.read() as tx, pytest.raises(PersistError):
+        tx.chat.sessions.get("ses_1")
+
+
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    url = _made(tmp_path / "state.db")
+    content = (tmp_path / "state.db").read_bytes()
+    (tmp_path / "state.db").write_bytes(content.replace(b"CREATE TABLE chat_sessions", b"CREATE \xff\xfe\xfdLE chat_sessions"))
+    with pytest.raises(StoreCorrupt):
+        Store.open(url, settings=Settings())
+
+
+@pytest.mark.parametrize("owner", ["{host}/²/x", "{host}/99999999999999999999/x", "{host}//", "/", ""])
+def test_a_turn_of_no_process(tmp_path: Path, owner: str) -> None:
+    url = _made(tmp_path / "state.db")
+    with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as raw:
+        values = (owner.format(host=socket.gethostname()),)
+        raw.execute("INSERT INTO chat_turns VALUES ('ses_1', NULL, 'running', ?, 1, 1)", values)
+    with Store.open(url) as store:
+        doctor(store)
+        with store.record("ses_1") as recorder:
+            recorder.feed({"type": "start", "messageId": "m"})
