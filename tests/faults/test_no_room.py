@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from persist.errors import StoreBusy, StoreFull
+from persist.errors import PersistError, StoreBusy, StoreFull
 from persist.maintenance import backup, export, import_
 from persist.run_files import create_run_file
 from persist.sessionlog import SessionLogWriter, read_session_log
@@ -88,3 +88,19 @@ def test_a_backup_into_a_full_disk(sqlite_url: str, tmp_path: Path, monkeypatch:
     with Store.open(sqlite_url) as store, pytest.raises(StoreFull):
         backup(store, tmp_path / "copy.db")
     assert [path.name for path in tmp_path.iterdir()] == ["state.db"]
+
+
+def test_a_commit_that_fails_spoils_no_connection(sqlite_url: str) -> None:
+    def write(store: Store) -> int:
+        with store.begin() as tx:
+            tx.chat.sessions.create(agent="build", model={})
+            return len(tx.chat.sessions.list().items)
+
+    with Store.open(sqlite_url) as store:
+        assert write(store) == 1
+        for _ in range(3):
+            with no_room(), pytest.raises(PersistError):
+                write(store)
+            with store.read() as tx:
+                assert len(tx.chat.sessions.list().items) == 1
+        assert write(store) == 2

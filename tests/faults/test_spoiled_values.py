@@ -25,7 +25,7 @@ def _made(path: Path) -> str:
         tx.conversations.sessions.create(id="cvs_1")
         tx.telemetry.status.record("idle", instance_id="i")
         listed = [Blob("json", b"1"), Blob("json", b"2")]
-        values = {"c": ("1", Blob("json", b"1")), "l": ("1", listed)}
+        values: dict[str, Any] = {"c": ("1", Blob("json", b"1")), "l": ("1", listed)}
         tx.checkpoints.states.put("thread", "1", head=Blob("json", b"{}"), versions={"c": "1", "l": "1"}, values=values)
     return url
 

@@ -76,7 +76,8 @@ class Dialect(ABC):
         connection.close()
 
     def _at_rest(self, connection: Connection) -> bool:
-        if connection.closed or connection.invalidated or connection.in_transaction():
+        # a transaction whose COMMIT failed is still there, though not active
+        if connection.closed or connection.invalidated or connection.get_transaction() is not None:
             return False
         driver = connection.connection.driver_connection
         return self.usable(driver) and not self.in_transaction(driver)
@@ -94,7 +95,7 @@ class Dialect(ABC):
 
     def end(self, connection: Connection, driver: Any, *, commit: bool) -> None:
         """Commit or roll back what `begin` started; `driver` is None on an engine of the caller's."""
-        of: Any = connection if driver is None or connection.in_transaction() else driver
+        of: Any = connection if driver is None or connection.get_transaction() is not None else driver
         (of.commit if commit else of.rollback)()
 
     def check_guest(self, connection: "Connection | AsyncConnection") -> None:
