@@ -138,6 +138,8 @@ class Reading:
     def values(self, place: Place, versions: Mapping[str, str]) -> dict[str, Stored]:
         """Those of the channels that have one at that version, in the order of `versions`."""
         found = {}
+        if not isinstance(versions, dict):
+            raise StoreCorrupt(f"thread {place['thread_id']!r}", "what is stored as versions of channels is none.")
         for channel, kind, spans, data in self._rows(place, list(versions.items())):
             found[channel] = self._list(place, channel, spans) if kind is None else stored_blob(kind, data)
         return {channel: found[channel] for channel in versions if channel in found}

@@ -14,8 +14,11 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR}
 _NO_NAME = {errno.ENAMETOOLONG, errno.ELOOP}
 
 
-def check_path(name: str, value: Any) -> Path:
-    """As a Path; InvalidValue if no file can have it: no text, a NUL, half a character, too long a name."""
+def check_path(name: str, value: Any, *, reachable: bool = True) -> Path:
+    """As a Path; InvalidValue if no file can have it: no text, a NUL, half a character, too long a name.
+
+    `reachable`: NotPermitted if nobody may look there.
+    """
     try:
         path = Path(value)
         encoded = os.fsencode(path)
@@ -26,7 +29,7 @@ def check_path(name: str, value: Any) -> Path:
     try:
         os.lstat(path)
     except OSError as error:
-        if error.errno in _NO_NAME:
+        if error.errno in _NO_NAME or (reachable and error.errno in _FORBIDDEN):
             raise typed(error, path) from None
     return path
 

@@ -136,7 +136,10 @@ class Body(TypeDecorator[str]):
         return None if value is None else escape_text(value, nul=is_postgres(dialect))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        return None if value is None else unescape_text(value)
+        try:
+            return None if value is None else unescape_text(value)
+        except TypeError:  # what is no text in a file that was adopted, or is damaged
+            raise InvalidValue("stored text", f"{value!r:.40} is stored.") from None
 
 
 class _LiteJson(UserDefinedType[Any]):

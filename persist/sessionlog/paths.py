@@ -46,7 +46,7 @@ def check_project_slug(slug: Any) -> str:
 
 def check_home(home: Any) -> Path:
     """The folder above `projects` as a Path; InvalidValue if it cannot be a path at all."""
-    return check_path("home", home)
+    return check_path("home", home, reachable=False)
 
 
 def session_log_path(home: str | os.PathLike[str], project_slug: str, session_id: str) -> Path:

@@ -121,6 +121,21 @@ def test_imports_are_at_the_top() -> None:
     assert {late for late in _late_imports() if not late[0].startswith(LATE_IN_COMMANDS)} == set(LATE_IMPORTS)
 
 
+def test_nothing_runs_what_it_reads() -> None:
+    """Neither a value of the database nor a file is ever taken for a program, an object or a command."""
+    modules = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "code", "subprocess", "ctypes", "xml", "yaml", "zipfile"}
+    calls = {"eval", "exec", "compile", "__import__", "os.system", "os.popen"}
+    found = []
+    for source in PACKAGE:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [str(node.module)]
+                found += [f"{source.name}:{node.lineno}: {name}" for name in names if name.partition(".")[0] in modules]
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in calls:
+                found.append(f"{source.name}:{node.lineno}: {ast.unparse(node.func)}")
+    assert found == []
+
+
 def test_there_is_one_logger_and_nothing_prints() -> None:
     wrong = []
     for source in PACKAGE:

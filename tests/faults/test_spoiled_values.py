@@ -40,6 +40,8 @@ READS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "real": ("sessions SET created_at = ?", lambda tx: tx.conversations.sessions.get("cvs_1")),
     "text": ("workflow_runs SET started_at = ?", lambda tx: tx.workflows.runs.get("run_1")),
     "sql": ("run SET started_at = ?", lambda tx: tx.programs.runs.get("run_1")),
+    "body": ("sessions SET name = ?", lambda tx: tx.conversations.sessions.get("cvs_1")),
+    "versions": ("checkpoint_states SET versions_json = ?", _thread),
     "json": ("workflow_runs SET phase_history = ?", lambda tx: tx.workflows.runs.get("run_1")),
     "value": ("checkpoint_values SET data = ? WHERE channel = 'c'", _thread),
     "spans": ("checkpoint_values SET spans_json = ? WHERE channel = 'l'", _thread),

@@ -20,8 +20,11 @@ from tests.databases import postgres_server
 from tests.lending import Databases
 from tests.torture import (
     crowd,
+    damage,
     dying_servers,
     forking,
+    full_disks,
+    hostile,
     logs,
     lost_connections,
     opening,
@@ -46,6 +49,9 @@ MODULES = (
     lost_connections,
     dying_servers,
     poolers,
+    full_disks,
+    damage,
+    hostile,
 )
 SCENARIOS: list[Scenario] = [scenario for module in MODULES for scenario in module.SCENARIOS]
 SECONDS = 480

@@ -39,6 +39,8 @@ def meaning(error: sqlite3.Error, where: str, waited: float, *, read_only: bool)
         return StoreCorrupt(where, text)
     if name == "SQLITE_FULL":
         return StoreFull(where)
+    if name == "SQLITE_READONLY_DIRECTORY" and read_only:
+        return NotPermitted(f"{where}: its log is read through files beside it, and no file can be made in its folder.")
     if name.startswith("SQLITE_READONLY") and "readonly database" in text and not read_only:
         return NotPermitted(f"{where}: {text}")
     if name.startswith("SQLITE_READONLY"):

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("persist")
 
 _TRIES = 200
+_PATIENCE = 10.0
 
 
 def use_wal(connection: sqlite3.Connection, path: Path) -> None:
     """Changing the journal mode ignores busy_timeout: read it first, and try again while others open the file."""
+    deadline = time.monotonic() + _PATIENCE  # reading it does wait: of a file that was replaced under others, in vain
     for attempt in range(_TRIES):
         try:
             if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
@@ -26,7 +28,8 @@ def use_wal(connection: sqlite3.Connection, path: Path) -> None:
             if connection.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal":
                 return
         except sqlite3.OperationalError as error:
-            if not error_name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or attempt == _TRIES - 1:
+            busy = error_name(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+            if not busy or attempt == _TRIES - 1 or time.monotonic() > deadline:
                 raise
         time.sleep(0.01)
     log.warning("%s cannot be switched to WAL; readers and the writer will block each other", path)
