@@ -33,7 +33,7 @@ def stored_objects(stored: Sequence[str], wire: Callable[[str], str] = str) -> l
         values = orjson.loads(wire("[" + ",".join(stored) + "]"))
         if len(values) == len(stored):
             return [value if type(value) is dict else None for value in values]
-    except orjson.JSONDecodeError:
+    except (orjson.JSONDecodeError, TypeError):
         pass
     return [_decode_one(wire(text)) for text in stored]
 
@@ -41,6 +41,6 @@ def stored_objects(stored: Sequence[str], wire: Callable[[str], str] = str) -> l
 def _decode_one(text: str) -> dict[str, Any] | None:
     try:
         value = decode(text)
-    except (ValueError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -15,7 +15,7 @@ from persist.db.json import decode, encode
 from persist.db.types import Label
 from persist.db.wire import wire_text
 from persist.db.work import Work
-from persist.errors import InvalidValue, NotFound
+from persist.errors import InvalidValue, NotFound, StoreCorrupt
 
 log = logging.getLogger("persist")
 
@@ -142,7 +142,11 @@ def _by_message(rows: list[Row], bodies: list[B | None]) -> dict[str, list[B]]:
     else:
         return found
     found = {}  # one is missing, or the database gave them in another order
-    for (message_id, _, _), body in sorted(zip(rows, bodies, strict=True), key=lambda pair: pair[0][1]):
+    try:
+        ordered = sorted(zip(rows, bodies, strict=True), key=lambda pair: pair[0][1])
+    except TypeError:
+        raise StoreCorrupt("chat", "an index of a part is stored that is no number.") from None
+    for (message_id, _, _), body in ordered:
         if body is not None:
             found.setdefault(message_id, []).append(body)
     return found

@@ -43,7 +43,9 @@ def _packed(path: str, value: object) -> bytes:
 
 
 def unpack(packed: bytes) -> list[float]:
-    """The numbers of stored bytes."""
+    """The numbers of stored bytes; InvalidValue for what is none, as in a damaged file."""
+    if not isinstance(packed, bytes | memoryview):
+        raise InvalidValue("embedding", f"{packed!r:.40} is stored.")
     numbers = array("f")
     numbers.frombytes(packed[: len(packed) // 4 * 4])
     if _SWAP:

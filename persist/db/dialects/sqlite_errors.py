@@ -35,7 +35,7 @@ def meaning(error: sqlite3.Error, where: str, waited: float, *, read_only: bool)
     if name.startswith("SQLITE_CONSTRAINT"):
         constraint = text.partition("failed: ")[2] or name
         return Conflict(f"The database refuses the write: {text}.", constraint=constraint)
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or text.startswith("Could not decode to UTF-8"):
         return StoreCorrupt(where, text)
     if name == "SQLITE_FULL":
         return StoreFull(where)
