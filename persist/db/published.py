@@ -177,7 +177,7 @@ def _iso(value: Any) -> str:
 
 
 def _iso_fetched(value: datetime) -> str:
-    return iso_ms(value.astimezone(UTC))
+    return iso_ms(value.replace(tzinfo=UTC))  # columns give it in UTC, without saying so
 
 
 def _seconds(value: Any) -> str:
@@ -186,7 +186,7 @@ def _seconds(value: Any) -> str:
 
 
 def _seconds_fetched(value: datetime) -> str:
-    return _sql_text(value.astimezone(UTC))
+    return _sql_text(value.replace(tzinfo=UTC))
 
 
 def _sql_text(instant: datetime) -> str:

@@ -36,7 +36,8 @@ class AgentTagRow(Base):
     __tablename__ = "agent_tags"
     instance_id: Mapped[str] = scope_column("instance_id", primary_key=True)
     kind: Mapped[TagKind] = mapped_column(Vocabulary(TagKind), primary_key=True)
-    value: Mapped[str] = mapped_column(Label(LONG_LABEL_BYTES), primary_key=True)
+    # as long as tags always were: of one that cannot be compressed a server's index takes less, and says so
+    value: Mapped[str] = mapped_column(Label(4096), primary_key=True)
     first_seen: Mapped[datetime] = mapped_column(EpochS())
     last_seen: Mapped[datetime] = mapped_column(EpochS())
 

@@ -1,12 +1,17 @@
 """The first and the last instants that Python knows, on servers in any time zone."""
 
-from collections.abc import Callable
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from persist.errors import InvalidValue
+from persist.maintenance import export
+from persist.store import Store
 from persist.testing import FrozenClock
 
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
@@ -34,3 +39,28 @@ def test_an_instant_at_the_end_of_time_comes_back(open_store: Callable[..., Any]
 def test_an_instant_beyond_it_is_refused(store: Any, at: datetime) -> None:
     with store.read() as tx, pytest.raises(InvalidValue):
         tx.workflows.runs.list(since=at)
+
+
+@pytest.fixture
+def far_from_utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This machine is in New York."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_from_utc")
+def test_the_zone_of_the_machine_does_not_matter(database_url: str, clock: FrozenClock) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        with store.begin() as tx:
+            tx.workflows.runs.create("triage", trigger_id="issue/1", current_phase="plan", id="r")
+            tx.programs.runs.create(id="r")
+        with store.read() as tx:
+            assert tx.workflows.runs.get("r").started_at == clock()
+        written = io.BytesIO()
+        export(store, written)
+    lines = map(json.loads, written.getvalue().splitlines())
+    started = [line["row"]["started_at"] for line in lines if line.get("table") in ("workflow_runs", "run")]
+    assert sorted(started) == ["2026-01-02 03:04:05", "2026-01-02T03:04:05.678Z"]
