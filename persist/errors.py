@@ -37,6 +37,19 @@ No driver or SQLAlchemy exception leaves the public API; the original is kept as
 from collections.abc import Sequence
 from typing import Any, Literal
 
+_SHOWN = 100
+
+
+def shown(value: object) -> str:
+    """What a message says of a value that a caller gave: short, and never a failure of its own."""
+    if type(value) is str:
+        value = value[: _SHOWN + 1]  # a repr of all of it would take as much again
+    try:
+        text = repr(value)
+    except Exception:  # too deep, a number of too many digits, or a class that fails
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
 
 class PersistError(Exception):
     """The root of every exception that persist raises on purpose. It can be pickled, so it survives a process pool."""
@@ -50,7 +63,7 @@ class NotFound(PersistError, LookupError):
 
     def __init__(self, kind: str, id: str) -> None:
         self.kind, self.id = kind, id
-        super().__init__(f"There is no {kind} {id!r}.")
+        super().__init__(f"There is no {kind} {shown(id)}.")
 
 
 class Conflict(PersistError, RuntimeError):

@@ -13,7 +13,7 @@ from typing import Literal
 from persist.db.clock import Clock, aware, system_clock
 from persist.db.folders import make_private, private
 from persist.db.paths import check_path, files, typed
-from persist.errors import InvalidValue, NotFound
+from persist.errors import InvalidValue, NotFound, shown
 from persist.own_files import make_file, open_file, own
 from persist.programs import names
 from persist.settings import Settings
@@ -107,7 +107,7 @@ def agents_file(
     Made on first use. `store.run_id` is "project" or "user", the first argument of `tx.programs.agents`.
     """
     if scope not in ("project", "user"):
-        raise InvalidValue("scope", f"{scope!r} is neither 'project' nor 'user'.")
+        raise InvalidValue("scope", f"{shown(scope)} is neither 'project' nor 'user'.")
     home = check_path("root", root) if scope == "project" else Path.home()
     return make_file(path or home / FOLDER / AGENTS, "run_id", scope, settings=settings, clock=clock)
 

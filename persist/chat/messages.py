@@ -8,6 +8,7 @@ from persist.chat import approvals, compaction, queueing, repair, transcript
 from persist.chat.posting import Posting, check_parts, post
 from persist.chat.schemas import ChatMessage, Role, UIMessage
 from persist.chat.usage import add_step, check_step, step_counts
+from persist.db.checks import check_items, check_word
 from persist.db.json import Json
 from persist.db.repository import Repository, reads, writes
 from persist.errors import InvalidValue
@@ -33,10 +34,7 @@ class ChatMessages(Repository):
         NotFound without the session; Conflict if the id is taken.
         """
         work = self._work
-        try:
-            speaker = Role(role)
-        except ValueError:
-            raise InvalidValue("role", f"expected one of {', '.join(Role)}, got {role!r}.") from None
+        speaker = check_word("role", role, Role)
         given = Posting(
             work.label("session_id", session_id), speaker, check_parts(work, parts), work.json_object("metadata", metadata)
         )
@@ -170,9 +168,7 @@ class ChatMessages(Repository):
 
 
 def _names(tools: Iterable[str]) -> frozenset[str]:
-    if isinstance(tools, str):
-        raise InvalidValue("human_input_tools", "expected a list of tool names.")
-    names = frozenset(tools)
+    names = check_items("human_input_tools", tools)
     if not all(isinstance(name, str) for name in names):
         raise InvalidValue("human_input_tools", "expected a list of tool names.")
-    return names
+    return frozenset(names)

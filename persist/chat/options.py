@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from persist.db.checks import check_body
+from persist.db.checks import check_body, check_word
 from persist.db.json import Json, JsonText, encode
 from persist.db.runtime import Runtime
 from persist.db.types import check_label
@@ -68,10 +68,7 @@ class RecordOptions:
 
 
 def _save_on(value: str) -> SaveOn:
-    try:
-        return SaveOn(value)
-    except ValueError:
-        raise InvalidValue("save_on", f"expected one of {', '.join(SaveOn)}, got {value!r}.") from None
+    return check_word("save_on", value, SaveOn)
 
 
 def _not_negative(path: str, value: object) -> int:

@@ -21,7 +21,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, shown
 
 
 class Action(StrEnum):
@@ -58,7 +58,7 @@ def validate_rule(rule: Any, *, path: str = "rule") -> Rule:
     checked: Rule = {}
     for key, value in rule.items():
         if not isinstance(key, str):
-            raise InvalidValue(path, f"the key {key!r} is not a string.")
+            raise InvalidValue(path, f"the key {shown(key)} is not a string.")
         checked[key] = value
     for key in ("permission", "pattern"):
         if not isinstance(checked.get(key), str):

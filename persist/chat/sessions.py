@@ -10,6 +10,7 @@ from persist.chat import branching
 from persist.chat.models import sessions
 from persist.chat.permissions import BOUND, Source, validate_rule
 from persist.chat.schemas import ChatSession
+from persist.db.checks import check_items
 from persist.db.clock import epoch_ms, from_epoch_ms
 from persist.db.cursor import Page, check_limit, decode_cursor, encode_cursor
 from persist.db.hot import Hot, Row, Statements, param
@@ -227,10 +228,8 @@ class ChatSessions(Repository):
 
 def session_rules(rules: Sequence[Json], now: datetime) -> List[dict[str, Any]]:
     """Checked rules of source session, each with the instant it was added."""
-    if isinstance(rules, (str, bytes, Mapping)):
-        raise InvalidValue("permissions", "expected a list of rules.")
     checked = []
-    for index, rule in enumerate(rules):
+    for index, rule in enumerate(check_items("permissions", rules)):
         path = f"permissions[{index}]"
         valid = validate_rule(rule, path=path)
         if valid["source"] != Source.SESSION:

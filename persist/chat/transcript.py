@@ -10,12 +10,13 @@ from persist.chat.models import QUEUED, VISIBLE, deltas, messages, parts, sessio
 from persist.chat.parts import grow
 from persist.chat.schemas import UIMessage
 from persist.chat.stored import read_object, stored_objects
+from persist.db.checks import optional_count
 from persist.db.hot import Hot, Row, param
 from persist.db.json import decode, encode
 from persist.db.types import Label
 from persist.db.wire import wire_text
 from persist.db.work import Work
-from persist.errors import InvalidValue, NotFound, StoreCorrupt
+from persist.errors import NotFound, StoreCorrupt
 
 log = logging.getLogger("persist")
 
@@ -90,8 +91,7 @@ def _fetch(
         raise NotFound("session", session_id)
     if limit is None and before is None:
         return [], []
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise InvalidValue("limit", "expected a whole number, 0 or more.")
+    optional_count("limit", limit)
     query = select(*_HEAD, _M.created_at).where(_M.session_id == session_id, ~QUEUED if include_hidden else VISIBLE)
     if before is not None:
         place = work.row(_PLACE, session_id=session_id, id=before)

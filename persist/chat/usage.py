@@ -10,6 +10,7 @@ from persist.chat.models import IS_COMPACTION, VISIBLE, messages, parts, session
 from persist.chat.schemas import StepUsage, UIMessage
 from persist.chat.statements import SET_METADATA
 from persist.chat.stored import stored_object
+from persist.db.checks import check_cost
 from persist.db.hot import Hot, Statements, param
 from persist.db.insert import insert_missing
 from persist.db.json import encode
@@ -72,15 +73,14 @@ def step_counts(
     for name, value in counts.items():
         if type(value) is not int or not 0 <= value <= _MOST:
             raise InvalidValue(name, "expected a whole number of tokens, 0 or more.")
-    if type(cost_usd) not in (int, float) or not 0.0 <= cost_usd < float("inf"):
-        raise InvalidValue("cost_usd", "expected a finite amount, 0 or more.")
+    cost = check_cost("cost_usd", cost_usd)
     return StepUsage(
         input=max(0, input_tokens - cache_read_tokens - cache_write_tokens),
         output=output_tokens,
         reasoning=reasoning_tokens,
         cache_read=cache_read_tokens,
         cache_write=cache_write_tokens,
-        cost_usd=float(cost_usd),
+        cost_usd=cost,
     )
 
 

@@ -7,16 +7,17 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, or_, select, update
 
+from persist.checkpoints import intake
 from persist.checkpoints.models import memories, vectors
 from persist.checkpoints.schemas import Memory
-from persist.db.checks import check_count, optional_amount
+from persist.db.checks import check_count, check_items, optional_amount
 from persist.db.hot import Hot, Row, param
 from persist.db.insert import merge
 from persist.db.repository import Repository, reads, writes
 from persist.db.types import Whole
 from persist.db.values import build
 from persist.db.work import Work
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, shown
 
 List = list
 Namespace = tuple[str, ...]
@@ -86,9 +87,11 @@ class Memories(Repository):
         text = work.json("value", work.json_object("value", value))
         now = work.now()
         ttl = optional_amount("ttl_minutes", ttl_minutes)
-        found = {work.label("path", path, empty=True): data for path, data in (embeddings or {}).items()}
+        found = {work.label("path", path, empty=True): data for path, data in intake.mapping("embeddings", embeddings).items()}
+        for data in found.values():
+            intake.check_bytes("embeddings", data)
         row = {"created_at": now, "updated_at": now, "expires_at": _until(now, ttl), "ttl_minutes": ttl, "value_json": text}
-        work.run(_GONE, namespace=place["namespace"], row_key=key, now=now)
+        work.run(_GONE, namespace=place["namespace"], row_key=place["key"], now=now)
         work.run(_PUT, **place, **row)
         work.run(_FORGET, namespace=place["namespace"], row_key=key)
         work.run_many(_EMBED, [{**place, "path": path, "embedding": data} for path, data in found.items()])
@@ -134,7 +137,7 @@ class Memories(Repository):
         """These live for their `ttl_minutes` again, from now on."""
         work = self._work
         now = work.now()
-        for memory in found:
+        for memory in intake.items("found", found, Memory):
             if memory.ttl_minutes is not None:
                 until = _until(now, memory.ttl_minutes)
                 work.run(_REFRESH, namespace=_text(work, memory.namespace), row_key=memory.key, until=until, now=now)
@@ -147,10 +150,11 @@ class Memories(Repository):
 
 def _text(work: Work, namespace: Sequence[str]) -> str:
     """The namespace as it is stored."""
-    for label in namespace:
+    labels = check_items("namespace", namespace)
+    for label in labels:
         if not work.label("namespace", label) or "." in label:
-            raise InvalidValue("namespace", f"the label {label!r} holds a dot.")
-    return ".".join(namespace)
+            raise InvalidValue("namespace", f"the label {shown(label)} holds a dot.")
+    return ".".join(labels)
 
 
 def _labels(text: str) -> Namespace:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, select, tuple_
 
+from persist.checkpoints import intake
 from persist.checkpoints.models import pending, states, threads
 from persist.checkpoints.schemas import Blob, ChannelHistory, Checkpoint, Loaded, PendingWrite, Stored, Write
 from persist.checkpoints.values import Place, Reading, put_values, stored_blob
@@ -92,6 +93,7 @@ class CheckpointStates(Repository):
         """
         work = self._work
         place = _place(work, thread_id, namespace)
+        intake.check_blobs(work, "head", (head,), empty=False)
         row = {
             **place,
             "id": work.label("id", id),
@@ -99,17 +101,12 @@ class CheckpointStates(Repository):
             "run_id": optional_label("run_id", run_id, empty=True),
             "created_at": work.now(),
             "metadata_json": work.json("metadata", work.json_object("metadata", metadata)),
-            "versions_json": work.json("versions", work.json_object("versions", versions)),
-            "partial_json": sorted(partial) or None,
-            "head_kind": work.label("head.kind", head.kind),
+            "versions_json": work.json("versions", intake.versions_of(work, versions)),
+            "partial_json": sorted(intake.labels(work, "partial", partial)) or None,
+            "head_kind": head.kind,
             "head": head.data,
         }
-        new = {} if values is None else dict(values)
-        for channel, (version, value) in new.items():
-            work.label("channel", channel, empty=True)
-            work.label("version", version, empty=True)
-            for kind in {blob.kind for blob in (() if value is None else (value,) if isinstance(value, Blob) else value)}:
-                work.label("kind", kind, empty=True)
+        new = intake.values_of(work, values)
         _touch(work, place)
         put_values(work, place, new)
         work.run_many(_PUT, [row])
@@ -137,15 +134,17 @@ class CheckpointStates(Repository):
             "task_id": work.label("task_id", task_id, empty=True),
             "task_path": work.label("task_path", task_path, empty=True),
         }
+        given = intake.items("writes", writes, Write)
+        intake.check_blobs(work, "writes", [write.value for write in given])
         rows: List[dict[str, Any]] = [
             {
                 **task,
                 "idx": _index(write.idx),
                 "channel": work.label("channel", write.channel, empty=True),
-                "kind": work.label("kind", write.value.kind, empty=True),
+                "kind": write.value.kind,
                 "data": write.value.data,
             }
-            for write in writes
+            for write in given
         ]
         if rows:
             _touch(work, place)
@@ -178,6 +177,7 @@ class CheckpointStates(Repository):
         filters = {name: work.label(name, value, empty=True) for name, value in given.items() if value is not None}
         place = {}
         if after is not None:
+            intake.items("after", [after], Checkpoint)
             place = {"after_id": after.id, "after_thread_id": after.thread_id, "after_namespace": after.namespace}
         hot = _listing(*filters, *(["after"] if place else []))
         return [_value(row) for row in work.rows(hot, **filters, **place, limit=check_limit(limit))]
@@ -186,7 +186,7 @@ class CheckpointStates(Repository):
     def load(self, checkpoints: Sequence[Checkpoint]) -> List[Loaded]:
         """The values and pending writes of these."""
         reading = Reading(self._work)
-        return [_load(self._work, reading, checkpoint) for checkpoint in checkpoints]
+        return [_load(self._work, reading, checkpoint) for checkpoint in intake.items("checkpoints", checkpoints, Checkpoint)]
 
     @reads
     def history(self, thread_id: str, id: str, channels: Sequence[str], *, namespace: str = "") -> dict[str, ChannelHistory]:
@@ -197,9 +197,10 @@ class CheckpointStates(Repository):
         work = self._work
         place = _place(work, thread_id, namespace)
         reading = Reading(work)
-        newest_first: dict[str, List[PendingWrite]] = {channel: [] for channel in channels}
+        wanted = intake.labels(work, "channels", channels)
+        newest_first: dict[str, List[PendingWrite]] = {channel: [] for channel in wanted}
         seeds: dict[str, Stored] = {}
-        open_ = set(channels)
+        open_ = set(wanted)
         step = work.row(_STEP, **place, row_id=work.label("id", id))
         while step is not None and step[0] is not None and open_:
             ancestor = {**place, "row_id": step[0]}
@@ -212,7 +213,7 @@ class CheckpointStates(Repository):
             stored = reading.values(place, {name: version for name, version in step[1].items() if name in open_})
             seeds |= stored
             open_ -= stored.keys()
-        return {name: ChannelHistory(seeds.get(name), newest_first[name][::-1]) for name in channels}
+        return {name: ChannelHistory(seeds.get(name), newest_first[name][::-1]) for name in wanted}
 
 
 def _place(work: Work, thread_id: str, namespace: str) -> Place:
@@ -220,8 +221,8 @@ def _place(work: Work, thread_id: str, namespace: str) -> Place:
 
 
 def _index(value: object) -> int:
-    if type(value) is not int:
-        raise InvalidValue("idx", "expected a whole number.")
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise InvalidValue("idx", "expected a whole number that fits 64 bits.")
     return value
 
 

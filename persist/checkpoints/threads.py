@@ -6,6 +6,7 @@ from functools import cache
 
 from sqlalchemy import bindparam, delete, insert, select, tuple_
 
+from persist.checkpoints import intake
 from persist.checkpoints.models import BELOW, states, threads
 from persist.checkpoints.schemas import CheckpointThread
 from persist.checkpoints.trimming import Step, trim
@@ -111,7 +112,7 @@ class CheckpointThreads(Repository):
     def delete_runs(self, run_ids: Sequence[str]) -> int:
         """Delete the checkpoints that these runs made, but for ancestors that others are rebuilt from; how many."""
         work = self._work
-        runs = {work.label("run_id", run_id, empty=True) for run_id in run_ids}
+        runs = set(intake.labels(work, "run_ids", run_ids))
         touched = {thread for run_id in sorted(runs) for (thread,) in work.rows(_OF_RUN, of_run=run_id)}
         return sum(
             trim(work, thread, lambda steps: [step for step in steps if step.run_id not in runs]) for thread in sorted(touched)

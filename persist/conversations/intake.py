@@ -10,10 +10,10 @@ from uuid import UUID
 
 from persist.conversations.embeddings import pack
 from persist.db.checks import optional_label
-from persist.db.clock import EPOCH, aware, epoch_us
+from persist.db.clock import EPOCH, aware, epoch_real
 from persist.db.json import Json
 from persist.db.work import Work
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, shown
 
 _KEYS = frozenset(
     ["id", "created_at", "metadata", "node_metadata", "content", "embedding", "sender", "recipient", "channel", "role"],
@@ -26,7 +26,7 @@ def message_fields(work: Work, message: object, *, path: str = "message") -> dic
     """The columns of a message, `lion_class` still as the class path it names ("" for none)."""
     if not isinstance(message, Mapping):
         raise InvalidValue(path, f"expected a dict as model_dump() gives, got {type(message).__name__}.")
-    unknown = sorted(str(key) for key in message if key not in _KEYS)
+    unknown = sorted(key if isinstance(key, str) else shown(key) for key in message if key not in _KEYS)
     if unknown:
         raise InvalidValue(f"{path}.{unknown[0]}", "a message has no such field.")
     if "metadata" in message and "node_metadata" in message:
@@ -65,12 +65,12 @@ def node_metadata(work: Work, path: str, value: Json) -> dict[str, Any] | None:
 def epoch_of(path: str, value: object) -> float:
     """Seconds since 1970, exactly as given, or of an aware datetime."""
     if isinstance(value, datetime):
-        return epoch_us(aware(path, value)) / 1_000_000
+        return epoch_real(aware(path, value))
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidValue(path, f"expected seconds since 1970 or an aware datetime, got {type(value).__name__}.")
     if not -_FIRST <= value <= _LATEST:  # NaN is not either
         raise InvalidValue(path, "it is no instant between the years 1 and 9999.")
-    return float(value)
+    return float(value) + 0.0  # -0.0 is 0.0, as in JSON
 
 
 _FIRST = (EPOCH - datetime.min.replace(tzinfo=EPOCH.tzinfo)).total_seconds()

@@ -1,17 +1,20 @@
 """Checks of the arguments that verbs of every domain take: each returns the value, or raises InvalidValue that names it."""
 
 import sys
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from persist.db.escape import utf8_size
 from persist.db.types import check_label
-from persist.errors import InvalidValue, PayloadTooLarge
+from persist.errors import InvalidValue, PayloadTooLarge, shown
 
 E = TypeVar("E", bound=StrEnum)
 
 _MOST = 2**63 - 1
+_MOST_COST = 1e300
+"""Sums of costs stay finite: a database fails where they do not."""
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -29,7 +32,7 @@ def check_word(path: str, value: object, words: type[E]) -> E:
     """A word of a closed vocabulary."""
     if isinstance(value, str) and value in words._value2member_map_:
         return words(value)
-    raise InvalidValue(path, f"{value!r} is none of {', '.join(words)}.")
+    raise InvalidValue(path, f"{shown(value)} is none of {', '.join(words)}.")
 
 
 def check_flag(path: str, value: object) -> bool:
@@ -53,11 +56,30 @@ def optional_count(path: str, value: object) -> int | None:
 
 def optional_amount(path: str, value: object) -> float | None:
     """A finite amount from 0, or absent."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
-        raise InvalidValue(path, "expected a finite amount, 0 or more.")
-    return float(value)
+    return None if value is None else _amount(path, value, sys.float_info.max)
+
+
+def check_cost(path: str, value: object) -> float:
+    """A cost, of which sums are made."""
+    return _amount(path, value, _MOST_COST)
+
+
+def optional_cost(path: str, value: object) -> float | None:
+    """The same, or absent."""
+    return None if value is None else check_cost(path, value)
+
+
+def _amount(path: str, value: object, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        raise InvalidValue(path, f"expected a finite amount, 0 or more and at most {most}.")
+    return float(value) + 0.0  # -0.0 is 0.0, as in JSON
+
+
+def check_items(path: str, value: object) -> list[Any]:
+    """What a list, a set or any other iterable holds; text, bytes and objects are none."""
+    if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
+        raise InvalidValue(path, f"expected a list, got {type(value).__name__}.")
+    return list(value)
 
 
 def check_span(path: str, value: object, *, zero: bool = True) -> timedelta:

@@ -1,5 +1,6 @@
 """Time: an injected clock, aware UTC datetimes, and the integer forms that columns store."""
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -8,6 +9,7 @@ from persist.errors import InvalidValue
 Clock = Callable[[], datetime]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_REAL = math.nextafter(253_402_300_800, 0)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -39,6 +41,11 @@ def epoch_us(value: datetime) -> int:
 def epoch_ms(value: datetime) -> int:
     """Whole milliseconds since 1970, cut, not rounded."""
     return (value - EPOCH) // _MILLISECOND
+
+
+def epoch_real(value: datetime) -> float:
+    """Seconds since 1970 as a float; the last microseconds of the year 9999 would round to what is no instant."""
+    return min(epoch_us(value) / 1_000_000, _LAST_REAL)
 
 
 def from_epoch_ms(value: int) -> datetime:

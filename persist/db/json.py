@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from persist.db.escape import has_half, join_halves, utf8_size
-from persist.errors import InvalidValue, PayloadTooLarge
+from persist.errors import InvalidValue, PayloadTooLarge, shown
 
 Json = Any
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1
@@ -78,7 +78,7 @@ class _Walk:
             self.refuse(f"nested deeper than {self.max_depth} levels.")
         for key, item in value.items():
             if type(key) is not str:
-                self.refuse(f"the key {key!r} is not a string.")
+                self.refuse(f"the key {shown(key)} is not a string.")
             if not key.isascii() and has_half(key):
                 self.special = True
             if item is not None and type(item) is not bool:

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import LargeBinary, Table
+from sqlalchemy import Double, LargeBinary, Table
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 from sqlalchemy.types import TypeEngine
 
@@ -42,6 +42,13 @@ def _conversions(kind: TypeEngine[Any]) -> tuple[Convert, Convert] | None:
         return lambda value: kind.store(value, _PUBLISHED), lambda value: kind.fetch(value, _PUBLISHED)
     if isinstance(kind, Vocabulary):
         return str, str
+    if isinstance(kind, Double):
+        return _fraction, _fraction
     if isinstance(kind, LargeBinary):
         return lambda value: {"base64": base64.b64encode(value).decode()}, lambda value: base64.b64decode(value["base64"])
     return None
+
+
+def _fraction(value: Any) -> Any:
+    """What was written as a whole number is read as a float. Adopted files may hold anything."""
+    return float(value) if type(value) is int else value

@@ -8,8 +8,8 @@ from sqlalchemy import REAL, BigInteger, Dialect, Double, Integer, Text, func, t
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
-from persist.db.clock import aware, epoch_ms, epoch_us, from_epoch_ms, from_epoch_s, iso_ms, to_ms
-from persist.errors import InvalidValue
+from persist.db.clock import aware, epoch_ms, epoch_real, epoch_us, from_epoch_ms, from_epoch_s, iso_ms, to_ms
+from persist.errors import InvalidValue, shown
 
 Processor = Callable[[Any], Any]
 
@@ -96,7 +96,7 @@ class EpochReal(Instant):
         return Double() if is_postgres(dialect) else REAL()
 
     def store(self, value: datetime, dialect: Dialect) -> float:
-        return epoch_us(value) / 1_000_000
+        return epoch_real(value)
 
     def fetch(self, value: Any, dialect: Dialect) -> datetime:
         return from_epoch_s(value)  # exact to the microsecond until 2242; a product in floats is not
@@ -123,7 +123,7 @@ class IsoMs(Instant):
                 return instant
             return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
         except (ValueError, OverflowError, AttributeError):  # files that were adopted may hold anything
-            raise InvalidValue("instant", f"{value!r} is stored, which is not like '2026-01-31T12:00:00.000Z'.") from None
+            raise InvalidValue("instant", f"{shown(value)} is stored, which is not like '2026-01-31T12:00:00.000Z'.") from None
 
 
 class SqlSeconds(Instant):
@@ -144,4 +144,4 @@ class SqlSeconds(Instant):
             instant: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
             return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
         except (ValueError, OverflowError, AttributeError):  # raw writers share these columns
-            raise InvalidValue("instant", f"{value!r} is stored, which is not like '2026-01-31 12:00:00'.") from None
+            raise InvalidValue("instant", f"{shown(value)} is stored, which is not like '2026-01-31 12:00:00'.") from None

@@ -64,7 +64,7 @@ def check_label(path: str, value: object) -> str:
         raise InvalidValue(path, f"expected text, got {type(value).__name__}.")
     if "\x00" in value or has_half(value):
         raise InvalidValue(path, "text used as an identifier or filter holds a NUL or a lone surrogate half.")
-    return value
+    return value if type(value) is str else str.__str__(value)  # a word of an enum is its text
 
 
 class Label(TypeDecorator[str]):

@@ -14,7 +14,7 @@ from persist.db.scope import OWN, scope_of
 from persist.db.streams import logged_tables
 from persist.db.types import check_label
 from persist.db.version import EVENTS, OWN_SCOPES
-from persist.errors import InvalidValue, StoreCorrupt
+from persist.errors import InvalidValue, StoreCorrupt, shown
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.emptiness import FIXED, refuse_unless_empty
 from persist.maintenance.transactions import TABLES, Session, session
@@ -64,7 +64,7 @@ def own_scopes(said: Mapping[str, str], given: Mapping[str, str] | None) -> dict
     own = dict(said)
     for scope, id in (given or {}).items():
         if scope not in OWN_SCOPES:
-            raise InvalidValue("scopes", f"{scope!r} is none of {', '.join(OWN_SCOPES)}.")
+            raise InvalidValue("scopes", f"{shown(scope)} is none of {', '.join(OWN_SCOPES)}.")
         if not check_label(scope, id):
             raise InvalidValue(scope, "it is empty.")
         if own.setdefault(scope, id) != id:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Column, ForeignKeyConstraint, LargeBinary, MetaData, Table
 from sqlalchemy.types import BigInteger, Double, TypeDecorator, TypeEngine
 
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, shown
 from persist.metadata import domain_of
 from persist.metadata import metadata as ours
 
@@ -24,14 +24,14 @@ def erd(metadata: MetaData | None = None, *, domain: str | None = None) -> str:
     if domain is not None:
         known = sorted({domain_of(table) for table in tables})
         if domain not in known:
-            raise InvalidValue("domain", f"{domain!r} is none of {', '.join(known)}.")
+            raise InvalidValue("domain", f"{shown(domain)} is none of {', '.join(known)}.")
         tables = [table for table in tables if domain_of(table) == domain]
-    shown = set(tables)
+    drawn = set(tables)
     lines = ["erDiagram"]
     for table in tables:
         lines += [f"    {_quoted(table.name)} {{", *(f"        {line}" for line in map(_column, table.columns)), "    }"]
     for table in tables:
-        lines += [f"    {_relation(key)}" for key in _references(table) if key.referred_table in shown]
+        lines += [f"    {_relation(key)}" for key in _references(table) if key.referred_table in drawn]
     return "\n".join(lines) + "\n"
 
 

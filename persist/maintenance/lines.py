@@ -22,7 +22,7 @@ from persist.db.clock import aware, iso_ms
 from persist.db.dialects.bulk import Columns, Row, converted
 from persist.db.published import Step, form_of
 from persist.db.types import EpochReal
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, shown
 from persist.metadata import HEAD, REVISIONS
 
 FORMAT, VERSION = "persist-export", 1
@@ -92,9 +92,9 @@ class LineReader:
         if header.get("format") != FORMAT:
             raise InvalidValue("line 1", "it is no export of persist.")
         if header.get("version") != VERSION:
-            raise self.wrong(f"version {header.get('version')!r} of the format is unknown; this persist reads {VERSION}.")
+            raise self.wrong(f"version {shown(header.get('version'))} of the format is unknown; this persist reads {VERSION}.")
         if header.get("revision") not in REVISIONS:
-            raise self.wrong(f"it was exported at revision {header.get('revision')!r}, and this persist knows up to {HEAD}.")
+            raise self.wrong(f"it was exported at revision {shown(header.get('revision'))}, and this persist knows up to {HEAD}.")
         scopes = header.setdefault("scopes", {})
         if not isinstance(scopes, dict) or not all(isinstance(id, str) for id in scopes.values()):
             raise self.wrong("scopes: expected ids by scope.")

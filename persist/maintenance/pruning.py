@@ -18,7 +18,7 @@ from persist.db.clock import aware
 from persist.db.hot import Row
 from persist.db.pruning import LOOK, Cut, Pruning, Removed
 from persist.db.values import Value
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, shown
 from persist.maintenance.running import Run, running
 from persist.store import Store
 
@@ -94,7 +94,7 @@ def _named(name: str) -> Sequence[Pruning]:
         return PRUNINGS[name]
     found = [one for prunings in PRUNINGS.values() for one in prunings if one.table.name == name]
     if not found:
-        raise InvalidValue("table_or_domain", f"{name!r} is none of {', '.join(prunable())}.")
+        raise InvalidValue("table_or_domain", f"{shown(name)} is none of {', '.join(prunable())}.")
     return found
 
 

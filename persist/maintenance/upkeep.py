@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from persist.errors import InvalidValue, ReadOnlyTransaction
+from persist.errors import InvalidValue, ReadOnlyTransaction, shown
 from persist.maintenance.looking import translated
 from persist.metadata import metadata
 from persist.store import Store
@@ -21,7 +21,7 @@ def checkpoint(store: Store, mode: str = "TRUNCATE") -> tuple[int, int, int]:
     """
     word = str(mode).upper()
     if word not in MODES:
-        raise InvalidValue("mode", f"{mode!r} is none of {', '.join(MODES)}.")
+        raise InvalidValue("mode", f"{shown(mode)} is none of {', '.join(MODES)}.")
     with _alone(store, "checkpoint()"), translated(store):
         return store.runtime.dialect.upkeep().checkpoint(word)
 

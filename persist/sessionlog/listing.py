@@ -9,7 +9,7 @@ from pathlib import Path
 
 from persist.db.clock import EPOCH
 from persist.db.paths import typed
-from persist.errors import Conflict, InvalidValue, NotFound
+from persist.errors import Conflict, InvalidValue, NotFound, shown
 from persist.sessionlog.messages import parse
 from persist.sessionlog.paths import CHAT_SLUG, SIDECHAIN, SUFFIX, check_home, normalize_session_id, session_log_path
 from persist.sessionlog.schemas import Scope, SessionLogInfo
@@ -25,7 +25,7 @@ def list_session_logs(home: str | os.PathLike[str], *, scope: str = "all") -> li
     chains (`agent-…`) are left out, and a home without logs is an empty list.
     """
     if scope not in list(Scope):
-        raise InvalidValue("scope", f"{scope!r} is none of {', '.join(Scope)}.")
+        raise InvalidValue("scope", f"{shown(scope)} is none of {', '.join(Scope)}.")
     found = []
     for folder in _folders(check_home(home) / "projects"):
         if scope == Scope.ALL or (folder.name == CHAT_SLUG) == (scope == Scope.CHAT):

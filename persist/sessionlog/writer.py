@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from persist.db.clock import Clock, aware, system_clock
-from persist.errors import Closed, InvalidValue, PersistError
+from persist.errors import Closed, InvalidValue, PersistError, shown
 from persist.sessionlog import appending
 from persist.sessionlog.encoding import to_line
 from persist.sessionlog.envelope import Line, Translator, error_line, result_line, user_line
@@ -52,7 +52,7 @@ class SessionLogWriter:
         self._slug = check_project_slug(project_slug)
         self._prompt = _text_or_none("initial_prompt", initial_prompt)
         if fsync not in list(Fsync):
-            raise InvalidValue("fsync", f"{fsync!r} is none of {', '.join(Fsync)}.")
+            raise InvalidValue("fsync", f"{shown(fsync)} is none of {', '.join(Fsync)}.")
         self._fsync = Fsync(fsync)
         self._strict = strict
         self._clock = clock or system_clock

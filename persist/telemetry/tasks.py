@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, func, null, select, update
 
-from persist.db.checks import check_count, check_span, check_word
+from persist.db.checks import check_count, check_items, check_span, check_word
 from persist.db.hot import Hot, Row, param
 from persist.db.insert import insert_missing
 from persist.db.json import Json
@@ -17,7 +17,7 @@ from persist.db.turns import turn
 from persist.db.types import Whole
 from persist.db.values import build
 from persist.db.work import Work
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, shown
 from persist.telemetry.instants import second, second_or_now
 from persist.telemetry.models import tasks
 from persist.telemetry.schemas import Task, TaskState
@@ -83,10 +83,9 @@ class Tasks(Repository):
         """
         work = self._work
         owner = own_scope(work, "workspace_id", workspace_id)
-        if isinstance(discovered, str | bytes | Mapping):
-            raise InvalidValue("discovered", "expected a list of objects.")
         now = work.now()
-        rows = [_row(work, f"discovered[{index}]", item, now) for index, item in enumerate(discovered)]
+        found = check_items("discovered", discovered)
+        rows = [_row(work, f"discovered[{index}]", item, now) for index, item in enumerate(found)]
         return sum(work.run(_ADD, workspace_id=owner, **row) for row in rows)
 
     @writes
@@ -154,7 +153,7 @@ def _row(work: Work, path: str, item: object, now: datetime) -> dict[str, Any]:
     """A new task's columns, but for its workspace."""
     if not isinstance(item, Mapping):
         raise InvalidValue(path, f"expected an object, got {type(item).__name__}.")
-    if strange := sorted(map(str, item.keys() - set(_GIVEN))):
+    if strange := sorted(map(shown, item.keys() - set(_GIVEN))):
         raise InvalidValue(path, f"a task has no {', '.join(strange)}.")
     if missing := [name for name in _REQUIRED if item.get(name) is None]:
         raise InvalidValue(path, f"{', '.join(missing)} is missing.")

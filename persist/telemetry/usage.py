@@ -4,13 +4,14 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import case, func, select, update
 
 from persist.db.checks import optional_count
 from persist.db.hot import Hot, param
 from persist.db.insert import merge
 from persist.db.own import own_scope, shown_scope
 from persist.db.repository import Repository, reads, writes
+from persist.db.totals import whole_total
 from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import Conflict, InvalidValue
@@ -35,7 +36,8 @@ _SET = Hot(update(usage_samples).where(*_this).values({name: param(f"set_{name}"
 @cache
 def _sums(*bounds: str) -> Hot:
     """The statement of totals with these of the bounds `since` and `until`."""
-    query = select(func.count(), *(func.sum(_U[name]) for name in FIGURES)).select_from(usage_samples).where(_mine)
+    sums = (case((func.count(_U[name]) > 0, whole_total(_U[name]))) for name in FIGURES)
+    query = select(func.count(), *sums).select_from(usage_samples).where(_mine)
     if "since" in bounds:
         query = query.where(_U.occurred_at >= param("since"))
     if "until" in bounds:
@@ -126,6 +128,4 @@ def _totals(work: Work, owner: str, bounds: dict[str, Any]) -> UsageTotals:
     row = work.row(_sums(*bounds), owner=owner, **bounds)
     assert row is not None
     samples, *sums = row
-    # sums are numerics on a server
-    figures = {name: None if total is None else int(total) for name, total in zip(FIGURES, sums, strict=True)}
-    return build(UsageTotals, {"samples": samples, **figures})
+    return build(UsageTotals, {"samples": samples, **dict(zip(FIGURES, sums, strict=True))})

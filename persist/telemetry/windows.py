@@ -13,7 +13,7 @@ from persist.db.hot import Hot, param
 from persist.db.insert import merge
 from persist.db.own import own_scope
 from persist.db.work import Work
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, shown
 from persist.settings import Settings
 from persist.telemetry.models import status_log, tool_history, usage_samples, window_marks
 
@@ -108,5 +108,5 @@ def trim(tx: _Transaction[R_co], table: str, instance_id: str | None = None) -> 
     telemetry = tx.telemetry
     windows = {STATUS_LOG.name: telemetry.status, USAGE_SAMPLES.name: telemetry.usage, TOOL_HISTORY.name: telemetry.tools}
     if table not in windows:
-        raise InvalidValue("table", f"{table!r} is none of {', '.join(windows)}.")
+        raise InvalidValue("table", f"{shown(table)} is none of {', '.join(windows)}.")
     return windows[table].trim(instance_id=instance_id)

@@ -38,7 +38,7 @@ _THREADS = (
         func.min(_E.started_at),
         _last,
         func.count(),
-        cast(func.sum(USED_TOKENS), Whole()),
+        USED_TOKENS,
         func.coalesce(func.sum(_E.cost_usd), cast(0, Amount())),
         _said,
     )

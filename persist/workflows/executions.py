@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from sqlalchemy import bindparam, func, insert, select, update
 
-from persist.db.checks import check_flag, optional_amount, optional_count, optional_label
+from persist.db.checks import check_flag, optional_cost, optional_count, optional_label
 from persist.db.cursor import Page
 from persist.db.hot import Hot, param
 from persist.db.json import Json
@@ -121,7 +121,7 @@ class Executions(Repository):
             "error": None if error is None else work.body("error", error),
             "turns": optional_count("turns", turns),
             "duration_ms": optional_count("duration_ms", duration_ms),
-            "cost_usd": optional_amount("cost_usd", cost_usd),
+            "cost_usd": optional_cost("cost_usd", cost_usd),
             "input_tokens": optional_count("input_tokens", input_tokens),
             "output_tokens": optional_count("output_tokens", output_tokens),
             "cache_creation_input_tokens": optional_count("cache_creation_input_tokens", cache_creation_input_tokens),

@@ -7,11 +7,12 @@ left out: SQLite picks it and sorts every match.
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, Index, func, text
+from sqlalchemy import CheckConstraint, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.base import Base, flag_default, partial_index, predicate, table_of
 from persist.db.streams import Streams
+from persist.db.totals import whole_total
 from persist.db.types import Amount, Body, Flag, IsoMs, Json, Label, Vocabulary, Whole
 from persist.workflows.schemas import ApprovalKind, ApprovalStatus, RunStatus
 
@@ -131,10 +132,8 @@ cron_overrides = table_of(CronOverrideRow)
 workflow_overrides = table_of(WorkflowOverrideRow)
 
 _used = executions.c
-USED_TOKENS = (
-    func.coalesce(_used.input_tokens, 0) + func.coalesce(_used.output_tokens, 0) + func.coalesce(_used.cache_read_input_tokens, 0)
-)
-"""What an execution used in all, wherever totals are shown: not what it wrote to the cache."""
+USED_TOKENS = whole_total(_used.input_tokens, _used.output_tokens, _used.cache_read_input_tokens)
+"""What executions used in all, wherever totals are shown: not what they wrote to the cache."""
 
 # One index per filter of runs.list, each in its order: the list costs the same at a thousand rows and at a million.
 _newest = (runs.c.started_at.desc(), runs.c.id.desc())

@@ -12,7 +12,7 @@ from persist.db.clock import iso_ms
 from persist.db.escape import utf8_size
 from persist.db.json import Json, encode
 from persist.db.work import Work
-from persist.errors import InvalidValue, PayloadTooLarge
+from persist.errors import InvalidValue, PayloadTooLarge, shown
 
 _ADVICE = "Keep large text in executions.set_output or in the session log, and only its id here."
 
@@ -55,7 +55,7 @@ def history_item(work: Work, phase: object, entry: Json, at: datetime) -> dict[s
     small(work, "entry", entry)
     extra = {} if entry is None else dict(entry) if isinstance(entry, Mapping) else {"value": entry}
     if extra.get("phase", name) != name:
-        raise InvalidValue("entry.phase", f"it says another phase than {name!r}.")
+        raise InvalidValue("entry.phase", f"it says another phase than {shown(name)}.")
     return {"phase": name, "timestamp": iso_ms(at), **extra}
 
 

@@ -16,7 +16,7 @@ from persist.db.checks import check_word
 from persist.db.clock import aware, epoch_ms, from_epoch_ms
 from persist.db.cursor import Page, check_limit, decode_cursor, encode_cursor
 from persist.db.hot import Hot, Row, among, param
-from persist.db.types import Amount, IsoMs, Label, Whole
+from persist.db.types import Amount, IsoMs, Label
 from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import InvalidValue
@@ -117,7 +117,7 @@ def _with_usage(chosen: Select[Any], *, oldest_first: bool = False) -> Hot:
     """
     found = chosen.subquery("chosen")
     used = select(executions).where(_E.workflow_run_id == _R.id)
-    total = used.with_only_columns(cast(func.coalesce(func.sum(USED_TOKENS), 0), Whole())).scalar_subquery()
+    total = used.with_only_columns(USED_TOKENS).scalar_subquery()
     cost = used.with_only_columns(func.coalesce(func.sum(_E.cost_usd), cast(0, Amount()))).scalar_subquery()
     order = (found.c.started_at, found.c.id) if oldest_first else (found.c.started_at.desc(), found.c.id.desc())
     shown = select(*_STORED, total.label("total_tokens"), cost.label("cost_usd"))

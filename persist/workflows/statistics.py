@@ -11,10 +11,11 @@ from persist.db.buckets import Size, utc_bucket
 from persist.db.clock import aware
 from persist.db.cursor import check_limit
 from persist.db.hot import Hot, among, param
+from persist.db.totals import whole_total
 from persist.db.types import Amount, Whole
 from persist.db.values import build
 from persist.db.work import Work
-from persist.workflows.models import executions
+from persist.workflows.models import USED_TOKENS, executions
 from persist.workflows.schemas import ExecutionStats, StatsBucket, StopReason
 
 _E = executions.c
@@ -24,13 +25,6 @@ MOST_BUCKETS = 10_000
 
 def _where(condition: ColumnElement[bool]) -> ColumnElement[int]:
     return cast(func.coalesce(func.sum(case((condition, 1), else_=0)), 0), Whole())
-
-
-def _sum(*columns: ColumnElement[Any]) -> ColumnElement[int]:
-    total: ColumnElement[Any] = func.coalesce(columns[0], 0)
-    for column in columns[1:]:
-        total = total + func.coalesce(column, 0)
-    return cast(func.coalesce(func.sum(total), 0), Whole())
 
 
 _finished = _E.finished_at.is_not(None)
@@ -43,9 +37,9 @@ _COUNTS: dict[str, ColumnElement[Any]] = {
     "skipped": _where(and_(_finished, _unsuccessful, _E.stop_reason == StopReason.SKIPPED)),
     "deferred": _where(and_(_finished, _unsuccessful, _E.stop_reason == StopReason.DEFERRED)),
     "running": _where(not_(_finished)),
-    "input_tokens": _sum(_E.input_tokens),
-    "output_tokens": _sum(_E.output_tokens),
-    "total_tokens": _sum(_E.input_tokens, _E.output_tokens, _E.cache_read_input_tokens),
+    "input_tokens": whole_total(_E.input_tokens),
+    "output_tokens": whole_total(_E.output_tokens),
+    "total_tokens": USED_TOKENS,
     "cost_usd": func.coalesce(func.sum(_E.cost_usd), cast(0, Amount())),
 }
 
