@@ -8,13 +8,13 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from sqlalchemy import Table, delete
+from sqlalchemy import Table
 
 from persist.errors import PersistError
 from persist.store import Store
 from persist.testing import START, FrozenClock
 from tests.machines.trials import tables_of
-from tests.machines.twins import alike, plain, rows
+from tests.machines.twins import alike, clear, plain, rows
 
 UNSAID = object()
 """What a model answers where it has no opinion on the value."""
@@ -43,10 +43,7 @@ class Machine(RuleBasedStateMachine):
         self.clock.set(START)
         for store in self.stores:
             alike(store)
-            with store.begin() as tx:
-                for table in reversed(self.emptied()):
-                    if not table.info.get("seed"):
-                        tx._work.change(delete(table))
+            clear(store, self.emptied())
 
     def emptied(self) -> list[Table]:
         """The tables that a life begins without rows in."""

@@ -17,7 +17,7 @@ from persist.db.repository import Repository
 from persist.store import Store
 from persist.testing import START
 from tests.machines.arguments import ARGUMENTS, BLOB, GATE, ISSUE, PROMPT, REMARK, RULE, TEXT
-from tests.machines.hostile import Hostile
+from tests.machines.hostile import VALUES, Hostile, named
 
 _LEFT_OUT = object()
 
@@ -202,10 +202,23 @@ def calls(values: st.SearchStrategy[Hostile]) -> st.SearchStrategy[tuple[Verb, d
 
     def spoilt(verb: Verb) -> st.SearchStrategy[tuple[Verb, dict[str, Hostile]]]:
         names = [name for name, parameter in verb.parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
-        some = st.dictionaries(st.sampled_from(names), values, min_size=1, max_size=min(2, len(names)))
+        one = st.sampled_from(names).flatmap(
+            lambda name: st.tuples(st.just(name), values | _like(_argument(verb.name, name, None)))
+        )
+        some = st.lists(one, min_size=1, max_size=2).map(dict)
         return st.tuples(st.just(verb), some.filter(_alike_everywhere))
 
     return st.sampled_from([verb for verb in verbs() if verb.parameters]).flatmap(spoilt)
+
+
+def _of_type(kind: type) -> st.SearchStrategy[Hostile]:
+    return st.sampled_from([name for name, make in VALUES.items() if type(make()) is kind] or ["none"]).map(named)
+
+
+def _like(valid: Any) -> st.SearchStrategy[Hostile]:
+    """What may get through, since it is of the type that belongs there; or is the very argument, with something in it."""
+    inside = st.builds(named, st.sampled_from(sorted(VALUES)), st.integers(0, 9))
+    return _of_type(type(valid)) | inside if isinstance(valid, list | dict | tuple) else _of_type(type(valid))
 
 
 def _alike_everywhere(spoilt: Mapping[str, Hostile]) -> bool:

@@ -1,18 +1,18 @@
 """One store on SQLite and one on Postgres that live through the same things, and what is compared of them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel
-from sqlalchemy import Table, select
+from sqlalchemy import Table, delete, select
 
 from persist.db.ids import IdMinter
 from persist.db.json import decode
 from persist.db.work import Work
-from persist.errors import InvalidValue, PersistError
+from persist.errors import InvalidValue
 from persist.store import Store
 from persist.testing import FrozenClock
 
@@ -79,9 +79,9 @@ def rows(work: Work, tables: list[Table]) -> dict[str, list[Any]]:
     return found
 
 
-def outcome(function: Callable[[], Any]) -> Any:
-    """What it gives, comparable; or the type of its PersistError."""
-    try:
-        return plain(function())
-    except PersistError as error:
-        return type(error).__name__
+def clear(store: Store, tables: Sequence[Table]) -> None:
+    """Delete every row of the tables, but for rows that are always there."""
+    with store.begin() as tx:
+        for table in reversed(tables):
+            if not table.info.get("seed"):
+                tx._work.change(delete(table))

@@ -33,6 +33,7 @@ from tests.torture import (
     recording,
     runfiles,
     scripted,
+    values,
 )
 from tests.torture.scenario import Ground, Scenario, Tally, run
 from tests.torture.table import HEAD, row, verdict
@@ -53,6 +54,7 @@ MODULES = (
     full_disks,
     damage,
     hostile,
+    values,
 )
 SCENARIOS: list[Scenario] = [scenario for module in MODULES for scenario in module.SCENARIOS]
 SECONDS = 480
@@ -103,7 +105,7 @@ def _one(scenario: Scenario, database: str, seed: int, seconds: float, databases
         files = (f"sqlite:///{(folder / f'{number}.db').as_posix()}" for number in count())
         new_url: Callable[[], str] = new_postgres if database == "postgres" else lambda: next(files)
         chance = random.Random(f"{seed} {scenario.name} {database}")
-        return run(scenario, Ground(folder, database, chance, time.monotonic() + seconds, new_url))
+        return run(scenario, Ground(folder, database, chance, time.monotonic() + seconds, new_url, new_postgres))
 
 
 if __name__ == "__main__":

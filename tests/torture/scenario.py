@@ -38,12 +38,14 @@ class Ground:
 
     folder: Path
     database: str
-    """`sqlite` or `postgres`."""
+    """`sqlite` or `postgres`; or `both`, where they are compared."""
     random: random.Random
     ends: float
     """On the monotonic clock."""
     new_url: Callable[[], str]
-    """A new database of this kind: a file that does not exist yet, or a migrated database of the server."""
+    """A new database of this kind: a file that does not exist yet, or a migrated database of the server. `both`: a file."""
+    new_server_url: Callable[[], str]
+    """A new migrated database of the server, whatever the kind is."""
 
     def rounds(self) -> Iterator[int]:
         """0, 1, 2 … as long as there is time, and at least once."""
