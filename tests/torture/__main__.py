@@ -31,6 +31,7 @@ from tests.torture import (
     operations,
     poolers,
     recording,
+    releases,
     runfiles,
     scripted,
     values,
@@ -55,6 +56,7 @@ MODULES = (
     damage,
     hostile,
     values,
+    releases,
 )
 SCENARIOS: list[Scenario] = [scenario for module in MODULES for scenario in module.SCENARIOS]
 SECONDS = 480

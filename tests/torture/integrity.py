@@ -9,10 +9,10 @@ from persist.store import Store
 from tests.torture.scenario import Tally
 
 
-def intact(url: str, tally: Tally) -> None:
+def intact(url: str, tally: Tally, *, schema: str | None = None) -> None:
     """Note what is broken; a file must also be whole for SQLite itself."""
     whole(url, tally)
-    with Store.open(url) as store:
+    with Store.open(url, schema=schema) as store:
         healthy(store, url, tally)
 
 
