@@ -84,7 +84,7 @@ class Telemetry(Machine):
     def discover(self, ids: list[str]) -> None:
         def expect(got: Any) -> Any:
             new = [id for id in dict.fromkeys(ids) if id not in self.tasks]
-            self.tasks |= {id: ("queued", self.clock(), None) for id in new}
+            self.tasks |= {id: ("queued", self.second(), None) for id in new}
             return len(new)
 
         found = [{"id": id, "source_id": "s", "kind": "issue", "title": id} for id in ids]

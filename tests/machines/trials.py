@@ -100,10 +100,13 @@ class Place:
 def _kept(name: str, value: Any, before: dict[str, list[Any]], after: dict[str, list[Any]]) -> bool:
     """Whether text or JSON that went into a column of the parameter's name is in one of the rows that are new; or none are."""
     column = name if type(value) is str else f"{name}_json"
-    if type(value) not in (str, list, dict):
+    if type(value) not in (str, list, dict) or name == "status":  # of a run, or of one of its nodes
         return True
     new = [row for table, rows in after.items() for row in rows if row not in before[table] and column in row]
-    return not new or plain(normal(value)) in [row[column] for row in new]
+    wanted, stored = plain(normal(value)), [row[column] for row in new]
+    if isinstance(wanted, dict):  # a verb may add keys of its own
+        return not new or any(isinstance(one, dict) and wanted.items() <= one.items() for one in stored)
+    return not new or wanted in stored
 
 
 def compare(places: Sequence[Place], verb: Verb, spoilt: Mapping[str, Hostile]) -> tuple[list[str], str | None]:

@@ -70,8 +70,9 @@ class Workflows(Machine):
             if run.status not in before:
                 return False
             run.status = after
-            if verb == "requeue" or verb == "cancel":
+            if verb in ("requeue", "cancel"):
                 run.owner = run.until = None
+                run.token += verb == "cancel" and run.token > 0  # its worker is fenced out
             elif verb == "resume" and not self.held(run):
                 run.owner, run.until = None, self.clock() if run.token else None
             elif verb == "restart":
