@@ -38,8 +38,8 @@ def test_a_value_that_cannot_be_shown_is_refused_like_any_other(store: Any, odd:
 
 def test_a_message_does_not_repeat_all_of_a_large_id(store: Any) -> None:
     with store.read() as tx, pytest.raises(NotFound) as caught:
-        tx.chat.sessions.get("x" * 100_000)
-    assert caught.value.id == "x" * 100_000
+        tx.chat.sessions.get("x" * 600)
+    assert caught.value.id == "x" * 600
     assert len(str(caught.value)) < 300
 
 
