@@ -206,9 +206,12 @@ def calls(values: st.SearchStrategy[Hostile]) -> st.SearchStrategy[tuple[Verb, d
 
     def spoilt(verb: Verb) -> st.SearchStrategy[tuple[Verb, dict[str, Hostile]]]:
         names = [name for name, parameter in verb.parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
-        one = st.sampled_from(names).flatmap(
-            lambda name: st.tuples(st.just(name), values | _like(_argument(verb.name, name, None)))
-        )
+
+        def spoil(name: str) -> st.SearchStrategy[tuple[str, Hostile]]:
+            like = _like(_argument(verb.name, name, None))
+            return st.tuples(st.just(name), st.booleans().flatmap(lambda alike: like if alike else values))
+
+        one = st.sampled_from(names).flatmap(spoil)
         some = st.lists(one, min_size=1, max_size=2).map(dict)
         return st.tuples(st.just(verb), some.filter(_alike_everywhere))
 

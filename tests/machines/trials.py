@@ -100,7 +100,7 @@ class Place:
 def _kept(name: str, value: Any, before: dict[str, list[Any]], after: dict[str, list[Any]]) -> bool:
     """Whether text or JSON that went into a column of the parameter's name is in one of the rows that are new; or none are."""
     column = name if type(value) is str else f"{name}_json"
-    if type(value) not in (str, list, dict) or name == "status":  # of a run, or of one of its nodes
+    if type(value) not in (str, list, dict) or name == "status" or name.endswith("_id"):  # these also find rows
         return True
     new = [row for table, rows in after.items() for row in rows if row not in before[table] and column in row]
     wanted, stored = plain(normal(value)), [row[column] for row in new]
