@@ -4,7 +4,7 @@ import logging
 from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import literal_column, select, tuple_, type_coerce
+from sqlalchemy import BigInteger, literal, literal_column, select, tuple_, type_coerce
 
 from persist.chat.models import QUEUED, VISIBLE, deltas, messages, parts, sessions
 from persist.chat.parts import grow
@@ -98,7 +98,9 @@ def _fetch(
         if place is None:
             raise NotFound("message", before)
         query = query.where(tuple_(_M.created_at, _M.id) < place)
-    query = query.order_by(_M.created_at.desc(), _M.id.desc()).limit(limit)
+    query = query.order_by(_M.created_at.desc(), _M.id.desc())
+    if limit is not None:
+        query = query.limit(literal(limit, BigInteger()))  # a plain number would have 32 bits
     heads = [tuple(row)[:3] for row in work.select(query)][::-1]
     wanted = [head[0] for head in heads]
     if not wanted:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sqlalchemy import BindParameter, Executable, Float, Integer, bindparam, literal
+from sqlalchemy import BigInteger, BindParameter, Executable, Float, bindparam, literal
 from sqlalchemy import Dialect as SADialect
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.selectable import Select
@@ -28,7 +28,7 @@ def param(name: str) -> BindParameter[Any]:
     return bindparam(name)
 
 
-LIMIT = bindparam("limit", type_=Integer())
+LIMIT = bindparam("limit", type_=BigInteger())
 """The parameter of a page's size: `.limit()` gives a plain one no type."""
 
 

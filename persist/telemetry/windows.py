@@ -7,7 +7,7 @@ also the lock of an instance's window: whoever counts first inserts first.
 
 from typing import Protocol, TypeVar
 
-from sqlalchemy import Integer, Table, Text, bindparam, delete, func, select
+from sqlalchemy import BigInteger, Table, Text, bindparam, delete, func, select
 
 from persist.db.hot import Hot, param
 from persist.db.insert import merge
@@ -34,9 +34,9 @@ class Window:
     def __init__(self, table: Table, place: str) -> None:
         self.name = table.name
         column, mine = table.c[place], table.c.instance_id == param("owner")
-        oldest_to_go = select(column).where(mine).order_by(column.desc()).limit(1).offset(bindparam("keep", type_=Integer()))
+        oldest_to_go = select(column).where(mine).order_by(column.desc()).limit(1).offset(bindparam("keep", type_=BigInteger()))
         owner = table.c.instance_id
-        over = func.count() > bindparam("keep", type_=Integer())
+        over = func.count() > bindparam("keep", type_=BigInteger())
         self._full = Hot(select(owner).group_by(owner).having(over).order_by(owner).limit(_SOME))
         self._edge = Hot(oldest_to_go)
         self._cut = Hot(delete(table).where(mine, column <= param("edge")))

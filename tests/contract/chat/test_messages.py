@@ -83,6 +83,7 @@ def test_limit_is_the_newest_and_before_a_message(store: Any, session: str) -> N
     assert words(shown(store, session, limit=2, before=ids[4])) == ["2", "3"]
     assert words(shown(store, session, before=ids[2])) == ["0", "1"]
     assert words(shown(store, session, limit=99)) == ["0", "1", "2", "3", "4", "5"]
+    assert shown(store, session, limit=2**63 - 1) == shown(store, session)
     assert shown(store, session, before=ids[0]) == []
 
 

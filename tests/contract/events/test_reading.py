@@ -27,6 +27,7 @@ def test_a_stream_is_read_from_its_number_and_everything_from_a_position(logging
     assert [event.data for event in events(logging_store, after=4)] == [4, 5]
     assert [event.data for event in events(logging_store, "odd", after=1)] == [3, 5]
     assert [event.data for event in events(logging_store, "even", after=1, limit=1)] == [2]
+    assert events(logging_store, "even", limit=2**63 - 1) == events(logging_store, "even")
     assert events(logging_store, "even", after=3) == events(logging_store, "unknown") == events(logging_store, after=2**62) == []
 
 
