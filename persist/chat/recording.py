@@ -30,7 +30,8 @@ from persist.db.runtime import Runtime
 from persist.errors import Conflict, NotFound, PersistError, StoreBusy, StoreFull, StreamProtocolError, Unavailable
 from persist.settings import SaveOn
 
-_GROWING = frozenset((ChunkType.TEXT_DELTA.value, ChunkType.REASONING_DELTA.value, ChunkType.TOOL_INPUT_DELTA.value))
+# a tuple: what is looked up may be anything, and a set would want its hash
+_GROWING = (ChunkType.TEXT_DELTA.value, ChunkType.REASONING_DELTA.value, ChunkType.TOOL_INPUT_DELTA.value)
 _UNFOLDED_SHARE = 8  # a long part is folded when an eighth of it is new: total work stays linear in its length
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from persist.chat.accumulator import Accumulator
-from persist.db.json import decode, encode
-from persist.errors import PersistError
+from persist.db.json import JsonLimits, decode, encode
+from persist.errors import PersistError, shown
 from persist.store import Store
 from tests.contract.chat.scenes import VECTORS
 from tests.machines.hostile import VALUES
@@ -89,24 +89,35 @@ def feed(store: Any, chunks: Sequence[Any], session: str, **options: Any) -> tup
         stored = tx.chat.messages.list(session)
         tx.chat.sessions.delete(session)
     last = stored[-1] if stored else None
-    if last is not None and last["id"] == pure.message_id:
+    started = [
+        chunk.get("messageId") for chunk, end in zip(chunks, ends, strict=False) if end is None and chunk.get("type") == "start"
+    ]
+    again = len(started) > len(set(started))  # a recorder goes on with what it has of that message
+    if last is not None and last["id"] == pure.message_id and not again:
         reduced = pure.message()
         if plain(last["parts"]) != plain(_read_back(reduced["parts"])):
             wrong.append(f"stored is {str(last['parts'])[:300]}, and reduced {str(reduced['parts'])[:300]}")
     return ends, stored, wrong
 
 
+def _shown(chunks: Sequence[Any]) -> str:
+    """Short enough to read: what was drawn is drawn again from the seed."""
+    return repr(
+        [{name: shown(value) for name, value in chunk.items()} if isinstance(chunk, dict) else chunk for chunk in chunks]
+    )[:1500]
+
+
 def _read_back(value: Any) -> Any:
-    return decode(encode(value))
+    return decode(encode(value, limits=JsonLimits(max_depth=1000)))
 
 
 def compare_streams(stores: Sequence[Store], chunks: Sequence[Any], **options: Any) -> list[str]:
     """What is wrong, a sentence each."""
     found = [feed(store, chunks, "fuzzed", **options) for store in stores]
-    problems = [f"{sentence} (stream {chunks!r:.2000})" for _, _, wrong in found for sentence in wrong]
+    problems = [f"{sentence} (stream {_shown(chunks)})" for _, _, wrong in found for sentence in wrong]
     for ends, stored, _ in found[1:]:
         if ends != found[0][0]:
-            problems.append(f"chunks end as {found[0][0]} and as {ends} (stream {chunks!r:.2000})")
+            problems.append(f"chunks end as {found[0][0]} and as {ends} (stream {_shown(chunks)})")
         elif plain(stored) != plain(found[0][1]):
-            problems.append(f"stored is {found[0][1]!r:.500} and {stored!r:.500} (stream {chunks!r:.2000})")
+            problems.append(f"stored is {found[0][1]!r:.500} and {stored!r:.500} (stream {_shown(chunks)})")
     return problems

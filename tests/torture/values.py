@@ -1,6 +1,7 @@
 """Values that nobody should give, streams and files that are not what they should be, and whole lives beside a plain model."""
 
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -98,7 +99,10 @@ def _draw(ground: Ground, tally: Tally, function: Callable[..., None], *strategi
         @given(st.tuples(*strategies))
         def examples(drawn: tuple[Any, ...]) -> None:
             if time.monotonic() < ground.ends or not tally.rounds:
-                function(*drawn)
+                try:
+                    function(*drawn)
+                except Exception:  # noted here: the whole of what was drawn, which Hypothesis would say, is too much to read
+                    tally.problems.append(traceback.format_exc(limit=-5))
                 tally.rounds += 1
 
         examples()

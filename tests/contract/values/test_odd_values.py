@@ -139,6 +139,20 @@ def test_absurd_counts_leave_totals_readable(store: Any) -> None:
             tx.workflows.executions.finish(id, success=True, cost_usd=1.7e308)
 
 
+@pytest.mark.parametrize("odd", [{}, ["text-delta"], None, 5, b"text-delta"], ids=repr)
+def test_a_chunk_of_a_type_that_is_no_text_is_refused_while_a_part_grows(store: Any, odd: Any) -> None:
+    with store.begin() as tx:
+        tx.chat.sessions.create(agent="a", model={}, id="s")
+    with store.record("s") as recorder:
+        for chunk in ({"type": "start", "messageId": "m"}, {"type": "text-start", "id": "t"}):
+            recorder.feed(chunk)
+        with pytest.raises(InvalidValue):
+            recorder.feed({"type": odd, "id": "t", "delta": "x"})
+        recorder.feed({"type": "text-delta", "id": "t", "delta": "on"})
+    with store.read() as tx:
+        assert [part["text"] for part in tx.chat.messages.get("m")["parts"]] == ["on"]
+
+
 def test_events_of_a_whole_number_say_what_is_stored(open_store: Any) -> None:
     store = open_store(events=True)
     with store.begin() as tx:
