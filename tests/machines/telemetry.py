@@ -126,7 +126,7 @@ class Telemetry(Machine):
     @rule(days=st.sampled_from([0, 1]))
     def purge(self, days: int) -> None:
         def expect(got: Any) -> Any:
-            before = self.clock() - timedelta(days=days)
+            before = self.second() - timedelta(days=days)
             gone = [id for id, task in self.tasks.items() if task[0] == "completed" and task[2] is not None and task[2] < before]
             for id in gone:
                 del self.tasks[id]
