@@ -90,7 +90,9 @@ def feed(store: Any, chunks: Sequence[Any], session: str, **options: Any) -> tup
         tx.chat.sessions.delete(session)
     last = stored[-1] if stored else None
     started = [
-        chunk.get("messageId") for chunk, end in zip(chunks, ends, strict=False) if end is None and chunk.get("type") == "start"
+        chunk.get("messageId")
+        for chunk, end in zip(chunks, ends, strict=False)
+        if end is None and isinstance(chunk, dict) and chunk.get("type") == "start"
     ]
     again = len(started) > len(set(started))  # a recorder goes on with what it has of that message
     if last is not None and last["id"] == pure.message_id and not again:
