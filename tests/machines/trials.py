@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from persist.errors import PersistError
+from persist.errors import PayloadTooLarge, PersistError, TransactionAborted
 from persist.metadata import domain_of, metadata
 from tests.machines.hostile import Hostile
 from tests.machines.scene import Verb, arguments
@@ -87,6 +87,8 @@ class Place:
             found.after = rows(work_of(tx), tables_of(verb.domain))
             tx.chat.sessions.list(limit=1)
         except Exception as error:
+            if found.outcome == PayloadTooLarge.__name__ and isinstance(error, TransactionAborted):
+                return  # the length of a column may be found out after a verb's first write: then all of it rolls back
             found.problems.append(f"the transaction cannot be used any more: {found.outcome}, then {type(error).__name__}")
         else:
             if refused and found.after != before:
