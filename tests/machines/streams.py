@@ -35,7 +35,7 @@ def streams(draw: st.DrawFn) -> list[Any]:
             case "lose":
                 del chunks[at]
             case "double":
-                chunks.insert(at, copy.deepcopy(chunks[at]))
+                chunks.insert(at, copy.copy(chunks[at]))
             case "move":
                 chunks.insert(draw(st.integers(0, len(chunks) - 1)), chunks.pop(at))
             case "insert":
