@@ -22,6 +22,11 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def create_private(path: str | os.PathLike[str]) -> None:
+    """An empty file for its owner alone; FileExistsError, like every other error of the system, is the caller's."""
+    os.close(private(os.fspath(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+
+
 def make_private(folder: Path) -> None:
     """Make it, and what is missing above it, for its owner alone; those that are there stay as they are. NotPermitted."""
     missing = []

@@ -1,5 +1,6 @@
 """What a recorder hands to a held connection to run, and what came of it."""
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ class Job(Generic[R]):
     single: bool = False
 
 
-class OneRow:
+class OneRow(ABC):
     """A task of one statement that writes one row, or else `refusal` finds out why it did not.
 
     A group runs those of the same statement in one call of the driver.
@@ -45,9 +46,9 @@ class OneRow:
         self.name, self.stream = name, stream
         """Of its event, where the log of events is on."""
 
+    @abstractmethod
     def refusal(self, db: Statements, /) -> PersistError:
         """Why the row was not written."""
-        raise NotImplementedError
 
     def run(self, db: HotConnection, /) -> None:
         """Write the row."""

@@ -1,16 +1,11 @@
 """Real threads and processes, on SQLite and on Postgres; the asynchronous face has tests of its own."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.spawning import Spawn, spawning
 
 
 @pytest.fixture
@@ -25,22 +20,7 @@ def clock() -> Callable[[], datetime]:
 
 
 @pytest.fixture
-def spawn(database_url: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def spawn(database_url: str) -> Iterator[Spawn]:
     """`spawn(command, *arguments)` starts the worker of this folder on the test's database; none outlives the test."""
-    with ExitStack() as stack:
-
-        def start(command: str, *arguments: Any) -> subprocess.Popen[str]:
-            line = [sys.executable, "-m", "tests.concurrency.worker", command, database_url, *map(str, arguments)]
-            process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-            stack.callback(_end, process)
-            return process
-
+    with spawning("tests.concurrency.worker", database_url) as start:
         yield start
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    if process.poll() is None:
-        process.kill()
-    process.wait(30)
-    if process.stdout is not None:
-        process.stdout.close()

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from persist.store import Store
-from tests.concurrency.conftest import ROOT
 from tests.concurrency.test_threads import together
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import (
@@ -32,6 +31,7 @@ from tests.contract.conversations.scenes import (
     say,
     session_of,
 )
+from tests.spawning import ROOT
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import pytest
 from persist.errors import TransitionError
 from persist.store import Store
 from persist.testing import FrozenClock
-from tests.concurrency.conftest import ROOT
 from tests.concurrency.test_threads import together
 from tests.contract.conftest import Raw
 from tests.contract.conversations.making import (
@@ -23,6 +22,7 @@ from tests.contract.conversations.making import (
     set_status,
     transitions,
 )
+from tests.spawning import ROOT
 
 DAY = timedelta(days=1)
 

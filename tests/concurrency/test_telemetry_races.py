@@ -8,8 +8,8 @@ from itertools import chain, pairwise
 from typing import Any
 
 from persist.store import Store
-from tests.concurrency.conftest import ROOT
 from tests.concurrency.telemetry_worker import STATUSES
+from tests.spawning import ROOT
 
 PROCESSES = 3
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from persist.store import Store
-from tests.concurrency.conftest import ROOT
+from tests.spawning import ROOT
 
 Start = Callable[..., subprocess.Popen[str]]
 WRITERS, EACH = 4, 2500

@@ -17,9 +17,9 @@ import pytest
 from persist.errors import LeaseLost, TransitionError
 from persist.store import Store
 from persist.workflows.schemas import Lease, WorkflowRun
-from tests.concurrency.conftest import ROOT
 from tests.concurrency.test_threads import together
 from tests.contract.workflows.scenes import ask, claim, do, make, queue, result, start, stored
+from tests.spawning import ROOT
 
 Process = subprocess.Popen[str]
 Work = Callable[..., Process]

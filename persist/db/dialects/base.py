@@ -63,10 +63,14 @@ class Dialect(ABC):
 
     def release(self, connection: Connection, *, write: bool) -> None:
         """The counterpart of connect, after the transaction's end."""
-        if not connection.closed and not connection.invalidated and not self.usable(connection.connection.driver_connection):
-            self._discard(connection)
-        elif self.idle is None or not self._at_rest(connection):
+        if connection.closed or connection.invalidated:
             connection.close()
+            return
+        driver = connection.connection.driver_connection
+        if not self.usable(driver):
+            self._discard(connection)
+        elif self.idle is None or connection.get_transaction() is not None or self.in_transaction(driver):
+            connection.close()  # a transaction whose COMMIT failed is still there, though not active
         else:
             self.idle[write].keep(connection)
 
@@ -74,13 +78,6 @@ class Dialect(ABC):
         """Its pool would try to roll it back, and log a traceback."""
         connection.invalidate()
         connection.close()
-
-    def _at_rest(self, connection: Connection) -> bool:
-        # a transaction whose COMMIT failed is still there, though not active
-        if connection.closed or connection.invalidated or connection.get_transaction() is not None:
-            return False
-        driver = connection.connection.driver_connection
-        return self.usable(driver) and not self.in_transaction(driver)
 
     @abstractmethod
     def settle(self, connection: Connection) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from persist.db.folders import create_private
 from persist.db.paths import typed
 from persist.errors import NotPermitted, StoreInUse
 
@@ -18,7 +19,7 @@ _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse
 def make_private_file(path: Path) -> None:
     """An empty file for its owner alone, which SQLite's own would not be; what lies beside it later gets its mode."""
     try:
-        os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        create_private(os.path.realpath(path))
     except FileExistsError:
         return  # somebody else was faster
     except OSError as error:

@@ -21,6 +21,7 @@ from persist.db.dialects.catalog_facts import (
     quote,
     split_at_commas,
 )
+from persist.db.folders import create_private
 from persist.db.paths import typed
 from persist.errors import NotPermitted, StoreCorrupt, UnmanagedDatabase
 
@@ -154,7 +155,7 @@ class ForeignFile:
         partial = self.path.with_name(f".{self.path.name}.before-adopt.partial")
         try:
             partial.unlink(missing_ok=True)  # of one that was killed; the write lock says that nobody else writes it
-            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            create_private(partial)
             try:
                 self.copy_to(partial)
                 return _settle_name(partial, self.path, at)

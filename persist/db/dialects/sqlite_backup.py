@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from persist.db.dialects.files import refuse_if_open
-from persist.db.folders import sync_folder
+from persist.db.folders import create_private, sync_folder
 from persist.db.paths import files
 from persist.errors import Conflict, InvalidValue, NotFound, StoreCorrupt, StoreFull
 
@@ -41,7 +41,7 @@ def backup(source: Any, target: Path, *, progress: Callable[[int, int], object] 
     """Copy the snapshot that `source` sees now; (pages, bytes). The target appears whole, or not at all."""
     temporary = target.with_name(f".backup-{secrets.token_hex(8)}.part")
     with files(target):
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        create_private(temporary)
         try:
             pages = _copy(source, temporary, target, progress)
             _check(temporary, target)

@@ -1,11 +1,7 @@
 """Savers and stores of LangGraph over each face on each database, and a runner that calls the methods of either face."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +10,8 @@ from persist.aio import AsyncStore
 from persist.integrations.langgraph import PersistSaver, PersistStore
 from persist.store import Store
 from persist.testing import FrozenClock
+from tests.spawning import Spawn, spawning
 
-ROOT = Path(__file__).parents[3]
 Call = Callable[..., Any]
 
 
@@ -74,22 +70,7 @@ def items(store: Any) -> PersistStore:
 
 
 @pytest.fixture
-def spawn(database_url: str) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def spawn(database_url: str) -> Iterator[Spawn]:
     """`spawn(command, *arguments)` starts the worker of this folder on the test's database; none outlives the test."""
-    with ExitStack() as stack:
-
-        def start(command: str, *arguments: Any) -> subprocess.Popen[str]:
-            line = [sys.executable, "-m", "tests.integrations.langgraph.worker", command, database_url, *map(str, arguments)]
-            process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-            stack.callback(_end, process)
-            return process
-
+    with spawning("tests.integrations.langgraph.worker", database_url) as start:
         yield start
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    if process.poll() is None:
-        process.kill()
-    process.wait(30)
-    if process.stdout is not None:
-        process.stdout.close()

@@ -9,8 +9,8 @@ import pytest
 
 from persist.integrations.langgraph import PersistSaver, PersistStore
 from persist.store import Store
-from tests.integrations.langgraph.conftest import ROOT
 from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata
+from tests.spawning import ROOT
 
 WORKERS = 20
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from persist.cli import main
 from persist.migrate import upgrade
-from tests.integrations.langgraph.conftest import ROOT
+from tests.spawning import ROOT
 
 
 def run(url: str, *options: str) -> subprocess.CompletedProcess[str]:
