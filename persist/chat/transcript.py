@@ -14,7 +14,7 @@ from persist.db.checks import optional_count
 from persist.db.hot import Hot, Row, param
 from persist.db.json import decode, encode
 from persist.db.types import Label
-from persist.db.wire import wire_text
+from persist.db.wire import NO_OBJECT, joined_objects, wire_text
 from persist.db.work import Work
 from persist.errors import NotFound, StoreCorrupt
 
@@ -28,6 +28,8 @@ _session = param("session_id")
 
 _SESSION = Hot(select(sessions.c.id).where(sessions.c.id == _session))
 _ALL = Hot(select(*_HEAD).where(_M.session_id == _session).order_by(_M.created_at, _M.id))
+_OWN_PARTS = select(_P.data_json).where(_P.message_id == _M.id).order_by(_P.index).correlate(messages)
+_ALL_JOINED = Hot(select(*_HEAD, joined_objects(_OWN_PARTS)).where(_M.session_id == _session).order_by(_M.created_at, _M.id))
 _ALL_PARTS = Hot(select(*_BODY).where(_P.session_id == _session))
 _ONE = Hot(select(*_HEAD).where(_M.id == param("id")))
 _ONE_PARTS = Hot(select(*_BODY).where(_P.message_id == param("id")))
@@ -63,19 +65,28 @@ def read_message(work: Work, id: str) -> UIMessage:
 
 def read_json(work: Work, session_id: str, *, include_hidden: bool = False) -> bytes:
     """The same as one JSON array, spliced from the stored text: only a growing part is parsed."""
-    heads, rows = _fetch(work, session_id, include_hidden, None, None)
-    bodies = _settled_bodies(rows, growing=work.row(_ANY_TAIL) is not None)
-    if bodies is None:
-        by_message = _by_message(rows, [_grown_text(work, *row) for row in rows])
-        bodies = {id: ",".join(texts) for id, texts in by_message.items()}
+    rows = _shown(work.rows(_ALL_JOINED, session_id=session_id), include_hidden)
+    if not rows:
+        _check_session(work, session_id)
+    growing = work.row(_ANY_TAIL) is not None
+    closer = [id for id, _, _, body in rows if body and (NO_OBJECT in body or (growing and _GROWS in body))]
+    looked_at = _looked_at(work, session_id) if closer else None
     pieces: list[str] = []
     between = "["
-    for id, role, metadata in heads:
+    for id, role, metadata, body in rows:
+        joined = body if looked_at is None else looked_at.get(id)
         shown = "" if metadata == "{}" or not _looks_whole(metadata) else f',"metadata":{metadata}'
         start = f'{between}{{"id":{orjson.dumps(id).decode()},"role":"{role}","parts":['
-        pieces += (start, bodies.get(id, ""), f"]{shown}}}")
+        pieces += (start, joined or "", f"]{shown}}}")
         between = ","
     return "".join((*pieces, "]")).encode() if pieces else b"[]"
+
+
+def _looked_at(work: Work, session_id: str) -> dict[str, str]:
+    """The parts of each message, joined: grown by their tails, and without those that are no objects."""
+    rows = work.rows(_ALL_PARTS, session_id=session_id)
+    by_message = _by_message(rows, [_grown_text(work, *row) for row in rows])
+    return {id: ",".join(texts) for id, texts in by_message.items()}
 
 
 def _fetch(
@@ -85,10 +96,8 @@ def _fetch(
     if limit is None and before is None:
         heads = work.rows(_ALL, session_id=session_id)
         if heads:
-            shown = [head for head in heads if '_at"' not in head[2] or _is_shown(head, include_hidden)]
-            return shown, work.rows(_ALL_PARTS, session_id=session_id)
-    if work.row(_SESSION, session_id=session_id) is None:
-        raise NotFound("session", session_id)
+            return _shown(heads, include_hidden), work.rows(_ALL_PARTS, session_id=session_id)
+    _check_session(work, session_id)
     if limit is None and before is None:
         return [], []
     optional_count("limit", limit)
@@ -125,6 +134,15 @@ def _messages(work: Work, heads: list[Row], rows: list[Row]) -> list[UIMessage]:
     return found
 
 
+def _check_session(work: Work, session_id: str) -> None:
+    if work.row(_SESSION, session_id=session_id) is None:
+        raise NotFound("session", session_id)
+
+
+def _shown(heads: list[Row], include_hidden: bool) -> list[Row]:
+    return [head for head in heads if '_at"' not in head[2] or _is_shown(head, include_hidden)]
+
+
 def _is_shown(head: Row, include_hidden: bool) -> bool:
     """As QUEUED and VISIBLE say, which for every message of a session cost as much as fetching it."""
     metadata = read_object(head[2], f"the metadata of message {head[0]}")
@@ -152,25 +170,6 @@ def _by_message(rows: list[Row], bodies: list[B | None]) -> dict[str, list[B]]:
         if body is not None:
             found.setdefault(message_id, []).append(body)
     return found
-
-
-def _settled_bodies(rows: list[Row], *, growing: bool) -> dict[str, str] | None:
-    """The parts of each message, joined; None unless the rows are in order and none of them needs a closer look."""
-    found: dict[str, list[str]] = {}
-    for message_id, index, text in rows:
-        texts = found.get(message_id)
-        if texts is None:
-            texts = found[message_id] = []
-        if index != len(texts):
-            return None
-        texts.append(text)
-    bodies = {}
-    for id, texts in found.items():
-        bodies[id] = body = ",".join(texts)
-        # after the join, which has brought the texts close to the processor
-        if [text for text in texts if text[:1] != "{" or text[-1:] != "}"] or (growing and _GROWS in body):
-            return None
-    return bodies
 
 
 def _looks_whole(text: str) -> bool:

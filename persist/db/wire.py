@@ -1,9 +1,12 @@
-"""The text of a Json column as it goes over a wire: plain JSON, not parsed."""
+"""The text of Json columns as it goes over a wire: plain JSON, not parsed."""
 
 from typing import Any
 
-from sqlalchemy import Dialect, Text, cast, type_coerce
+from sqlalchemy import Dialect, Select, Text, cast, func, literal_column, select, type_coerce
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import TypeDecorator
 
 from persist.db.escape import unescape_json
@@ -19,5 +22,40 @@ class _WireText(TypeDecorator[str]):
 
 
 def wire_text(column: ColumnElement[Any]) -> ColumnElement[str]:
-    """What to select for it."""
+    """What to select for one."""
     return type_coerce(cast(column, Text), _WireText())
+
+
+NO_OBJECT = "\x01"
+"""In joined objects, what stands for one that is none: a character that JSON text does not hold as it is."""
+
+
+def joined_objects(chosen: Select[Any]) -> ColumnElement[str]:
+    """The objects of the one Json column that is chosen, in its order and with commas between; NULL where there are none."""
+    column = chosen.selected_columns[0]
+    texts = chosen.with_only_columns(_object_text(column).label("text"), maintain_column_froms=True).subquery()
+    comma: Any = literal_column("','")  # a plain one is written into the statement only when it is executed
+    return type_coerce(select(func.aggregate_strings(texts.c.text, comma)).scalar_subquery(), _WireText())
+
+
+class _object_text(ColumnElement[str]):  # noqa: N801  # reads as the SQL function it stands for
+    """The text of a Json column, where it looks like an object: cut off or foreign text shows at its ends."""
+
+    inherit_cache = True
+    _traverse_internals = [("column", InternalTraversal.dp_clauseelement)]  # noqa: RUF012  # SQLAlchemy's own declaration
+    type = Text()
+
+    def __init__(self, column: ColumnElement[Any]) -> None:
+        self.column = column
+
+
+@compiles(_object_text, "sqlite")
+def _render_lite(element: _object_text, compiler: SQLCompiler, **kw: Any) -> str:
+    text = compiler.process(element.column, **kw)
+    return f"CASE WHEN {text} GLOB '{{*}}' THEN {text} ELSE char({ord(NO_OBJECT)}) END"
+
+
+@compiles(_object_text, "postgresql")
+def _render_pg(element: _object_text, compiler: SQLCompiler, **kw: Any) -> str:
+    text = compiler.process(element.column, **kw)
+    return f"CASE WHEN jsonb_typeof({text}) = 'object' THEN CAST({text} AS TEXT) ELSE chr({ord(NO_OBJECT)}) END"

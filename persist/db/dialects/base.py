@@ -42,10 +42,23 @@ class Dialect(ABC):
     """Whether writing transactions keep the database's log of events: what the guard of such a database asks for."""
 
     writer: Engine
-    reader: Engine
 
     idle: dict[bool, IdleConnections] | None = None
     """Connections for the next writer (True) and reader (False); None where every transaction asks the pool."""
+
+    @property
+    def reader(self) -> Engine:
+        """For snapshots; made when the first is asked for. Of two threads that make it at the same time, one keeps its own."""
+        made: Engine | None = vars(self).get("_reader")
+        return made or vars(self).setdefault("_reader", self._make_reader())
+
+    def _make_reader(self) -> Engine:
+        return self.writer
+
+    def engines(self) -> list[Engine]:
+        """Those that were made."""
+        made = vars(self).get("_reader")
+        return [self.writer] if made is None or made is self.writer else [self.writer, made]
 
     @cached_property
     def hot(self) -> "HotCache":
@@ -228,12 +241,10 @@ class Dialect(ABC):
         """Close every connection of ours."""
         for idle in (self.idle or {}).values():
             idle.close()
-        self.writer.dispose()
-        if self.reader is not self.writer:
-            self.reader.dispose()
+        for engine in self.engines():
+            engine.dispose()
 
     def abandon(self) -> None:
         """Forget inherited connections in a forked child, without touching their descriptors."""
-        self.writer.dispose(close=False)
-        if self.reader is not self.writer:
-            self.reader.dispose(close=False)
+        for engine in self.engines():
+            engine.dispose(close=False)

@@ -4,6 +4,7 @@ import logging
 import os
 import sqlite3
 from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
 
 from persist.db.folders import create_private
@@ -59,13 +60,20 @@ def warn_of_network(path: Path) -> None:
 
 def network_of(path: Path) -> str | None:
     """The kind of network file system the file is on; None on a local disk, and where nobody can tell."""
+    folder = os.path.dirname(os.path.realpath(path))
     try:
-        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+        return _network_of(folder, os.stat(folder).st_dev)
     except OSError:
         return None
-    target, best, kind = os.path.realpath(path), "", ""
+
+
+@lru_cache
+def _network_of(folder: str, device: int) -> str | None:
+    """What is mounted there; another device is another mount."""
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
+    best, kind = "", ""
     for line in mounts.splitlines():
         fields = line.split(" ")
-        if len(fields) > 2 and len(fields[1]) > len(best) and (target + "/").startswith(fields[1].rstrip("/") + "/"):
+        if len(fields) > 2 and len(fields[1]) > len(best) and (folder + "/").startswith(fields[1].rstrip("/") + "/"):
             best, kind = fields[1], fields[2]
     return kind if kind in _NETWORK else None

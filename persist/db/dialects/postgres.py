@@ -70,7 +70,6 @@ class PostgresDialect(Dialect):
         event.listen(engine, "connect", self._look)
         translate = self._translate(engine)
         self.writer = engine.execution_options(schema_translate_map=translate)
-        self.reader = engine.execution_options(schema_translate_map=translate, **_SNAPSHOT)
 
     def _look(self, driver: Any, record: Any) -> None:
         """Behind a pooler another session than the one that prepared a statement may be asked for it, and run what it likes.
@@ -83,6 +82,9 @@ class PostgresDialect(Dialect):
         if int(found.get_value(0, 0)) != driver.info.backend_pid:
             driver.prepare_threshold = None
 
+    def _make_reader(self) -> Engine:
+        return self.writer if self._guest else self.writer.execution_options(**_SNAPSHOT)
+
     def _translate(self, engine: Engine) -> dict[str | None, str | None]:
         return {**(engine.get_execution_options().get("schema_translate_map") or {}), SCHEMA_TOKEN: self.schema}
 
@@ -93,7 +95,7 @@ class PostgresDialect(Dialect):
 
         self = cls.__new__(cls)
         self._psycopg, self.schema, self.url = psycopg, schema, engine.url
-        self.writer = self.reader = engine.execution_options(schema_translate_map=self._translate(engine))
+        self.writer = engine.execution_options(schema_translate_map=self._translate(engine))
         self.notice = notice(schema)
         self._pooled = False
         self._guest = True

@@ -64,11 +64,10 @@ class SqliteDialect(Dialect):
         self._settled = False
         self._owned = True
         if path is None:
-            self.writer = self.reader = self._engine(self._connect_memory, StaticPool)
+            self.writer = self._engine(self._connect_memory, StaticPool)
         else:
             warn_of_network(path)
             self.writer = self._engine(lambda: self._connect(query_only=read_only), QueuePool, pool_size=2, max_overflow=2)
-            self.reader = self._engine(lambda: self._connect(query_only=True), QueuePool, pool_size=5, max_overflow=20)
             self.idle = {True: IdleConnections(1, _IDLE_SECONDS), False: IdleConnections(5, _IDLE_SECONDS)}
 
     @classmethod
@@ -79,7 +78,7 @@ class SqliteDialect(Dialect):
         name = engine.url.database
         self.in_memory = name in (None, "", ":memory:") or isinstance(engine.pool, StaticPool)
         self.path = None if self.in_memory or name is None else Path(name)
-        self.writer = self.reader = engine.execution_options(schema_translate_map={SCHEMA_TOKEN: None})
+        self.writer = engine.execution_options(schema_translate_map={SCHEMA_TOKEN: None})
         self._memory = None
         self._unkept = set()
         self._owned = False
@@ -91,6 +90,11 @@ class SqliteDialect(Dialect):
                 log.warning("journal_mode is not WAL on this engine: readers and the writer will block each other")
             connection.rollback()
         return self
+
+    def _make_reader(self) -> Engine:
+        if not self._owned or self.path is None:
+            return self.writer
+        return self._engine(lambda: self._connect(query_only=True), QueuePool, pool_size=5, max_overflow=20)
 
     def _engine(self, creator: Callable[[], sqlite3.Connection], pool: type[Any], **options: Any) -> Engine:
         return create_engine("sqlite://", creator=creator, poolclass=pool, **options).execution_options(

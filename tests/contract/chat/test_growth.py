@@ -29,7 +29,7 @@ def keep_everything(raw: Raw) -> None:
 
 
 def cost(url: str, raw: Raw, statements: list[str], deltas: int) -> tuple[int, int]:
-    """Bytes and statements of one answer in so many pieces of five bytes, each durable by itself; a server cannot compress them."""
+    """Bytes and statements of an answer in so many pieces of five bytes, each durable by itself; no server can compress them."""
     pieces = [f"{zlib.crc32(n.to_bytes(4)):08x}"[:5] for n in range(deltas)]
     settings = Settings(wal_autocheckpoint=0, fold_ms=600_000)  # folds by the clock depend on how fast the machine is
     with Store.open(url, settings=settings) as store:
