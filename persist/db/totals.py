@@ -24,11 +24,10 @@ class whole_total(ColumnElement[int]):  # noqa: N801  # reads as the SQL functio
 
 @compiles(whole_total, "sqlite")
 def _render_lite(element: whole_total, compiler: SQLCompiler, **kw: Any) -> str:
-    """Its sum() fails beyond 64 bits, and total() is a float: halves of 32 bits add up exactly."""
-    columns = [compiler.process(column, **kw) for column in element.columns]
-    rough, high, low = (" + ".join(f"total({column}{half})" for column in columns) for half in ("", " >> 32", f" & {2**32 - 1}"))
-    exact = f"(CAST({high} AS INTEGER) << 32) + CAST({low} AS INTEGER)"
-    return f"CASE WHEN {rough} >= {_MOST}.0 THEN {_MOST} ELSE {exact} END"
+    """Its sum() fails beyond 64 bits, and total() is a float: halves of 32 bits add up exactly. What is more becomes a float."""
+    row = " + ".join(f"coalesce({compiler.process(column, **kw)}, 0)" for column in element.columns)
+    high, low = (f"CAST(total(({row}) {half}) AS INTEGER)" for half in (">> 32", f"& {2**32 - 1}"))
+    return f"min({high} * {2**32} + {low}, {_MOST})"
 
 
 @compiles(whole_total, "postgresql")
