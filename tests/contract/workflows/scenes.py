@@ -1,5 +1,6 @@
 """Short ways to say what the tests of runs say all the time, each verb in a transaction of its own."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,9 @@ TRIGGER = "acme/shop#7"
 NESTED = {"pr": {"number": 7, "labels": ["ä", "日本", "😀"], "draft": None}, "": [1.5, True], "nul": "\x00", "half": "\ud83d"}
 BAD_LABELS: list[Any] = ["", None, 7, "a\x00b", "\ud83d", b"x"]
 STATUSES = list(RunStatus)
+EVERY_COLUMN = re.compile(r"(SELECT|[.,])\s*\*")
+"""In a statement that selects whatever there is."""
+
 ENDED = [RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED]
 NOT_ENDED = [status for status in STATUSES if status not in ENDED]
 
