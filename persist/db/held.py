@@ -8,7 +8,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from persist.db.changes import COMMITTED, Journal
 from persist.db.hot import HotConnection, Statements
-from persist.db.jobs import OneRow, Outcome, Task, write_rows
+from persist.db.jobs import OneRow, Outcome, Task, common_statement, write_rows
 from persist.db.runtime import EventLog, Runtime
 from persist.errors import Conflict, EventLogSwitched, StoreBusy, Unavailable
 
@@ -110,6 +110,8 @@ class HeldConnection:
         self.runtime.check_usable()
         with self._exclusive(what):
             driver = self._ready()
+            if self._written_together(jobs, driver):
+                return [Outcome() for _ in jobs]
             try:
                 self._begin(driver)
                 outcomes = self._run_all(jobs)
@@ -129,6 +131,21 @@ class HeldConnection:
             self._commit(driver)
             self._committed(events)
             return outcomes
+
+    def _written_together(self, jobs: Sequence[Task[Any]], driver: Any) -> bool:
+        """Whether one statement, which is a transaction by itself, could write what all of them want written."""
+        runtime, hot = self.runtime, common_statement(jobs)
+        if hot is None or not runtime.dialect.many_in_one or runtime.log is not None or not self._autocommits():
+            return False
+        rows = [job.values for job in jobs if isinstance(job, OneRow)]
+        try:
+            return self._statements.write_together(hot, rows) == len(rows)
+        except Exception as error:
+            self._undo(driver)
+            ours = self._ours(error, committing=True)
+            if isinstance(ours, StoreBusy | Conflict):
+                return False  # as in _run: in a transaction they find out which of them is refused, and for what
+            raise ours from error
 
     def _run_all(self, jobs: Sequence[Task[Any]]) -> list[Outcome[Any]]:
         """In a transaction: rows of the same statement together, where nobody has to know what each of them changed."""

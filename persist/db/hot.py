@@ -15,9 +15,14 @@ from sqlalchemy.sql.selectable import Select
 from sqlalchemy.types import NullType, TypeEngine
 
 from persist.db.base import SCHEMA_TOKEN
+from persist.later import later
 
 if TYPE_CHECKING:
+    from persist.db import together
     from persist.db.changes import Journal
+    from persist.db.together import Together
+else:
+    together = later("persist.db.together")
 
 Row = tuple[Any, ...]
 Decoder = Callable[[Any], Any] | None
@@ -46,14 +51,15 @@ class Driver(Protocol):
 class Compiled:
     """One statement for one dialect and schema: its text, and how values go in and come out."""
 
-    __slots__ = ("_constants", "_decoders", "_encoders", "_pick", "sql")
+    __slots__ = ("_constants", "_decoders", "_encoders", "_pick", "names", "sql")
 
     def __init__(self, statement: Executable, dialect: SADialect, schema: str | None) -> None:
         compiled = statement.compile(  # type: ignore[attr-defined]  # every Executable we use is a ClauseElement
             dialect=dialect, schema_translate_map={SCHEMA_TOKEN: schema}, render_schema_translate=True
         )
         self.sql = str(compiled)
-        names: Sequence[str] = compiled.positiontup or ()
+        self.names = names = tuple(compiled.positiontup or ())
+        """Of the parameters, in the order of `args`."""
         untyped = [name for name in names if isinstance(compiled.binds[name].type, NullType)]
         assert not untyped, f"parameters without a type would reach the driver as they are: {untyped} in {self.sql}"
         self._pick = _picker(names)
@@ -152,10 +158,18 @@ class HotCache(dict[Hot, Compiled]):
     def __init__(self, dialect: SADialect, schema: str | None) -> None:
         super().__init__()
         self._dialect, self._schema = dialect, schema
+        self._together: dict[Hot, Together] = {}
 
     def __missing__(self, hot: Hot) -> Compiled:
         compiled = self[hot] = Compiled(hot.statement, self._dialect, self._schema)
         return compiled
+
+    def together(self, hot: Hot) -> "Together":
+        """The same statement for many rows."""
+        found = self._together.get(hot)
+        if found is None:
+            found = self._together[hot] = together.Together(hot.statement, self[hot], self._dialect, self._schema)
+        return found
 
 
 class Statements(Protocol):
@@ -205,6 +219,10 @@ class HotConnection:
     def write_many(self, hot: Hot, rows: Sequence[Mapping[str, Any]]) -> int:
         """Run it once per row, in one call of the driver; the number of rows changed in all. For no log of events."""
         return self._hot[hot].run_many(self._connection, rows)
+
+    def write_together(self, hot: Hot, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Run it for every row in one statement, which writes all of them or none; their number. For no log of events."""
+        return self._hot.together(hot).run(self._driver, rows)
 
     def _all(self, hot: Hot, values: Mapping[str, Any]) -> list[Row]:
         return self._hot[hot].all(self._driver, values)

@@ -71,6 +71,12 @@ def write_rows(db: HotConnection, rows: Sequence[OneRow]) -> bool:
     return all(db.write_many(hot, values) == len(values) for hot, values in alike.items())
 
 
+def common_statement(jobs: Sequence[Task[Any]]) -> Hot | None:
+    """The one that each of them is a row of, if there is one."""
+    found = {job.hot if isinstance(job, OneRow) else None for job in jobs}
+    return found.pop() if len(found) == 1 else None
+
+
 @dataclass(slots=True)
 class Outcome(Generic[R]):
     """What became of one task of a group."""

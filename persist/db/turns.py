@@ -52,7 +52,7 @@ def _render_in_time_lite(element: in_time, compiler: SQLCompiler, **kw: Any) -> 
 
 @compiles(in_time, "postgresql")
 def _render_in_time_pg(element: in_time, compiler: SQLCompiler, **kw: Any) -> str:
-    return f"set_config('lock_timeout', '{LOCK_TIMEOUT}', true) IS NOT NULL"
+    return f"(SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true) IS NOT NULL)"
 
 
 class lock_table(Executable, ClauseElement):  # noqa: N801  # reads as the statement it stands for

@@ -71,7 +71,10 @@ def test_chunks_that_are_ready_together_share_one_transaction(
             for text in "abc":
                 await asyncio.gather(*(recorder.feed(delta(text)) for recorder in recorders))
             told = [statement.split()[0].rstrip(";") for statement in statements[before:]]
-            assert (told.count("BEGIN"), told.count("COMMIT")) == (3, 3)
+            if database_url.startswith("sqlite"):
+                assert (told.count("BEGIN"), told.count("COMMIT")) == (3, 3)
+            else:
+                assert told == ["WITH"] * 3  # a statement that commits by itself
             assert {await text_in(store, recorder) for recorder in recorders} == {"begunabc"}
             for recorder in recorders:
                 await recorder.close()
@@ -79,17 +82,14 @@ def test_chunks_that_are_ready_together_share_one_transaction(
     asyncio.run(body())
 
 
-def test_a_server_gets_the_chunks_of_many_streams_in_one_call(
-    postgres_url: str, patient: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    statements = seen_statements(monkeypatch)
+def test_chunks_that_share_a_commit_hold_whatever_text_holds(database_url: str, patient: Settings) -> None:
+    texts = ["", "\x00", "\ud83d", "\ude00", "\ufdd0", "\ufdd00000", '"},{"delta":"x', "\\u0000 \\", "ä日😀\u2028", "%s %%"]
 
     async def body() -> None:
-        async with AsyncStore.open(postgres_url, settings=patient) as store:
-            recorders = await begun(store, 32)
-            before = len(statements)
-            await asyncio.gather(*(recorder.feed(delta("x")) for recorder in recorders))
-            assert [statement.split()[0].rstrip(";") for statement in statements[before:]] == ["BEGIN", "INSERT", "COMMIT"]
+        async with AsyncStore.open(database_url, settings=patient) as store:
+            recorders = await begun(store, len(texts))
+            await asyncio.gather(*(recorder.feed(delta(text)) for recorder, text in zip(recorders, texts, strict=True)))
+            assert [await text_in(store, recorder) for recorder in recorders] == [f"begun{text}" for text in texts]
             for recorder in recorders:
                 await recorder.close()
 

@@ -33,6 +33,8 @@ class Dialect(ABC):
     in_memory: bool = False
     autocommit_one: bool
     """Whether a single statement on the held connection commits by itself, durably and without a BEGIN."""
+    many_in_one: bool = False
+    """Whether one statement for many rows beats one call of the driver for each."""
     one_file: bool
     """Whether the database is one file, which may be that of one run, instance or workspace."""
     one_writer: bool

@@ -52,6 +52,7 @@ class PostgresDialect(Dialect):
     one_writer = False
     one_file = False
     autocommit_one = True
+    many_in_one = True
 
     def __init__(self, url: URL, schema: str, *, pooler: str | None = None, read_only: bool = False) -> None:
         try:
