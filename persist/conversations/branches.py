@@ -21,12 +21,13 @@ from persist.db.json import Json, merge_patch
 from persist.db.repository import Repository, reads, writes
 from persist.db.values import build
 from persist.db.work import Work
-from persist.errors import Conflict, InvalidValue
+from persist.errors import Conflict, InvalidValue, NotFound
 
 List = list
 _B = branches.c
 _id = param("row_id")
 _INSERT = Hot(insert_missing(branches, "id"))
+_PARENT = Hot(select(lineage.SIZE, *COLUMNS).where(_B.id == _id))
 _LIST = Hot(select(*COLUMNS).where(_B.session_id == param("session")).order_by(_B.created_at, _B.id))
 _SET_METADATA = Hot(update(branches).where(_B.id == _id).values(node_metadata=param("value")))
 _SET_SYSTEM = Hot(update(branches).where(_B.id == _id).values(system_msg_id=param("message")))
@@ -109,8 +110,10 @@ class Branches(Repository):
         """
         work = self._work
         title = None if name is None else work.body("name", name)
-        parent = get_branch(work, id)
-        size = lineage.length(work, id)
+        row = work.row(_PARENT, row_id=work.label("id", id))
+        if row is None:
+            raise NotFound("branch", id)
+        size, parent = int(row[0]), branch_value(row[1:])
         inherited = size if at is None else check_count("at", at)
         if inherited > size:
             raise InvalidValue("at", f"the branch {id!r} has a history of {size} items.")

@@ -69,12 +69,11 @@ _IDS = Hot(select(_position, _P.message_id).select_from(ITEMS))
 _MESSAGES = Hot(select(_position, _ENDS, *COLUMNS).select_from(ITEMS.join(WITH_TYPE, messages.c.id == _P.message_id)))
 _HAS_END = Hot(select(_ENDS).where(_B.id == param("row_id")))
 _DESCENDS = Hot(select(_L.id).where((_L.id == param("branch")) | (_L.parent_branch_id == param("branch"))).limit(1))
-_LENGTH = Hot(
-    select(
-        func.coalesce(_B.forked_at_ord, 0)
-        + select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _B.progression_id).scalar_subquery()
-    ).where(_B.id == param("row_id"))
-)
+_own = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _B.progression_id).scalar_subquery()
+SIZE = func.coalesce(_B.forked_at_ord, 0) + _own
+"""How many items the history of a row of branches has."""
+
+_LENGTH = Hot(select(SIZE).where(_B.id == param("row_id")))
 
 
 def length(work: Work, branch_id: str) -> int:
