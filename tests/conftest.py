@@ -37,6 +37,13 @@ hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile("explore" if os.environ.get("PERSIST_EXPLORE") == "1" else "steady")
 
+
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means here: a third of the time tests wait, for processes, locks and servers."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + (cores + 1) // 2
+
+
 # Options of a store that have no part in how its file is made.
 ORDINARY = {"clock", "events", "settings", "sleep"}
 
