@@ -25,8 +25,8 @@ def _after_fork_in_child() -> None:
     """Connections of the parent are dropped in the child without closing them, and kept alive so that nobody does."""
     for runtime, held in list(_open.items()):
         dialect = runtime.dialect
-        pools = [engine.pool for engine in dialect.engines()]
-        _inherited.append((held, dialect.idle, pools, list(runtime.watchers)))
+        pools = [engine.pool for engine in dialect.engines]
+        _inherited.append((held, dialect, pools, list(runtime.watchers)))
         if runtime.owns_engine:
             dialect.abandon()
     _open.clear()

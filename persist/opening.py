@@ -48,30 +48,39 @@ def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
         raise SchemaOutdated(None, HEAD, dialect.upgrade_command())  # connecting would leave an empty file behind
     try:
-        connection = (dialect.reader if dialect.read_only else dialect.writer).connect()
-        try:
-            found = _found(connection, dialect)
-            if found is None:
-                _bring_up(connection, dialect, migrate=migrate)
-                found = _found(connection, dialect) or Found({})
-            dialect.settle(connection)
-        except BaseException:
-            connection.close()
-            raise
-        if dialect.one_file:
-            dialect.release(connection, write=not dialect.read_only)
-        else:
-            connection.close()  # into the pool, which writers and readers share: one connection until two are needed
+        driver = dialect.first()
+        if driver is not None and (found := _found(driver, dialect)) is not None:
+            dialect.settle(driver)
+            return found
+        return _prepared(dialect, migrate=migrate)
     except PersistError:
         raise
     except Exception as error:
         raise (dialect.classify(error) or error) from error
+
+
+def _prepared(dialect: Dialect, *, migrate: bool | None) -> Found:
+    """What needs more than a look, or an engine for that."""
+    connection = (dialect.reader if dialect.read_only else dialect.writer).connect()
+    try:
+        driver: Any = connection.connection.driver_connection
+        found = _found(driver, dialect)
+        if found is None:
+            _bring_up(connection, dialect, migrate=migrate)
+            found = _found(driver, dialect) or Found({})
+        dialect.settle(driver)
+    except BaseException:
+        connection.close()
+        raise
+    if dialect.one_file:
+        dialect.release(connection, write=not dialect.read_only)
+    else:
+        connection.close()  # into the pool, which writers and readers share: one connection until two are needed
     return found
 
 
-def _found(connection: Connection, dialect: Dialect) -> Found | None:
+def _found(driver: Any, dialect: Dialect) -> Found | None:
     """None unless the database is at HEAD: one statement, and one more for the tails."""
-    driver: Any = connection.connection.driver_connection
     try:
         noted = scopes_at(lambda hot: dialect.hot[hot].one(driver, {}), HEAD)
         if noted is None:
@@ -79,10 +88,12 @@ def _found(connection: Connection, dialect: Dialect) -> Found | None:
         logged_at = noted.pop(EVENTS, None)
         tails = dialect.path is not None and not dialect.read_only and dialect.hot[ANY_PIECES].one(driver, {}) is not None
         return Found(noted, logged_at, tails)
-    except connection.dialect.loaded_dbapi.Error:  # no such table: a new, foreign or older database, looked at closely next
+    except Exception as error:  # no such table: a new, foreign or older database, looked at closely next
+        if dialect.of_driver(error) is None:
+            raise
         return None
     finally:
-        dialect.end(connection, driver, commit=False)
+        driver.rollback()
 
 
 def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None) -> None:
@@ -138,8 +149,7 @@ def _create(connection: Connection, dialect: Dialect) -> None:
 
 def ddl(dialect: Dialect) -> Sequence[str]:
     """The statements that make every table and index of the models."""
-    kind: Kind = type(dialect.writer.dialect)
-    return _ddl(kind, dialect.schema)
+    return _ddl(dialect.kind, dialect.schema)
 
 
 @lru_cache(maxsize=4)

@@ -43,30 +43,46 @@ class Dialect(ABC):
     keeps_log: bool = False
     """Whether writing transactions keep the database's log of events: what the guard of such a database asks for."""
 
-    writer: Engine
-
     idle: dict[bool, IdleConnections] | None = None
     """Connections for the next writer (True) and reader (False); None where every transaction asks the pool."""
 
     @property
+    def writer(self) -> Engine:
+        """For transactions that write."""
+        return self._engine_for(write=True)
+
+    @property
     def reader(self) -> Engine:
-        """For snapshots; made when the first is asked for. Of two threads that make it at the same time, one keeps its own."""
-        made: Engine | None = vars(self).get("_reader")
-        return made or vars(self).setdefault("_reader", self._make_reader())
+        """For snapshots."""
+        return self._engine_for(write=False)
 
-    def _make_reader(self) -> Engine:
-        return self.writer
+    def _engine_for(self, *, write: bool) -> Engine:
+        """Made when it is first asked for. Of two threads that make one at the same time, both get the first."""
+        made: dict[bool, Engine] = vars(self).setdefault("_made", {})
+        return made.get(write) or made.setdefault(write, self._make_engine(write=write))
 
+    @abstractmethod
+    def _make_engine(self, *, write: bool) -> Engine:
+        """The engine of a kind of transaction; both may be the same."""
+
+    @property
     def engines(self) -> list[Engine]:
         """Those that were made."""
-        made = vars(self).get("_reader")
-        return [self.writer] if made is None or made is self.writer else [self.writer, made]
+        return list({id(engine): engine for engine in vars(self).get("_made", {}).values()}.values())
+
+    @property
+    @abstractmethod
+    def kind(self) -> Kind:
+        """SQLAlchemy's class for it."""
+
+    def first(self) -> Any:
+        """A driver connection that the first transaction will use, where one can be had before there is an engine; else None."""
+        return None
 
     @cached_property
     def hot(self) -> "HotCache":
         """The compiled statements."""
-        kind: Kind = type(self.writer.dialect)
-        return compiled_for(kind, self.schema)
+        return compiled_for(self.kind, self.schema)
 
     def connect(self, *, write: bool) -> Connection:
         """A connection for one transaction of that kind."""
@@ -95,7 +111,7 @@ class Dialect(ABC):
         connection.close()
 
     @abstractmethod
-    def settle(self, connection: Connection) -> None:
+    def settle(self, driver: Any) -> None:
         """Called once, when the schema has been found or made right and before anything else is written."""
 
     @abstractmethod
@@ -243,10 +259,10 @@ class Dialect(ABC):
         """Close every connection of ours."""
         for idle in (self.idle or {}).values():
             idle.close()
-        for engine in self.engines():
+        for engine in self.engines:
             engine.dispose()
 
     def abandon(self) -> None:
         """Forget inherited connections in a forked child, without touching their descriptors."""
-        for engine in self.engines():
+        for engine in self.engines:
             engine.dispose(close=False)

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
 
 from persist.db.base import SCHEMA_TOKEN
+from persist.db.compiled import Kind
 from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.postgres_bulk import PostgresBulk
@@ -69,8 +70,7 @@ class PostgresDialect(Dialect):
         engine = create_engine(self.url, pool_pre_ping=True, pool_size=5, max_overflow=24, connect_args=connect_args)
         self.idle = {write: IdleConnections(2, _IDLE_SECONDS) for write in (True, False)}
         event.listen(engine, "connect", self._look)
-        translate = self._translate(engine)
-        self.writer = engine.execution_options(schema_translate_map=translate)
+        self._engine = engine
 
     def _look(self, driver: Any, record: Any) -> None:
         """Behind a pooler another session than the one that prepared a statement may be asked for it, and run what it likes.
@@ -83,8 +83,13 @@ class PostgresDialect(Dialect):
         if int(found.get_value(0, 0)) != driver.info.backend_pid:
             driver.prepare_threshold = None
 
-    def _make_reader(self) -> Engine:
-        return self.writer if self._guest else self.writer.execution_options(**_SNAPSHOT)
+    def _make_engine(self, *, write: bool) -> Engine:
+        snapshot = {} if write or self._guest else _SNAPSHOT
+        return self._engine.execution_options(schema_translate_map=self._translate(self._engine), **snapshot)
+
+    @property
+    def kind(self) -> Kind:
+        return type(self._engine.dialect)
 
     def _translate(self, engine: Engine) -> dict[str | None, str | None]:
         return {**(engine.get_execution_options().get("schema_translate_map") or {}), SCHEMA_TOKEN: self.schema}
@@ -96,7 +101,7 @@ class PostgresDialect(Dialect):
 
         self = cls.__new__(cls)
         self._psycopg, self.schema, self.url = psycopg, schema, engine.url
-        self.writer = engine.execution_options(schema_translate_map=self._translate(engine))
+        self._engine = engine
         self.notice = notice(schema)
         self._pooled = False
         self._guest = True
@@ -109,7 +114,7 @@ class PostgresDialect(Dialect):
         # whatever the host's engine does by default: AUTOCOMMIT would be no transaction at all
         return connection.execution_options(**({"isolation_level": "READ COMMITTED"} if write else _SNAPSHOT))
 
-    def settle(self, connection: Connection) -> None:
+    def settle(self, driver: Any) -> None:
         """A server needs nothing from its clients."""
 
     def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> Any:
@@ -260,7 +265,7 @@ class PostgresDialect(Dialect):
                 )
             return Polling()
         url = self.url if listen_url is None else make_url(listen_url)
-        _, parameters = self.writer.dialect.create_connect_args(url)  # several hosts, too, which libpq writes in another way
+        _, parameters = self._engine.dialect.create_connect_args(url)  # several hosts, too, which libpq writes in another way
         return Notices({**patience(url), **parameters}, self.schema)
 
     def upgrade_command(self) -> str:

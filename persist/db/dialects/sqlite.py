@@ -1,7 +1,6 @@
 """SQLite: WAL, one writer, pragmas on every connection, BEGIN IMMEDIATE for every write."""
 
 import logging
-import os
 import shlex
 import sqlite3
 import time
@@ -10,23 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, QueuePool, StaticPool, Table, create_engine
+from sqlalchemy import Connection, Engine, StaticPool, Table
 
-from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE
+from persist.db.base import VERSION_TABLE
 from persist.db.dialects import guards
-from persist.db.dialects.base import Dialect
-from persist.db.dialects.files import make_private_file, warn_of_network
-from persist.db.dialects.sqlite_connections import connect
+from persist.db.dialects.files import warn_of_network
+from persist.db.dialects.sqlite_engines import SqliteEngines
 from persist.db.dialects.sqlite_errors import error_name, meaning
-from persist.db.dialects.sqlite_journal import never_waiting, use_wal
+from persist.db.dialects.sqlite_journal import never_waiting
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.idle import IdleConnections
 from persist.db.locks import Cancelled
-from persist.errors import (
-    NotFound,
-    PersistError,
-    StoreBusy,
-)
+from persist.errors import PersistError, StoreBusy
 from persist.later import later
 
 if TYPE_CHECKING:
@@ -44,7 +38,7 @@ _SLICE_MS = 100
 _IDLE_SECONDS = 3600.0
 
 
-class SqliteDialect(Dialect):
+class SqliteDialect(SqliteEngines):
     """A SQLite file, or `:memory:` with its one connection."""
 
     name = "sqlite"
@@ -54,34 +48,23 @@ class SqliteDialect(Dialect):
 
     def __init__(self, path: Path | None, settings: "Settings", *, read_only: bool = False, page_size: int | None = None) -> None:
         self.path = path
-        self._page_size = page_size
+        self.page_size = page_size
         self.read_only = read_only
         self.in_memory = path is None
         self.autocommit_one = path is not None
-        self._settings = settings
-        self._memory: sqlite3.Connection | None = None
-        self._unkept: set[int] = set()
-        self._settled = False
-        self._owned = True
-        if path is None:
-            self.writer = self._engine(self._connect_memory, StaticPool)
-        else:
+        super().__init__(settings)
+        if path is not None:
             warn_of_network(path)
-            self.writer = self._engine(lambda: self._connect(query_only=read_only), QueuePool, pool_size=2, max_overflow=2)
             self.idle = {True: IdleConnections(1, _IDLE_SECONDS), False: IdleConnections(5, _IDLE_SECONDS)}
 
     @classmethod
     def of_engine(cls, engine: Engine, settings: "Settings") -> "SqliteDialect":
         """A caller-owned engine: no pragma is set; what it lacks is said once."""
         self = cls.__new__(cls)
-        self._settings = settings
+        SqliteEngines.__init__(self, settings, engine)
         name = engine.url.database
         self.in_memory = name in (None, "", ":memory:") or isinstance(engine.pool, StaticPool)
         self.path = None if self.in_memory or name is None else Path(name)
-        self.writer = engine.execution_options(schema_translate_map={SCHEMA_TOKEN: None})
-        self._memory = None
-        self._unkept = set()
-        self._owned = False
         self.autocommit_one = not self.in_memory
         with self.writer.connect() as connection:
             if not connection.exec_driver_sql("PRAGMA foreign_keys").scalar():
@@ -90,61 +73,6 @@ class SqliteDialect(Dialect):
                 log.warning("journal_mode is not WAL on this engine: readers and the writer will block each other")
             connection.rollback()
         return self
-
-    def _make_reader(self) -> Engine:
-        if not self._owned or self.path is None:
-            return self.writer
-        return self._engine(lambda: self._connect(query_only=True), QueuePool, pool_size=5, max_overflow=20)
-
-    def _engine(self, creator: Callable[[], sqlite3.Connection], pool: type[Any], **options: Any) -> Engine:
-        return create_engine("sqlite://", creator=creator, poolclass=pool, **options).execution_options(
-            schema_translate_map={SCHEMA_TOKEN: None}
-        )
-
-    def _connect_memory(self) -> sqlite3.Connection:
-        self._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
-        self._memory.execute("PRAGMA foreign_keys=ON")
-        self._say_whether_logged(self._memory)
-        return self._memory
-
-    def _connect(self, *, query_only: bool) -> sqlite3.Connection:
-        assert self.path is not None
-        mode = "ro" if self.read_only else "rw" if self.path.exists() else "rwc"
-        if mode == "ro" and not self.path.exists():
-            raise NotFound("SQLite file", str(self.path))
-        if mode == "rwc":
-            make_private_file(self.path)
-        uri = f"{Path(os.path.abspath(self.path)).as_uri()}?mode={mode}"
-        timeout = self._settings.busy_timeout_ms
-        connection = connect(
-            self.path, uri, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=timeout / 1000
-        )
-        try:
-            connection.execute(f"PRAGMA busy_timeout={timeout}")
-            if mode == "rwc" and self._page_size is not None:
-                connection.execute(f"PRAGMA page_size={self._page_size}")
-            if self._settled and not self.read_only:
-                use_wal(connection, self.path)
-            connection.execute(f"PRAGMA synchronous={self._settings.synchronous}")
-            connection.execute("PRAGMA foreign_keys=ON")
-            connection.execute(f"PRAGMA wal_autocheckpoint={self._settings.wal_autocheckpoint}")
-            if query_only:
-                connection.execute("PRAGMA query_only=ON")
-            self._say_whether_logged(connection)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _say_whether_logged(self, connection: Any) -> None:
-        key = id(connection)
-        connection.create_function(guards.FUNCTION, 0, lambda: self.keeps_log and key not in self._unkept)
-
-    def settle(self, connection: Connection) -> None:
-        """The file is ours to write: from now on in WAL. One that was refused keeps every byte."""
-        self._settled = True
-        if self.path is not None and self._owned and not self.read_only:
-            use_wal(_driver(connection), self.path)
 
     def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> Any:
         if not self._owned and not connection.in_transaction():
