@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import REAL, BigInteger, Dialect, Double, Integer, Text, func, type_coerce
+from sqlalchemy import REAL, BigInteger, Dialect, Double, Integer, Text, func, literal_column, type_coerce
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
@@ -29,10 +29,17 @@ class _PgInstant(UserDefinedType[datetime]):
         return "TIMESTAMP(3) WITH TIME ZONE"
 
     def column_expression(self, colexpr: ColumnElement[Any]) -> ColumnElement[Any]:
-        return type_coerce(func.timezone("UTC", colexpr), self)
+        return type_coerce(func.timezone(literal_column("'UTC'"), colexpr), self)
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
-        return lambda value: None if value is None else value.replace(tzinfo=UTC)
+        return _in_utc
+
+
+def _in_utc(value: datetime | None) -> datetime | None:
+    """Of a server, which was asked for UTC and gives an instant without a zone then."""
+    if value is None:
+        return None
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class Instant(TypeDecorator[datetime]):
@@ -56,6 +63,8 @@ class Instant(TypeDecorator[datetime]):
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
         # By itself, not around the processor of `impl`: what that would ask for, a hot statement does not know.
+        if isinstance(self.load_dialect_impl(dialect), _PgInstant):
+            return _in_utc
         fetch = self.fetch
         return lambda value: None if value is None else fetch(value, dialect)
 
