@@ -19,6 +19,10 @@ class FileConnection(sqlite3.Connection):
     made_by: int
     file: tuple[int, int] | None
 
+    def close(self) -> None:
+        _made.pop(id(self), None)
+        super().close()
+
 
 _made: "weakref.WeakValueDictionary[int, FileConnection]" = weakref.WeakValueDictionary()
 
@@ -44,7 +48,6 @@ def _close_inherited(file: tuple[int, int] | None) -> None:
         )
     for connection in inherited:
         connection.close()
-        _made.pop(id(connection), None)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
