@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 from sqlalchemy.pool import PoolProxiedConnection
 
 from persist.db.changes import COMMITTED, Journal
-from persist.db.hot import HotConnection, Statements
+from persist.db.hot import Hot, HotConnection, Statements
 from persist.db.jobs import OneRow, Outcome, Task, common_statement, write_rows
 from persist.db.runtime import EventLog, Runtime
+from persist.db.together import Together
 from persist.errors import Conflict, EventLogSwitched, StoreBusy, Unavailable
 
 R = TypeVar("R")
@@ -31,6 +32,7 @@ class HeldConnection:
         self._log: EventLog | None = None
         self._restore: Callable[[], None] | None = None
         self._exclusives: dict[str, _Exclusive] = {}
+        self._together: dict[Hot, Together] = {}
 
     def run(self, job: Task[R], *, what: str = "feed()") -> R:
         """The job in a transaction of its own, durable on return; a database error is ours, and nothing was written."""
@@ -139,7 +141,10 @@ class HeldConnection:
             return False
         rows = [job.values for job in jobs if isinstance(job, OneRow)]
         try:
-            return self._statements.write_together(hot, rows) == len(rows)
+            together = self._together.get(hot)
+            if together is None:
+                together = self._together[hot] = Together(hot, runtime.hot)
+            return together.run(driver, rows) == len(rows)
         except Exception as error:
             self._undo(driver)
             ours = self._ours(error, committing=True)

@@ -15,14 +15,9 @@ from sqlalchemy.sql.selectable import Select
 from sqlalchemy.types import NullType, TypeEngine
 
 from persist.db.base import SCHEMA_TOKEN
-from persist.later import later
 
 if TYPE_CHECKING:
-    from persist.db import together
     from persist.db.changes import Journal
-    from persist.db.together import Together
-else:
-    together = later("persist.db.together")
 
 Row = tuple[Any, ...]
 Decoder = Callable[[Any], Any] | None
@@ -158,18 +153,14 @@ class HotCache(dict[Hot, Compiled]):
     def __init__(self, dialect: SADialect, schema: str | None) -> None:
         super().__init__()
         self._dialect, self._schema = dialect, schema
-        self._together: dict[Hot, Together] = {}
 
     def __missing__(self, hot: Hot) -> Compiled:
-        compiled = self[hot] = Compiled(hot.statement, self._dialect, self._schema)
+        compiled = self[hot] = self.compile(hot.statement)
         return compiled
 
-    def together(self, hot: Hot) -> "Together":
-        """The same statement for many rows."""
-        found = self._together.get(hot)
-        if found is None:
-            found = self._together[hot] = together.Together(hot.statement, self[hot], self._dialect, self._schema)
-        return found
+    def compile(self, statement: Executable) -> Compiled:
+        """One that nobody else will ask for."""
+        return Compiled(statement, self._dialect, self._schema)
 
 
 class Statements(Protocol):
@@ -219,10 +210,6 @@ class HotConnection:
     def write_many(self, hot: Hot, rows: Sequence[Mapping[str, Any]]) -> int:
         """Run it once per row, in one call of the driver; the number of rows changed in all. For no log of events."""
         return self._hot[hot].run_many(self._connection, rows)
-
-    def write_together(self, hot: Hot, rows: Sequence[Mapping[str, Any]]) -> int:
-        """Run it for every row in one statement, which writes all of them or none; their number. For no log of events."""
-        return self._hot.together(hot).run(self._driver, rows)
 
     def _all(self, hot: Hot, values: Mapping[str, Any]) -> list[Row]:
         return self._hot[hot].all(self._driver, values)

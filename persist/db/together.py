@@ -5,10 +5,9 @@ from typing import Any
 
 import orjson
 from sqlalchemy import JSON, BindParameter, Insert, Text, bindparam, cast, column, func, insert, select
-from sqlalchemy import Dialect as SADialect
 from sqlalchemy.sql import visitors
 
-from persist.db.hot import Compiled, Driver
+from persist.db.hot import Driver, Hot, HotCache
 
 _ROWS = "rows"
 
@@ -19,14 +18,14 @@ class Together:
     The rows travel as the text of a JSON array, which costs less than arrays of the driver's.
     """
 
-    def __init__(self, statement: Any, single: Compiled, dialect: SADialect, schema: str | None) -> None:
-        self._single = single
-        self._names = single.names
-        self._whole = Compiled(_of_rows(statement), dialect, schema)
+    def __init__(self, hot: Hot, compiled: HotCache) -> None:
+        statement: Any = hot.statement
+        self._single = compiled[hot]
+        self._whole = compiled.compile(_of_rows(statement))
 
     def run(self, driver: Driver, rows: Sequence[Mapping[str, Any]]) -> int:
         """Execute; the number of rows written, which is that of the rows given or 0."""
-        names, args = self._names, self._single.args
+        names, args = self._single.names, self._single.args
         text = orjson.dumps([dict(zip(names, args(row), strict=True)) for row in rows]).decode()
         return self._whole.run(driver, {_ROWS: text})
 
