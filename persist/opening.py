@@ -49,22 +49,23 @@ def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
         raise SchemaOutdated(None, HEAD, dialect.upgrade_command())  # connecting would leave an empty file behind
     try:
         driver = dialect.first()
-        if driver is not None and (found := _found(driver, dialect)) is not None:
-            dialect.settle(driver)
-            return found
-        return _prepared(dialect, migrate=migrate)
+        found = None if driver is None else _found(driver, dialect)
+        if found is None:
+            return _prepared(dialect, migrate=migrate, looked=driver is not None)
+        dialect.settle(driver)
+        return found
     except PersistError:
         raise
     except Exception as error:
         raise (dialect.classify(error) or error) from error
 
 
-def _prepared(dialect: Dialect, *, migrate: bool | None) -> Found:
-    """What needs more than a look, or an engine for that."""
+def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
+    """What needs more than a look, or, where nobody `looked`, an engine for that."""
     connection = (dialect.reader if dialect.read_only else dialect.writer).connect()
     try:
         driver: Any = connection.connection.driver_connection
-        found = _found(driver, dialect)
+        found = None if looked else _found(driver, dialect)
         if found is None:
             _bring_up(connection, dialect, migrate=migrate)
             found = _found(driver, dialect) or Found({})

@@ -1,14 +1,14 @@
 """One driver connection kept checked out for the recorders of a store: their statements pay no pool and no ORM."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy.pool import PoolProxiedConnection
 
 from persist.db.changes import COMMITTED, Journal
 from persist.db.hot import Hot, HotConnection, Statements
-from persist.db.jobs import OneRow, Outcome, Task, common_statement, write_rows
+from persist.db.jobs import OneRow, Outcome, Task, by_statement
 from persist.db.runtime import EventLog, Runtime
 from persist.db.together import Together
 from persist.errors import Conflict, EventLogSwitched, StoreBusy, Unavailable
@@ -112,7 +112,7 @@ class HeldConnection:
         self.runtime.check_usable()
         with self._exclusive(what):
             driver = self._ready()
-            if self._written_together(jobs, driver):
+            if self._written_alone(jobs, driver):
                 return [Outcome() for _ in jobs]
             try:
                 self._begin(driver)
@@ -134,17 +134,15 @@ class HeldConnection:
             self._committed(events)
             return outcomes
 
-    def _written_together(self, jobs: Sequence[Task[Any]], driver: Any) -> bool:
+    def _written_alone(self, jobs: Sequence[Task[Any]], driver: Any) -> bool:
         """Whether one statement, which is a transaction by itself, could write what all of them want written."""
-        runtime, hot = self.runtime, common_statement(jobs)
-        if hot is None or not runtime.dialect.many_in_one or runtime.log is not None or not self._autocommits():
+        runtime, rows = self.runtime, [job for job in jobs if isinstance(job, OneRow)]
+        if len(rows) != len(jobs) or runtime.log is not None or not runtime.dialect.many_in_one or not self._autocommits():
             return False
-        rows = [job.values for job in jobs if isinstance(job, OneRow)]
+        if len({row.hot for row in rows}) != 1:
+            return False
         try:
-            together = self._together.get(hot)
-            if together is None:
-                together = self._together[hot] = Together(hot, runtime.hot)
-            return together.run(driver, rows) == len(rows)
+            return self._write_rows(driver, rows)
         except Exception as error:
             self._undo(driver)
             ours = self._ours(error, committing=True)
@@ -152,13 +150,26 @@ class HeldConnection:
                 return False  # as in _run: in a transaction they find out which of them is refused, and for what
             raise ours from error
 
+    def _write_rows(self, driver: Any, rows: Sequence[OneRow]) -> bool:
+        """Without a log of events, those of the same statement in one call; False unless each wrote its row."""
+        return all(self._write_many(driver, hot, values) == len(values) for hot, values in by_statement(rows).items())
+
+    def _write_many(self, driver: Any, hot: Hot, rows: Sequence[Mapping[str, Any]]) -> int:
+        runtime = self.runtime
+        if not runtime.dialect.many_in_one:
+            return runtime.hot[hot].run_many(driver, rows)
+        together = self._together.get(hot)
+        if together is None:
+            together = self._together[hot] = Together(hot, runtime.hot)
+        return together.run(driver, rows)
+
     def _run_all(self, jobs: Sequence[Task[Any]]) -> list[Outcome[Any]]:
         """In a transaction: rows of the same statement together, where nobody has to know what each of them changed."""
         if self._statements.journal is not None:
             return [Outcome(job.run(self._statements)) for job in jobs]
         rows = [job for job in jobs if isinstance(job, OneRow)]
         outcomes = [Outcome(None if isinstance(job, OneRow) else job.run(self._statements)) for job in jobs]
-        if not write_rows(self._statements, rows):
+        if not self._write_rows(self._driver, rows):
             raise _MissedError
         return outcomes
 
@@ -186,7 +197,7 @@ class HeldConnection:
                     pooled.invalidate()
                 raise self._ours(error) from error
             self._pooled, self._driver = pooled, driver
-            self._statements = HotConnection(self.runtime.hot, driver, dialect.runner(driver), dialect.wire)
+            self._statements = HotConnection(self.runtime.hot, dialect.runner(driver), dialect.wire)
         return self._driver
 
     def _prepare(self, driver: Any) -> Callable[[], None] | None:

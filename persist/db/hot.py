@@ -178,10 +178,10 @@ class Statements(Protocol):
 class HotConnection:
     """Hot statements on a held driver connection, inside whatever transaction it is in."""
 
-    __slots__ = ("_connection", "_driver", "_hot", "journal", "wire")
+    __slots__ = ("_driver", "_hot", "journal", "wire")
 
-    def __init__(self, hot: HotCache, connection: Any, runner: Driver, wire: Callable[[str], str]) -> None:
-        self._hot, self._connection, self._driver, self.wire = hot, connection, runner, wire
+    def __init__(self, hot: HotCache, runner: Driver, wire: Callable[[str], str]) -> None:
+        self._hot, self._driver, self.wire = hot, runner, wire
         self.journal: Journal | None = None
 
     def deed(self, name: str, stream: str | None = None) -> None:
@@ -206,10 +206,6 @@ class HotConnection:
         if self.journal is not None and (rows := self.journal.run(hot, values, self._all)) is not None:
             return len(rows)
         return self._hot[hot].run(self._driver, values)
-
-    def write_many(self, hot: Hot, rows: Sequence[Mapping[str, Any]]) -> int:
-        """Run it once per row, in one call of the driver; the number of rows changed in all. For no log of events."""
-        return self._hot[hot].run_many(self._connection, rows)
 
     def _all(self, hot: Hot, values: Mapping[str, Any]) -> list[Row]:
         return self._hot[hot].all(self._driver, values)

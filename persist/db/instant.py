@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from persist.db.changes import COMMITTED
 from persist.db.held import HeldConnection
-from persist.db.jobs import OneRow, Task, write_rows
+from persist.db.jobs import OneRow, Task
 
 MOST = 128
 """Rows in one commit, so that none takes long."""
@@ -57,7 +57,7 @@ class InstantConnection(HeldConnection):
             if len(rows) == 1:
                 return statements.write(rows[0].hot, rows[0].values) == 1
             driver.execute("BEGIN IMMEDIATE")
-            if not write_rows(statements, rows):
+            if not self._write_rows(driver, rows):
                 self._undo(driver)
                 return False
             driver.execute("COMMIT")

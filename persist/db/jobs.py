@@ -33,7 +33,7 @@ class Job(Generic[R]):
 
 
 class OneRow(ABC):
-    """A task of one statement that writes one row, or else `refusal` finds out why it did not.
+    """A task of one statement, an `INSERT … SELECT`, that writes one row, or else `refusal` finds out why it did not.
 
     A group runs those of the same statement in one call of the driver.
     """
@@ -63,18 +63,12 @@ class OneRow(ABC):
             raise self.refusal(db)
 
 
-def write_rows(db: HotConnection, rows: Sequence[OneRow]) -> bool:
-    """In a transaction without a log of events, those of the same statement in one call; False unless each wrote its row."""
+def by_statement(rows: Sequence[OneRow]) -> Mapping[Hot, Sequence[Mapping[str, Any]]]:
+    """The values of the rows of each statement."""
     alike: defaultdict[Hot, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         alike[row.hot].append(row.values)
-    return all(db.write_many(hot, values) == len(values) for hot, values in alike.items())
-
-
-def common_statement(jobs: Sequence[Task[Any]]) -> Hot | None:
-    """The one that each of them is a row of, if there is one."""
-    found = {job.hot if isinstance(job, OneRow) else None for job in jobs}
-    return found.pop() if len(found) == 1 else None
+    return alike
 
 
 @dataclass(slots=True)

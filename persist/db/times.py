@@ -42,6 +42,17 @@ def _in_utc(value: datetime | None) -> datetime | None:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+def _parsed(value: Any, like: str) -> datetime:
+    """Of a file, as text; without a zone it is in UTC."""
+    try:
+        instant = datetime.fromisoformat(value)
+        if instant.tzinfo is UTC:
+            return instant
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+    except (ValueError, OverflowError, TypeError):  # other programs may have written anything
+        raise InvalidValue("instant", f"{shown(value)} is stored, which is not like '{like}'.") from None
+
+
 class Instant(TypeDecorator[datetime]):
     """An aware UTC instant; each leaf says how it is stored."""
 
@@ -126,13 +137,7 @@ class IsoMs(Instant):
         return iso_ms(value)
 
     def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        try:
-            instant: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
-            if instant.tzinfo is UTC:
-                return instant
-            return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
-        except (ValueError, OverflowError, AttributeError):  # files that were adopted may hold anything
-            raise InvalidValue("instant", f"{shown(value)} is stored, which is not like '2026-01-31T12:00:00.000Z'.") from None
+        return _parsed(value, "2026-01-31T12:00:00.000Z")
 
 
 class SqlSeconds(Instant):
@@ -149,8 +154,4 @@ class SqlSeconds(Instant):
         return whole if is_postgres(dialect) else whole.replace(tzinfo=None).isoformat(" ")
 
     def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        try:
-            instant: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
-            return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
-        except (ValueError, OverflowError, AttributeError):  # raw writers share these columns
-            raise InvalidValue("instant", f"{shown(value)} is stored, which is not like '2026-01-31 12:00:00'.") from None
+        return _parsed(value, "2026-01-31 12:00:00")

@@ -85,14 +85,12 @@ class PostgresDialect(Dialect):
 
     def _make_engine(self, *, write: bool) -> Engine:
         snapshot = {} if write or self._guest else _SNAPSHOT
-        return self._engine.execution_options(schema_translate_map=self._translate(self._engine), **snapshot)
+        theirs = self._engine.get_execution_options().get("schema_translate_map") or {}
+        return self._engine.execution_options(schema_translate_map={**theirs, SCHEMA_TOKEN: self.schema}, **snapshot)
 
     @property
     def kind(self) -> Kind:
         return type(self._engine.dialect)
-
-    def _translate(self, engine: Engine) -> dict[str | None, str | None]:
-        return {**(engine.get_execution_options().get("schema_translate_map") or {}), SCHEMA_TOKEN: self.schema}
 
     @classmethod
     def of_engine(cls, engine: Engine, schema: str) -> "PostgresDialect":
