@@ -84,10 +84,10 @@ class Change:
         self._log.append((state.parts.pop, ()))
         return part
 
-    def rewrite(self, part: PartState, data: Part) -> None:
+    def rewrite(self, part: PartState, data: Part, pieces: list[str] | None = None) -> None:
         self.changed = part
         self._log.append((part.restore, (part.data, part.pieces)))
-        part.restore(data, [])
+        part.restore(data, pieces or [])
 
     def extend(self, part: PartState, delta: str) -> None:
         self.delta, self.part = delta, part

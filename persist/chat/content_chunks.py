@@ -7,7 +7,7 @@ import orjson
 
 from persist.chat.changes import Change
 from persist.chat.message_state import MessageState
-from persist.chat.parts import PartState, grow, picked
+from persist.chat.parts import PartState, picked
 from persist.errors import StreamProtocolError
 
 Chunk = Mapping[str, Any]
@@ -89,12 +89,12 @@ def _delta(part: PartState, chunk: Chunk, change: Change) -> None:
     if metadata is None or _same_json(metadata, part.data.get("providerMetadata")):
         change.extend(part, chunk["delta"])
     else:
-        change.rewrite(part, {**grow(part.snapshot(), chunk["delta"]), "providerMetadata": metadata})
+        change.rewrite(part, {**part.data, "providerMetadata": metadata}, [part.more(), chunk["delta"]])
 
 
 def _end(open_parts: dict[str, PartState], name: str, chunk: Chunk, change: Change) -> None:
     part = _open_part(open_parts, name, chunk, change)
-    change.rewrite(part, {**part.snapshot(), **picked(chunk, "providerMetadata"), "state": "done"})
+    change.rewrite(part, {**part.data, **picked(chunk, "providerMetadata"), "state": "done"}, part.pieces)
     change.drop(open_parts, chunk["id"])
 
 

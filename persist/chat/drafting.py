@@ -1,13 +1,15 @@
 """From what waits to what is written: choosing inserts, rewrites, folds and deltas, and marking them as stored afterwards."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from persist.chat.accumulator import PartState
 from persist.chat.flush import Flush, MessageWrite, PartWrite, tool_columns
 from persist.chat.pending import Entry, Pending, Unit
+from persist.chat.unfolded import Unfolded
 from persist.db.escape import utf8_size
-from persist.db.json import encode
+from persist.db.json import Frame, JsonText, encode
 from persist.db.runtime import Runtime
 
 
@@ -48,14 +50,13 @@ class Draft:
     def fill(
         self,
         flush: Flush,
-        tails: Mapping[PartState, None],
+        unfolded: Unfolded,
         owned: Mapping[str, Any],
         base: Mapping[str, Any],
         runtime: Runtime,
-        fold_at: Callable[[PartState], int],
     ) -> None:
         """Put everything into the flush. InvalidValue when a value cannot be encoded."""
-        waiting = dict(tails) if self.fold_all else {}
+        waiting = dict(unfolded.parts) if self.fold_all else {}
         for current, unit in self.pending.units.items():
             if not unit.writable():
                 self.rest.units[current] = unit
@@ -69,10 +70,12 @@ class Draft:
             elif unit.patches or not current.marked:
                 write.owned = owned
             for part, at in unit.dirty.items():
-                write.parts.append(self._part(part, unit, current.id, at, runtime, had_tail=part in tails))
+                write.parts.append(self._part(part, unit, current.id, at, runtime, had_tail=part in unfolded.parts))
+                if part.frame is not None and part.pieces:
+                    write.deltas.append(_piece(part, part.pieces))
                 waiting.pop(part, None)
             for part, pieces in unit.grown.items():
-                self._grown(write, part, pieces, runtime, fold=self.fold_all or part.tail + _size(pieces) >= fold_at(part))
+                self._grown(write, part, pieces, runtime, fold=self.fold_all or part.tail + _size(pieces) >= unfolded.most(part))
                 waiting.pop(part, None)
             flush.messages.append(write)
             self._written.append(unit)
@@ -84,50 +87,48 @@ class Draft:
         flush.failed = self.pending.failed
         flush.end = self.end
 
-    def acknowledge(self, tails: dict[PartState, None]) -> None:
+    def acknowledge(self, unfolded: Unfolded) -> None:
         """It is durable: parts and messages are stored, tails are as long as they now are."""
         for unit in self._written:
             unit.current.stored = unit.current.marked = True
-            for part in unit.dirty:
-                part.tail = 0
-                tails.pop(part, None)
-                part.forget()
-        for part in self._folded:
-            part.seq += 1  # of the piece that the log may have been told
-            part.tail = 0
-            tails.pop(part, None)
+        for part in chain(self._folded, *(unit.dirty for unit in self._written)):
+            unfolded.wrote(part)
         for part, size in self._deltas:
-            part.seq += 1
-            part.tail += size
-            tails[part] = None
+            unfolded.grew(part, size)
 
     def _part(
         self, part: PartState, unit: Unit | None, message_id: str, at: Any, runtime: Runtime, *, had_tail: bool
     ) -> PartWrite:
         assert part.id is not None
-        data = part.snapshot()
+        data = part.snapshot() if part.frame is None else part.data
         call_id, state = tool_columns(data)
         text = encode(data, data["type"], runtime.limits)
-        write = PartWrite(part.id, text, data["type"], call_id, state, at, had_tail=had_tail)
+        write = PartWrite(part.id, text, data["type"], call_id, state, at, had_tail=had_tail, frame=part.frame)
         if unit is not None and part in unit.new:
             write.created = (message_id, part.index, unit.new[part])
         return write
 
     def _grown(self, write: MessageWrite, part: PartState, pieces: list[str], runtime: Runtime, *, fold: bool) -> None:
-        assert part.id is not None
-        piece = part.id, part.seq + 1, pieces[0] if len(pieces) == 1 else "".join(pieces)
+        piece = _piece(part, pieces)
         if fold:
-            write.told.append(piece)
+            (write.told if part.frame is None else write.deltas).append(piece)
             write.folds.append(self._fold(part, runtime))
             return
         write.deltas.append(piece)
         self._deltas.append((part, _size(pieces)))
 
-    def _fold(self, part: PartState, runtime: Runtime) -> tuple[str, Any]:
+    def _fold(self, part: PartState, runtime: Runtime) -> tuple[str, JsonText | Frame]:
         assert part.id is not None
         self._folded.append(part)
+        if part.frame is not None:
+            return part.id, part.frame
         data = part.snapshot()
         return part.id, encode(data, data["type"], runtime.limits)
+
+
+def _piece(part: PartState, pieces: list[str]) -> tuple[str, int, str]:
+    assert part.id is not None
+    return part.id, part.seq + 1, pieces[0] if len(pieces) == 1 else "".join(pieces)
 
 
 def _size(pieces: list[str]) -> int:

@@ -21,11 +21,12 @@ from persist.chat.statements import (
     SET_MODEL,
     TOUCH_SESSION,
 )
+from persist.chat.tails import fold_long, rewrite_long
 from persist.db.clock import to_ms
 from persist.db.hot import Hot, Statements, param
 from persist.db.insert import insert_missing
 from persist.db.jobs import OneRow
-from persist.db.json import JsonText, decode, encode
+from persist.db.json import Frame, JsonText, decode, encode
 from persist.db.turns import in_time
 from persist.db.types import Whole
 from persist.errors import PersistError
@@ -87,6 +88,8 @@ class PartWrite:
     created: tuple[str, int, datetime] | None = None
     """(message id, index, created_at) of a new part."""
     had_tail: bool = False
+    frame: Frame | None = None
+    """What is stored around a text that stays where it is: `data` has an empty one."""
 
 
 @dataclass(slots=True)
@@ -101,7 +104,8 @@ class MessageWrite:
     """Metadata that beats what the stream says."""
     patches: list[Patch] = field(default_factory=list)
     parts: list[PartWrite] = field(default_factory=list)
-    folds: list[tuple[str, JsonText]] = field(default_factory=list)
+    folds: list[tuple[str, JsonText | Frame]] = field(default_factory=list)
+    """(part id, complete data), or what is stored around a text that stays where it is."""
     told: list[tuple[str, int, str]] = field(default_factory=list)
     """(part id, seq, text) that a fold takes in before it was ever a piece: only the log of events has to know."""
     deltas: list[tuple[str, int, str]] = field(default_factory=list)
@@ -186,20 +190,26 @@ class Flush:
             self._merge_metadata(db, message)
         elif message.touch:
             db.run(_TOUCH_MESSAGE, row_id=message.id, at=self.at)
+        for piece in message.deltas:
+            Piece(self.session_id, self.owner, self.at_ms, *piece).add(db)
         for part in message.parts:
             self._part(db, part)
         if db.journal is not None:
             for piece in message.told:
                 Piece(self.session_id, self.owner, self.at_ms, *piece).add(db)
         for part_id, data in message.folds:
+            if isinstance(data, Frame):
+                fold_long(db, part_id, data)
+                continue
             db.run(FOLD_PART, row_id=part_id, data=data)
             db.run(DROP_DELTAS, row_id=part_id)
-        for piece in message.deltas:
-            Piece(self.session_id, self.owner, self.at_ms, *piece).add(db)
         for step, counts in message.usage:
             usage.add_step(db, message.id, step, counts, self.at)
 
     def _part(self, db: Statements, part: PartWrite) -> None:
+        if part.frame is not None:
+            rewrite_long(db, part.id, part.frame, decode(part.data), part.at)
+            return
         if part.created is None:
             db.run(REWRITE_PART, row_id=part.id, kind=part.kind, tool=part.tool_state, data=part.data, at=part.at)
             if part.had_tail:

@@ -17,7 +17,5 @@ class Growth(Piece):
 
     def keep(self) -> None:
         """The part is that much longer."""
-        part, size = self.part, self.size
-        part.base += size
-        part.seq += 1
-        part.tail += size
+        self.part.base += self.size
+        self.part.grew(self.size)

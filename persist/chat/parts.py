@@ -6,10 +6,13 @@ from typing import Any
 from persist.chat.chunks import InputEncoding
 from persist.chat.partial_json import ABSENT, parse_partial
 from persist.db.escape import join_halves
+from persist.db.json import Frame, around
 
 Part = dict[str, Any]
 
 TEXT_TYPES = frozenset(("text", "reasoning"))
+
+LONG = 262_144  # bytes: text beyond is left to the database, where a fold costs more than of text that is at hand
 
 MAX_INPUT_DEPTH = 150  # a derived input may not be what the JSON encoder refuses (200): nobody sent it, nobody could react
 
@@ -18,10 +21,10 @@ class PartState:
     """One part of a message: {"type", ...} plus the pieces of text that extend it.
 
     `data` is replaced, never changed, so that whoever holds the former value can put it back.
-    `id`, `index`, `seq`, `tail` and `base` belong to the recorder; `index` starts as the position in the message.
+    `id`, `index`, `seq`, `tail`, `base` and `frame` belong to the recorder; `index` starts as the position in the message.
     """
 
-    __slots__ = ("base", "data", "id", "index", "pieces", "seq", "tail")
+    __slots__ = ("base", "data", "frame", "id", "index", "pieces", "seq", "tail")
 
     def __init__(self, data: Part, index: int = 0) -> None:
         self.data = data
@@ -31,22 +34,38 @@ class PartState:
         self.seq = 0
         self.tail = 0
         self.base = 0
+        self.frame: Frame | None = None
+        """What is stored around a text that only the database has: `data` has an empty one, `pieces` what is not stored yet."""
 
     def snapshot(self) -> Part:
         """The whole part exactly as the SDK holds it now."""
-        if not self.pieces:
-            return dict(self.data)
-        if len(self.pieces) > 1:
+        assert self.frame is None, "the database has its text"
+        return grow(self.data, self.more()) if self.pieces else dict(self.data)
+
+    def more(self) -> str:
+        """What the pieces come to."""
+        if len(self.pieces) != 1:
             self.pieces = ["".join(self.pieces)]  # a new list: an undo may still hold the old one
-        return grow(self.data, self.pieces[0])
+        return self.pieces[0]
 
     def restore(self, data: Part, pieces: list[str]) -> None:
         self.data, self.pieces = data, pieces
 
-    def forget(self) -> None:
-        """Of a text that is complete and stored: nothing can change it any more, so nobody has to hold it."""
-        if self.data["type"] in TEXT_TYPES and self.data.get("state") == "done":
-            self.restore({name: value for name, value in self.data.items() if name != "text"}, [])
+    def grew(self, size: int) -> None:
+        """What was fed of it and not stored is stored, in a row of that many bytes."""
+        self.seq += 1
+        self.tail += size
+        if self.frame is not None:
+            self.pieces = []
+
+    def stored(self) -> None:
+        """The database has all of it. A text that is complete, or long, is from here on held nowhere else."""
+        if self.frame is None:
+            if self.data["type"] not in TEXT_TYPES or (self.base < LONG and self.data.get("state") != "done"):
+                return
+            self.data = {**self.data, "text": ""}
+        self.pieces = []
+        self.frame = around(self.data, "text")
 
     def retract(self, pieces: list[str]) -> None:
         """Take back the piece that was last added to `pieces`."""

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from persist.chat import turns, usage
-from persist.chat.accumulator import PartState
 from persist.chat.chunks import ChunkType
 from persist.chat.deadlines import Deadlines
 from persist.chat.drafting import Draft
@@ -22,6 +21,7 @@ from persist.chat.options import RecordOptions
 from persist.chat.pending import Entry, Pending
 from persist.chat.schemas import StepUsage
 from persist.chat.stream import Batch, Steps, Stream
+from persist.chat.unfolded import Unfolded
 from persist.db.clock import epoch_ms
 from persist.db.escape import utf8_size
 from persist.db.hot import Statements
@@ -32,7 +32,6 @@ from persist.settings import SaveOn
 
 # a tuple: what is looked up may be anything, and a set would want its hash
 _GROWING = (ChunkType.TEXT_DELTA.value, ChunkType.REASONING_DELTA.value, ChunkType.TOOL_INPUT_DELTA.value)
-_UNFOLDED_SHARE = 8  # a long part is folded when an eighth of it is new: total work stays linear in its length
 
 
 class Recording:
@@ -49,7 +48,7 @@ class Recording:
         self._takeover = options.takeover
         self._stream = Stream(runtime, session_id)
         self._pending = Pending()
-        self._tails: dict[PartState, None] = {}
+        self._unfolded = Unfolded(runtime.settings)
         self._owned: dict[str, Any] = {}
         self._running = False
         self._errored = False
@@ -106,7 +105,7 @@ class Recording:
             part = change.part
         delta = chunk["delta"] if change is None else change.delta
         size = 0 if delta is None else utf8_size(delta)
-        if part is None or delta is None or part.tail + size >= self._fold_at(part) or part.base + size > self._most:
+        if part is None or delta is None or part.tail + size >= self._unfolded.most(part) or part.base + size > self._most:
             self._stream.take_back_one(part, change)
             return None
         at_ms = epoch_ms(self._runtime.clock())
@@ -117,7 +116,7 @@ class Recording:
     def keep(self, growth: Growth) -> None:
         """It is durable."""
         growth.keep()
-        self._tails[growth.part] = None
+        self._unfolded.parts[growth.part] = None
         if self._due.fold is None:
             self._arm_fold()
 
@@ -155,7 +154,7 @@ class Recording:
         draft = Draft.of(self._pending)
         for unit in draft.pending.units.values():
             unit.create = unit.create or bool(unit.usage)
-        if self._running or self._tails or draft.writes():
+        if self._running or self._unfolded or draft.writes():
             draft.fold_all = True
             draft.end = not (self._errored or draft.pending.failed)
             try:
@@ -177,10 +176,8 @@ class Recording:
         """What a stalled stream owes: the buffer after buffer_ms, the fold after fold_ms, a sign of life every 20 s."""
         if self._due.buffer is not None and self._due.buffer <= now:
             yield from self.flushing()
-        if self._due.fold is not None and self._due.fold <= now and self._tails:
-            draft = Draft(Pending())
-            draft.fold_all = True
-            yield from self._write(draft, keep=self._pending)
+        if self._due.fold is not None and self._due.fold <= now and self._unfolded:
+            yield from self._fold()
         if self._due.beat is not None and self._due.beat <= now:
             at = self._runtime.clock()
             yield Job(lambda db: turns.beat(db, self._session_id, self._owner, at))
@@ -238,15 +235,29 @@ class Recording:
             flush.model = self._options.model_text
             if self._options.system_prompt is not None:
                 flush.prompt = (digest_of(self._options.system_prompt), self._options.system_prompt)
-        draft.fill(flush, self._tails, self._owned, self._options.metadata, self._runtime, self._fold_at)
-        try:
-            yield Job(flush.run, single=flush.delta_only())
-        except PersistError as error:
-            self._gone(error)
-            raise
+        draft.fill(flush, self._unfolded, self._owned, self._options.metadata, self._runtime)
+        yield from self._run(Job(flush.run, single=flush.delta_only()))
         self._takeover = False
         self._pending = keep if keep is not None else draft.rest
         self._settle(draft, flush)
+
+    def _fold(self) -> Steps:
+        """What has waited long enough in rows of its own."""
+
+        def fold(db: Statements) -> None:
+            turns.guard(db, self._session_id, self._owner)
+            self._unfolded.fold(db)
+
+        yield from self._run(Job(fold))
+        self._unfolded.folded()
+        self._due.fold = None
+
+    def _run(self, job: Job[None]) -> Steps:
+        try:
+            yield job
+        except PersistError as error:
+            self._gone(error)
+            raise
 
     def _settle(self, draft: Draft, flush: Flush) -> None:
         now = time.monotonic()
@@ -257,22 +268,16 @@ class Recording:
         if draft.end or draft.stop:
             self._running = False
             self._due.beat = None
-        draft.acknowledge(self._tails)
+        draft.acknowledge(self._unfolded)
         if not self._pending.bytes:
             self._due.buffer = None
-        if not self._tails:
+        if not self._unfolded:
             self._due.fold = None
         elif self._due.fold is None:
             self._arm_fold()
 
     def _arm_fold(self) -> None:
-        longest = max(part.base for part in self._tails)
-        settings = self._runtime.settings
-        share = max(1.0, longest / _UNFOLDED_SHARE / settings.fold_bytes)
-        self._due.fold = time.monotonic() + settings.fold_ms / 1000 * share
-
-    def _fold_at(self, part: PartState) -> int:
-        return max(self._runtime.settings.fold_bytes, part.base // _UNFOLDED_SHARE)
+        self._due.fold = time.monotonic() + self._unfolded.patience()
 
     def _gone(self, error: BaseException) -> None:
         """After a lost turn, or a commit of unknown outcome, this state no longer tells what is stored."""

@@ -112,6 +112,22 @@ def encode(value: Json, path: str = "value", limits: JsonLimits = DEFAULT_LIMITS
     return JsonText(text)
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The JSON text of an object before and after one of its texts, from quote to quote."""
+
+    head: str
+    foot: str
+
+
+def around(value: Mapping[str, Json], key: str) -> Frame:
+    """What `encode` writes around the text that an object has under a key."""
+    place = list(value).index(key)
+    items = list(value.items())
+    before, after = encode(dict(items[:place])), encode(dict(items[place + 1 :]))
+    return Frame(f'{before[:-1]}{"," if place else ""}"{key}":"', f'"{"," if len(after) > 2 else ""}{after[1:]}')
+
+
 def check(value: Json, path: str, limits: JsonLimits = DEFAULT_LIMITS) -> None:
     """InvalidValue, naming the path, unless the value is in the domain; its size is not looked at."""
     try:

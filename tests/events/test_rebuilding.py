@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from persist.chat.parts import LONG
 from persist.events import rebuild
 from persist.store import Store
 from persist.testing import FrozenClock
@@ -111,6 +112,18 @@ def test_a_turn_that_still_runs_reads_as_far_as_it_came(
             rebuild(store, target)
             with store.read() as ours, target.read() as theirs:
                 assert theirs.chat.messages.list(session) == ours.chat.messages.list(session)
+
+
+@pytest.mark.parametrize("ending", [[], [{"type": "text-end", "id": "t"}]], ids=["open", "done"])
+def test_text_that_grew_in_the_database(database_url: str, new_database: Callable[[], str], ending: list[Any]) -> None:
+    every = "".join(map(chr, range(1, 0x2FF))) + "\ufdd1\uffff😀"
+    with Store.open(database_url, events=True) as store:
+        with store.record(create(store)) as recorder:
+            recorder.feed_many([{"type": "start"}, {"type": "text-start", "id": "t"}])
+            for number in range(2 * LONG // len(every) // 8):
+                recorder.feed({"type": "text-delta", "id": "t", "delta": f"{number}{every * 8}"})
+            recorder.feed_many(ending)
+    assert_rebuilt_byte_for_byte(database_url, new_database())
 
 
 def test_a_part_that_two_recorders_wrote_one_after_the_other(database_url: str, new_database: Callable[[], str]) -> None:

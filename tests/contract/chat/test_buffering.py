@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from persist.settings import Settings
 from tests.contract.chat.scenes import call, create, eventually, shown, text, words
+from tests.contract.conftest import Raw
 
 DAY = 86_400_000
 
@@ -64,6 +66,26 @@ def test_a_structural_chunk_flushes_at_once(store: Any, other: Any, session: str
         assert durable(other, session) == ""
         recorder.feed(structural)
         assert durable(other, session) == "waits"
+
+
+@pytest.mark.parametrize("options", [{"buffer_ms": DAY}, {"save_on": "step"}], ids=["buffered", "by step"])
+def test_a_fold_takes_only_what_is_stored(open_store: Any, other: Any, raw: Raw, options: dict[str, Any]) -> None:
+    """What still waits is written later, once: it is neither ahead of its time nor there twice."""
+    store = open_store(settings=Settings(fold_ms=50))
+    session = create(store)
+    with store.record(session, **options) as recorder:
+        recorder.feed({"type": "text-start", "id": "t"})
+        recorder.flush()
+        for stored, waiting in (("a", "b"), ("c", "d"), ("e", "f")):
+            before = durable(other, session)
+            recorder.feed(delta(stored))
+            recorder.flush()
+            recorder.feed(delta(waiting))
+            assert eventually(lambda: raw.count("chat_part_deltas") == 0)
+            assert durable(other, session) == before + stored
+            recorder.flush()
+            assert durable(other, session) == before + stored + waiting
+    assert durable(other, session) == "abcdef"
 
 
 def test_zero_disables_a_trigger_and_both_zero_is_no_buffer(store: Any, other: Any) -> None:

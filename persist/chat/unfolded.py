@@ -1,0 +1,59 @@
+"""The growing parts of one recording whose newest text is in rows of its own, and when it is folded into them."""
+
+from persist.chat.parts import PartState
+from persist.chat.tails import fold, fold_long
+from persist.db.hot import Statements
+from persist.settings import Settings
+
+# A part is folded when an eighth of it is new, so that total work stays linear in its length; by the database, a quarter.
+_SHARE = 8
+_SHARE_OF_LONG = 4
+
+
+class Unfolded:
+    """Those parts, in the order in which they began to grow."""
+
+    __slots__ = ("_settings", "parts")
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.parts: dict[PartState, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+    def most(self, part: PartState) -> int:
+        """Bytes of new text at which a part is folded."""
+        return max(self._settings.fold_bytes, part.base // (_SHARE if part.frame is None else _SHARE_OF_LONG))
+
+    def patience(self) -> float:
+        """Seconds until what grew is folded, however little it is."""
+        longest = max(self.most(part) for part in self.parts)
+        return self._settings.fold_ms / 1000 * longest / self._settings.fold_bytes
+
+    def fold(self, db: Statements) -> None:
+        """What is stored of them; what still waits is written when it is due."""
+        for part in self.parts:
+            assert part.id is not None
+            if part.frame is None:
+                fold(db, part.id)
+            else:
+                fold_long(db, part.id, part.frame)
+
+    def grew(self, part: PartState, size: int) -> None:
+        """That much of its text is stored in one more row."""
+        part.grew(size)
+        self.parts[part] = None
+
+    def wrote(self, part: PartState) -> None:
+        """All that was fed of the part is stored in it."""
+        part.seq += 1  # of a piece that was written before, or that the log of events may have been told
+        part.tail = 0
+        self.parts.pop(part, None)
+        part.stored()
+
+    def folded(self) -> None:
+        """`fold` is durable."""
+        for part in self.parts:
+            part.tail = 0
+        self.parts.clear()

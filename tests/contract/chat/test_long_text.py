@@ -1,0 +1,185 @@
+"""A text too long to be worth holding stays in the database while it grows; what is read is the same."""
+
+import json
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from persist.chat.accumulator import reduce
+from persist.chat.parts import LONG
+from persist.errors import PersistError
+from persist.settings import Settings
+from persist.store import Store
+from tests.contract.chat.scenes import Chunk, create, eventually, shown, text
+from tests.contract.conftest import Raw
+
+PLAIN = 'say "yes" \\ \n\t\x1b[1m — Grüße 😀 \u2028 {"a":[1]}. '
+SIZE = 20_000
+METADATA = {"provider": {"signature": "a1", "price": 0.5, "note": '"text":""'}}
+
+
+def piece(number: int, what: str = PLAIN) -> str:
+    """So much of it, and no two alike."""
+    return f"{number}: " + what * (SIZE // len(what.encode("utf-8", "surrogatepass")))
+
+
+LENGTH = 2 * LONG // SIZE  # pieces, of which the database folds the second half
+
+
+def answer(*pieces: str, kind: str = "text") -> list[Chunk]:
+    deltas = [{"type": f"{kind}-delta", "id": "t", "delta": piece} for piece in pieces]
+    return [{"type": "start", "messageId": "m"}, {"type": f"{kind}-start", "id": "t"}, *deltas, {"type": f"{kind}-end", "id": "t"}]
+
+
+def assert_recorded(store: Any, raw: Raw, session: str, chunks: list[Chunk]) -> None:
+    """What the reducer makes of the chunks is what every reader sees."""
+    expected = reduce(chunks)["parts"]
+    assert shown(store, session)[0]["parts"] == expected
+    with store.read() as tx:
+        assert json.loads(tx.chat.messages.list_json(session))[0]["parts"] == expected
+    assert raw.count("chat_part_deltas") == 0
+
+
+@contextmanager
+def broken(raw: Raw) -> Iterator[None]:
+    """Nothing can be written meanwhile."""
+    raw.rows("ALTER TABLE chat_part_deltas RENAME TO elsewhere")
+    yield
+    raw.rows("ALTER TABLE elsewhere RENAME TO chat_part_deltas")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [PLAIN, "\x00", "\ufdd0", "\ud83d", "\ude00", "\ud83d\ude00", "\\u0000 \\ud83d"],
+    ids=["plain", "NUL", "lead", "high half", "low half", "pair of halves", "words like escapes"],
+)
+def test_any_text_reads_as_it_was_fed(store: Any, raw: Raw, session: str, odd: str) -> None:
+    """The odd ones come where the database folds; the second half of a character often begins what is folded."""
+    pieces = [piece(number, odd if number > LENGTH // 2 and number % 3 == 0 else PLAIN) for number in range(LENGTH)]
+    if odd == "\ud83d":
+        pieces = ["\ude00" + each + odd for each in pieces]
+    chunks = answer(*pieces)
+    with store.record(session) as recorder:
+        for chunk in chunks:
+            recorder.feed(chunk)
+    assert_recorded(store, raw, session, chunks)
+    assert raw.json("SELECT data_json FROM chat_parts")["state"] == "done"
+
+
+@pytest.mark.parametrize("options", [{"buffer_bytes": 3 * SIZE}, {"save_on": "step"}, {"save_on": "turn"}], ids=str)
+def test_every_policy(store: Any, raw: Raw, session: str, options: dict[str, Any]) -> None:
+    chunks = answer(*map(piece, range(LENGTH)))
+    with store.record(session, **options) as recorder:
+        for number, chunk in enumerate(chunks):
+            recorder.feed(chunk)
+            if number % 7 == 0:
+                recorder.flush()
+    assert_recorded(store, raw, session, chunks)
+
+
+@pytest.mark.parametrize("kind", ["text", "reasoning"])
+def test_what_is_said_about_the_text_changes_around_it(store: Any, raw: Raw, session: str, kind: str) -> None:
+    chunks = answer(*map(piece, range(LENGTH)), kind=kind)
+    chunks[1] |= {"providerMetadata": {"provider": {"signature": None}}}
+    chunks[-6] |= {"providerMetadata": METADATA}
+    chunks[-4] |= {"providerMetadata": METADATA}
+    chunks[-1] |= {"providerMetadata": {**METADATA, "other": {"more": "\x00\ud83d"}}}
+    with store.record(session) as recorder:
+        recorder.feed_many(chunks[:-6])
+        for number in range(len(chunks) - 6, len(chunks) - 3):
+            recorder.feed(chunks[number])
+            assert shown(store, session)[0]["parts"] == reduce(chunks[: number + 1])["parts"]
+        recorder.feed_many(chunks[-3:])
+    assert_recorded(store, raw, session, chunks)
+
+
+def test_two_long_parts_at_once(store: Any, raw: Raw, session: str) -> None:
+    chunks = answer(*map(piece, range(LENGTH)))
+    for number in range(len(chunks) - 1, 0, -1):
+        chunks.insert(number, {**chunks[number], "id": "u"})
+    with store.record(session) as recorder:
+        for chunk in chunks:
+            recorder.feed(chunk)
+    assert_recorded(store, raw, session, chunks)
+
+
+def test_what_fails_may_be_fed_again(store: Any, raw: Raw, session: str) -> None:
+    chunks = answer(*map(piece, range(LENGTH)))
+    with store.record(session) as recorder:
+        for number, chunk in enumerate(chunks):
+            if (number > 1 and number % 2) or number > LENGTH - 2:
+                with broken(raw), pytest.raises(PersistError):
+                    recorder.feed(chunk)
+            recorder.feed(chunk)
+    assert_recorded(store, raw, session, chunks)
+
+
+def test_a_recorder_that_stops_leaves_all_of_it(store: Any, raw: Raw, session: str) -> None:
+    chunks = answer(*map(piece, range(LENGTH)))[:-1]
+    with store.record(session) as recorder:
+        for chunk in chunks:
+            recorder.feed(chunk)
+    assert_recorded(store, raw, session, chunks)
+    goes_on = [*chunks, *text("and more", id="u")]
+    with store.record(session) as recorder:
+        recorder.feed_many([chunks[0], *goes_on[len(chunks) :]])
+    assert_recorded(store, raw, session, goes_on)
+
+
+@pytest.mark.parametrize("writer", ["a fold", "another layout"])
+def test_others_may_write_the_part_meanwhile(store: Any, raw: Raw, session: str, writer: str) -> None:
+    chunks = answer(*map(piece, range(LENGTH)))
+    with store.record(session) as recorder:
+        for number, chunk in enumerate(chunks):
+            recorder.feed(chunk)
+            if number % 3 == 0 and number > LENGTH // 2:
+                part = raw.json("SELECT data_json FROM chat_parts")
+                if writer == "a fold":
+                    part["text"] += "".join(row[0] for row in raw.rows("SELECT delta FROM chat_part_deltas ORDER BY seq"))
+                    raw.rows("DELETE FROM chat_part_deltas")
+                raw.rows("UPDATE chat_parts SET data_json = ?", json.dumps(dict(sorted(part.items()))))
+                assert shown(store, session)[0]["parts"] == reduce(chunks[: number + 1])["parts"]
+    assert_recorded(store, raw, session, chunks)
+
+
+def test_a_stalled_stream_is_folded_by_the_timer(open_store: Any, raw: Raw) -> None:
+    store = open_store(settings=Settings(fold_ms=1))
+    session = create(store)
+    with store.record(session) as recorder:
+        for chunk in answer(*map(piece, range(LENGTH)))[:-1]:
+            recorder.feed(chunk)
+        assert eventually(lambda: raw.count("chat_part_deltas") == 0)
+        assert raw.json("SELECT data_json FROM chat_parts") == shown(store, session)[0]["parts"][0]
+
+
+def test_the_log_of_events_has_all_of_it(open_store: Any, raw: Raw) -> None:
+    store = open_store(events=True)
+    session = create(store)
+    chunks = answer(*map(piece, range(LENGTH)))
+    with store.record(session) as recorder:
+        for chunk in chunks:
+            recorder.feed(chunk)
+    assert_recorded(store, raw, session, chunks)
+    with store.read() as tx:
+        written = [event for event in tx.events.read(session) if event.type == "part.written"]
+    assert [change["row"]["data_json"] for change in written[-1].data["changes"]] == reduce(chunks)["parts"]
+
+
+@pytest.mark.parametrize("face", ["sync"])
+def test_no_more_is_held_of_a_longer_text(store: Store, session: str) -> None:
+    def most(pieces: int) -> int:
+        with store.record(session) as recorder:
+            recorder.feed({"type": "text-start", "id": "t"})
+            tracemalloc.start()
+            for number in range(pieces):
+                recorder.feed({"type": "text-delta", "id": "t", "delta": piece(number)})
+            recorder.feed({"type": "text-end", "id": "t"})
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        return peak
+
+    assert most(100) > LONG  # it was measured
+    assert most(400) <= 1.25 * most(100)
