@@ -108,8 +108,7 @@ class Recording:
         if part is None or delta is None or part.tail + size >= self._unfolded.most(part) or part.base + size > self._most:
             self._stream.take_back_one(part, change)
             return None
-        at_ms = epoch_ms(self._runtime.clock())
-        growth = Growth(self._session_id, self._owner, at_ms, part.id or "", part.seq + 1, delta)
+        growth = Growth(self._session_id, self._owner, self._runtime.clock_ms(), part.id or "", part.seq + 1, delta)
         growth.change, growth.part, growth.size = change, part, size
         return growth
 

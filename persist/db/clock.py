@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from time import time_ns
 
 from persist.errors import InvalidValue
 
@@ -16,6 +17,13 @@ _MILLISECOND = timedelta(milliseconds=1)
 def system_clock() -> datetime:
     """The default clock: now, aware, UTC."""
     return datetime.now(UTC)
+
+
+def in_ms(clock: Clock) -> Callable[[], int]:
+    """What a clock says, in whole milliseconds since 1970; of the default one without a datetime in between."""
+    if clock is system_clock:
+        return lambda: time_ns() // 1_000_000
+    return lambda: epoch_ms(clock())
 
 
 def aware(path: str, value: object) -> datetime:

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 
-from persist.db.clock import Clock, epoch_ms
+from persist.db.clock import Clock, epoch_ms, in_ms
+from persist.db.process import THIS
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LETTERS = bytes(ord(_BASE62[byte % 62]) for byte in range(256))
@@ -29,19 +30,19 @@ class IdMinter:
     """Mints ids of every prefix from one counter. Safe for threads; a forked child draws fresh entropy."""
 
     def __init__(self, clock: Clock, *, entropy: Callable[[int], bytes] = os.urandom) -> None:
-        self._clock = clock
+        self._clock_ms = in_ms(clock)
         self._entropy = entropy
         self._lock = threading.Lock()
         self._last = 0
         self._pool: list[str] = []
-        self._pid = os.getpid()
+        self._forks = THIS.forks
 
     def mint(self, prefix: str, at: datetime | None = None) -> str:
         """One new id, greater than every id this minter gave before."""
-        now = epoch_ms(at or self._clock()) << 12
+        now = (self._clock_ms() if at is None else epoch_ms(at)) << 12
         with self._lock:
             stamp = self._last = max(now, self._last + 1)
-            if not self._pool or self._pid != os.getpid():
+            if not self._pool or self._forks != THIS.forks:
                 self._refill()
             tail = self._pool.pop()
         return f"{prefix}_{stamp:014x}{tail}"
@@ -51,7 +52,7 @@ class IdMinter:
         return [self.mint(prefix) for _ in range(count)]
 
     def _refill(self) -> None:
-        self._pid = os.getpid()
+        self._forks = THIS.forks
         letters = self._entropy(_POOL).translate(_LETTERS, _UNFAIR).decode("ascii")
         self._pool = [letters[i : i + _TAIL] for i in range(0, len(letters) - _TAIL + 1, _TAIL)]
         if not self._pool:  # an injected source may give few usable bytes

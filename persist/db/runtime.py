@@ -1,6 +1,5 @@
 """What the transactions and recorders of one store share: dialect, clock, ids, settings, compiled statements, locks."""
 
-import os
 import threading
 import time
 import weakref
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Table
 
-from persist.db.clock import Clock
+from persist.db.clock import Clock, in_ms
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.hot import Statements
 from persist.db.ids import IdMinter
 from persist.db.locks import Owner, WriterLock
 from persist.db.observers import Observers
+from persist.db.process import THIS
 from persist.errors import Closed, EventLogSwitched, PersistError, StoreBusy, StoreForked, TransactionOpen
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Runtime:
         self.settings = settings
         self.limits = settings.json_limits
         self.clock = clock
+        self.clock_ms = in_ms(clock)
         self.sleep = sleep
         self.ids = IdMinter(clock)
         self.owns_engine = owns_engine
@@ -69,7 +70,7 @@ class Runtime:
         self.tables: Callable[[], Sequence[Table]] = list
         """Every table, those that others refer to first; whoever wires the store knows them."""
         self.make_log: Callable[[], EventLog] | None = None
-        self.pid = os.getpid()
+        self._forks = THIS.forks
         self.closed = False
         self._writing: set[Owner] = set()
         self._reading: dict[Owner, int] = {}
@@ -77,18 +78,19 @@ class Runtime:
 
     def check_usable(self) -> None:
         """Before any descriptor is touched: StoreForked, Closed."""
-        self.check_process()
+        if self._forks != THIS.forks:
+            raise StoreForked
         if self.closed:
             raise Closed("store")
 
     @property
     def forked(self) -> bool:
         """Whether this is a child of the process that opened the store."""
-        return self.pid != os.getpid()
+        return self._forks != THIS.forks
 
     def check_process(self) -> None:
         """StoreForked in a child of the process that opened the store. Before any lock of ours: its holder may not be here."""
-        if self.forked:
+        if self._forks != THIS.forks:
             raise StoreForked
 
     def leave_to_parent(self, connection: Any) -> bool:

@@ -135,6 +135,10 @@ class Body(TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         return None if value is None else escape_text(value, nul=is_postgres(dialect))
 
+    def bind_processor(self, dialect: Dialect) -> Processor:
+        nul = is_postgres(dialect)
+        return lambda value: None if value is None else escape_text(value, nul=nul)
+
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
         try:
             return None if value is None else unescape_text(value)

@@ -1,0 +1,20 @@
+"""Which process this is: a forked child has what its parent made, but neither its threads nor the right to its connections."""
+
+import os
+
+
+class _Process:
+    """Told of each fork, since to ask the system for a number costs more than what most calls do."""
+
+    forks = 0
+    """How many lie between this process and the one that was started."""
+
+
+THIS = _Process()
+
+
+def _in_child() -> None:
+    THIS.forks += 1
+
+
+os.register_at_fork(after_in_child=_in_child)
