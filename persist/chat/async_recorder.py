@@ -58,14 +58,14 @@ class AsyncRecorder:
                 await self._drive(recording.feeding((chunk,)))
                 return
             outcome, cancelled = await self._writer.run(growth)
-            if outcome.error is None:
-                recording.keep(growth)
-            else:
+            if outcome.error is not None:
                 recording.undo(growth, outcome.error)
+                self._schedule()
+            elif recording.keep(growth):
+                self._schedule()
             if (error := cancelled or outcome.error) is not None:
                 raise error
         finally:
-            self._schedule()
             self._lock.release()
 
     async def feed_many(self, chunks: Iterable[Mapping[str, Any]]) -> None:
@@ -124,16 +124,13 @@ class AsyncRecorder:
                     await self._drive(self._recording.timed(time.monotonic()))
             except PersistError:
                 self._recording.postpone()  # nothing is lost: the next flush, or the next deadline, tries again
-            self._schedule()
+                self._schedule()
 
     async def _run(self, what: str, steps: Callable[[Recording], Steps]) -> None:
         self._runtime.check_process()
         async with self._lock:
             await self._open(what)
-            try:
-                await self._drive(steps(self._recording))
-            finally:
-                self._schedule()
+            await self._drive(steps(self._recording))
 
     def _check(self, what: str) -> None:
         self._runtime.check_usable()
@@ -157,6 +154,8 @@ class AsyncRecorder:
                 job = steps.send(outcome.result) if outcome.error is None else steps.throw(outcome.error)
         except StopIteration:
             pass
+        finally:
+            self._schedule()
         if cancelled is not None:
             raise cancelled
 

@@ -75,7 +75,7 @@ class Draft:
                     write.deltas.append(_piece(part, part.pieces))
                 waiting.pop(part, None)
             for part, pieces in unit.grown.items():
-                self._grown(write, part, pieces, runtime, fold=self.fold_all or part.tail + _size(pieces) >= unfolded.most(part))
+                self._grown(write, part, pieces, runtime, fold=self.fold_all or unfolded.full(part, _size(pieces)))
                 waiting.pop(part, None)
             flush.messages.append(write)
             self._written.append(unit)

@@ -65,10 +65,12 @@ class Piece(OneRow):
     """A piece of growing text, written if the turn is still ours; Conflict when it is somebody else's."""
 
     __slots__ = ()
+    hot = _ADD_DELTA
+    name = "part.delta"
 
     def __init__(self, session_id: str, owner: str, at_ms: int, part_id: str, seq: int, delta: str) -> None:
-        values = {"part_id": part_id, "seq": seq, "at": at_ms, "delta": delta, "session_id": session_id, "owner_id": owner}
-        super().__init__(_ADD_DELTA, values, "part.delta", session_id)
+        self.values = {"part_id": part_id, "seq": seq, "at": at_ms, "delta": delta, "session_id": session_id, "owner_id": owner}
+        self.stream = session_id  # set here, since a call of the base would cost as much as the rest
 
     def refusal(self, db: Statements, /) -> PersistError:
         """The turn, or the session, is gone."""

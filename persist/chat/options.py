@@ -1,5 +1,6 @@
 """What `record(...)` was asked for, checked before anything runs."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -75,3 +76,8 @@ def _not_negative(path: str, value: object) -> int:
     if type(value) is not int or value < 0:
         raise InvalidValue(path, "expected a whole number, 0 or more.")
     return value
+
+
+def digest_of(prompt: str) -> str:
+    """sha256 of the prompt's UTF-8 text, in hex."""
+    return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()

@@ -4,7 +4,7 @@ from sqlalchemy import select
 
 from persist.chat.flush import ADD_PROMPT
 from persist.chat.models import prompts
-from persist.chat.recording import digest_of
+from persist.chat.options import digest_of
 from persist.db.hot import Hot, param
 from persist.db.repository import Repository, reads, writes
 from persist.errors import NotFound

@@ -57,13 +57,10 @@ class Recorder:
             self._open("feed()")
             recording = self._recording
             growth = recording.growth(chunk)
-            try:
-                if growth is None:
-                    self._drive(recording.feeding((chunk,)), "feed()")
-                else:
-                    self._write(growth)
-            finally:
-                self._schedule()
+            if growth is None:
+                self._drive(recording.feeding((chunk,)), "feed()")
+            else:
+                self._write(growth)
 
     def feed_many(self, chunks: Iterable[Mapping[str, Any]]) -> None:
         """Record many chunks in one transaction, with one write for each part they touch.
@@ -126,10 +123,7 @@ class Recorder:
         self._runtime.check_process()
         with self._lock:
             self._open(what)
-            try:
-                self._drive(steps(self._recording), what)
-            finally:
-                self._schedule()
+            self._drive(steps(self._recording), what)
 
     def _open(self, what: str) -> None:
         self._runtime.check_usable()
@@ -144,8 +138,10 @@ class Recorder:
             self._held.run(growth)
         except BaseException as error:
             self._recording.undo(growth, error)
+            self._schedule()
             raise
-        self._recording.keep(growth)
+        if self._recording.keep(growth):
+            self._schedule()
 
     def _drive(self, steps: Steps, what: str) -> None:
         try:
@@ -159,6 +155,8 @@ class Recorder:
                     job = steps.send(result)
         except StopIteration:
             pass
+        finally:
+            self._schedule()
 
     def _schedule(self) -> None:
         due = self._recording.due

@@ -5,7 +5,6 @@ recorder runs each job in place, the async one awaits it. A chunk whose write fa
 is right; state moves on only when a job is acknowledged.
 """
 
-import hashlib
 import time
 import weakref
 from collections.abc import Iterable, Mapping
@@ -17,7 +16,7 @@ from persist.chat.deadlines import Deadlines
 from persist.chat.drafting import Draft
 from persist.chat.flush import Flush
 from persist.chat.growth import Growth
-from persist.chat.options import RecordOptions
+from persist.chat.options import RecordOptions, digest_of
 from persist.chat.pending import Entry, Pending
 from persist.chat.schemas import StepUsage
 from persist.chat.stream import Batch, Steps, Stream
@@ -105,19 +104,21 @@ class Recording:
             part = change.part
         delta = chunk["delta"] if change is None else change.delta
         size = 0 if delta is None else utf8_size(delta)
-        if part is None or delta is None or part.tail + size >= self._unfolded.most(part) or part.base + size > self._most:
+        if part is None or delta is None or self._unfolded.full(part, size) or part.base + size > self._most:
             self._stream.take_back_one(part, change)
             return None
         growth = Growth(self._session_id, self._owner, self._runtime.clock_ms(), part.id or "", part.seq + 1, delta)
         growth.change, growth.part, growth.size = change, part, size
         return growth
 
-    def keep(self, growth: Growth) -> None:
-        """It is durable."""
+    def keep(self, growth: Growth) -> bool:
+        """It is durable. Whether that set a deadline."""
         growth.keep()
         self._unfolded.parts[growth.part] = None
-        if self._due.fold is None:
-            self._arm_fold()
+        if self._due.fold is not None:
+            return False
+        self._arm_fold()
+        return True
 
     def undo(self, growth: Growth, error: BaseException) -> None:
         """It was not written; the chunk may be fed again."""
@@ -297,8 +298,3 @@ class Recording:
         self.closed = True
         self._due.clear()
         turns.retire_owner(self._owner)
-
-
-def digest_of(prompt: str) -> str:
-    """sha256 of the prompt's UTF-8 text, in hex."""
-    return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()

@@ -13,23 +13,24 @@ _SHARE_OF_LONG = 4
 class Unfolded:
     """Those parts, in the order in which they began to grow."""
 
-    __slots__ = ("_settings", "parts")
+    __slots__ = ("_least", "_seconds", "parts")
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._least, self._seconds = settings.fold_bytes, settings.fold_ms / 1000
         self.parts: dict[PartState, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self.parts)
 
-    def most(self, part: PartState) -> int:
-        """Bytes of new text at which a part is folded."""
-        return max(self._settings.fold_bytes, part.base // (_SHARE if part.frame is None else _SHARE_OF_LONG))
+    def full(self, part: PartState, size: int) -> bool:
+        """Whether so much more text is to be folded at once."""
+        unfolded = part.tail + size
+        return unfolded >= self._least and unfolded >= self._most(part)
 
     def patience(self) -> float:
         """Seconds until what grew is folded, however little it is."""
-        longest = max(self.most(part) for part in self.parts)
-        return self._settings.fold_ms / 1000 * longest / self._settings.fold_bytes
+        longest = max(self._most(part) for part in self.parts)
+        return self._seconds * longest / self._least
 
     def fold(self, db: Statements) -> None:
         """What is stored of them; what still waits is written when it is due."""
@@ -57,3 +58,6 @@ class Unfolded:
         for part in self.parts:
             part.tail = 0
         self.parts.clear()
+
+    def _most(self, part: PartState) -> int:
+        return max(self._least, part.base // (_SHARE if part.frame is None else _SHARE_OF_LONG))

@@ -27,7 +27,7 @@ List = list
 _B = branches.c
 _id = param("row_id")
 _INSERT = Hot(insert_missing(branches, "id"))
-_PARENT = Hot(select(lineage.SIZE, *COLUMNS).where(_B.id == _id))
+_PARENT = Hot(select(lineage.SIZE, _B.session_id, _B.user, _B.system_msg_id, _B.node_metadata).where(_B.id == _id))
 _LIST = Hot(select(*COLUMNS).where(_B.session_id == param("session")).order_by(_B.created_at, _B.id))
 _SET_METADATA = Hot(update(branches).where(_B.id == _id).values(node_metadata=param("value")))
 _SET_SYSTEM = Hot(update(branches).where(_B.id == _id).values(system_msg_id=param("message")))
@@ -110,24 +110,25 @@ class Branches(Repository):
         """
         work = self._work
         title = None if name is None else work.body("name", name)
-        row = work.row(_PARENT, row_id=work.label("id", id))
+        parent = work.label("id", id)
+        row = work.row(_PARENT, row_id=parent)
         if row is None:
             raise NotFound("branch", id)
-        size, parent = int(row[0]), branch_value(row[1:])
+        size, session_id, user, system_msg_id, node_metadata = row
         inherited = size if at is None else check_count("at", at)
         if inherited > size:
             raise InvalidValue("at", f"the branch {id!r} has a history of {size} items.")
-        metadata = dict(parent.node_metadata or {}) | {"parent_branch_id": parent.id, "forked_at_ord": inherited}
+        metadata = dict(node_metadata or {}) | {"parent_branch_id": parent, "forked_at_ord": inherited}
         fields = {
             **dict.fromkeys(FIELDS),
             "id": work.runtime.ids.mint("brn"),
-            "session_id": parent.session_id,
+            "session_id": session_id,
             "created_at": work.now(),
             "name": title,
-            "user": parent.user,
+            "user": user,
             "node_metadata": work.json("node_metadata", metadata),
-            "system_msg_id": parent.system_msg_id,
-            "parent_branch_id": parent.id,
+            "system_msg_id": system_msg_id,
+            "parent_branch_id": parent,
             "forked_at_ord": inherited,
             "progression_id": owned_progression(work, None),
         }

@@ -26,6 +26,13 @@ def in_ms(clock: Clock) -> Callable[[], int]:
     return lambda: epoch_ms(clock())
 
 
+def cut(clock: Clock) -> Callable[[], datetime]:
+    """What a clock says, cut to the milliseconds that columns keep."""
+    if clock is system_clock:
+        return lambda: datetime.fromtimestamp(time_ns() // 1_000_000 / 1000, UTC)  # a float holds milliseconds until 2100
+    return lambda: to_ms(aware("clock", clock()))
+
+
 def aware(path: str, value: object) -> datetime:
     """The instant in UTC; a naive datetime is refused, since its zone would be a guess."""
     if type(value) is datetime and value.tzinfo is UTC:

@@ -5,6 +5,7 @@ Column types still encode and decode every value, so a hot statement reads and w
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import BigInteger, BindParameter, Executable, Float, bindparam, literal
@@ -45,7 +46,7 @@ class Driver(Protocol):
 class Compiled:
     """One statement for one dialect and schema: its text, and how values go in and come out."""
 
-    __slots__ = ("_decoders", "args", "names", "sql")
+    __slots__ = ("_constants", "_decoders", "_encoders", "_pick", "names", "sql")
 
     def __init__(self, statement: Executable, dialect: SADialect, schema: str | None) -> None:
         compiled = statement.compile(  # type: ignore[attr-defined]  # every Executable we use is a ClauseElement
@@ -56,11 +57,27 @@ class Compiled:
         """Of the parameters, in the order of `args`."""
         untyped = [name for name in names if isinstance(compiled.binds[name].type, NullType)]
         assert not untyped, f"parameters without a type would reach the driver as they are: {untyped} in {self.sql}"
-        self.args = _binder([(name, compiled.binds[name]) for name in names], dialect)
-        """The driver's positional arguments of some values, each through its column type."""
+        binds = [compiled.binds[name] for name in names]
+        encoders = [bind.type.dialect_impl(dialect).bind_processor(dialect) for bind in binds]
+        places = list(enumerate(zip(binds, encoders, strict=True)))
+        self._pick = _picker([name for name, bind in zip(names, binds, strict=True) if bind.required])
+        self._encoders = [(place, code) for place, (bind, code) in places if bind.required and code is not None]
+        # what is written into the statement itself, such as the 'running' of a state filter
+        self._constants = [
+            (place, bind.value if code is None else code(bind.value)) for place, (bind, code) in places if not bind.required
+        ]
         columns = statement.selected_columns if isinstance(statement, Select) else getattr(statement, "exported_columns", ())
         decoders: list[Decoder] = [_decoder(column.type, dialect) for column in columns]
         self._decoders: list[Decoder] | None = decoders if any(decoders) else None
+
+    def args(self, values: Mapping[str, Any]) -> list[Any]:
+        """The driver's positional arguments, each through its column type."""
+        row = list(self._pick(values))
+        for place, constant in self._constants:
+            row.insert(place, constant)
+        for place, code in self._encoders:
+            row[place] = code(row[place])
+        return row
 
     def run(self, driver: Driver, values: Mapping[str, Any]) -> int:
         """Execute; the number of rows changed."""
@@ -104,26 +121,10 @@ class Compiled:
         return row if row is None or self._decoders is None else _decode(row, self._decoders)
 
 
-def _binder(binds: Sequence[tuple[str, BindParameter[Any]]], dialect: SADialect) -> Callable[[Mapping[str, Any]], Row]:
-    """A function for these parameters alone, such as `lambda values: (values["id"], encode_1(values["at"]), constant_2)`.
-
-    A loop over them takes twice as long. What is written into the statement itself, such as the 'running' of a state filter,
-    is encoded once.
-    """
-    known: dict[str, Any] = {}
-    terms = []
-    for place, (name, bind) in enumerate(binds):
-        encode = bind.type.dialect_impl(dialect).bind_processor(dialect)
-        if not bind.required:
-            known[term := f"constant_{place}"] = bind.value if encode is None else encode(bind.value)
-        elif encode is None:
-            term = f"values[{name!r}]"
-        else:
-            known[f"encode_{place}"] = encode
-            term = f"encode_{place}(values[{name!r}])"
-        terms.append(f"{term}, ")
-    bound: Callable[[Mapping[str, Any]], Row] = eval(f"lambda values: ({''.join(terms)})", known)
-    return bound
+def _picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Iterable[Any]]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda values: [values[name] for name in names]  # an itemgetter of one name gives no tuple
 
 
 def _decode(row: Row, decoders: Sequence[Decoder]) -> Row:

@@ -7,7 +7,7 @@ a checkpoint, whatever fails.
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from persist.db.changes import COMMITTED
 from persist.db.held import HeldConnection
@@ -37,15 +37,13 @@ class InstantConnection(HeldConnection):
         runtime = self.runtime
         if not self._able or len(tasks) > MOST or runtime.log is not None or runtime.observers.wanted(COMMITTED):
             return False
-        for task in tasks:
-            if not isinstance(task, OneRow):
-                return False
-        if not runtime.lock.take(threading.get_ident()):
+        rows = [task for task in tasks if isinstance(task, OneRow)]
+        if len(rows) != len(tasks) or not runtime.lock.take(threading.get_ident()):
             return False
         try:
             runtime.check_usable()
             with self.mutex:
-                return self._write(cast("Sequence[OneRow]", tasks))
+                return self._write(rows)
         except Exception:  # in the thread's hands it fails with the right words, or does not
             return False
         finally:

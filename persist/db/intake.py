@@ -4,7 +4,6 @@ from datetime import datetime
 from typing import Any
 
 from persist.db.checks import check_body
-from persist.db.clock import aware, to_ms
 from persist.db.json import Json, JsonText, check_object, encode
 from persist.db.runtime import Runtime
 from persist.db.types import check_label
@@ -27,7 +26,7 @@ class Intake:
 
     def now(self) -> datetime:
         """The store's clock, cut to the milliseconds that columns keep."""
-        return to_ms(aware("clock", self.runtime.clock()))
+        return self.runtime.now()
 
     def label(self, path: str, value: object, *, empty: bool = False) -> str:
         """A checked identifier or filter."""

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from persist.db.hot import Hot, HotConnection, Statements
 from persist.errors import PersistError
@@ -38,13 +38,14 @@ class OneRow(ABC):
     A group runs those of the same statement in one call of the driver.
     """
 
-    __slots__ = ("hot", "name", "stream", "values")
+    __slots__ = ("stream", "values")
     single = True
+    hot: ClassVar[Hot]
+    name: ClassVar[str]
+    """Of its event, where the log of events is on."""
 
-    def __init__(self, hot: Hot, values: Mapping[str, Any], name: str, stream: str) -> None:
-        self.hot, self.values = hot, values
-        self.name, self.stream = name, stream
-        """Of its event, where the log of events is on."""
+    def __init__(self, values: Mapping[str, Any], stream: str) -> None:
+        self.values, self.stream = values, stream
 
     @abstractmethod
     def refusal(self, db: Statements, /) -> PersistError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Table
 
-from persist.db.clock import Clock, in_ms
+from persist.db.clock import Clock, cut, in_ms
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.hot import Statements
@@ -51,7 +51,7 @@ class Runtime:
         self.settings = settings
         self.limits = settings.json_limits
         self.clock = clock
-        self.clock_ms = in_ms(clock)
+        self.clock_ms, self.now = in_ms(clock), cut(clock)
         self.sleep = sleep
         self.ids = IdMinter(clock)
         self.owns_engine = owns_engine
