@@ -5,6 +5,7 @@ connection still lives; one that was used a moment ago does. Older ones go back 
 """
 
 import time
+from collections.abc import Callable
 
 from sqlalchemy import Connection
 
@@ -12,8 +13,8 @@ from sqlalchemy import Connection
 class IdleConnections:
     """At most so many connections, each for so many seconds. Safe for threads: a list's append and pop are atomic."""
 
-    def __init__(self, most: int, seconds: float) -> None:
-        self._most, self._seconds = most, seconds
+    def __init__(self, most: int, seconds: float, give_back: Callable[[Connection], None]) -> None:
+        self._most, self._seconds, self._give_back = most, seconds, give_back
         self._kept: list[tuple[float, Connection]] = []
 
     def take(self) -> Connection | None:
@@ -25,16 +26,16 @@ class IdleConnections:
                 return None
             if time.monotonic() - since < self._seconds:
                 return connection
-            connection.close()
+            self._give_back(connection)
 
     def keep(self, connection: Connection) -> None:
         """Keep it for the next transaction, or give it back to its pool."""
         if len(self._kept) < self._most:
             self._kept.append((time.monotonic(), connection))
         else:
-            connection.close()
+            self._give_back(connection)
 
     def close(self) -> None:
         """Give all back to their pools."""
         while self._kept:
-            self._kept.pop()[1].close()
+            self._give_back(self._kept.pop()[1])

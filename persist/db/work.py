@@ -96,7 +96,10 @@ class Work(Intake):
             self._write_events()
         self._open = False
         try:
-            self.runtime.dialect.end(self._connection, self._driver, commit=True)
+            if self.writable:
+                self.runtime.dialect.end(self._connection, self._driver, commit=True)
+            else:
+                self.runtime.dialect.end_read(self._connection, self._driver)
         except Exception as error:
             ours = self.runtime.translate(error)
             lost = isinstance(ours, Unavailable)
@@ -128,7 +131,7 @@ class Work(Intake):
         return bool(events)
 
     def end_read(self) -> None:
-        """End a snapshot by committing nothing: of a rollback drivers think that what they prepared is gone."""
+        """End a snapshot."""
         (self.rollback if self._doomed else self.commit)()
 
     def rollback(self) -> None:

@@ -116,12 +116,16 @@ def _with_usage(chosen: Select[Any], *, oldest_first: bool = False) -> Hot:
     Chosen by what the indexes hold, so that finding them never reads a run that is not shown.
     """
     found = chosen.subquery("chosen")
+    order = (found.c.started_at, found.c.id) if oldest_first else (found.c.started_at.desc(), found.c.id.desc())
+    return Hot(_shown().select_from(found.join(runs, _R.id == found.c.id)).order_by(*order))
+
+
+def _shown() -> Select[Any]:
+    """What a list shows of a run, and what its executions used."""
     used = select(executions).where(_E.workflow_run_id == _R.id)
     total = used.with_only_columns(USED_TOKENS).scalar_subquery()
     cost = used.with_only_columns(func.coalesce(func.sum(_E.cost_usd), cast(0, Amount()))).scalar_subquery()
-    order = (found.c.started_at, found.c.id) if oldest_first else (found.c.started_at.desc(), found.c.id.desc())
-    shown = select(*_STORED, total.label("total_tokens"), cost.label("cost_usd"))
-    return Hot(shown.select_from(found.join(runs, _R.id == found.c.id)).order_by(*order))
+    return select(*_STORED, total.label("total_tokens"), cost.label("cost_usd"))
 
 
 @cache
@@ -132,8 +136,8 @@ def page_statement(statuses: int, *, named: bool, triggered: bool, since: bool, 
     and again.
     """
 
-    def newest(status: str | None) -> Select[Any]:
-        query = select(_R.id, _R.started_at).order_by(_R.started_at.desc(), _R.id.desc()).limit(literal_column(str(rows)))
+    def newest(status: str | None, query: Select[Any]) -> Select[Any]:
+        query = query.order_by(_R.started_at.desc(), _R.id.desc()).limit(literal_column(str(rows)))
         if status is not None:
             query = query.where(_R.status == param(status))
         if named:
@@ -147,9 +151,12 @@ def page_statement(statuses: int, *, named: bool, triggered: bool, since: bool, 
             query = query.where(tuple_(_R.started_at, _R.id) < last)
         return query
 
+    if not (statuses or named or triggered):
+        return Hot(newest(None, _shown()))  # one index has this order, and no other could be taken for it
+    key = select(_R.id, _R.started_at)
     if statuses < 2:
-        return _with_usage(newest("status_0" if statuses else None))
-    heads = [newest(f"status_{number}").subquery() for number in range(statuses)]
+        return _with_usage(newest("status_0" if statuses else None, key))
+    heads = [newest(f"status_{number}", key).subquery() for number in range(statuses)]
     merged = union_all(*[select(*head.c) for head in heads]).subquery()
     latest = select(*merged.c).order_by(merged.c.started_at.desc(), merged.c.id.desc())
     return _with_usage(latest.limit(literal_column(str(rows))))

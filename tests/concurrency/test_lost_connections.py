@@ -76,6 +76,34 @@ def test_connections_that_the_server_ended_meanwhile_are_replaced_and_nobody_is_
         create(store)
 
 
+def test_a_snapshot_ends_though_nobody_waits_for_its_end(store: Store, raw: psycopg.Connection[Any]) -> None:
+    session = create(store)
+    for _ in range(3):
+        shown(store, session)
+        wait_for(raw, f"{_OTHERS} AND state <> 'idle'", 0)
+
+
+@pytest.mark.parametrize("rest", [0.0, 60.0], ids=["back in the pool", "kept ready"])
+def test_a_connection_that_ended_with_a_snapshot_is_replaced_and_nobody_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+    open_store: Callable[..., Store],
+    raw: psycopg.Connection[Any],
+    caplog: pytest.LogCaptureFixture,
+    rest: float,
+) -> None:
+    monkeypatch.setattr(postgres, "_IDLE_SECONDS", rest)
+    store = open_store()
+    session = create(store)
+    for _ in range(3):
+        assert shown(store, session) == []
+        assert shown(store, session) == []
+        end_connections(raw)
+    shown(store, session)
+    end_connections(raw)
+    store.close()
+    assert not caplog.records
+
+
 def test_a_connection_that_is_lost_as_a_transaction_begins_is_replaced_and_nobody_is_told(
     proxy: Proxy, caplog: pytest.LogCaptureFixture
 ) -> None:

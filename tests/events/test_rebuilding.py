@@ -117,12 +117,11 @@ def test_a_turn_that_still_runs_reads_as_far_as_it_came(
 @pytest.mark.parametrize("ending", [[], [{"type": "text-end", "id": "t"}]], ids=["open", "done"])
 def test_text_that_grew_in_the_database(database_url: str, new_database: Callable[[], str], ending: list[Any]) -> None:
     every = "".join(map(chr, range(1, 0x2FF))) + "\ufdd1\uffff😀"
-    with Store.open(database_url, events=True) as store:
-        with store.record(create(store)) as recorder:
-            recorder.feed_many([{"type": "start"}, {"type": "text-start", "id": "t"}])
-            for number in range(2 * LONG // len(every) // 8):
-                recorder.feed({"type": "text-delta", "id": "t", "delta": f"{number}{every * 8}"})
-            recorder.feed_many(ending)
+    with Store.open(database_url, events=True) as store, store.record(create(store)) as recorder:
+        recorder.feed_many([{"type": "start"}, {"type": "text-start", "id": "t"}])
+        for number in range(2 * LONG // len(every) // 8):
+            recorder.feed({"type": "text-delta", "id": "t", "delta": f"{number}{every * 8}"})
+        recorder.feed_many(ending)
     assert_rebuilt_byte_for_byte(database_url, new_database())
 
 

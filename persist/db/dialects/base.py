@@ -105,6 +105,10 @@ class Dialect(ABC):
         else:
             self.idle[write].keep(connection)
 
+    def give_back(self, connection: Connection) -> None:
+        """To its pool, from those that were kept for the next transaction."""
+        connection.close()
+
     def _discard(self, connection: Connection) -> None:
         """Its pool would try to roll it back, and log a traceback."""
         connection.invalidate()
@@ -125,6 +129,10 @@ class Dialect(ABC):
         """Commit or roll back what `begin` started; `driver` is None on an engine of the caller's."""
         of: Any = connection if driver is None or connection.get_transaction() is not None else driver
         (of.commit if commit else of.rollback)()
+
+    def end_read(self, connection: Connection, driver: Any) -> None:
+        """End a snapshot by committing nothing: of a rollback drivers think that what they prepared is gone."""
+        self.end(connection, driver, commit=True)
 
     def check_guest(self, connection: "Connection | AsyncConnection") -> None:
         """InvalidValue unless the caller's connection is of the same kind of database."""

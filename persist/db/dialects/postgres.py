@@ -13,6 +13,7 @@ from persist.db.compiled import Kind
 from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.postgres_bulk import PostgresBulk
+from persist.db.dialects.postgres_endings import Endings
 from persist.db.dialects.postgres_patience import interrupt, patience
 from persist.db.dialects.postgres_upkeep import SECRETS, PostgresUpkeep
 from persist.db.dialects.postgres_wakeups import Notices, notice
@@ -49,6 +50,7 @@ class PostgresDialect(Dialect):
     name = "postgresql"
     schema: str
     _guest = False
+    _endings: Endings | None = None
     _said_polling = False
     one_writer = False
     one_file = False
@@ -68,7 +70,8 @@ class PostgresDialect(Dialect):
         self.url = url.set(drivername="postgresql+psycopg")
         connect_args = {**patience(url), **({"prepare_threshold": None} if self._pooled else {})}
         engine = create_engine(self.url, pool_pre_ping=True, pool_size=5, max_overflow=24, connect_args=connect_args)
-        self.idle = {write: IdleConnections(2, _IDLE_SECONDS) for write in (True, False)}
+        self.idle = {write: IdleConnections(2, _IDLE_SECONDS, self.give_back) for write in (True, False)}
+        self._endings = Endings(psycopg)
         event.listen(engine, "connect", self._look)
         self._engine = engine
 
@@ -111,6 +114,18 @@ class PostgresDialect(Dialect):
             return connection
         # whatever the host's engine does by default: AUTOCOMMIT would be no transaction at all
         return connection.execution_options(**({"isolation_level": "READ COMMITTED"} if write else _SNAPSHOT))
+
+    def end_read(self, connection: Connection, driver: Any) -> None:
+        if driver is None or self._endings is None or connection.get_transaction() is not None:
+            super().end_read(connection, driver)
+        else:
+            self._endings.send(driver)
+
+    def give_back(self, connection: Connection) -> None:
+        if self.alive(connection.connection.driver_connection):
+            connection.close()
+        else:
+            self._discard(connection)
 
     def settle(self, driver: Any) -> None:
         """A server needs nothing from its clients."""
@@ -181,6 +196,8 @@ class PostgresDialect(Dialect):
 
     def alive(self, driver: Any) -> bool:
         try:
+            if self._endings is not None:
+                self._endings.settle(driver)
             for _ in range(2):  # what the server said before it went may come first, then the end
                 driver.pgconn.consume_input()
         except self._psycopg.Error:
@@ -188,7 +205,8 @@ class PostgresDialect(Dialect):
         return self.usable(driver)
 
     def in_transaction(self, driver: Any) -> bool:
-        return bool(driver.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE)
+        ended = self._endings is not None and driver in self._endings
+        return not ended and bool(driver.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE)
 
     def of_driver(self, error: BaseException) -> PersistError | None:
         if not isinstance(error, self._psycopg.Error):

@@ -55,7 +55,7 @@ class SqliteDialect(SqliteEngines):
         super().__init__(settings)
         if path is not None:
             warn_of_network(path)
-            self.idle = {True: IdleConnections(1, _IDLE_SECONDS), False: IdleConnections(5, _IDLE_SECONDS)}
+            self.idle = {write: IdleConnections(1 if write else 5, _IDLE_SECONDS, self.give_back) for write in (True, False)}
 
     @classmethod
     def of_engine(cls, engine: Engine, settings: "Settings") -> "SqliteDialect":

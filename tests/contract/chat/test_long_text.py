@@ -18,6 +18,9 @@ from tests.contract.conftest import Raw
 
 PLAIN = 'say "yes" \\ \n\t\x1b[1m — Grüße 😀 \u2028 {"a":[1]}. '
 SIZE = 20_000
+HIGH, LOW = "\ud83d", "\ude00"
+"""The halves of a character."""
+
 METADATA = {"provider": {"signature": "a1", "price": 0.5, "note": '"text":""'}}
 
 
@@ -31,7 +34,8 @@ LENGTH = 2 * LONG // SIZE  # pieces, of which the database folds the second half
 
 def answer(*pieces: str, kind: str = "text") -> list[Chunk]:
     deltas = [{"type": f"{kind}-delta", "id": "t", "delta": piece} for piece in pieces]
-    return [{"type": "start", "messageId": "m"}, {"type": f"{kind}-start", "id": "t"}, *deltas, {"type": f"{kind}-end", "id": "t"}]
+    first, last = ({"type": f"{kind}-{edge}", "id": "t"} for edge in ("start", "end"))
+    return [{"type": "start", "messageId": "m"}, first, *deltas, last]
 
 
 def assert_recorded(store: Any, raw: Raw, session: str, chunks: list[Chunk]) -> None:
@@ -53,14 +57,14 @@ def broken(raw: Raw) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "odd",
-    [PLAIN, "\x00", "\ufdd0", "\ud83d", "\ude00", "\ud83d\ude00", "\\u0000 \\ud83d"],
+    [PLAIN, "\x00", "\ufdd0", HIGH, LOW, HIGH + LOW, "\\u0000 \\ud83d"],
     ids=["plain", "NUL", "lead", "high half", "low half", "pair of halves", "words like escapes"],
 )
 def test_any_text_reads_as_it_was_fed(store: Any, raw: Raw, session: str, odd: str) -> None:
     """The odd ones come where the database folds; the second half of a character often begins what is folded."""
     pieces = [piece(number, odd if number > LENGTH // 2 and number % 3 == 0 else PLAIN) for number in range(LENGTH)]
-    if odd == "\ud83d":
-        pieces = ["\ude00" + each + odd for each in pieces]
+    if odd == HIGH:
+        pieces = [LOW + each + HIGH for each in pieces]
     chunks = answer(*pieces)
     with store.record(session) as recorder:
         for chunk in chunks:
