@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import BindParameter, Boolean, Select, Text, func, literal_column, select
+from sqlalchemy import Boolean, Select, Text, bindparam, func, literal_column, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
@@ -13,11 +13,9 @@ from persist.db.escape import LEAD
 _LEAD = ord(LEAD)
 _CLAUSE = InternalTraversal.dp_clauseelement
 
-HEAD = BindParameter("head", type_=Text())
-FOOT = BindParameter("foot", type_=Text())
-"""The JSON text of the stored object before and after its text; see `persist.db.json.Frame`."""
-NEW_FOOT = BindParameter("new_foot", type_=Text())
-"""What it will be after it. A database that knows objects asks for none of the three."""
+# Parameters: the JSON text of the stored object before and after its text (`persist.db.json.Frame`), and what it will be after
+# it. A database that knows objects asks for none of the three.
+_HEAD, _FOOT, _NEW_FOOT = (bindparam(name, type_=Text()) for name in ("head", "foot", "new_foot"))
 
 
 class continued(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
@@ -31,7 +29,6 @@ class continued(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function 
         chosen = pieces.subquery()
         nothing: Any = literal_column("''")  # a plain one is written into the statement only when it is executed
         self.more = select(func.coalesce(func.aggregate_strings(chosen.c[0], nothing), nothing)).scalar_subquery()
-        self.head, self.foot, self.new_foot = HEAD, FOOT, NEW_FOOT
 
 
 class framed(ColumnElement[bool]):  # noqa: N801  # as above
@@ -42,7 +39,6 @@ class framed(ColumnElement[bool]):  # noqa: N801  # as above
 
     def __init__(self, column: ColumnElement[Any]) -> None:
         self.column = column
-        self.head, self.foot = HEAD, FOOT
 
 
 class escaped(ColumnElement[bool]):  # noqa: N801  # as above
@@ -59,7 +55,7 @@ class escaped(ColumnElement[bool]):  # noqa: N801  # as above
 @compiles(continued, "sqlite")
 def _continued_lite(element: continued, compiler: SQLCompiler, **kw: Any) -> str:
     """Pasted together: its JSON functions would hold several copies of the text."""
-    parts = (element.column, element.foot, element.more, element.new_foot)
+    parts = (element.column, _FOOT, element.more, _NEW_FOOT)
     column, foot, more, new_foot = (compiler.process(part, **kw) for part in parts)
     return f"substr({column}, 1, length({column}) - length({foot})) || substr(json_quote({more}), 2) || substr({new_foot}, 2)"
 
@@ -72,7 +68,7 @@ def _continued_pg(element: continued, compiler: SQLCompiler, **kw: Any) -> str:
 
 @compiles(framed, "sqlite")
 def _framed_lite(element: framed, compiler: SQLCompiler, **kw: Any) -> str:
-    column, head, foot = (compiler.process(part, **kw) for part in (element.column, element.head, element.foot))
+    column, head, foot = (compiler.process(part, **kw) for part in (element.column, _HEAD, _FOOT))
     return f"(substr({column}, 1, length({head})) = {head} AND substr({column}, -length({foot})) = {foot})"
 
 

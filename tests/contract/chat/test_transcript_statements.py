@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from persist.errors import NotFound
-from tests.contract.chat.scenes import create, say, shown
+from tests.contract.chat.scenes import create, say, session_of, shown
 from tests.contract.conftest import Raw
 
 WORDS = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
@@ -18,14 +18,19 @@ def run(statements: list[str]) -> list[str]:
     return [first for first in firsts if first in WORDS]
 
 
-def test_appending_a_message_writes_three_rows_and_asks_nothing(counted_store: Any, statements: list[str]) -> None:
+def test_appending_a_message_writes_three_rows_and_asks_nothing(counted_store: Any, statements: list[str], clock: Any) -> None:
     session = create(counted_store)
-    statements.clear()
-    with counted_store.begin() as tx:
-        made = tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "hi"}], metadata={"a": [1]})
-    assert run(statements) == ["UPDATE", "INSERT", "INSERT"]
-    with counted_store.read() as tx:
-        assert [message["id"] for message in tx.chat.messages.list(session)] == [made.id]
+    made = []
+    for milliseconds in (1, 0, 1):
+        clock.advance(seconds=milliseconds / 1000)
+        statements.clear()
+        with counted_store.begin() as tx:
+            message = tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "hi"}], metadata={"a": [1]})
+        made.append(message.id)
+        # in the millisecond of the one before, the session is only held: when it was used last is known
+        assert run(statements) == ["UPDATE", *([] if milliseconds else ["SELECT"]), "INSERT", "INSERT"]
+        assert session_of(counted_store, session).updated_at == message.created_at == clock()
+    assert [message["id"] for message in shown(counted_store, session)] == made
 
 
 def test_a_transcript_is_two_queries(counted_store: Any, statements: list[str]) -> None:
