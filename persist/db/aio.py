@@ -80,7 +80,8 @@ class AsyncWork:
         self._gate = await self._hops.admit(writable=self.work.writable)
         called_off = threading.Event()
         try:
-            await self._hops.workers.call(lambda: self.work.begin(called_off.is_set), called_off.set)
+            if not self._begun():
+                await self._hops.workers.call(lambda: self.work.begin(called_off.is_set), called_off.set)
         except BaseException:
             if self.work.is_open:
                 await self._hops.workers.call(self.work.rollback)
@@ -88,6 +89,16 @@ class AsyncWork:
             raise
         self._outer = entered.get()
         entered.set((*self._outer, self.work.owner))
+
+    def _begun(self) -> bool:
+        """Whether it could be opened here and now: a snapshot on a connection that is ready takes less than a hop."""
+        work, runtime = self.work, self.work.runtime
+        runtime.check_usable()
+        ready = None if work.writable or runtime.dialect.in_memory else runtime.dialect.ready_to_read()
+        if ready is not None:
+            work.use(ready)
+            work.begin()
+        return ready is not None
 
     async def end(self, *, clean: bool) -> None:
         """Commit, or roll back unless the block ended cleanly, whatever is cancelled; a cancellation goes on afterwards."""
@@ -102,7 +113,10 @@ class AsyncWork:
             except asyncio.CancelledError as error:
                 cancelled = error
         try:
-            await self._hops.workers.call(self._ended(clean))
+            if clean and not self.work.writable and self.work.ends_at_once:  # as it began
+                self.work.end_read()
+            else:
+                await self._hops.workers.call(self._ended(clean))
         except asyncio.CancelledError as error:  # it was carried out nevertheless
             cancelled = error
         finally:

@@ -28,6 +28,22 @@ class IdleConnections:
                 return connection
             self._give_back(connection)
 
+    def take_if(self, ready: Callable[[Connection], bool]) -> Connection | None:
+        """The one that was used last, if it is fresh and ready; else it stays where it is."""
+        try:
+            since, connection = self._kept.pop()
+        except IndexError:
+            return None
+        if time.monotonic() - since < self._seconds and ready(connection):
+            return connection
+        self._kept.append((since, connection))
+        return None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more would be kept."""
+        return len(self._kept) < self._most
+
     def keep(self, connection: Connection) -> None:
         """Keep it for the next transaction, or give it back to its pool."""
         if len(self._kept) < self._most:

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, NestedTransaction, Table, Update
+from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, NestedTransaction, Update
 
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.changes import COMMITTED, Deed, Journal, twin_of
 from persist.db.hot import Hot, Row
-from persist.db.intake import Intake
 from persist.db.locks import Owner
 from persist.db.runtime import EventLog, Runtime
 from persist.db.verb import Verb
+from persist.db.whole_tables import WholeTables
 from persist.errors import Closed, ReadOnlyTransaction, StoreForked, TransactionAborted, Unavailable, WrongOwner
 
 log = logging.getLogger("persist")
@@ -22,7 +22,7 @@ log = logging.getLogger("persist")
 _LONG_BEGIN = 1.0
 
 
-class Work(Intake):
+class Work(WholeTables):
     """A transaction: `writable` or a snapshot, ours (`owner`) or joined into the caller's."""
 
     def __init__(self, runtime: Runtime, *, writable: bool, owner: Owner, joined: Connection | None = None) -> None:
@@ -55,6 +55,10 @@ class Work(Intake):
     def is_open(self) -> bool:
         """Between begin and its end."""
         return self._open
+
+    def use(self, connection: Connection) -> None:
+        """Begin on this one."""
+        self._connection = connection
 
     def begin(self, cancelled: Callable[[], bool] | None = None) -> None:
         """Take the lock, a connection and a transaction, or leave nothing behind."""
@@ -129,6 +133,12 @@ class Work(Intake):
         events = self.log.write(self, deeds)
         self.written += events
         return bool(events)
+
+    @property
+    def ends_at_once(self) -> bool:
+        """Whether `end_read` has to wait for nobody."""
+        connection = self._connection
+        return connection is not None and not self._doomed and self.runtime.dialect.ends_at_once(connection, self._driver)
 
     def end_read(self) -> None:
         """End a snapshot."""
@@ -271,27 +281,3 @@ class Work(Intake):
         """A point to roll back to."""
         assert self._connection is not None
         return self._connection.begin_nested()
-
-    def lock_tables(self, tables: Sequence[Table]) -> None:
-        """Keep everybody else from changing these until the transaction ends."""
-        assert self._connection is not None
-        self.runtime.dialect.lock_tables(self._connection, tables)
-
-    def guard(self, tables: Sequence[Table], *, on: bool) -> None:
-        """Refuse whoever changes these without keeping the log of events; or refuse nobody."""
-        assert self._connection is not None
-        self._wrote = True
-        if on:
-            self.runtime.dialect.guard(self._connection, tables)
-        else:
-            self.runtime.dialect.unguard(self._connection)
-
-    def count_on(self, tables: Sequence[Table]) -> None:
-        """After rows were inserted with the numbers they had elsewhere."""
-        assert self._connection is not None
-        self.runtime.dialect.count_on(self._connection, tables)
-
-    def tables(self) -> set[str]:
-        """The names of the tables in our schema, those of others included."""
-        assert self._connection is not None
-        return self.runtime.dialect.tables(self._connection)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from persist import AsyncStore, StoreInUse, TransactionOpen, WrongOwner
+from persist.db.workers import Workers
 from tests.aio.conftest import WithStore, new_session
 
 
@@ -23,6 +24,55 @@ def test_gather_inside_a_transaction_runs_one_verb_after_the_other(with_store: W
             await asyncio.gather(*appended)
         async with store.read() as tx:
             assert len(await tx.chat.messages.list(session_id)) == 10
+
+    with_store(body)
+
+
+def test_a_snapshot_on_a_connection_that_is_ready_is_one_hop_for_each_verb(
+    with_store: WithStore[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hops = 0
+    call = Workers.call
+
+    async def counted(self: Workers, *args: Any) -> Any:
+        nonlocal hops
+        hops += 1
+        return await call(self, *args)
+
+    monkeypatch.setattr(Workers, "call", counted)
+
+    async def body(store: AsyncStore) -> None:
+        nonlocal hops
+        session_id = await new_session(store)
+        for number in range(3):
+            await asyncio.sleep(0.01)  # a server has answered by then
+            hops = 0
+            async with store.read() as tx:
+                assert (await tx.chat.sessions.get(session_id)).id == session_id
+                assert await tx.chat.messages.list(session_id) == []
+            assert hops == (2 if number else 3), "the first has to connect"
+
+    with_store(body)
+
+
+def test_snapshots_at_the_same_time_are_each_whole(with_store: WithStore[object]) -> None:
+    async def body(store: AsyncStore) -> None:
+        session_id = await new_session(store)
+
+        async def write(number: int) -> None:
+            async with store.begin() as tx:
+                for _ in range(2):
+                    await tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": str(number)}])
+
+        async def look() -> None:
+            for _ in range(20):
+                async with store.read() as tx:
+                    first = await tx.chat.messages.list(session_id)
+                    await asyncio.sleep(0)
+                    assert await tx.chat.messages.list(session_id) == first
+                    assert len(first) % 2 == 0
+
+        await asyncio.gather(*(write(number) for number in range(10)), *(look() for _ in range(8)))
 
     with_store(body)
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,7 +19,7 @@ from persist.errors import NotFound, StoreBusy, Unavailable
 from persist.store import Store
 from tests.concurrency.following import Follower, append, data
 from tests.concurrency.test_watching_postgres import wait_for
-from tests.contract.chat.scenes import create, shown, text, words
+from tests.contract.chat.scenes import create, eventually, shown, text, words
 from tests.torture.proxy import Fate, Proxy, nth, passes
 
 _OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -57,8 +58,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def end_connections(raw: psycopg.Connection[Any]) -> None:
-    raw.execute(f"SELECT pg_terminate_backend(pid) {_OTHERS}")
+    """Returns when they are closed: a server's process is not shown any more a moment before it closes its connection."""
+    ended = [pid for (pid, _) in raw.execute(f"SELECT pid, pg_terminate_backend(pid) {_OTHERS}")]
     wait_for(raw, _OTHERS, 0)
+    assert eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ended))
 
 
 def test_connections_that_the_server_ended_meanwhile_are_replaced_and_nobody_is_told(
@@ -102,6 +105,20 @@ def test_a_connection_that_ended_with_a_snapshot_is_replaced_and_nobody_is_told(
     end_connections(raw)
     store.close()
     assert not caplog.records
+
+
+def test_the_same_of_snapshots_that_begin_on_the_loop(store: Store, database_url: str, raw: psycopg.Connection[Any]) -> None:
+    session = create(store)
+
+    async def body() -> None:
+        async with AsyncStore.open(database_url) as other:
+            for _ in range(3):
+                for _ in range(2):
+                    async with other.read() as tx:
+                        assert await tx.chat.messages.list(session) == []
+                end_connections(raw)
+
+    asyncio.run(body())
 
 
 def test_a_connection_that_is_lost_as_a_transaction_begins_is_replaced_and_nobody_is_told(

@@ -92,6 +92,17 @@ class Dialect(ABC):
             self._discard(kept)
         return (self.writer if write else self.reader).connect()
 
+    def ready_to_read(self) -> Connection | None:
+        """A connection on which a snapshot begins without waiting for anybody, where one is kept."""
+        return None if self.idle is None else self.idle[False].take_if(self._ready)
+
+    def _ready(self, connection: Connection) -> bool:
+        return self.alive(connection.connection.driver_connection)
+
+    def ends_at_once(self, connection: Connection, driver: Any) -> bool:
+        """Whether a snapshot ends on it without waiting for anybody."""
+        return driver is not None and self.idle is not None and self.idle[False].has_room
+
     def release(self, connection: Connection, *, write: bool) -> None:
         """The counterpart of connect, after the transaction's end."""
         if connection.closed or connection.invalidated:

@@ -14,6 +14,7 @@ from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
 from persist.db.dialects.postgres_bulk import PostgresBulk
 from persist.db.dialects.postgres_endings import Endings
+from persist.db.dialects.postgres_errors import meaning
 from persist.db.dialects.postgres_patience import interrupt, patience
 from persist.db.dialects.postgres_upkeep import SECRETS, PostgresUpkeep
 from persist.db.dialects.postgres_wakeups import Notices, notice
@@ -21,21 +22,7 @@ from persist.db.dialects.wakeups import Polling, Wakeups
 from persist.db.escape import unescape_json
 from persist.db.idle import IdleConnections
 from persist.db.turns import LOCK_TIMEOUT
-from persist.errors import (
-    Conflict,
-    EventLogSwitched,
-    InvalidValue,
-    NotFound,
-    NotPermitted,
-    PersistError,
-    ReadOnlyTransaction,
-    StoreBusy,
-    StoreCorrupt,
-    StoreError,
-    StoreFull,
-    Unavailable,
-    UnsupportedEngine,
-)
+from persist.errors import InvalidValue, PersistError, StoreBusy, Unavailable, UnsupportedEngine
 
 log = logging.getLogger("persist")
 
@@ -120,6 +107,16 @@ class PostgresDialect(Dialect):
             super().end_read(connection, driver)
         else:
             self._endings.send(driver)
+
+    def ends_at_once(self, connection: Connection, driver: Any) -> bool:
+        return super().ends_at_once(connection, driver) and connection.get_transaction() is None
+
+    def _ready(self, connection: Connection) -> bool:
+        try:
+            answered = self._endings is None or self._endings.answered(connection.connection.driver_connection)
+        except self._psycopg.Error:
+            return False
+        return answered and super()._ready(connection)
 
     def give_back(self, connection: Connection) -> None:
         if self.alive(connection.connection.driver_connection):
@@ -211,35 +208,7 @@ class PostgresDialect(Dialect):
     def of_driver(self, error: BaseException) -> PersistError | None:
         if not isinstance(error, self._psycopg.Error):
             return None
-        state: str = error.sqlstate or ""
-        text = (error.diag.message_primary or str(error).strip().partition("\n")[0] or type(error).__name__).rstrip(".")
-        if state == guards.SQLSTATE:
-            return EventLogSwitched()
-        if state.startswith("23"):
-            return Conflict(f"The database refuses the write: {text}.", constraint=error.diag.constraint_name)
-        if state in ("40001", "40P01", "55P03"):
-            return StoreBusy(5.0 if state == "55P03" else 0.0, text)
-        if state == "53100":
-            return StoreFull(self.url.database or "the database")
-        if state == "25006":
-            return ReadOnlyTransaction("the statement")
-        if state in ("XX001", "XX002"):
-            return StoreCorrupt(self.url.database or "the database", text)
-        if state.startswith("42501") or state.startswith("28"):
-            return NotPermitted(text + ".")
-        if state == "3D000":
-            return NotFound("database", self.url.database or "")
-        if state in ("26000", "42P05"):
-            advice = 'open the store with pooler="transaction", or the engine with prepare_threshold=None.'
-            return UnsupportedEngine("a pooler that shares sessions", f"{text}; {advice}")
-        if state.startswith("54"):  # a limit of the server, such as the length of what an index can hold
-            return InvalidValue("value", text + ".")
-        if state.startswith("22") or isinstance(error, self._psycopg.DataError):
-            return InvalidValue("value", text + ".")
-        lost = isinstance(error, self._psycopg.OperationalError) or type(error) is self._psycopg.DatabaseError  # libpq's own
-        if state.startswith(("08", "57", "53")) or (not state and lost):
-            return Unavailable(text)
-        return StoreError(text + ".")
+        return meaning(self._psycopg, error, self.url.database or "the database")
 
     def retryable(self, error: PersistError) -> bool:
         return isinstance(error, StoreBusy) or (isinstance(error, Unavailable) and error.outcome == "rolled back")

@@ -24,6 +24,13 @@ class Endings:
             driver.pgconn.flush()
             self._sent.add(driver)
 
+    def answered(self, driver: Any) -> bool:
+        """Whether `settle` would not have to wait; psycopg.Error where it is lost."""
+        if driver in self._sent:
+            driver.pgconn.consume_input()
+            return not driver.pgconn.is_busy()
+        return True
+
     def settle(self, driver: Any) -> None:
         """Before anything else is done with the connection; psycopg.Error where it is lost."""
         if driver not in self._sent:
