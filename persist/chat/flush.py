@@ -70,7 +70,7 @@ class Piece(OneRow):
 
     def __init__(self, session_id: str, owner: str, at_ms: int, part_id: str, seq: int, delta: str) -> None:
         self.values = {"part_id": part_id, "seq": seq, "at": at_ms, "delta": delta, "session_id": session_id, "owner_id": owner}
-        self.stream = session_id  # set here, since a call of the base would cost as much as the rest
+        self.stream = session_id
 
     def refusal(self, db: Statements, /) -> PersistError:
         """The turn, or the session, is gone."""
@@ -210,7 +210,7 @@ class Flush:
 
     def _part(self, db: Statements, part: PartWrite) -> None:
         if part.frame is not None:
-            rewrite_long(db, part.id, part.frame, decode(part.data), part.at)
+            rewrite_long(db, part.id, part.frame, part.data, part.at)
             return
         if part.created is None:
             db.run(REWRITE_PART, row_id=part.id, kind=part.kind, tool=part.tool_state, data=part.data, at=part.at)

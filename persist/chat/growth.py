@@ -14,8 +14,3 @@ class Growth(Piece):
     """None where it did nothing but extend the part."""
     part: PartState
     size: int
-
-    def keep(self) -> None:
-        """The part is that much longer."""
-        self.part.base += self.size
-        self.part.grew(self.size)

@@ -10,7 +10,7 @@ from sqlalchemy import Text, bindparam, case, cast, func, insert, literal, selec
 from persist.chat.flush import tool_columns
 from persist.chat.models import messages, sessions
 from persist.chat.schemas import ChatMessage, Role
-from persist.chat.statements import INSERT_PART, SET_METADATA, SET_MODEL
+from persist.chat.statements import INSERT_PART, SET_METADATA, SET_MODEL, TOUCH_SESSION
 from persist.chat.stored import stored_object
 from persist.db.hot import Hot, Row, Statements, param
 from persist.db.json import Json, JsonText, decode, plain_object
@@ -23,8 +23,6 @@ _M, _S = messages.c, sessions.c
 _id = param("row_id")
 MESSAGE_COLUMNS = (_M.id, _M.session_id, _M.role, cast(_M.metadata_json, Text), _M.created_at, _M.updated_at)
 _LOCK_SESSION = Hot(select(_S.id).where(_S.id == _id).with_for_update())
-# Not where it was used in this very millisecond: whoever loads a history would write a row and three indexes for each message.
-_TOUCH = Hot(update(sessions).where(_S.id == _id, _S.updated_at != param("at")).values(updated_at=param("at")))
 _GET = Hot(select(*MESSAGE_COLUMNS).where(_M.id == _id))
 _LOCK = Hot(select(*MESSAGE_COLUMNS).where(_M.id == _id).with_for_update())
 _now = bindparam("at", type_=_M.created_at.type)
@@ -122,7 +120,7 @@ def fired(work: Work, session_id: str, metadata: Mapping[str, Any], now: datetim
     if model is not None:
         if not work.run(SET_MODEL, row_id=session_id, model=work.json("metadata.model", model), at=now):
             raise NotFound("session", session_id)
-    elif not work.run(_TOUCH, row_id=session_id, at=now):
+    elif not work.run(TOUCH_SESSION, row_id=session_id, at=now):
         lock_session(work, session_id)
 
 

@@ -113,8 +113,8 @@ class Recording:
 
     def keep(self, growth: Growth) -> bool:
         """It is durable. Whether that set a deadline."""
-        growth.keep()
-        self._unfolded.parts[growth.part] = None
+        growth.part.base += growth.size
+        self._unfolded.grew(growth.part, growth.size)
         if self._due.fold is not None:
             return False
         self._arm_fold()

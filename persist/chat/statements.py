@@ -8,7 +8,8 @@ from persist.db.hot import Hot, param
 _S, _M, _P = sessions.c, messages.c, parts.c
 _id = param("row_id")
 
-TOUCH_SESSION = Hot(update(sessions).where(_S.id == _id).values(updated_at=param("at")))
+# Not where it was used in this very millisecond: whoever loads a history would write a row and three indexes for each message.
+TOUCH_SESSION = Hot(update(sessions).where(_S.id == _id, _S.updated_at != param("at")).values(updated_at=param("at")))
 SET_MODEL = Hot(update(sessions).where(_S.id == _id).values(model_json=param("model"), updated_at=param("at")))
 
 INSERT_MESSAGE = Hot(insert(messages))

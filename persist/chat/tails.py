@@ -16,7 +16,7 @@ from persist.chat.models import deltas, parts
 from persist.chat.parts import Part, grow
 from persist.chat.statements import FOLD_PART, REWRITE_PART
 from persist.db.hot import Hot, Statements, param
-from persist.db.json import Frame, JsonLimits, JsonText, around, encode
+from persist.db.json import Frame, JsonLimits, JsonText, around, decode, encode
 from persist.db.long_text import continued, escaped, framed
 
 _D, _P = deltas.c, parts.c
@@ -67,16 +67,17 @@ def fold_long(db: Statements, part_id: str, frame: Frame) -> None:
         db.run(_DROP, row_id=part_id, last=last)
 
 
-def rewrite_long(db: Statements, part_id: str, frame: Frame, data: Part, at: datetime) -> None:
+def rewrite_long(db: Statements, part_id: str, frame: Frame, data: JsonText, at: datetime) -> None:
     """Fold it, and replace what is around its text: `data` is the part with an empty one."""
-    last, new = _hold(db, part_id) or 0, around(data, "text")
-    values = {"row_id": part_id, "last": last, "data": encode(data), "at": at}
+    part = decode(data)
+    last, new = _hold(db, part_id) or 0, around(part, "text")
     written = 0
     if new.head == frame.head:
-        written = db.run(_REWRITE_LONG, **values, head=frame.head, foot=frame.foot, new_foot=new.foot)
+        values = {"data": data, "at": at, "head": frame.head, "foot": frame.foot, "new_foot": new.foot}
+        written = db.run(_REWRITE_LONG, row_id=part_id, last=last, **values)
     if not written and (row := db.row(_DATA, row_id=part_id)) is not None:
-        whole = _grown({**data, "text": row[0].get("text", "")}, db.rows(_READ, row_id=part_id))
-        db.run(REWRITE_PART, row_id=part_id, data=whole, kind=data["type"], tool=None, at=at)
+        whole = _grown({**part, "text": row[0].get("text", "")}, db.rows(_READ, row_id=part_id))
+        db.run(REWRITE_PART, row_id=part_id, data=whole, kind=part["type"], tool=None, at=at)
     db.run(_DROP, row_id=part_id, last=last)
 
 

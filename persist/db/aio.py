@@ -94,7 +94,7 @@ class AsyncWork:
         """Whether it could be opened here and now: a snapshot on a connection that is ready takes less than a hop."""
         work, runtime = self.work, self.work.runtime
         runtime.check_usable()
-        ready = None if work.writable or runtime.dialect.in_memory else runtime.dialect.ready_to_read()
+        ready = None if work.writable else runtime.dialect.ready_to_read()
         if ready is not None:
             work.use(ready)
             work.begin()

@@ -43,9 +43,9 @@ class OneRow(ABC):
     hot: ClassVar[Hot]
     name: ClassVar[str]
     """Of its event, where the log of events is on."""
-
-    def __init__(self, values: Mapping[str, Any], stream: str) -> None:
-        self.values, self.stream = values, stream
+    stream: str
+    """Of its event, too."""
+    values: Mapping[str, Any]
 
     @abstractmethod
     def refusal(self, db: Statements, /) -> PersistError:

@@ -37,7 +37,6 @@ class PostgresDialect(Dialect):
     name = "postgresql"
     schema: str
     _guest = False
-    _endings: Endings | None = None
     _said_polling = False
     one_writer = False
     one_file = False
@@ -93,6 +92,7 @@ class PostgresDialect(Dialect):
         self.notice = notice(schema)
         self._pooled = False
         self._guest = True
+        self._endings = Endings(psycopg)
         return self
 
     def connect(self, *, write: bool) -> Connection:
@@ -103,7 +103,7 @@ class PostgresDialect(Dialect):
         return connection.execution_options(**({"isolation_level": "READ COMMITTED"} if write else _SNAPSHOT))
 
     def end_read(self, connection: Connection, driver: Any) -> None:
-        if driver is None or self._endings is None or connection.get_transaction() is not None:
+        if driver is None or connection.get_transaction() is not None:
             super().end_read(connection, driver)
         else:
             self._endings.send(driver)
@@ -113,7 +113,7 @@ class PostgresDialect(Dialect):
 
     def _ready(self, connection: Connection) -> bool:
         try:
-            answered = self._endings is None or self._endings.answered(connection.connection.driver_connection)
+            answered = self._endings.answered(connection.connection.driver_connection)
         except self._psycopg.Error:
             return False
         return answered and super()._ready(connection)
@@ -193,8 +193,7 @@ class PostgresDialect(Dialect):
 
     def alive(self, driver: Any) -> bool:
         try:
-            if self._endings is not None:
-                self._endings.settle(driver)
+            self._endings.settle(driver)
             for _ in range(2):  # what the server said before it went may come first, then the end
                 driver.pgconn.consume_input()
         except self._psycopg.Error:
@@ -202,8 +201,7 @@ class PostgresDialect(Dialect):
         return self.usable(driver)
 
     def in_transaction(self, driver: Any) -> bool:
-        ended = self._endings is not None and driver in self._endings
-        return not ended and bool(driver.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE)
+        return driver not in self._endings and bool(driver.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE)
 
     def of_driver(self, error: BaseException) -> PersistError | None:
         if not isinstance(error, self._psycopg.Error):
