@@ -33,6 +33,13 @@ def result_line(totals: Mapping[str, Any], timestamp: str) -> Line:
     return {"type": "result", **{name: value for name, value in totals.items() if value is not None}, "timestamp": timestamp}
 
 
+def ended_in(subtype: str | None, stop_reason: str | None, *, failed: bool) -> str:
+    """What a `result` line says of how a run ended, where the caller may have said so, or why it stopped, or neither."""
+    if subtype is not None:
+        return subtype
+    return (stop_reason or "error_fatal") if failed else "success"
+
+
 class Translator:
     """Translates events; remembers which tools it has shown a call of, since only their results are written."""
 

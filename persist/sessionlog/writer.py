@@ -13,7 +13,7 @@ from persist.db.clock import Clock, aware, system_clock
 from persist.errors import Closed, InvalidValue, PersistError, shown
 from persist.sessionlog import appending
 from persist.sessionlog.encoding import to_line
-from persist.sessionlog.envelope import Line, Translator, error_line, result_line, user_line
+from persist.sessionlog.envelope import Line, Translator, ended_in, error_line, result_line, user_line
 from persist.sessionlog.paths import check_home, check_project_slug, session_log_path
 from persist.sessionlog.schemas import Fsync
 from persist.sessionlog.timestamps import instant_of, iso
@@ -95,7 +95,7 @@ class SessionLogWriter:
     def finalize(
         self,
         *,
-        subtype: str = "success",
+        subtype: str | None = None,
         result: str | None = None,
         num_turns: int | None = None,
         total_cost_usd: float | None = None,
@@ -109,13 +109,14 @@ class SessionLogWriter:
     ) -> None:
         """Write the `result` line of a run, after a line with `api_error` if that is given; totals left out are not written.
 
+        Without a `subtype` a run with an error ended by its `stop_reason`, or in "error_fatal", and any other in "success".
         Writes nothing when no session is known: `finalize_with_fallback` is for runs that may end so early.
         """
         with self._batch() as batch:
             if self._session_id is None:
                 return
             totals = {
-                "subtype": subtype,
+                "subtype": ended_in(subtype, stop_reason, failed=bool(api_error)),
                 "result": result,
                 "num_turns": num_turns,
                 "total_cost_usd": total_cost_usd,
@@ -133,7 +134,7 @@ class SessionLogWriter:
         session_id: str,
         *,
         error: str | None = None,
-        subtype: str = "success",
+        subtype: str | None = None,
         result: str | None = None,
         num_turns: int | None = None,
         total_cost_usd: float | None = None,
@@ -148,7 +149,8 @@ class SessionLogWriter:
         """Finalize, also a run that died before its session was known: then under `session_id`, with the prompt and `error`.
 
         Returns the id of the session that was written; None, and nothing is written, if `session_id` was needed and is
-        unsafe. `error` only says why no session was known; `api_error` is written in any case.
+        unsafe. The line of `error` is only written where no session was known, that of `api_error` in any case; with either of
+        them the run did not end in success (see `finalize`).
         """
         with self._batch() as batch:
             if self._session_id is None:
@@ -159,7 +161,7 @@ class SessionLogWriter:
                 if error:
                     self._add(error_line(error, now, session_id), batch)
             totals = {
-                "subtype": subtype,
+                "subtype": ended_in(subtype, stop_reason, failed=bool(error or api_error)),
                 "result": result,
                 "num_turns": num_turns,
                 "total_cost_usd": total_cost_usd,

@@ -9,6 +9,7 @@ from persist.errors import InvalidValue
 from tests.sessionlog.scenes import NOW_TEXT, lines, log_path, text, writer
 
 RESULT = {"type": "result", "subtype": "success", "timestamp": NOW_TEXT}
+FAILED = RESULT | {"subtype": "error_fatal"}
 PROMPT = {"type": "user", "message": {"role": "user", "content": "Do it"}, "timestamp": NOW_TEXT}
 
 
@@ -35,7 +36,27 @@ def test_an_error_of_the_provider_comes_just_before_the_result(home: Path) -> No
     log = writer(home)
     log.feed(text("a"))
     log.finalize(api_error="insufficient quota")
-    assert lines(home)[1:] == [error("insufficient quota"), RESULT]
+    assert lines(home)[1:] == [error("insufficient quota"), FAILED]
+
+
+@pytest.mark.parametrize(
+    ("given", "subtype"),
+    [
+        ({}, "success"),
+        ({"stop_reason": "end_turn"}, "success"),
+        ({"api_error": ""}, "success"),
+        ({"api_error": "quota"}, "error_fatal"),
+        ({"api_error": "quota", "stop_reason": ""}, "error_fatal"),
+        ({"api_error": "quota", "stop_reason": "error_api"}, "error_api"),
+        ({"api_error": "quota", "subtype": "error_max_turns", "stop_reason": "error_api"}, "error_max_turns"),
+    ],
+)
+def test_a_run_with_an_error_did_not_end_in_success(home: Path, given: dict[str, Any], subtype: str) -> None:
+    log = writer(home)
+    log.feed(text("a"))
+    log.finalize(**given)
+    log.finalize_with_fallback("s9", **given)
+    assert [line["subtype"] for line in lines(home) if line["type"] == "result"] == [subtype] * 2
 
 
 def test_a_result_straight_after_the_session_has_no_prompt(home: Path) -> None:
@@ -63,9 +84,10 @@ def test_a_run_may_end_more_than_once(home: Path) -> None:
     ("options", "given", "wanted"),
     [
         ({"initial_prompt": "Do it"}, {}, [PROMPT | {"sessionId": "s9"}, RESULT]),
-        ({"initial_prompt": "Do it"}, {"error": "died"}, [PROMPT | {"sessionId": "s9"}, error("died", "s9"), RESULT]),
+        ({"initial_prompt": "Do it"}, {"error": "died"}, [PROMPT | {"sessionId": "s9"}, error("died", "s9"), FAILED]),
         ({}, {"error": "", "api_error": ""}, [RESULT]),
-        ({}, {"error": "died", "api_error": "quota"}, [error("died", "s9"), error("quota", "s9"), RESULT]),
+        ({}, {"error": "died", "api_error": "quota"}, [error("died", "s9"), error("quota", "s9"), FAILED]),
+        ({}, {"error": "died", "stop_reason": "oom"}, [error("died", "s9"), RESULT | {"subtype": "oom", "stop_reason": "oom"}]),
     ],
 )
 def test_a_fallback_writes_under_the_given_id(
@@ -80,8 +102,9 @@ def test_a_fallback_writes_under_the_given_id(
 def test_a_fallback_after_a_session_is_a_plain_end(home: Path) -> None:
     log = writer(home, initial_prompt="Do it")
     log.feed({"type": "session", "id": "s1"})
+    assert log.finalize_with_fallback("s9") == "s1"
     assert log.finalize_with_fallback("s9", error="died") == "s1"
-    assert lines(home) == [RESULT]
+    assert lines(home) == [RESULT, FAILED]
     assert not log_path(home, "s9").exists()
 
 
