@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from persist.chat import turns, usage
+from persist.chat import owners, turns, usage
 from persist.chat.chunks import ChunkType
 from persist.chat.deadlines import Deadlines
 from persist.chat.drafting import Draft
@@ -40,8 +40,8 @@ class Recording:
         self._runtime = runtime
         self._session_id = session_id
         self._options = options
-        self._owner = turns.new_owner()
-        weakref.finalize(self, turns.retire_owner, self._owner)  # a recorder that was dropped without close() is nobody's turn
+        self._owner = owners.new_owner()
+        weakref.finalize(self, owners.retire_owner, self._owner)  # a recorder that was dropped without close() is nobody's turn
         self._immediate = options.save_on == SaveOn.CHUNK and not options.buffered
         self._most = runtime.limits.max_bytes
         self._takeover = options.takeover
@@ -297,4 +297,4 @@ class Recording:
     def _end(self) -> None:
         self.closed = True
         self._due.clear()
-        turns.retire_owner(self._owner)
+        owners.retire_owner(self._owner)

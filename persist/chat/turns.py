@@ -1,27 +1,23 @@
-"""Whose turn runs in a session: `chat_turns` rows, their owners, and when an owner counts as gone.
+"""Whose turn runs in a session: `chat_turns` rows.
 
 A row is written at the first chunk fed and removed at finish, abort and close, so only a dead process leaves one behind.
 A row in state `error` does not count as running; it stays until the next recorder starts.
 """
 
-import os
-import secrets
-import socket
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from sqlalchemy import Exists, bindparam, delete, exists, insert, select, update
 from sqlalchemy.types import TypeEngine
 
 from persist.chat.models import sessions, turns
+from persist.chat.owners import is_stale
 from persist.chat.schemas import TurnState
 from persist.db.hot import Hot, Statements, param
 from persist.db.work import Work
 from persist.errors import Conflict, NotFound, PersistError
 
 BEAT_SECONDS = 20.0
-_UNSEEN = timedelta(seconds=60)
 _DEAD_AFTER = timedelta(minutes=5)
 
 _T = turns.c
@@ -59,9 +55,6 @@ def owned(text: TypeEngine[str]) -> Exists:
     return exists().where(*ours)
 
 
-_live: set[str] = set()
-
-
 @dataclass(frozen=True, slots=True)
 class Turn:
     """A row of chat_turns."""
@@ -74,49 +67,6 @@ class Turn:
     def running(self, now: datetime) -> bool:
         """Whether somebody alive is recording."""
         return self.state == TurnState.RUNNING and not is_stale(self.owner, self.seen_at, now)
-
-
-def new_owner() -> str:
-    """Host, process and a nonce: enough to tell, on the same host at once, that an owner is gone."""
-    owner = f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(6)}"
-    _live.add(owner)
-    return owner
-
-
-def retire_owner(owner: str) -> None:
-    """Its recorder is closed."""
-    _live.discard(owner)
-
-
-def is_stale(owner: str, seen_at: datetime, now: datetime) -> bool:
-    """Its process is gone (same host: at once), or nobody has seen it for 60 s."""
-    host, _, rest = owner.partition("/")
-    pid = rest.partition("/")[0]
-    if host == socket.gethostname() and pid.isascii() and pid.isdigit():
-        if int(pid) == os.getpid():
-            return owner not in _live
-        if not _alive(int(pid)):
-            return True
-    return now - seen_at > _UNSEEN
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return not _waited_for(pid)
-
-
-def _waited_for(pid: int) -> bool:
-    """It ended, and keeps its number until its parent asks for it, which some parents never do. Only Linux says so."""
-    try:
-        facts = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-    return facts.rpartition(b")")[2].split()[:1] == [b"Z"]  # the name before it may hold anything
 
 
 def session_agent(db: Statements, session_id: str) -> str:

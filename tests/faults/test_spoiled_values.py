@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from persist.chat.owners import new_owner
 from persist.checkpoints.schemas import Blob
 from persist.errors import InvalidValue, PersistError, StoreCorrupt
 from persist.maintenance import doctor
@@ -98,11 +99,14 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
         Store.open(url, settings=Settings())
 
 
-@pytest.mark.parametrize("owner", ["{host}/²/x", "{host}/99999999999999999999/x", "{host}//", "/", ""])
+@pytest.mark.parametrize(
+    "owner", ["{host}/²/x", "{here}/²/1/x", "{here}/99999999999999999999/1/x", "{here}///", "{host}//", "/", ""]
+)
 def test_a_turn_of_no_process(tmp_path: Path, owner: str) -> None:
     url = _made(tmp_path / "state.db")
     with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as raw:
-        values = (owner.format(host=socket.gethostname()),)
+        host, here = socket.gethostname(), new_owner().rsplit("/", 3)[0]
+        values = (owner.format(host=host, here=here),)
         raw.execute("INSERT INTO chat_turns VALUES ('ses_1', NULL, 'running', ?, 1, 1)", values)
     with Store.open(url) as store:
         doctor(store)

@@ -1,11 +1,14 @@
 """Turns: one recorder at a time in a session, and who may take the turn of one that is gone."""
 
+import os
+import socket
 from typing import Any
 
 import pytest
 
+from persist.chat.owners import new_owner
 from persist.errors import Closed, Conflict
-from tests.contract.chat.scenes import create, record, shown, text, turn, words
+from tests.contract.chat.scenes import create, record, say, shown, text, turn, words
 from tests.contract.conftest import Raw
 
 DELTA = {"type": "text-delta", "id": "t", "delta": "late"}
@@ -93,25 +96,43 @@ def test_a_takeover_of_nothing_is_an_ordinary_turn(store: Any, raw: Raw, session
     assert words(shown(store, session)) == ["x"]
 
 
-def test_an_owner_unseen_for_a_minute_is_stale(store: Any, raw: Raw, clock: Any, session: str) -> None:
-    """As if the process of another host were gone: its recorder was never closed."""
+@pytest.mark.parametrize(
+    "owner",
+    ["another.host/1/nonce", "{host}/{hidden}/nonce", "{host}/{own}/nonce", "{host}/{boot}/1/1/{hidden}/1/nonce"],
+    ids=["another host", "a number nobody has here", "our own number", "another container"],
+)
+def test_an_owner_elsewhere_is_alive_until_unseen_for_a_minute(
+    store: Any, raw: Raw, clock: Any, session: str, owner: str
+) -> None:
+    """As if the process of another host or container were gone: its recorder was never closed."""
     at = int(clock().timestamp() * 1000)
     insert = (
         "INSERT INTO chat_turns (session_id, message_id, state, owner, started_at, seen_at) VALUES (?, 'm', 'running', ?, ?, ?)"
     )
-    raw.rows(insert, session, "another.host/1/nonce", at, at)
+    boot = new_owner().split("/")[1]
+    raw.rows(insert, session, owner.format(host=socket.gethostname(), hidden=2**22 + 1, own=os.getpid(), boot=boot), at, at)
+    point = say(store, session, "and?")
+    with store.begin() as tx:
+        called = tx.chat.messages.append(
+            session, role="assistant", parts=[{"type": "tool-x", "toolCallId": "c", "state": "input-available"}]
+        )
     clock.advance(seconds=60)
     with pytest.raises(Conflict), store.record(session):
         raise AssertionError("entered")
     with store.begin() as tx:
         waiting = tx.chat.messages.enqueue(session, parts=[])
         assert tx.chat.messages.claim_queued(session) is None
+        assert tx.chat.messages.repair_interrupted(session) == 0
+        with pytest.raises(Conflict):
+            tx.chat.sessions.fork(session, point)
     clock.advance(seconds=0.001)
     with store.begin() as tx:
         assert tx.chat.messages.claim_queued(session).id == waiting.id
+        assert tx.chat.messages.repair_interrupted(session) == 1
+        assert tx.chat.messages.get(called.id)["parts"][0]["state"] == "output-error"
     record(store, session, turn(*text("taken over")))
     assert state(raw) == []
-    assert words(shown(store, session)) == ["", "taken over"]
+    assert words(shown(store, session)) == ["and?", "", "", "taken over"]
 
 
 def test_a_live_recorder_is_not_stale_however_long_a_tool_runs(store: Any, other: Any, clock: Any, session: str) -> None:
