@@ -1,7 +1,9 @@
 """Compaction: a marker message carries the summary; nothing is hidden, but the model sees less."""
 
+from typing import Any
+
 from persist.chat.posting import Posting, check_parts, post
-from persist.chat.schemas import ChatMessage, Role, UIMessage
+from persist.chat.schemas import ChatMessage, Role, SummaryAs, UIMessage
 from persist.chat.transcript import read_messages
 from persist.chat.usage import newest_marker, recompute, since_boundary
 from persist.db.work import Work
@@ -31,8 +33,26 @@ def compact(
     return marker
 
 
-def model_view(work: Work, session_id: str) -> list[UIMessage]:
+def model_view(work: Work, session_id: str, summary_as: SummaryAs) -> list[UIMessage]:
     """[summary, tail start … marker), and everything after the newest visible marker; all of it without one."""
     shown = read_messages(work, session_id)
     marker = newest_marker(work, session_id)
-    return since_boundary(shown, *marker) if marker else shown
+    if marker is None:
+        return shown
+    view = since_boundary(shown, *marker)
+    if summary_as == SummaryAs.TEXT and view[0]["id"] == marker[0]:
+        view[0] = _as_text(view[0])
+    return view
+
+
+def _as_text(message: UIMessage) -> UIMessage:
+    """The marker as a user message, which many providers want as the first one; if it says more, as the assistant's."""
+    texts = [_text_of(part) for part in message["parts"]]
+    parts = [part if text is None else text for part, text in zip(message["parts"], texts, strict=True)]
+    return {**message, "role": message["role"] if None in texts else str(Role.USER), "parts": parts}
+
+
+def _text_of(part: dict[str, Any]) -> dict[str, Any] | None:
+    data = part.get("data") if part.get("type") == COMPACTION else None
+    summary = data.get("summary") if isinstance(data, dict) else None
+    return {"type": "text", "text": summary} if isinstance(summary, str) else None

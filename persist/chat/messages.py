@@ -6,7 +6,7 @@ from typing import Literal
 
 from persist.chat import approvals, compaction, queueing, repair, transcript
 from persist.chat.posting import Posting, check_parts, post
-from persist.chat.schemas import ChatMessage, Role, UIMessage
+from persist.chat.schemas import ChatMessage, Role, SummaryAs, UIMessage
 from persist.chat.usage import add_step, check_step, step_counts
 from persist.db.checks import check_items, check_word
 from persist.db.json import Json
@@ -70,9 +70,14 @@ class ChatMessages(Repository):
         return queueing.patch_metadata(self._work, self._work.label("id", id), self._work.json_object("patch", patch))
 
     @reads
-    def model_view(self, session_id: str) -> List[UIMessage]:
-        """What the model should see: after a compaction the summary, the kept tail, and everything since."""
-        return compaction.model_view(self._work, self._work.label("session_id", session_id))
+    def model_view(self, session_id: str, *, summary_as: Literal["text", "data"] = "text") -> List[UIMessage]:
+        """What the model should see: after a compaction the summary, the kept tail, and everything since.
+
+        The summary is a user message with a text part, which converters to model messages pass on and providers take as the
+        first one; `summary_as="data"` gives the stored message, whose `data-compaction` part is the caller's to convert.
+        """
+        work = self._work
+        return compaction.model_view(work, work.label("session_id", session_id), check_word("summary_as", summary_as, SummaryAs))
 
     @writes
     def compact(

@@ -39,6 +39,13 @@ UNFINISHED = (
 """The states in which a tool part still waits for its result."""
 
 
+class SummaryAs(StrEnum):
+    """How a view for the model shows a compaction: as text that every converter passes on, or as the part that is stored."""
+
+    TEXT = "text"
+    DATA = "data"
+
+
 class TurnState(StrEnum):
     """What `chat_turns` says of a session's latest turn; no row means idle."""
 

@@ -1,11 +1,15 @@
 """Compaction: a summary takes the place of what came before it in the model's view, and in nobody else's."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from persist.errors import InvalidValue, NotFound
 from tests.contract.chat.scenes import create, rollup, say, shown, words
+
+STREAMS = Path(__file__).parents[2] / "streams"
 
 
 @pytest.fixture
@@ -26,14 +30,14 @@ def compact(store: Any, session: str, tail: str | None, **options: Any) -> Any:
         return tx.chat.messages.compact(session, tail_start_id=tail, **fields)
 
 
-def view(store: Any, session: str) -> list[Any]:
+def view(store: Any, session: str, **options: Any) -> list[Any]:
     with store.read() as tx:
-        messages: list[Any] = tx.chat.messages.model_view(session)
+        messages: list[Any] = tx.chat.messages.model_view(session, **options)
     return messages
 
 
 def summary(store: Any, session: str) -> Any:
-    return view(store, session)[0]["parts"][0]["data"]["summary"]
+    return words(view(store, session))[0]
 
 
 def test_the_marker_is_an_assistant_message_that_sorts_last(store: Any, session: str, talk: list[str]) -> None:
@@ -50,11 +54,63 @@ def test_the_marker_is_an_assistant_message_that_sorts_last(store: Any, session:
 def test_the_model_sees_summary_tail_and_what_follows(store: Any, session: str, talk: list[str]) -> None:
     """(c) 13"""
     marker = compact(store, session, talk[4])
-    assert words(view(store, session)) == ["", "u3", "a3", "u4", "a4"]
+    assert words(view(store, session)) == ["what happened", "u3", "a3", "u4", "a4"]
     assert view(store, session)[0]["id"] == marker.id
     assert rollup(store, session)[0] == 1000 + 10_000 + 7
     say(store, session, "u5")
-    assert words(view(store, session)) == ["", "u3", "a3", "u4", "a4", "u5"]
+    assert words(view(store, session)) == ["what happened", "u3", "a3", "u4", "a4", "u5"]
+
+
+VIEWS = {one["name"]: one for one in json.loads((STREAMS / "ai-sdk-views.json").read_text(encoding="utf-8"))["views"]}
+
+
+def conversation(store: Any, session: str, view: list[Any]) -> None:
+    """The one that has this view, with something before it."""
+    given = [message for message in view if message["id"] != "marker"]
+    kept, later = given[:2], given[2:]
+    say(store, session, "long ago")
+    with store.begin() as tx:
+        for message in kept:
+            tx.chat.messages.append(session, **message)
+        tail = kept[0]["id"] if kept else None
+        tx.chat.messages.compact(session, summary="What happened.", tail_start_id=tail, auto=True, summary_tokens=7)
+        for message in later:
+            tx.chat.messages.append(session, **message)
+
+
+@pytest.mark.parametrize("name", ["text", "text alone", "data"])
+def test_what_the_sdk_is_given(store: Any, session: str, name: str) -> None:
+    """The views are those that the SDK itself converted, with its defaults: in each major, text reaches the model first."""
+    expected = VIEWS[name]
+    conversation(store, session, expected["view"])
+    found = view(store, session, summary_as=name.split()[0])
+    assert [{**found[0], "id": "marker"}, *found[1:]] == expected["view"]
+    first = {"role": "user", "content": [{"type": "text", "text": "What happened."}]}
+    assert expected["model"].keys() == {"6", "7"}
+    for messages in expected["model"].values():
+        assert (messages[0] == first) is (name != "data")
+        assert len(messages) == len(expected["model"]["6"])
+    if name != "data":
+        assert view(store, session) == found  # without a word
+    assert shown(store, session)[-1 - len(expected["view"][3:])]["parts"][0]["type"] == "data-compaction"  # the list's own form
+
+
+def test_a_marker_that_says_more_stays_the_assistants(store: Any, session: str) -> None:
+    """As a host writes one itself, with a part of its own."""
+    mine = {"type": "text", "text": "I forget "}
+    marker = {"type": "data-compaction", "data": {"summary": "the rest", "tail_start_id": None}}
+    broken = {"type": "data-compaction", "data": {"summary": None}}
+    with store.begin() as tx:
+        tx.chat.messages.append(session, role="assistant", parts=[mine, marker, broken])
+    (message,) = view(store, session)
+    assert (message["role"], message["parts"]) == ("assistant", [mine, {"type": "text", "text": "the rest"}, broken])
+    assert view(store, session, summary_as="data") == shown(store, session)
+
+
+def test_a_summary_in_another_form_is_refused(store: Any, session: str) -> None:
+    with store.read() as tx, pytest.raises(InvalidValue) as refused:
+        tx.chat.messages.model_view(session, summary_as="system")
+    assert refused.value.path == "summary_as"
 
 
 def test_rewinding_before_the_marker_undoes_it(store: Any, session: str, talk: list[str]) -> None:
@@ -66,16 +122,16 @@ def test_rewinding_before_the_marker_undoes_it(store: Any, session: str, talk: l
     assert rollup(store, session)[0] == 10
     with store.begin() as tx:
         tx.chat.sessions.unrewind(session, talk[2])
-    assert words(view(store, session)) == ["", "u3", "a3", "u4", "a4"]
+    assert words(view(store, session)) == ["what happened", "u3", "a3", "u4", "a4"]
     assert rollup(store, session)[0] == 11_007
 
 
 def test_without_a_tail_the_marker_is_the_boundary(store: Any, session: str, talk: list[str]) -> None:
     compact(store, session, None)
-    assert words(view(store, session)) == [""]
+    assert words(view(store, session)) == ["what happened"]
     assert rollup(store, session)[0] == 7
     say(store, session, "u5")
-    assert words(view(store, session)) == ["", "u5"]
+    assert words(view(store, session)) == ["what happened", "u5"]
 
 
 def test_the_latest_marker_wins(store: Any, session: str, talk: list[str]) -> None:

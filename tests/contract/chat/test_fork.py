@@ -122,7 +122,7 @@ def test_a_compaction_of_the_child_names_the_childs_copy(store: Any, raw: Raw, t
     copies = shown(store, child.id)
     assert copies[4]["parts"][0]["data"]["tail_start_id"] == copies[2]["id"]
     with store.read() as tx:
-        assert words(tx.chat.messages.model_view(child.id)) == ["", "question 2", "answer"]
+        assert words(tx.chat.messages.model_view(child.id)) == ["so far", "question 2", "answer"]
     assert rollup(store, child.id) == rollup(store, session)
     assert child.permissions == []
     assert snapshot(raw, session) == before
