@@ -1,19 +1,24 @@
 """Values too large for a row: files in the run's own directory, written whole before the row that names them.
 
-A row never names a file that is not there in full; a file that no row names is what a rollback or a crash leaves behind.
+A row of ours never names a file that is not there in full; a file that no row names is what a rollback or a crash leaves behind.
+Every value has a file of its own, whose name is never given again. Others write into the folder and into the rows, too: what
+they name is read if it is a regular file below attachments/, and never removed.
 """
 
 import logging
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from persist.db.dialects.files import identities
 from persist.db.escape import utf8_size
-from persist.db.folders import private, sync_folder
 from persist.db.paths import files, typed
 from persist.db.work import Work
-from persist.errors import InvalidValue, NotFound, PayloadTooLarge
+from persist.errors import InvalidValue, NotFound, PayloadTooLarge, PersistError
+from persist.programs import attachment_files, names
 
 log = logging.getLogger("persist")
 
@@ -22,12 +27,75 @@ REPLACED = "programs.attachment_replaced"
 """The topic of files that a committed transaction made superfluous."""
 
 
-def directory_of(work: Work, run_id: str) -> Path | None:
-    """Where the run's attachments live: beside its own file; None where it has none, and values stay in their rows."""
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Where the attachments of a run are: beside its own file."""
+
+    database: Path
+
+    @property
+    def home(self) -> Path:
+        """What stored paths are relative to."""
+        return self.database.parent
+
+    def write(self, name: str, execution_id: int | None, value: str) -> str:
+        """A new file for a value -> its path, which no row has named before."""
+        path = names.attachment_path(name, execution_id, secrets.token_hex(16))
+        *below, file = names.attachment_parts(path)
+        with files(self.home / path), attachment_files.opened(self.home, below, make=True) as folder:
+            folder.write(file, value.encode("utf-8", "surrogatepass"))
+        return path
+
+    def read(self, path: str) -> str:
+        """The text of an attachment. NotFound without the file, InvalidValue for what is no regular file below attachments/."""
+        with self._folder_of(path) as (folder, file):
+            content = folder.read(file, self._own)
+        try:
+            return content.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            raise InvalidValue("attachment_path", f"{path!r} is not text in UTF-8.") from None
+
+    def check(self, path: str) -> None:
+        """Raises what `read` would, and opens no file."""
+        with self._folder_of(path) as (folder, file):
+            folder.check(file, self._own)
+
+    def names(self) -> list[str]:
+        """Everything that is in attachments/. OSError where it is no folder, a link to one included."""
+        try:
+            with attachment_files.opened(self.home, [names.ATTACHMENTS]) as folder:
+                return folder.names()
+        except FileNotFoundError:
+            return []
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        with suppress(NotFound), self._folder_of(path) as (folder, file):
+            folder.remove(file)
+
+    @contextmanager
+    def _folder_of(self, path: str) -> Iterator[tuple[attachment_files.Folder, str]]:
+        *below, file = names.attachment_parts(path)
+        try:
+            with attachment_files.opened(self.home, below) as folder:
+                yield folder, file
+        except FileNotFoundError:
+            raise NotFound(KIND, path) from None
+        except NotADirectoryError:
+            raise InvalidValue("attachment_path", f"{path!r} leads through something that is no folder.") from None
+        except OSError as error:
+            raise typed(error, self.home / path) from error
+
+    def _own(self) -> frozenset[attachment_files.Identity]:
+        return identities(self.database)
+
+
+def folder_of(work: Work, run_id: str) -> RunFolder | None:
+    """Where the run's attachments live; None where it has no file of its own, and values stay in their rows."""
     path = work.runtime.dialect.path
     if path is None or work.runtime.scopes.get("run_id") != run_id:
         return None
-    return Path(os.path.abspath(path)).parent
+    return RunFolder(Path(os.path.abspath(path)))
 
 
 def is_large(work: Work, value: str) -> bool:
@@ -42,60 +110,17 @@ def check_inline(work: Work, value: str) -> None:
         raise PayloadTooLarge("value", size, limit, advice="A run file of its own keeps large values as attachments.")
 
 
-def write(directory: Path, path: str, value: str) -> None:
-    """Write the file, durably and all at once: a temporary one beside it, fsync, rename."""
-    target = inside(directory, path)
-    temporary = target.with_name(f".{secrets.token_hex(8)}.part")
-    with files(target):
-        target.parent.mkdir(mode=0o700, exist_ok=True)
-        try:
-            with open(temporary, "wb", opener=private) as file:
-                file.write(value.encode("utf-8", "surrogatepass"))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
-        sync_folder(target.parent)
-
-
-def read(directory: Path, path: str) -> str:
-    """The text of an attachment. InvalidValue for a path out of the directory, NotFound without the file."""
-    target = inside(directory, path)
-    try:
-        return target.read_bytes().decode("utf-8", "surrogatepass")
-    except (FileNotFoundError, IsADirectoryError):
-        raise NotFound(KIND, path) from None
-    except UnicodeDecodeError:
-        raise InvalidValue("attachment_path", f"{path!r} is not text in UTF-8.") from None
-    except OSError as error:
-        raise typed(error, target) from error
-
-
-def inside(directory: Path, path: str) -> Path:
-    """The real file behind a stored path; InvalidValue if that leads out of the directory, by links too."""
-    if "\x00" in path or os.path.isabs(path):
-        raise InvalidValue("attachment_path", f"{path!r} is not relative to the run's directory.")
-    home = Path(os.path.realpath(directory))
-    real = Path(os.path.realpath(home / path))
-    if real == home or not real.is_relative_to(home):
-        raise InvalidValue("attachment_path", f"{path!r} leads out of the run's directory.")
-    return real
-
-
-def forget(work: Work, directory: Path, path: str) -> None:
-    """Remove a file once the transaction that no longer names it has committed."""
+def forget(work: Work, folder: RunFolder, path: str) -> None:
+    """Remove a file once the transaction that no longer names it has committed. Nothing will name it again."""
     observers = work.runtime.observers
     if not observers.wanted(REPLACED):
         observers.add(REPLACED, _remove)
-    work.announce(REPLACED, (directory, path))
+    work.announce(REPLACED, (folder, path))
 
 
-def _remove(replaced: tuple[Path, str]) -> None:
-    directory, path = replaced
+def _remove(replaced: tuple[RunFolder, str]) -> None:
+    folder, path = replaced
     try:
-        inside(directory, path).unlink(missing_ok=True)
-    except (OSError, InvalidValue) as error:
+        folder.remove(path)
+    except PersistError as error:
         log.warning("an attachment that is no longer used stays: %s", error)

@@ -4,15 +4,15 @@ A raw writer of the file can do anything; these are the traces. Not all of them 
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from sqlalchemy import select
 
 from persist.db.hot import Hot, param
 from persist.db.own import stored_scope
 from persist.db.work import Work
-from persist.errors import PersistError
+from persist.errors import InvalidValue, NotFound, PersistError
 from persist.programs import attachments, names
+from persist.programs.attachments import RunFolder
 from persist.programs.models import executions, runs, segments
 from persist.programs.schemas import (
     AgentScope,
@@ -51,7 +51,7 @@ def audit_executions(work: Work, run_id: str) -> Iterator[AuditFinding]:
 
 def audit_bindings(work: Work, run_id: str, found: list[Binding], frames: set[int]) -> Iterator[AuditFinding]:
     """Frames that are not there, words that are unknown, attachments that are missing or unused."""
-    directory = attachments.directory_of(work, run_id)
+    folder = attachments.folder_of(work, run_id)
     used = set()
     for one in found:
         frame = "" if one.execution_id is None else f" of execution {one.execution_id}"
@@ -60,17 +60,18 @@ def audit_bindings(work: Work, run_id: str, found: list[Binding], frames: set[in
             yield AuditFinding.of("orphan", subject, "the execution is not there.")
         if one.kind is not None and not isinstance(one.kind, BindingKind):
             yield AuditFinding.of("unknown_word", subject, f"its kind is {one.kind!r}.")
-        if one.attachment_path is not None and directory is not None:
+        if one.attachment_path is not None and folder is not None:
             try:
-                target = attachments.inside(directory, one.attachment_path)
-            except PersistError as error:
+                used.add(names.attachment_parts(one.attachment_path)[1])
+                folder.check(one.attachment_path)
+            except InvalidValue as error:
                 yield AuditFinding.of("attachment_escapes", subject, str(error))
-                continue
-            used.add(target)
-            if not target.is_file():
+            except NotFound:
                 yield AuditFinding.of("attachment_missing", subject, f"{one.attachment_path} is not there.")
-    if directory is not None:
-        yield from _unused(directory, used)
+            except PersistError as error:
+                yield AuditFinding.of("attachment_missing", subject, str(error))
+    if folder is not None:
+        yield from _unused(folder, used)
 
 
 def audit_agents(work: Work, run_id: str, known: dict[str, str | None]) -> Iterator[AuditFinding]:
@@ -110,11 +111,12 @@ def _in_circle(id: int, parents: dict[int, int | None]) -> bool:
     return slow == id
 
 
-def _unused(directory: Path, used: set[Path]) -> Iterator[AuditFinding]:
+def _unused(folder: RunFolder, used: set[str]) -> Iterator[AuditFinding]:
     try:
-        there = sorted((directory / names.ATTACHMENTS).iterdir())
-    except OSError:
+        there = folder.names()
+    except OSError as error:
+        yield AuditFinding.of("attachment_escapes", f"folder {names.ATTACHMENTS}", f"nothing in it is read: {error.strerror}.")
         return
-    for path in there:
-        if path.resolve() not in used:
-            yield AuditFinding.of("attachment_unused", f"attachment {path.name}", "no binding names it.")
+    for name in there:
+        if name not in used:
+            yield AuditFinding.of("attachment_unused", f"attachment {name}", "no binding names it.")

@@ -1,6 +1,5 @@
 """One binding's row: reading, locking, and writing the value of a name in a frame."""
 
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select, update
@@ -12,6 +11,7 @@ from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import Conflict
 from persist.programs import attachments, names
+from persist.programs.attachments import RunFolder
 from persist.programs.models import FRAME, bindings
 from persist.programs.run_rows import this_second
 from persist.programs.schemas import FIXED, Binding, BindingKind
@@ -23,6 +23,8 @@ _THIS = (_B.run_id == param("row_run")) & (_B.name == param("row_name")) & (_fra
 _GET = Hot(select(*COLUMNS).where(_THIS))
 _LOCK = Hot(select(*COLUMNS).where(_THIS).with_for_update())
 _ADD = Hot(insert_missing(bindings))
+_NAMED = Hot(select(_B.name).where(_B.attachment_path.contains(param("token"))).limit(1))
+"""A row that names a file of that token, in whatever spelling of its path."""
 _CHANGED = ("kind", "value", "source_statement", "attachment_path", "updated_at")
 _SET = Hot(update(bindings).where(_THIS).values(**{name: param(f"new_{name}") for name in _CHANGED}))
 
@@ -53,35 +55,32 @@ def put(
     summary: str | None,
 ) -> Binding:
     """Write the value, in its row or beside the run's file. Conflict where the name is bound once and for all."""
-    directory = attachments.directory_of(work, run_id)
-    large = value is not None and attachments.is_large(work, value) and directory is not None
+    folder = attachments.folder_of(work, run_id)
+    large = value is not None and attachments.is_large(work, value) and folder is not None
     if value is not None and not large:
         attachments.check_inline(work, value)
+    fields: dict[str, Any] = {
+        "kind": kind,
+        "value": value,
+        "source_statement": source_statement,
+        "attachment_path": None,
+        "updated_at": this_second(work),
+    }
     row = find_row(work, run_id, name, execution_id, lock=True)
     while True:
-        fields: dict[str, Any] = {
-            "kind": kind,
-            "value": value,
-            "source_statement": source_statement,
-            "attachment_path": None,
-            "updated_at": this_second(work),
-        }
         before = None if row is None else binding_value(work, row)
         if before is not None and before.kind in FIXED:
             raise Conflict(f"{name!r} is bound already, as {before.kind}, which is bound once.", constraint="bindings.kind")
-        if large:
-            assert directory is not None
+        if large and fields["attachment_path"] is None:
+            assert folder is not None
             assert value is not None
-            replacing = None if before is None else before.attachment_path
-            path = names.attachment_path(name, execution_id, replacing=replacing)
-            attachments.write(directory, path, value)
-            fields |= {"attachment_path": path, "value": summary}
+            fields |= {"attachment_path": folder.write(name, execution_id, value), "value": summary}
         if before is None:
             if _added(work, run_id, name, execution_id, fields):
                 break
             row = find_row(work, run_id, name, execution_id, lock=True)  # another writer was faster: that one is replaced
             continue
-        _replace(work, before, fields, directory)
+        _replace(work, before, fields, folder)
         break
     written = find_row(work, run_id, name, execution_id)
     assert written is not None
@@ -93,12 +92,14 @@ def _added(work: Work, run_id: str, name: str, execution_id: int | None, fields:
     return bool(work.run(_ADD, **key, **fields, created_at=fields["updated_at"]))
 
 
-def _replace(work: Work, before: Binding, fields: dict[str, Any], directory: Path | None) -> None:
-    """Change the row in place: created_at, and columns that others added, stay."""
+def _replace(work: Work, before: Binding, fields: dict[str, Any], folder: RunFolder | None) -> None:
+    """Change the row in place: created_at, and columns that others added, stay. A file of ours goes with its last row."""
     named = {f"new_{name}": value for name, value in fields.items()}
     frame = _ROOT if before.execution_id is None else before.execution_id
     stored = stored_scope(work, "run_id", before.run_id)
     work.run(_SET, row_run=stored, row_name=before.name, row_frame=frame, **named)
-    old = before.attachment_path
-    if directory is not None and old is not None and old != fields["attachment_path"]:
-        attachments.forget(work, directory, old)
+    if folder is None or before.attachment_path is None:
+        return
+    token = names.attachment_token(before.attachment_path)
+    if token is not None and work.row(_NAMED, token=token) is None:
+        attachments.forget(work, folder, before.attachment_path)

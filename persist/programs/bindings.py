@@ -50,8 +50,8 @@ class Bindings(Repository):
     ) -> Binding:
         """Give a name its value in one frame; `created_at` stays when it had one. What is given back is the stored row.
 
-        In a run file a value over `Settings.attachment_bytes` (of UTF-8) becomes the file `attachments/name.md`, or
-        `name__42.md` in frame 42, and `summary` stays in the row; elsewhere it stays inline up to `max_json_bytes`.
+        In a run file a value over `Settings.attachment_bytes` (of UTF-8) becomes a new file, `attachments/name__TOKEN.md`, in
+        frame 42 `name__42__TOKEN.md`, and `summary` stays in the row; elsewhere it stays inline up to `max_json_bytes`.
         Conflict if the name is a const or an input already; NotFound for the run or the frame.
         """
         work = self._work
@@ -72,8 +72,8 @@ class Bindings(Repository):
 
         A large value that was replaced since the snapshot began is the newer one, since its file is gone.
 
-        NotFound for the name, the frame, or the file of a large value; InvalidValue for a stored path that leads out of the
-        run's directory; Conflict where the frames' parents form a circle.
+        NotFound for the name, the frame, or the file of a large value; InvalidValue for a stored path of anything but a
+        regular file below `attachments/`, a link included; Conflict where the frames' parents form a circle.
         """
         label = self._work.label("name", name)
         frame = None if execution_id is None else check_count("execution_id", execution_id)
@@ -128,10 +128,10 @@ def _resolved(work: Work, run_id: str, label: str, frame: int | None) -> Binding
     found = binding_value(work, row)
     if found.attachment_path is None:
         return found
-    directory = attachments.directory_of(work, found.run_id)
-    if directory is None:
+    folder = attachments.folder_of(work, found.run_id)
+    if folder is None:
         raise InvalidValue("attachment_path", f"{found.attachment_path!r} is a file, which only the run's own store can read.")
-    return binding_value(work, row, value=attachments.read(directory, found.attachment_path))
+    return binding_value(work, row, value=folder.read(found.attachment_path))
 
 
 def _resolved_now(runtime: Runtime, run_id: str, label: str, frame: int | None) -> Binding:

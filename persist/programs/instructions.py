@@ -1,10 +1,12 @@
 """What a subagent that works through the sqlite3 command line is told: commands that wait, and that no value can break.
 
-A command reads its SQL from standard input, out of a quoted here-document: the shell changes nothing in there, so that the only
-rule left is SQL's own, a single quote is written twice.
+A command reads its SQL from standard input, out of a quoted here-document: the shell changes nothing in there until it meets the
+mark that ends it. Whoever wrote a value cannot guess that mark, so that the only rule left is SQL's own, a single quote is
+written twice.
 """
 
 import os
+import secrets
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,12 +35,19 @@ def quoted(text: str) -> str:
 
 def command(path: Path, sql: str, *, json: bool = False, timeout_ms: int = _TIMEOUT_MS) -> str:
     """A shell command that runs the SQL on the file, waits while another process writes, and stops at the first error."""
-    end = _END
-    while end in sql.splitlines():
-        end += "_"
     form = " -json" if json else ""
     wait = shlex.quote(f".timeout {timeout_ms}")
-    return f"sqlite3 -bail{form} -cmd {wait} {shlex.quote(os.path.abspath(path))} <<'{end}'\n{sql}\n{end}"
+    call = f"sqlite3 -bail{form} -cmd {wait} {shlex.quote(os.path.abspath(path))}"
+    mark = _mark(call + sql)
+    return f"{call} <<'{mark}'\n{sql}\n{mark}"
+
+
+def _mark(text: str) -> str:
+    """The end of a here-document: new for each, and in nothing that goes into it."""
+    while True:
+        mark = f"{_END}_{secrets.token_hex(16)}"
+        if mark not in text:
+            return mark
 
 
 def bind_sql(
@@ -147,11 +156,12 @@ def _output(
     sql = bind_sql(name, VALUE, **options)  # type: ignore[arg-type]  # each has the type of its parameter
     yield (
         f"When you are done, bind your output to {name!r}. Replace {VALUE} by it, and in it write every single quote (') twice.\n"
-        "Nothing else needs care: line breaks, double quotes, backslashes, backticks and $ are taken as they are.\n\n"
+        "Line breaks, double quotes, backslashes, backticks and $ are taken as they are. Where it holds the last line of the\n"
+        f"command itself, as a copy of this text does, put another word in the place of {_END}_… in both its lines first.\n\n"
         + command(file.path, sql)
     )
     if not file.scope:
-        attachment = names.attachment_path(name, execution_id)
+        attachment = names.lent_path(name, execution_id, secrets.token_hex(16))
         target = os.path.join(os.path.dirname(path), attachment)
         large = bind_sql(name, SUMMARY, attachment_path=attachment, **options)  # type: ignore[arg-type]  # as above
         yield (
@@ -183,4 +193,4 @@ def _memory(file: _Output, agent: str) -> Iterator[str]:
     if file.scope:
         columns, values = f"{columns}, run_id", f"{values}, {quoted(file.scope)}"
     insert = f"INSERT INTO agent_segments ({columns})\nVALUES ({values});"
-    yield f"And record this segment:\n\n{command(file.path, insert)}"
+    yield f"And record this segment, with the same care:\n\n{command(file.path, insert)}"

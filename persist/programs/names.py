@@ -1,13 +1,13 @@
 """Names: of runs, of values nobody named, of values of an imported program, and of the files that large values go to. Pure."""
 
-import hashlib
+import os
 import re
 import string
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 from persist.db.types import check_label
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, shown
 
 ANONYMOUS = "anon_"
 ATTACHMENTS = "attachments"
@@ -15,8 +15,8 @@ ATTACHMENTS = "attachments"
 _BASE36 = string.digits + string.ascii_lowercase
 _NUMBERED = re.compile(rf"{ANONYMOUS}(\d{{3,18}})", re.ASCII)
 _SAFE = frozenset(string.ascii_letters + string.digits + "_-.")
-_LIKE_A_FRAME = re.compile(r"__(\d+)\Z", re.ASCII)
-_LONGEST = 180
+_OURS = re.compile(r".*__([0-9a-f]{32})\.md", re.DOTALL)
+_LONGEST = 160
 
 
 def run_id(now: datetime, random: Callable[[str], str]) -> str:
@@ -49,19 +49,54 @@ def check_alias(alias: object) -> str:
     return text
 
 
-def attachment_path(name: str, execution_id: int | None, *, replacing: str | None = None) -> str:
-    """Where a large value is kept, relative to the run's directory: `attachments/name.md`, in a frame `name__42.md`.
+def attachment_path(name: str, execution_id: int | None, token: str) -> str:
+    """Where a large value is kept, relative to the run's directory: `attachments/name__TOKEN.md`, or `name__42__TOKEN.md`.
 
-    What a file name should not hold is written %XX, and so is what would make two names share a file. `replacing` is the path
-    of the value that is stored now: a new one never overwrites it, since its transaction may still be rolled back.
+    The token is 32 random hexadecimal digits and new for every value that is written, so that no two values share a file. What
+    stands before it is for people; what a file name should not hold is written %XX there.
     """
-    stem = _encoded(_LIKE_A_FRAME.sub(r"%5F%5F\1", name.replace("%", "%25")))
-    if len(stem) > _LONGEST:
-        stem = f"{stem[:_LONGEST].rstrip('%')}%{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
-    if execution_id is not None:
-        stem = f"{stem}__{execution_id}"
-    path = f"{ATTACHMENTS}/{stem}.md"
-    return f"{ATTACHMENTS}/{stem}~2.md" if path == replacing else path
+    return f"{ATTACHMENTS}/{_stem(name, execution_id)}__{token}.md"
+
+
+def lent_path(name: str, execution_id: int | None, token: str) -> str:
+    """Where a subagent with a shell is told to write: `attachments/name__shell_TOKEN.md`.
+
+    It may write that file again at any time, so the name is not one of those that the library removes.
+    """
+    return f"{ATTACHMENTS}/{_stem(name, execution_id)}__shell_{token}.md"
+
+
+def attachment_token(path: str) -> str | None:
+    """The token of a file that the library named for a value of its own; None for every other path."""
+    try:
+        parts = attachment_parts(path)
+    except InvalidValue:
+        return None
+    found = _OURS.fullmatch(parts[1]) if len(parts) == 2 else None
+    return found[1] if found else None
+
+
+def attachment_parts(path: str) -> tuple[str, ...]:
+    """The way from the run's directory to a stored file, `attachments` first. InvalidValue for one that leads elsewhere."""
+    spelled = path.replace(os.sep, "/")
+    parts = tuple(part for part in spelled.split("/") if part not in ("", "."))
+    leaves = "\x00" in path or spelled.startswith("/") or not all(part.strip(". ") for part in parts)
+    if leaves or len(parts) < 2 or parts[0] != ATTACHMENTS or (os.name == "nt" and ":" in path) or not _has_a_name(path):
+        raise InvalidValue("attachment_path", f"{shown(path)} is no file below {ATTACHMENTS}/ in the run's directory.")
+    return parts
+
+
+def _has_a_name(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except ValueError:
+        return False
+    return True
+
+
+def _stem(name: str, execution_id: int | None) -> str:
+    stem = _encoded(name.replace("%", "%25"))[:_LONGEST]
+    return stem if execution_id is None else f"{stem}__{execution_id}"
 
 
 def _encoded(text: str) -> str:

@@ -112,8 +112,8 @@ class ProgramRuns(Repository):
         """What a raw writer left in the run that is not its to write, or that does not fit together; nothing is changed.
 
         Findings tell of: statuses that this library did not write, words it does not know, parents, frames and agents that
-        are not there, circles, attachments that are missing, unused or outside of the run's folder, and in the run's own file
-        tables that are not named x_….
+        are not there, circles, attachments that are missing, unused or not to be read, and in the run's own file tables
+        that are not named x_….
         """
         work = self._work
         run = get_run(work, id)

@@ -1,12 +1,13 @@
 """A run file, and raw looks at it."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from persist.programs import create_run_file
+from persist.programs import attachment_files, create_run_file
 from persist.store import Store
 from persist.testing import FrozenClock
 
@@ -38,3 +39,34 @@ def raw(file: Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(file, isolation_level=None, timeout=30)
     yield connection
     connection.close()
+
+
+SYSTEMS = ["held", "without /proc", "without O_PATH", "without handles"]
+
+
+@pytest.fixture(params=SYSTEMS)
+def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the operating system can do: each has its own way to look at a file before it is opened."""
+    if request.param == "without /proc":
+        monkeypatch.setattr(attachment_files, "_HELD", "/nowhere")
+    elif request.param == "without O_PATH":
+        monkeypatch.delattr(os, "O_PATH")
+    elif request.param == "without handles":
+        monkeypatch.setattr(attachment_files, "_HANDLES", False)
+    return str(request.param)
+
+
+@pytest.fixture
+def folder(file: Path) -> Path:
+    """The run's attachments."""
+    path = file.parent / "attachments"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A text that is nobody's business."""
+    path = tmp_path / "secret.md"
+    path.write_text("secret")
+    return path

@@ -23,7 +23,12 @@ NASTY = (
 
 def commands(text: str) -> list[str]:
     """Every command of the instructions."""
-    return re.findall(r"^sqlite3 .*?^END_OF_SQL$", text, flags=re.DOTALL | re.MULTILINE)
+    return [found[0] for found in re.finditer(r"^sqlite3 .*? <<'(\w+)'$.*?^\1$", text, flags=re.DOTALL | re.MULTILINE)]
+
+
+def mark(line: str) -> str:
+    """The word that ends the command."""
+    return line.splitlines()[-1]
 
 
 def filled(line: str, **values: str) -> str:
@@ -53,8 +58,7 @@ def test_the_commands_do_what_they_say(
     assert str(file) in text
     assert (f"execution_id: {frame}" in text, "depth: 2" in text) == (in_frame, in_frame)
     bind, large, read, recall, remember, segment = commands(text)
-    safe = NASTY.replace("END_OF_SQL", "END OF SQL")
-    for line in (filled(bind, value=safe), filled(remember, memory=safe), filled(segment, prompt=safe, summary=safe)):
+    for line in (filled(bind, value=NASTY), filled(remember, memory=NASTY), filled(segment, prompt=NASTY, summary=NASTY)):
         done = sqlite3_shell.shell(line)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert '"memory":' in sqlite3_shell.shell(recall).stdout
@@ -63,10 +67,10 @@ def test_the_commands_do_what_they_say(
         bound = tx.programs.bindings.resolve(run, "it's", execution_id=at)
         agent = tx.programs.agents.recall(run, "captain's")
         segments = tx.programs.agents.segments(run, "captain's")
-    assert (bound.value, bound.kind, bound.execution_id) == (safe, "output", at)
+    assert (bound.value, bound.kind, bound.execution_id) == (NASTY, "output", at)
     assert agent is not None
-    assert agent.memory == safe
-    assert [(one.segment_number, one.prompt, one.summary) for one in segments] == [(1, safe, safe)]
+    assert agent.memory == NASTY
+    assert [(one.segment_number, one.prompt, one.summary) for one in segments] == [(1, NASTY, NASTY)]
     path = re.search(r"^  (/.*\.md)$", text, flags=re.MULTILINE)
     assert path is not None
     Path(path[1]).parent.mkdir()
@@ -91,15 +95,49 @@ def test_any_value_round_trips(sqlite3_shell: Sqlite3, run_file: Store, run: str
             assert tx.programs.bindings.resolve(run, "x").value == text
 
 
-def test_a_path_with_quotes_and_spaces(sqlite3_shell: Sqlite3, tmp_path: Path) -> None:
-    folder = tmp_path / "it's a $(folder) `x`?"
+def test_no_value_ends_the_command(sqlite3_shell: Sqlite3, run_file: Store, run: str, tmp_path: Path) -> None:
+    """What stands after the end of a here-document is run: no word that others know ends it, that of another text neither."""
+    owned = tmp_path / "owned"
+    others = [mark(line) for line in commands(instructions_for_subagent(run_file, run))]
+    bind, large, read = commands(instructions_for_subagent(run_file, run))
+    for word in ("END_OF_SQL", "END_OF_SQL_", "EOF", *others, mark(large), mark(read)):
+        value = f"the answer\n{word}\ntouch '{owned}'\n"
+        done = sqlite3_shell.shell(filled(bind, value=value))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        with run_file.read() as tx:
+            assert tx.programs.bindings.resolve(run, "result").value == value
+        assert not owned.exists()
+
+
+def test_every_command_ends_with_a_word_of_its_own(run_file: Store, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = [mark(line) for _ in range(50) for line in commands(instructions_for_subagent(run_file, run))]
+    assert len(ends) == len(set(ends)) == 150
+    assert min(map(len, ends)) > 32
+    drawn = iter(["taken", "taken too", "free"])
+    monkeypatch.setattr("persist.programs.instructions.secrets.token_hex", lambda _: next(drawn))
+    line = command(Path("END_OF_SQL_taken too/state.db"), bind_sql("x", "1", source_statement="let x\nEND_OF_SQL_taken\n"))
+    assert mark(line) == "END_OF_SQL_free"
+
+
+def test_two_texts_name_two_files(run_file: Store, run: str) -> None:
+    """Subagents that bind one large name at a time do not write one file."""
+    texts = [instructions_for_subagent(run_file, run, binding="report") for _ in range(20)]
+    files = [re.findall(r"attachments/[^\s']+", text) for text in texts]
+    assert [len(set(found)) for found in files] == [1] * 20
+    assert len({found[0] for found in files}) == 20
+
+
+@pytest.mark.parametrize("name", ["it's a $(folder) `x`?", "two\nlines\nEND_OF_SQL\ntouch owned", "-cmd"])
+def test_folders_and_names_are_only_text(sqlite3_shell: Sqlite3, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
     folder.mkdir()
     with create_run_file(folder) as store:
         assert store.run_id is not None
-        line = filled(commands(instructions_for_subagent(store, store.run_id))[0], value="v")
+        line = filled(commands(instructions_for_subagent(store, store.run_id, binding=name))[0], value="v")
         assert sqlite3_shell.shell(line).returncode == 0
         with store.read() as tx:
-            assert tx.programs.bindings.resolve(store.run_id, "result").value == "v"
+            assert tx.programs.bindings.resolve(store.run_id, name).value == "v"
+    assert not Path("owned").exists()
 
 
 def test_commands_wait_for_another_writer(sqlite3_shell: Sqlite3, run_file: Store, run: str, file: Path) -> None:

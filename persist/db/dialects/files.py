@@ -3,7 +3,7 @@
 import logging
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from persist.errors import NotPermitted, StoreInUse
 log = logging.getLogger("persist")
 
 _BESIDE = ("-wal", "-shm")
+_OURS = ("", "-journal", *_BESIDE)
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse.sshfs", "glusterfs", "ceph", "lustre"})
 
 
@@ -25,6 +26,18 @@ def make_private_file(path: Path) -> None:
         return  # somebody else was faster
     except OSError as error:
         raise typed(error, path) from error
+
+
+def identities(path: Path) -> frozenset[tuple[int, int]]:
+    """Device and inode of a database file and of what lies beside it: a process that closes one of them by any name drops
+    every lock that it has there."""
+    found = set()
+    for name in {os.fspath(path), os.path.realpath(path)}:
+        for suffix in _OURS:
+            with suppress(OSError):
+                status = os.stat(name + suffix)
+                found.add((status.st_dev, status.st_ino))
+    return frozenset(found)
 
 
 def remove_file(path: Path) -> None:

@@ -47,40 +47,72 @@ def test_imported_names_have_the_alias_before_them() -> None:
             names.imported(alias, "x")
 
 
+TOKEN = "0123456789abcdef" * 2
+
+
 @pytest.mark.parametrize(
-    ("name", "frame", "path"),
+    ("name", "frame", "stem"),
     [
-        ("full_report", None, "attachments/full_report.md"),
-        ("result", 43, "attachments/result__43.md"),
-        ("research.findings", 7, "attachments/research.findings__7.md"),
-        ("../x", None, "attachments/%2E.%2Fx.md"),
-        ("result__43", None, "attachments/result%5F%5F43.md"),
-        ("a~2", None, "attachments/a%7E2.md"),
+        ("full_report", None, "full_report"),
+        ("result", 43, "result__43"),
+        ("research.findings", 7, "research.findings__7"),
+        ("../x", None, "%2E.%2Fx"),
+        ("a\nb", None, "a%0Ab"),
+        ("50%", None, "50%25"),
     ],
 )
-def test_attachments_are_named_after_their_binding(name: str, frame: int | None, path: str) -> None:
+def test_attachments_are_named_after_their_binding(name: str, frame: int | None, stem: str) -> None:
     """19"""
-    assert names.attachment_path(name, frame) == path
+    assert names.attachment_path(name, frame, TOKEN) == f"attachments/{stem}__{TOKEN}.md"
+    assert names.lent_path(name, frame, TOKEN) == f"attachments/{stem}__shell_{TOKEN}.md"
 
 
-def test_a_new_file_does_not_overwrite_the_one_in_use() -> None:
-    first = names.attachment_path("x", None)
-    second = names.attachment_path("x", None, replacing=first)
-    assert second == "attachments/x~2.md"
-    assert names.attachment_path("x", None, replacing=second) == first
-
-
-@given(one=st.tuples(LABELS, st.none() | st.integers(1, 50)), other=st.tuples(LABELS, st.none() | st.integers(1, 50)))
-def test_two_bindings_never_share_a_file(one: tuple[str, int | None], other: tuple[str, int | None]) -> None:
-    paths = [names.attachment_path(*one), names.attachment_path(*one, replacing=names.attachment_path(*one))]
-    others = [names.attachment_path(*other), names.attachment_path(*other, replacing=names.attachment_path(*other))]
-    assert (one == other) == bool({*paths} & {*others})
-    for path in paths:
-        folder, _, file = path.partition("/")
+@given(name=LABELS, frame=st.none() | st.integers(1, 2**63 - 1))
+def test_files_of_the_library_are_told_by_their_names(name: str, frame: int | None) -> None:
+    path, lent = names.attachment_path(name, frame, TOKEN), names.lent_path(name, frame, TOKEN)
+    assert (names.attachment_token(path), names.attachment_token(lent)) == (TOKEN, None)
+    for one in (path, lent):
+        folder, file = names.attachment_parts(one)
         assert folder == "attachments"
-        assert "/" not in file
+        assert file.isascii()
         assert not file.startswith(".")
-        assert len(file.encode()) <= 255
+        assert len(file) <= 255
+
+
+@pytest.mark.parametrize(
+    ("path", "parts"),
+    [
+        ("attachments/name.md", ("attachments", "name.md")),
+        ("./attachments//name.md", ("attachments", "name.md")),
+        ("attachments/a/b.md", ("attachments", "a", "b.md")),
+        ("attachments/.../x", None),
+        ("attachments/../state.db", None),
+        ("attachments/x/../../state.db", None),
+        ("attachments/.. /state.db", None),
+        ("attachments", None),
+        ("attachments/", None),
+        ("attachments/.", None),
+        ("/attachments/x.md", None),
+        ("state.db", None),
+        ("./state.db", None),
+        ("Attachments/x.md", None),
+        ("attachments/x\x00.md", None),
+        ("attachments/\ud800.md", None),
+        ("", None),
+    ],
+)
+def test_stored_paths_lead_below_attachments_or_nowhere(path: str, parts: tuple[str, ...] | None) -> None:
+    if parts is None:
+        with pytest.raises(InvalidValue):
+            names.attachment_parts(path)
+        assert names.attachment_token(path) is None
+    else:
+        assert names.attachment_parts(path) == parts
+
+
+@pytest.mark.parametrize("path", [f"attachments/sub/x__{TOKEN}.md", f"x__{TOKEN}.md", f"attachments/x__{TOKEN.upper()}.md"])
+def test_other_paths_are_not_the_librarys(path: str) -> None:
+    assert names.attachment_token(path) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,152 @@
+"""Files below a folder that strangers write to as well: no link is followed, and nothing but a regular file is opened.
+
+Where the system can, every step starts from the opened folder before it and a file is held before it is looked at, so that
+nobody can put another thing in its place meanwhile. Opening and closing a database file by any of its names would drop the
+locks that this process has on it.
+"""
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from persist.db.folders import sync_folder
+from persist.errors import InvalidValue
+
+Identity: TypeAlias = tuple[int, int]
+"""The device and the inode of a file, which all of its names have in common."""
+
+_EACH = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _EACH
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _EACH
+_HOLD = getattr(os, "O_PATH", 0) | _EACH
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_HANDLES = hasattr(os, "O_DIRECTORY") and {os.open, os.stat, os.mkdir, os.rename, os.unlink} <= os.supports_dir_fd
+_HELD = "/proc/self/fd"
+
+
+class Folder:
+    """One opened folder: its files by their names."""
+
+    __slots__ = ("_handle", "_path")
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle = os.open(path, _FOLDER) if _HANDLES else None
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._handle is not None:
+            os.close(self._handle)
+
+    def names(self) -> list[str]:
+        """Everything that is there, sorted."""
+        return sorted(os.listdir(self._path if self._handle is None else self._handle))
+
+    def make(self, name: str) -> None:
+        """A folder in this one for its owner alone, unless something of that name is there."""
+        with suppress(FileExistsError):
+            os.mkdir(self._at(name), 0o700, dir_fd=self._handle)
+            self._sync()
+
+    def enter(self, name: str) -> None:
+        """Become the folder of that name in this one. NotADirectoryError for anything else, a link to a folder included."""
+        if self._handle is None:
+            status = os.lstat(self._at(name))
+            if not stat.S_ISDIR(status.st_mode) or _is_junction(status):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self._at(name))
+        else:
+            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=self._handle)
+            os.close(self._handle)
+            self._handle = inner
+        self._path = self._path / name
+
+    def check(self, name: str, own: Callable[[], Collection[Identity]]) -> os.stat_result:
+        """What is known of a file without opening it. InvalidValue if it is none that may be opened; `own` never are."""
+        return _checked(name, os.stat(self._at(name), dir_fd=self._handle, follow_symlinks=False), own)
+
+    def read(self, name: str, own: Callable[[], Collection[Identity]]) -> bytes:
+        """The content of a file. InvalidValue as `check`."""
+        with open(self._opened(name, own), "rb") as file:
+            return file.read()
+
+    def write(self, name: str, content: bytes) -> None:
+        """A file, durably and all at once: a temporary one beside it, fsync, rename."""
+        temporary = f".{secrets.token_hex(8)}.part"
+        try:
+            with open(os.open(self._at(temporary), _WRITE, 0o600, dir_fd=self._handle), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(self._at(temporary), self._at(name), src_dir_fd=self._handle, dst_dir_fd=self._handle)
+        except BaseException:
+            with suppress(OSError):
+                self.remove(temporary)
+            raise
+        self._sync()
+
+    def remove(self, name: str) -> None:
+        """Remove the name, whatever it is the name of; a link's target stays."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._at(name), dir_fd=self._handle)
+
+    def _at(self, name: str) -> str:
+        return name if self._handle is not None else str(self._path / name)
+
+    def _opened(self, name: str, own: Callable[[], Collection[Identity]]) -> int:
+        if _HANDLES and hasattr(os, "O_PATH"):
+            held = os.open(name, _HOLD, dir_fd=self._handle)  # closing it drops nobody's locks: it is not open for reading
+            try:
+                _checked(name, os.fstat(held), own)
+                if os.path.isdir(_HELD):
+                    return os.open(f"{_HELD}/{held}", _READ & ~os.O_NOFOLLOW)
+            finally:
+                os.close(held)
+        seen = self.check(name, own)
+        handle = os.open(self._at(name), _READ, dir_fd=self._handle)
+        if os.path.samestat(seen, os.fstat(handle)):
+            return handle
+        os.close(handle)
+        raise InvalidValue("attachment_path", f"{name!r} was replaced while it was opened.")
+
+    def _sync(self) -> None:
+        if self._handle is None:
+            sync_folder(self._path)
+        else:
+            with suppress(OSError):
+                os.fsync(self._handle)
+
+
+@contextmanager
+def opened(home: Path, below: Sequence[str], *, make: bool = False) -> Iterator[Folder]:
+    """The folder at the end of that way down from `home`; `make` what is missing. OSError where something else stands there."""
+    folder = Folder(home)
+    try:
+        for name in below:
+            if make:
+                folder.make(name)
+            folder.enter(name)
+        yield folder
+    finally:
+        folder.close()
+
+
+def _checked(name: str, status: os.stat_result, own: Callable[[], Collection[Identity]]) -> os.stat_result:
+    if not stat.S_ISREG(status.st_mode):
+        what = "a symbolic link, which is not followed" if stat.S_ISLNK(status.st_mode) else "no regular file"
+    elif (status.st_dev, status.st_ino) in own():
+        what = "the database, which is not opened as a file"
+    elif status.st_nlink > 1:
+        what = "a file with other names (hard links), which may be anybody's; a copy of it can be read"
+    else:
+        return status
+    raise InvalidValue("attachment_path", f"{name!r} is {what}.")
+
+
+def _is_junction(status: os.stat_result) -> bool:
+    """Whether it is what some systems have besides links."""
+    return getattr(status, "st_reparse_tag", 0) == getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", -1)
