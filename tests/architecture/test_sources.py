@@ -28,6 +28,7 @@ LATE_IMPORTS = {
     ("persist/db/dialects/postgres.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/postgres_wakeups.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/vector_functions.py", "sqlite_vec"): "an optional library",
+    ("persist/integrations/langgraph/strict.py", "numpy"): "an optional library; only a value that holds an array needs it",
     ("persist/conversations/candidates.py", "numpy"): "an optional library, and slow to import; only a search needs it",
 }
 LATE_IN_COMMANDS = "persist/cli/"  # a command's module is imported when the command runs, so that `persist --help` is quick

@@ -1,4 +1,4 @@
-"""LangGraph on persist: `PersistSaver`, a checkpointer, and `PersistStore`, a store.
+"""LangGraph on persist: `PersistSaver`, a checkpointer, `PersistStore`, a store, and the serializer `StrictSerializer`.
 
 Needs the extra `langgraph`.
 """
@@ -6,9 +6,10 @@ Needs the extra `langgraph`.
 try:
     from persist.integrations.langgraph.saver import PersistSaver
     from persist.integrations.langgraph.store import PersistStore
+    from persist.integrations.langgraph.strict import StrictSerializer
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] not in ("langgraph", "langchain_core"):
         raise
     raise ImportError("persist.integrations.langgraph needs LangGraph: pip install 'agent-persist[langgraph]'.") from error
 
-__all__ = ["PersistSaver", "PersistStore"]
+__all__ = ["PersistSaver", "PersistStore", "StrictSerializer"]

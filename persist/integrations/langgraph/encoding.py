@@ -1,5 +1,6 @@
 """Checkpoints of LangGraph as those of persist, and back."""
 
+import builtins
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -22,8 +23,9 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from persist.checkpoints.schemas import Blob, ChannelHistory, Loaded, Stored, Write
 from persist.checkpoints.schemas import Checkpoint as Row
 from persist.db.json import check
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, StoreCorrupt
 from persist.integrations.langgraph.losses import check_text
+from persist.integrations.langgraph.strict import StrictSerializer
 
 LONG_ENOUGH = 512
 """Bytes from which on a list is worth keeping element by element."""
@@ -39,6 +41,7 @@ class Encoding:
         self._serde = serde
         # of a list that another serializer takes whole, the elements may be none of its business; encrypted ones never recur
         self._splits = isinstance(serde, JsonPlusSerializer)
+        self._joins = type(serde) in (JsonPlusSerializer, StrictSerializer)
         inner = serde.serde if isinstance(serde, EncryptedSerializer) else serde
         self._replaces = isinstance(inner, JsonPlusSerializer)
 
@@ -93,10 +96,12 @@ class Encoding:
     def tuple(self, loaded: Loaded, config: RunnableConfig | None = None) -> CheckpointTuple:
         """What LangGraph reads; with the caller's own config where one is given."""
         row = loaded.checkpoint
-        head, *rest = self.read(row.head)
+        head, metadata = self._head(row)
         values = {channel: self.read(stored) for channel, stored in loaded.values.items()}
-        versions = {channel: json.loads(version) for channel, version in row.versions.items()}
-        metadata = {**row.metadata, **(rest[0] if rest else {})}
+        try:
+            versions = {channel: json.loads(version) for channel, version in row.versions.items()}
+        except ValueError:
+            raise _damaged(row) from None
         return CheckpointTuple(
             config=config or config_of(row, row.id),
             checkpoint=cast(Checkpoint, {**head, "channel_versions": versions, "channel_values": values}),
@@ -107,8 +112,16 @@ class Encoding:
 
     def metadata(self, row: Row) -> Mapping[str, Any]:
         """The metadata of a checkpoint alone."""
-        _, *rest = self.read(row.head)
-        return {**row.metadata, **(rest[0] if rest else {})}
+        return self._head(row)[1]
+
+    def _head(self, row: Row) -> builtins.tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """What is kept beside the values of channels: of the checkpoint, and the metadata."""
+        found = self.read(row.head)
+        parts = [*found, row.metadata] if isinstance(found, list | builtins.tuple) else []
+        if not 2 <= len(parts) <= 3 or not all(isinstance(part, Mapping) for part in parts):
+            raise _damaged(row)
+        head, *metadata = parts
+        return head, {**metadata[-1], **metadata[0]}
 
     def history(self, found: ChannelHistory) -> DeltaChannelHistory:
         """What made one channel."""
@@ -121,10 +134,14 @@ class Encoding:
         """A value as it was."""
         if isinstance(stored, Blob):
             return self._serde.loads_typed((stored.kind, stored.data))
-        if type(self._serde) is JsonPlusSerializer and all(piece.kind == _PACKED for piece in stored):
+        if self._joins and all(piece.kind == _PACKED for piece in stored):
             # one array of them all, as the serializer writes a whole list: read at once
             return self._serde.loads_typed((_PACKED, _array(len(stored)) + b"".join(piece.data for piece in stored)))
         return [self._serde.loads_typed((piece.kind, piece.data)) for piece in stored]
+
+
+def _damaged(row: Row) -> StoreCorrupt:
+    return StoreCorrupt(f"thread {row.thread_id!r}", f"the checkpoint {row.id!r} is none of LangGraph's.")
 
 
 def _array(length: int) -> bytes:

@@ -1,7 +1,7 @@
 """PersistSaver: LangGraph's checkpointer over a store."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -20,6 +20,7 @@ from persist.aio import AsyncStore
 from persist.integrations.faces import Faces
 from persist.integrations.langgraph.encoding import Encoding
 from persist.integrations.langgraph.listing import Listing
+from persist.integrations.langgraph.strict import Allowed, StrictSerializer
 from persist.store import Store
 from persist.transaction import Transaction
 
@@ -30,14 +31,21 @@ class PersistSaver(BaseCheckpointSaver[str]):
     """Keeps the checkpoints of graphs in a store: `builder.compile(checkpointer=PersistSaver(store))`.
 
     Over a Store every method works, the coroutines on worker threads. Over an AsyncStore the synchronous ones work too, except
-    in a thread whose event loop they would block: there they raise asyncio.InvalidStateError. `serde` is as every checkpointer
-    of LangGraph takes it. A value of a channel is stored once per version, and a list that grew costs what was added. What
-    cannot be serialized, and keys that hold a NUL or a lone surrogate half, raise before anything is written (of keys
-    InvalidValue, a ValueError). Closing the store is the caller's.
+    in a thread whose event loop they would block: there they raise asyncio.InvalidStateError. Of what is stored only LangGraph's
+    and LangChain's own types are built, and the classes that `allow` lists or names ("package.module.Class"); everything else
+    comes back as plain data. `serde` is as every checkpointer of LangGraph takes it, and then builds what it builds:
+    `serde=JsonPlusSerializer()` whatever the database names. A value of a channel is stored once per version, and a list that
+    grew costs what was added. What cannot be serialized, and keys that hold a NUL or a lone surrogate half, raise before anything
+    is written (of keys InvalidValue, a ValueError). Closing the store is the caller's.
     """
 
-    def __init__(self, store: Store | AsyncStore, *, serde: SerializerProtocol | None = None) -> None:
-        super().__init__(serde=serde)
+    def __init__(
+        self, store: Store | AsyncStore, *, serde: SerializerProtocol | None = None, allow: Iterable[Allowed] = ()
+    ) -> None:
+        strict = StrictSerializer(allow)
+        if serde is not None and allow:
+            raise TypeError("allow is for the serializer of persist; what serde may build is its own matter.")
+        super().__init__(serde=serde or strict)
         self._faces = Faces(store)
 
     def put(

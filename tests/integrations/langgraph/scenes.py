@@ -1,11 +1,15 @@
 """Checkpoints to put, and what of a checkpoint can be compared with that of another saver."""
 
+import json
 from typing import Any, cast
 
+import ormsgpack
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple
 
 CONTENT = "what somebody said, at some length " * 4
+ONE, EACH, NAMED, METHOD, OLD_MODEL, MODEL = range(6)
+"""How LangGraph's serializer writes an object: what its class is called with."""
 
 
 def config(thread: str = "t", namespace: str = "", id: str | None = None) -> RunnableConfig:
@@ -49,3 +53,17 @@ def seen(found: CheckpointTuple | None) -> Any:
         "parent": found.parent_config and found.parent_config["configurable"],
         "writes": found.pending_writes,
     }
+
+
+def stored(form: int, *parts: Any) -> tuple[str, bytes]:
+    """An object as the serializer writes it: a module, a name in it, and what that is called with."""
+    return "msgpack", ormsgpack.packb(ormsgpack.Ext(form, ormsgpack.packb(parts)))
+
+
+def as_json(value: Any) -> tuple[str, bytes]:
+    return "json", json.dumps(value).encode()
+
+
+def lc(version: int, *id: str, **more: Any) -> dict[str, Any]:
+    """An object as LangChain's JSON has it."""
+    return {"lc": version, "type": "constructor", "id": list(id), **more}

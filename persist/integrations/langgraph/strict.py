@@ -1,0 +1,176 @@
+"""A serializer that reads data: what is stored never decides what is imported or called."""
+
+import importlib
+import json
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import ormsgpack
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from persist.errors import StoreCorrupt, shown
+from persist.integrations.langgraph.own_types import (
+    ARRAY,
+    BY_LC_ID,
+    EACH,
+    FORMS,
+    METHOD,
+    MODEL,
+    NAMED,
+    ONE,
+    OWN,
+    SNAPSHOT,
+    Name,
+    made,
+    snapshot,
+)
+
+Allowed = type | str | tuple[str, ...]
+"""A class, or its name: "package.module.Class" or ("package.module", "Class")."""
+
+_log = logging.getLogger("persist")
+_MOST_WARNINGS = 1000  # whoever writes to the database chooses the names
+_PATH = "a value of a checkpoint"
+
+
+class StrictSerializer(JsonPlusSerializer):
+    """LangGraph's serializer, which as a reader builds only LangGraph's and LangChain's own types and what `allow` names.
+
+    Everything else comes back as its plain data, with one warning of the logger `persist` for each class. Writes as LangGraph's
+    does. StoreCorrupt for what is no such value, and for a pickle.
+    """
+
+    def __init__(self, allow: Iterable[Allowed] = ()) -> None:
+        super().__init__(pickle_fallback=False, allowed_json_modules=None, allowed_msgpack_modules=None)
+        if isinstance(allow, str | type):
+            raise TypeError(f"allow is {shown(allow)}; expected a list of classes or of their names.")
+        self._allowed: dict[Name, type | None] = dict(map(_entry, allow))
+        self._warned: set[str] = set()
+
+    def with_msgpack_allowlist(self, extra_allowlist: Iterable[Allowed]) -> "StrictSerializer":
+        """One that allows these too."""
+        wider = StrictSerializer(extra_allowlist)
+        wider._allowed = {**wider._allowed, **self._allowed}
+        return self if wider._allowed.keys() == self._allowed.keys() else wider
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """The value."""
+        kind, packed = data
+        try:
+            if kind == "msgpack":
+                return self._unpacked(packed)
+            if kind == "json":
+                return json.loads(packed, object_hook=self._of_json)
+        except (ValueError, RecursionError) as error:
+            raise StoreCorrupt(_PATH, f"it is nothing that LangGraph's serializer writes: {error}.") from error
+        if kind == "null":
+            return None
+        if kind == "bytes":
+            return packed
+        if kind == "bytearray":
+            return bytearray(packed)
+        reason = (
+            "a pickle runs what it says, so none is read" if kind == "pickle" else "that is no word of LangGraph's serializer"
+        )
+        raise StoreCorrupt(_PATH, f"it is stored as {shown(kind)}: {reason}. Pass the serializer that wrote it as serde=.")
+
+    def _unpacked(self, packed: bytes) -> Any:
+        return ormsgpack.unpackb(packed, ext_hook=self._of_extension, option=ormsgpack.OPT_NON_STR_KEYS)
+
+    def _of_extension(self, form: int, packed: bytes) -> Any:
+        """An object that MessagePack does not know by itself; what it holds is read by the same rules."""
+        inside = self._unpacked(packed)
+        if form == SNAPSHOT:
+            return snapshot(inside)
+        if form == ARRAY:
+            return self._array(inside)
+        if form not in FORMS:
+            raise ValueError("an extension of MessagePack that is none of LangGraph's")
+        module, name, given, *method = inside
+        if form == METHOD and method != ["fromisoformat"]:
+            return self._plain((f"{module}", f"{name}.{method[0]}"), given)
+        return self._object(form, module, name, given, given)
+
+    def _object(self, form: int | None, module: str, name: str, given: Any, plain: Any) -> Any:
+        """What `given` makes in its class, `plain` where that is not allowed or fails; no form: as JSON has it."""
+        key = (module, name)
+        its_form, cls = OWN.get(key) or (form, self._find(key))
+        if cls is None or form not in (None, its_form):
+            return self._plain(key, plain)
+        try:
+            if form is None:
+                form = its_form if its_form is not None else NAMED if given.get("kwargs") else EACH
+                given = _arguments(form, given)
+            return made(form, cls, given)
+        except Exception as error:
+            return self._plain(key, plain, error)
+
+    def _of_json(self, value: dict[str, Any]) -> Any:
+        """What a JSON object of LangChain's or of older LangGraphs stands for; a secret stays the name that it is."""
+        version, place = value.get("lc"), value.get("id")
+        if version not in (1, 2) or value.get("type") != "constructor" or not isinstance(place, list):
+            return value
+        names = tuple(f"{part}" for part in place)
+        if version == 1 and (cls := BY_LC_ID.get(names)) is not None:
+            names = (cls.__module__, cls.__name__)
+        elif version == 1:
+            return self._plain((".".join(names[:-1]), "".join(names[-1:])), value)
+        return self._object(None, ".".join(names[:-1]), "".join(names[-1:]), value, value)
+
+    def _find(self, key: Name) -> type | None:
+        """The class of this name, if it is allowed and is one."""
+        if key not in self._allowed:
+            return None
+        if (cls := self._allowed[key]) is None:
+            module, name = key
+            try:
+                found = getattr(importlib.import_module(module), name)
+            except (ImportError, AttributeError):
+                return None
+            if not isinstance(found, type) or (found.__module__, found.__name__) != key:
+                return None  # a function, or the class of another module that this one only imports
+            cls = self._allowed[key] = found
+        return cls
+
+    def _array(self, inside: Any) -> Any:
+        try:
+            import numpy as np
+
+            dtype, shape, order, buffer = inside
+            return np.frombuffer(buffer, dtype=np.dtype(f"{dtype}")).reshape(shape, order=order)
+        except Exception as error:
+            return self._plain(("numpy", "ndarray"), inside, error)
+
+    def _plain(self, key: Name, given: Any, error: Exception | None = None) -> Any:
+        """`given`, after a word about the class that it is not."""
+        called = shown(".".join(key))
+        if called not in self._warned and len(self._warned) < _MOST_WARNINGS:
+            self._warned.add(called)
+            if error is None:
+                _log.warning(
+                    "A value stored as %s was read as plain data: only LangGraph's and LangChain's own types are built, and what "
+                    "is allowed. If it is a class of yours, name it: PersistSaver(store, allow=[%s]).",
+                    called,
+                    called,
+                )
+            else:
+                _log.warning("A value stored as %s was read as plain data: its class fails (%s).", called, type(error).__name__)
+        return given
+
+
+def _entry(allowed: object) -> tuple[Name, type | None]:
+    if isinstance(allowed, type):
+        return (allowed.__module__, allowed.__name__), allowed
+    names = allowed.split(".") if isinstance(allowed, str) else allowed
+    if not isinstance(names, list | tuple) or len(names) < 2 or not all(isinstance(name, str) and name for name in names):
+        raise TypeError(f"allow names {shown(allowed)}; expected a class, 'module.Class' or ('module', 'Class').")
+    return (".".join(names[:-1]), names[-1]), None
+
+
+def _arguments(form: int, value: dict[str, Any]) -> Any:
+    """What a JSON object gives a class of this form."""
+    args, kwargs = value.get("args") or [], value.get("kwargs") or {}
+    if form in (NAMED, MODEL):
+        return kwargs
+    return args[0] if form in (ONE, METHOD) and len(args) == 1 else args
