@@ -17,7 +17,7 @@ from persist.db.insert import insert_missing, merge, upsert
 from persist.db.repository import Repository, reads, writes
 from persist.db.values import build
 from persist.db.work import Work
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, StoreCorrupt, shown
 
 List = list
 _S, _W = states.c, pending.c
@@ -192,7 +192,8 @@ class CheckpointStates(Repository):
     def history(self, thread_id: str, id: str, channels: Sequence[str], *, namespace: str = "") -> dict[str, ChannelHistory]:
         """What made these channels before a checkpoint: the value at the nearest ancestor that has one, and the writes since.
 
-        Writes of the checkpoint itself are not among them, those of the ancestor with the value are.
+        Writes of the checkpoint itself are not among them, those of the ancestor with the value are. StoreCorrupt where its
+        parents lead in a circle, as somebody who writes rows could leave them.
         """
         work = self._work
         place = _place(work, thread_id, namespace)
@@ -201,8 +202,13 @@ class CheckpointStates(Repository):
         newest_first: dict[str, List[PendingWrite]] = {channel: [] for channel in wanted}
         seeds: dict[str, Stored] = {}
         open_ = set(wanted)
-        step = work.row(_STEP, **place, row_id=work.label("id", id))
+        met = {work.label("id", id)}
+        step = work.row(_STEP, **place, row_id=id)
         while step is not None and step[0] is not None and open_:
+            if step[0] in met:
+                reason = f"the parents of the checkpoint {shown(id)} lead in a circle; persist doctor names it."
+                raise StoreCorrupt(f"thread {shown(thread_id)}", reason)
+            met.add(step[0])
             ancestor = {**place, "row_id": step[0]}
             step = work.row(_STEP, **ancestor)
             if step is None:

@@ -95,9 +95,11 @@ def _rebuilt_from(step: Step, steps: Steps, stored: Collection[Any]) -> Iterable
     """The ancestors back to those that hold what its partial channels grew from."""
     open_ = _open(step, set(step.partial or ()), stored)
     at: Step | None = step
-    while open_ and at is not None and at.parent_id is not None:
+    met = {step.id}
+    while open_ and at is not None and at.parent_id is not None and at.parent_id not in met:
         at = steps.get((at.namespace, at.parent_id))
         if at is not None:
+            met.add(at.id)
             yield at
             open_ = _open(at, open_, stored)
 

@@ -8,6 +8,7 @@ from sqlalchemy import Index, insert, select, update
 from sqlalchemy.schema import CreateIndex
 
 from persist.chat.checkup import checkup as of_chat
+from persist.checkpoints.checkup import checkup as of_checkpoints
 from persist.conversations.checkup import checkup as of_conversations
 from persist.db.base import table_of
 from persist.db.models import Meta
@@ -63,6 +64,7 @@ CHECKUPS: dict[str, Checkup] = {
     "foreign keys": check_references,
     "the surroundings": check_surroundings,
     "chat": of_chat,
+    "checkpoints": of_checkpoints,
     "conversations": of_conversations,
     "programs": of_programs,
     "workflows": of_workflows,
