@@ -108,7 +108,11 @@ def copy_messages(work: Work, child: ChatSession, shown: list[Row]) -> None:
 
 
 def rewind(work: Work, session_id: str, to_message_id: str, now: datetime) -> int:
-    """Hide after the anchor, a user message; show through it. Queued and canceled messages are left alone."""
+    """Hide after the anchor, a user message; show through it. Queued and canceled messages are left alone.
+
+    A turn whose message is hidden is over: what its recorder would add nobody would see.
+    """
+    turn = turns.hold_turn(work, session_id)
     rows, anchor = _anchor(work, session_id, to_message_id)
     if rows[anchor][1] != Role.USER:
         raise InvalidValue("to_message_id", "the anchor of a rewind is a user message.")
@@ -122,6 +126,8 @@ def rewind(work: Work, session_id: str, to_message_id: str, now: datetime) -> in
             hidden += 1
         elif place <= anchor and metadata.get("hidden_at") is not None:
             _set(work, id, _without_hidden(metadata), now)
+        if place > anchor and turn is not None and turn.message_id == id:
+            turns.stop_turn(work, session_id, turn)
     recompute(work, session_id)
     return hidden
 

@@ -5,8 +5,9 @@ from itertools import chain
 from typing import Any
 
 from persist.chat.accumulator import PartState
-from persist.chat.flush import Flush, MessageWrite, PartWrite, tool_columns
+from persist.chat.flush import Flush, MessageWrite, PartWrite
 from persist.chat.pending import Entry, Pending, Unit
+from persist.chat.tool_parts import tool_columns
 from persist.chat.unfolded import Unfolded
 from persist.db.escape import utf8_size
 from persist.db.json import Frame, JsonText, encode

@@ -11,6 +11,7 @@ from persist.chat import turns, usage
 from persist.chat.message_state import merged
 from persist.chat.models import deltas, messages, parts, prompts, sessions
 from persist.chat.pending import Patch
+from persist.chat.resume import check_shown
 from persist.chat.schemas import Role, StepUsage
 from persist.chat.statements import (
     FOLD_PART,
@@ -126,6 +127,9 @@ class Flush:
     begin: bool = False
     takeover: bool = False
     message_id: str | None = None
+    """The message that the turn is about from now on; None: as before, or not known yet."""
+    resumed: str | None = None
+    """The same one, if it is stored."""
     messages: list[MessageWrite] = field(default_factory=list)
     foreign: list[tuple[str, PartWrite]] = field(default_factory=list)
     """(message id, part) of tool parts in earlier messages."""
@@ -138,7 +142,15 @@ class Flush:
 
     def delta_only(self) -> bool:
         """Whether it is one piece of one growing part: a single statement, guarded by itself."""
-        if self.begin or self.end or self.failed or self.touch_session or len(self.messages) != 1 or self.foreign:
+        if (
+            self.begin
+            or self.message_id
+            or self.end
+            or self.failed
+            or self.touch_session
+            or len(self.messages) != 1
+            or self.foreign
+        ):
             return False
         only = self.messages[0]
         return len(only.deltas) == 1 and not (only.parts or only.folds or only.patches or only.usage or only.touch or only.new)
@@ -164,14 +176,19 @@ class Flush:
         db.deed(self.what(), self.session_id)
         if self.begin:
             turns.begin_turn(db, self.session_id, self.owner, self.message_id, self.at, takeover=self.takeover)
+        elif self.message_id is not None:
+            turns.turn_to(db, self.session_id, self.owner, self.message_id)
         elif not self.delta_only():
             turns.guard(db, self.session_id, self.owner)
+        if self.begin or self.message_id is not None:
+            self._check_shown(db)
         if self.model is not None:
             db.run(SET_MODEL, row_id=self.session_id, model=self.model, at=self.at)
         if self.prompt is not None:
             db.run(ADD_PROMPT, digest=self.prompt[0], body=self.prompt[1], created_at=self.at)
         for message in self.messages:
             self._message(db, message)
+        check_shown(db, {message_id for message_id, _ in self.foreign})
         for message_id, part in self.foreign:
             self._part(db, part)
             db.run(_TOUCH_MESSAGE, row_id=message_id, at=self.at)
@@ -182,12 +199,24 @@ class Flush:
         if self.end:
             turns.end_turn(db, self.session_id, self.owner)
 
+    def _check_shown(self, db: Statements) -> None:
+        """From here on a rewind that hides the message ends the turn."""
+        stored = {message.id for message in self.messages if message.id and not message.new}
+        check_shown(db, sorted(stored if self.resumed is None else stored | {self.resumed}))
+
     def _message(self, db: Statements, message: MessageWrite) -> None:
         if message.new:
             patches = _without_usage(message.patches) if message.usage else message.patches
             metadata = _merge(message.base, patches, message.owned)
             at = place_after_all(db, self.session_id, message.id, self.at)
-            insert_message(db, message.id, self.session_id, Role.ASSISTANT, encode(metadata), created_at=at, updated_at=self.at)
+            row = {
+                "id": message.id,
+                "session_id": self.session_id,
+                "role": Role.ASSISTANT,
+                "created_at": at,
+                "updated_at": self.at,
+            }
+            db.run(INSERT_MESSAGE, **row, metadata_json=encode(metadata))
         elif message.patches or message.owned:
             self._merge_metadata(db, message)
         elif message.touch:
@@ -251,37 +280,6 @@ def place_after_all(db: Statements, session_id: str, message_id: str, now: datet
         return now
     newest: datetime = row[0]
     return newest if message_id > row[1] else newest + _MILLISECOND
-
-
-def insert_message(
-    db: Statements,
-    id: str,
-    session_id: str,
-    role: Role,
-    metadata: JsonText,
-    *,
-    created_at: datetime,
-    updated_at: datetime | None = None,
-) -> None:
-    """One chat_messages row."""
-    db.run(
-        INSERT_MESSAGE,
-        id=id,
-        session_id=session_id,
-        role=role,
-        created_at=created_at,
-        updated_at=updated_at or created_at,
-        metadata_json=metadata,
-    )
-
-
-def tool_columns(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """(tool_call_id, tool_state): hoisted from a tool part, None for every other."""
-    kind = data["type"]
-    if not (kind.startswith("tool-") or kind == "dynamic-tool"):
-        return None, None
-    call_id, state = data.get("toolCallId"), data.get("state")
-    return call_id if isinstance(call_id, str) else None, state if isinstance(state, str) else None
 
 
 def _merge(base: Mapping[str, Any], patches: list[Patch], owned: Mapping[str, Any]) -> dict[str, Any]:

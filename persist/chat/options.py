@@ -1,10 +1,11 @@
 """What `record(...)` was asked for, checked before anything runs."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from persist.chat.pending import Entry
 from persist.db.checks import check_body, check_word
 from persist.db.json import Json, JsonText, encode
 from persist.db.runtime import Runtime
@@ -66,6 +67,19 @@ class RecordOptions:
     def buffered(self) -> bool:
         """Whether text may wait in memory before it is written."""
         return self.buffer_bytes > 0 or self.buffer_ms > 0
+
+    def due_now(self, entries: Sequence[Entry], waiting: int) -> bool:
+        """Whether these chunks are written at once, with so many bytes of text waiting already."""
+        boundaries = {entry.change.boundary for entry in entries}
+        if "finish" in boundaries or "abort" in boundaries or any(entry.change.error_text is not None for entry in entries):
+            return True
+        if self.save_on == SaveOn.STEP:
+            return "step" in boundaries
+        if self.save_on == SaveOn.TURN:
+            return False
+        if not self.buffered or any(entry.change.delta is None for entry in entries):
+            return True
+        return 0 < self.buffer_bytes <= waiting + sum(entry.size for entry in entries)
 
 
 def _save_on(value: str) -> SaveOn:

@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy import Text, bindparam, case, cast, func, insert, literal, select, type_coerce, update
 
-from persist.chat.flush import tool_columns
 from persist.chat.models import messages, sessions
 from persist.chat.schemas import ChatMessage, Role
 from persist.chat.statements import INSERT_PART, SET_METADATA, SET_MODEL, TOUCH_SESSION
 from persist.chat.stored import stored_object
+from persist.chat.tool_parts import tool_columns
 from persist.db.hot import Hot, Row, Statements, param
 from persist.db.json import Json, JsonText, decode, plain_object
 from persist.db.types import Whole

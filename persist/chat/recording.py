@@ -50,6 +50,7 @@ class Recording:
         self._unfolded = Unfolded(runtime.settings)
         self._owned: dict[str, Any] = {}
         self._running = False
+        self._about: str | None = None  # the message that the turn is about
         self._errored = False
         self.ignored = 0
         self.opened = False
@@ -198,7 +199,7 @@ class Recording:
         """Write now, or remember for later."""
         if not entries:
             return
-        if self._due_now(entries):
+        if self._options.due_now(entries, self._pending.bytes):
             draft = Draft.of(self._pending, entries)
             last = entries[-1].change.boundary
             draft.end = last in ("finish", "abort") and not (self._errored or draft.pending.failed)
@@ -212,26 +213,15 @@ class Recording:
         if self._options.buffer_ms and self._options.save_on == SaveOn.CHUNK and self._due.buffer is None:
             self._due.buffer = time.monotonic() + self._options.buffer_ms / 1000
 
-    def _due_now(self, entries: list[Entry]) -> bool:
-        save_on, options = self._options.save_on, self._options
-        boundaries = {entry.change.boundary for entry in entries}
-        if "finish" in boundaries or "abort" in boundaries or any(entry.change.error_text is not None for entry in entries):
-            return True
-        if save_on == SaveOn.STEP:
-            return "step" in boundaries
-        if save_on == SaveOn.TURN:
-            return False
-        if not options.buffered or any(entry.change.delta is None for entry in entries):
-            return True
-        waiting = self._pending.bytes + sum(entry.size for entry in entries)
-        return 0 < options.buffer_bytes <= waiting
-
     def _write(self, draft: Draft, *, keep: Pending | None = None) -> Steps:
         """One transaction, then everything that follows from its being durable."""
         now = self._runtime.clock()
         flush = Flush(self._session_id, self._owner, now, epoch_ms(now))
+        current = self._stream.current
+        if current.id != self._about or not self._running:
+            flush.message_id, flush.resumed = current.id, current.id if current.stored else None
         if not self._running:
-            flush.begin, flush.takeover, flush.message_id = True, self._takeover, self._stream.current.id
+            flush.begin, flush.takeover = True, self._takeover
             flush.model = self._options.model_text
             if self._options.system_prompt is not None:
                 flush.prompt = (digest_of(self._options.system_prompt), self._options.system_prompt)
@@ -261,6 +251,8 @@ class Recording:
 
     def _settle(self, draft: Draft, flush: Flush) -> None:
         now = time.monotonic()
+        if flush.begin or flush.message_id is not None:
+            self._about = flush.message_id
         if flush.begin:
             self._running, self._errored = True, False
             self._due.beat = now + turns.BEAT_SECONDS

@@ -1,11 +1,12 @@
 """What a recorder reads back: a stored message to continue, and the unfinished tool call a late result belongs to."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Text, cast, select
 
-from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts
+from persist.chat.models import HIDDEN, IS_UNFINISHED, VISIBLE, messages, parts
 from persist.chat.schemas import Role, UIMessage
 from persist.chat.tails import fold, fold_message
 from persist.db.hot import Hot, Statements, param
@@ -23,6 +24,7 @@ _CALL = Hot(
     .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc())
     .limit(1)
 )
+_HIDDEN = Hot(select(_M.id).where(_M.id == _id, HIDDEN))
 _DATA = Hot(select(_P.data_json).where(_P.id == _id))
 
 
@@ -53,13 +55,27 @@ def load_message(db: Statements, session_id: str, id: str) -> StoredMessage | No
         raise Conflict(f"Message {id} belongs to another session.", constraint="chat_messages")
     if role != Role.ASSISTANT:
         raise Conflict(f"Message {id} is a {role} message; only an assistant message can be resumed.", constraint="chat_messages")
+    metadata = decode(db.wire(stored))
+    if isinstance(metadata, dict) and metadata.get("hidden_at") is not None:
+        raise hidden(id)
     fold_message(db, id)
     rows = db.rows(_PARTS, row_id=id)
     message: UIMessage = {"id": id, "role": "assistant", "parts": [data for _, _, data in rows]}
-    metadata = decode(db.wire(stored))
     if metadata:
         message["metadata"] = metadata
     return StoredMessage(message, [(part_id, index) for part_id, index, _ in rows])
+
+
+def check_shown(db: Statements, ids: Iterable[str]) -> None:
+    """Conflict for a message that a rewind hid: nobody would ever see what is added to it."""
+    for id in ids:
+        if db.row(_HIDDEN, row_id=id) is not None:
+            raise hidden(id)
+
+
+def hidden(id: str) -> Conflict:
+    """Why a message cannot be continued."""
+    return Conflict(f"Message {id} was hidden by a rewind; unrewind it, or record another message.", constraint="chat_messages")
 
 
 def find_unfinished_call(db: Statements, session_id: str, call_id: str) -> StoredCall | None:

@@ -10,6 +10,7 @@ from persist.chat import branching
 from persist.chat.models import sessions
 from persist.chat.permissions import BOUND, Source, validate_rule
 from persist.chat.schemas import ChatSession
+from persist.chat.turns import hold_turn
 from persist.db.checks import check_items
 from persist.db.clock import epoch_ms, from_epoch_ms
 from persist.db.cursor import Page, check_limit, decode_cursor, encode_cursor
@@ -175,9 +176,13 @@ class ChatSessions(Repository):
 
     @writes
     def rewind(self, id: str, to_message_id: str) -> int:
-        """Hide every message after that user message, and unhide up to it; the number of messages hidden."""
+        """Hide every message after that user message, and unhide up to it; the number of messages hidden.
+
+        A recorder whose message is hidden gets Conflict at its next chunk.
+        """
         work = self._work
-        get_session(work, work.label("id", id), lock=True)
+        hold_turn(work, work.label("id", id))  # before the session, as a recorder takes them
+        get_session(work, id, lock=True)
         return branching.rewind(work, id, work.label("to_message_id", to_message_id), work.now())
 
     @writes

@@ -32,6 +32,15 @@ class ToolInput:
         return self.binding is not None and self.binding[0] is part and self.binding[1] is part.data
 
 
+def tool_columns(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """(tool_call_id, tool_state): hoisted from a tool part, None for every other."""
+    kind = data["type"]
+    if not (kind.startswith("tool-") or kind == "dynamic-tool"):
+        return None, None
+    call_id, state = data.get("toolCallId"), data.get("state")
+    return call_id if isinstance(call_id, str) else None, state if isinstance(state, str) else None
+
+
 def is_tool(part: Mapping[str, Any]) -> bool:
     """Whether a part is a tool call of either kind."""
     return is_dynamic(part) or part["type"].startswith(STATIC_PREFIX)

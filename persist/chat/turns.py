@@ -19,6 +19,7 @@ from persist.errors import Conflict, NotFound, PersistError
 
 BEAT_SECONDS = 20.0
 _DEAD_AFTER = timedelta(minutes=5)
+_NOBODY = "-"
 
 _T = turns.c
 _session, _owner = param("session_id"), param("owner_id")
@@ -45,6 +46,9 @@ _TAKE = Hot(
 )
 _BEAT = Hot(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(seen_at=param("at")), silent=True)
 _MARK = Hot(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(state=param("mark")))
+_TURN_TO = Hot(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(message_id=param("message")))
+_DISOWN = Hot(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(owner=_NOBODY))
+_HOLD = Hot(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session).with_for_update())
 _END = Hot(delete(turns).where(_T.session_id == _session, _T.owner == _owner))
 _GUARD = Hot(select(_T.owner).where(_T.session_id == _session, _T.owner == _owner).with_for_update())
 
@@ -119,6 +123,23 @@ def guard(db: Statements, session_id: str, owner: str) -> None:
         raise lost(db, session_id)
 
 
+def turn_to(db: Statements, session_id: str, owner: str, message_id: str) -> None:
+    """As `guard`, and the turn is about another message from now on."""
+    if db.run(_TURN_TO, session_id=session_id, owner_id=owner, message=message_id) != 1:
+        raise lost(db, session_id)
+
+
+def hold_turn(db: Statements, session_id: str) -> Turn | None:
+    """The session's turn row; until the transaction ends its recorder writes no more than a piece of text."""
+    row = db.row(_HOLD, session_id=session_id)
+    return None if row is None else Turn(*row)
+
+
+def stop_turn(db: Statements, session_id: str, turn: Turn) -> None:
+    """Its recorder gets Conflict at its next chunk. What an error says of the session stays."""
+    db.run(_END if turn.state == TurnState.RUNNING else _DISOWN, session_id=session_id, owner_id=turn.owner)
+
+
 def beat(db: Statements, session_id: str, owner: str, now: datetime) -> None:
     """Say that we are alive."""
     db.run(_BEAT, session_id=session_id, owner_id=owner, at=now)
@@ -135,9 +156,15 @@ def end_turn(db: Statements, session_id: str, owner: str) -> None:
 
 
 def lost(db: Statements, session_id: str) -> PersistError:
-    """Why the turn is not ours: another recorder has it, or the session was deleted."""
+    """Why the turn is not ours: another recorder has it, it was ended, or the session was deleted."""
     if db.row(_HEAD, session_id=session_id) is None:
         return NotFound("session", session_id)
+    turn = read_turn(db, session_id)
+    if turn is None or turn.owner == _NOBODY:
+        return Conflict(
+            f"This recorder's turn in session {session_id} was ended: a rewind hid its message, or it was taken for dead.",
+            constraint="chat_turns",
+        )
     return Conflict(
         f"Another recorder is running in session {session_id}; wait for it, or record with takeover=True.",
         constraint="chat_turns",

@@ -10,11 +10,12 @@ from typing import Any
 
 from sqlalchemy import Text, cast, delete, select
 
-from persist.chat.flush import place_after_all, tool_columns
+from persist.chat.flush import place_after_all
 from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts, sessions
 from persist.chat.schemas import ToolState
 from persist.chat.statements import INSERT_MESSAGE, INSERT_PART, REWRITE_PART, TOUCH_SESSION
 from persist.chat.stored import stored_objects
+from persist.chat.tool_parts import tool_columns
 from persist.chat.usage import recompute
 from persist.db.base import json_key_set
 from persist.db.escape import escape_text
