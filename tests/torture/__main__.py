@@ -34,6 +34,7 @@ from tests.torture import (
     releases,
     runfiles,
     scripted,
+    shells,
     values,
 )
 from tests.torture.scenario import Ground, Scenario, Tally, run
@@ -44,6 +45,7 @@ MODULES = (
     recording,
     scripted,
     runfiles,
+    shells,
     logs,
     opening,
     operations,
