@@ -26,6 +26,7 @@ class AsyncCheckpointStates(AsyncRepository[CheckpointStates]):
     find = awaitable(CheckpointStates.find)
     page = awaitable(CheckpointStates.page)
     load = awaitable(CheckpointStates.load)
+    values = awaitable(CheckpointStates.values)
     history = awaitable(CheckpointStates.history)
 
 

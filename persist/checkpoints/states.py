@@ -189,6 +189,12 @@ class CheckpointStates(Repository):
         return [_load(self._work, reading, checkpoint) for checkpoint in intake.items("checkpoints", checkpoints, Checkpoint)]
 
     @reads
+    def values(self, thread_id: str, versions: Mapping[str, str], *, namespace: str = "") -> dict[str, Stored]:
+        """The values that channels have at these versions; a channel that has none there is left out."""
+        work = self._work
+        return Reading(work).values(_place(work, thread_id, namespace), intake.versions_of(work, versions))
+
+    @reads
     def history(self, thread_id: str, id: str, channels: Sequence[str], *, namespace: str = "") -> dict[str, ChannelHistory]:
         """What made these channels before a checkpoint: the value at the nearest ancestor that has one, and the writes since.
 

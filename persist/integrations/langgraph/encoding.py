@@ -24,6 +24,7 @@ from persist.checkpoints.schemas import Blob, ChannelHistory, Loaded, Stored, Wr
 from persist.checkpoints.schemas import Checkpoint as Row
 from persist.db.json import check
 from persist.errors import InvalidValue, StoreCorrupt
+from persist.integrations.langgraph.carrying import Place, Put, version_of
 from persist.integrations.langgraph.losses import check_text
 from persist.integrations.langgraph.strict import StrictSerializer
 
@@ -46,28 +47,43 @@ class Encoding:
         self._replaces = isinstance(inner, JsonPlusSerializer)
 
     def put(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
-    ) -> dict[str, Any]:
-        """The arguments of `states.put`, everything serialized."""
+        self,
+        place: Place,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+        known: Mapping[str, str],
+    ) -> Put:
+        """What stores a checkpoint, everything serialized. A value that is not new is left out where `known` has its version."""
         head: dict[str, Any] = dict(checkpoint)
         given: dict[str, Any] = head.pop("channel_values", None) or {}
         versions: ChannelVersions = head.pop("channel_versions", None) or {}
-        known = all_metadata(config, metadata)
-        plain = {name: value for name, value in known.items() if _is_plain({name: value})}
-        rest = {name: value for name, value in known.items() if name not in plain}
-        run_id = known.get("run_id")
-        return {
+        every = all_metadata(config, metadata)
+        plain = {name: value for name, value in every.items() if _is_plain({name: value})}
+        rest = {name: value for name, value in every.items() if name not in plain}
+        run_id = every.get("run_id")
+        at = {channel: json.dumps(version) for channel, version in versions.items()}
+        new = {channel: json.dumps(version) for channel, version in new_versions.items()}
+        # where versions are told at all, one that did not change says that its value did not
+        same = {
+            channel: at[channel] for channel in given if channel in at and at[channel] == (known.get(channel) if new else None)
+        }
+        sure = same | {channel: version for channel, version in new.items() if channel in given and at.get(channel) == version}
+        arguments = {
             "head": self.blob("checkpoint", (head, rest) if rest else (head,)),
             "parent_id": config["configurable"].get("checkpoint_id") or None,
             "run_id": run_id if isinstance(run_id, str) else None,
             "metadata": plain,
-            "versions": {channel: json.dumps(version) for channel, version in versions.items()},
+            "versions": at,
             "values": {
-                channel: (json.dumps(version), self.value(channel, given[channel]) if channel in given else None)
-                for channel, version in new_versions.items()
+                channel: (version, self.value(channel, given[channel]) if channel in given else None)
+                for channel, version in new.items()
             },
-            "partial": [channel for channel in known.get(DELTAS) or () if channel not in given],
+            "partial": [channel for channel in every.get(DELTAS) or () if channel not in given],
         }
+        carried = {channel: self.value(channel, value) for channel, value in given.items() if channel not in sure}
+        return Put(place, checkpoint["id"], arguments, carried, sure)
 
     def writes(self, writes: Sequence[tuple[str, Any]]) -> list[Write]:
         """The writes of a task; of several to the same special channel the last."""
@@ -99,9 +115,10 @@ class Encoding:
         head, metadata = self._head(row)
         values = {channel: self.read(stored) for channel, stored in loaded.values.items()}
         try:
-            versions = {channel: json.loads(version) for channel, version in row.versions.items()}
+            all_versions = {channel: version_of(version) for channel, version in row.versions.items()}
         except ValueError:
             raise _damaged(row) from None
+        versions = {channel: version for channel, (there, version) in all_versions.items() if there}
         return CheckpointTuple(
             config=config or config_of(row, row.id),
             checkpoint=cast(Checkpoint, {**head, "channel_versions": versions, "channel_values": values}),

@@ -18,6 +18,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from persist.aio import AsyncStore
 from persist.integrations.faces import Faces
+from persist.integrations.langgraph.carrying import Known, Put
 from persist.integrations.langgraph.encoding import Encoding
 from persist.integrations.langgraph.listing import Listing
 from persist.integrations.langgraph.strict import Allowed, StrictSerializer
@@ -47,18 +48,27 @@ class PersistSaver(BaseCheckpointSaver[str]):
             raise TypeError("allow is for the serializer of persist; what serde may build is its own matter.")
         super().__init__(serde=serde or strict)
         self._faces = Faces(store)
+        self._known = Known()
 
     def put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
     ) -> RunnableConfig:
-        """Store a checkpoint as a child of the one that the config names; the config that names it."""
-        return self._faces.now(self._put(config, checkpoint, metadata, new_versions), writes=True)
+        """Store a checkpoint as a child of the one that the config names; the config that names it.
+
+        What it carries is read back, whatever `new_versions` names. Where that names some channels, the others are taken to be
+        unchanged at versions that this saver stored or read last; where it names none, every value is compared.
+        """
+        put = self._put(config, checkpoint, metadata, new_versions)
+        self._faces.now(put.run, writes=True)
+        return self._noted(put)
 
     async def aput(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
     ) -> RunnableConfig:
         """See put."""
-        return await self._faces.later(self._put(config, checkpoint, metadata, new_versions), writes=True)
+        put = self._put(config, checkpoint, metadata, new_versions)
+        await self._faces.later(put.run, writes=True)
+        return self._noted(put)
 
     def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
         """Store what a task wrote after the checkpoint that the config names."""
@@ -112,18 +122,22 @@ class PersistSaver(BaseCheckpointSaver[str]):
     def delete_thread(self, thread_id: str) -> None:
         """Delete everything of a thread."""
         self._faces.now(_delete(thread_id), writes=True)
+        self._known.forget()
 
     async def adelete_thread(self, thread_id: str) -> None:
         """See delete_thread."""
         await self._faces.later(_delete(thread_id), writes=True)
+        self._known.forget()
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints that these runs made, but for ancestors that a DeltaChannel of another is rebuilt from."""
         self._faces.now(_delete_runs(run_ids), writes=True)
+        self._known.forget()
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """See delete_for_runs."""
         await self._faces.later(_delete_runs(run_ids), writes=True)
+        self._known.forget()
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy everything of a thread into a new one; Conflict where it is there. Nothing where the source is not."""
@@ -138,11 +152,13 @@ class PersistSaver(BaseCheckpointSaver[str]):
         `delete` keeps none. Each thread is a transaction of its own."""
         for pruning in _prunings(thread_ids, strategy):
             self._faces.now(pruning, writes=True)
+            self._known.forget()
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """See prune."""
         for pruning in _prunings(thread_ids, strategy):
             await self._faces.later(pruning, writes=True)
+            self._known.forget()
 
     def get_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Histories:
         """What made these channels before a checkpoint: its ancestors' writes, and the value that they start from."""
@@ -161,16 +177,14 @@ class PersistSaver(BaseCheckpointSaver[str]):
 
     def _put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
-    ) -> Callable[[Transaction], RunnableConfig]:
-        thread_id, namespace = _place(config)
-        given = Encoding(self.serde).put(config, checkpoint, metadata, new_versions)
-        stored = {"thread_id": thread_id, "checkpoint_ns": namespace, "checkpoint_id": checkpoint["id"]}
+    ) -> Put:
+        place = _place(config)
+        return Encoding(self.serde).put(place, config, checkpoint, metadata, new_versions, self._known.of(place))
 
-        def put(tx: Transaction) -> RunnableConfig:
-            tx.checkpoints.states.put(thread_id, checkpoint["id"], namespace=namespace, **given)
-            return {"configurable": stored}
-
-        return put
+    def _noted(self, put: Put) -> RunnableConfig:
+        self._known.note(put.place, put.stored)
+        thread_id, namespace = put.place
+        return {"configurable": {"thread_id": thread_id, "checkpoint_ns": namespace, "checkpoint_id": put.id}}
 
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
@@ -187,7 +201,11 @@ class PersistSaver(BaseCheckpointSaver[str]):
 
         def get(tx: Transaction) -> CheckpointTuple | None:
             found = tx.checkpoints.states.find(thread_id, namespace=namespace, id=id)
-            return None if found is None else Encoding(self.serde).tuple(found, config if id else None)
+            if found is None:
+                return None
+            versions = found.checkpoint.versions
+            self._known.note((thread_id, namespace), {channel: versions[channel] for channel in found.values})
+            return Encoding(self.serde).tuple(found, config if id else None)
 
         return get
 

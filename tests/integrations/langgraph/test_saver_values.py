@@ -18,7 +18,7 @@ from langgraph.types import Send
 
 from persist.errors import InvalidValue
 from persist.integrations.langgraph import PersistSaver
-from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata
+from tests.integrations.langgraph.scenes import Reversed, checkpoint, config, messages, metadata
 
 Call = Callable[..., Any]
 HALF = "\ud83d"
@@ -100,16 +100,6 @@ def test_a_lone_half_is_refused_where_values_are_encrypted(call: Call, store: An
         put(call, saver, "1", {"channel": [HALF]})
     put(call, saver, "1", {"channel": ["?"]})
     assert call(saver.get_tuple, config()).checkpoint["channel_values"] == {"channel": ["?"]}
-
-
-class Reversed:
-    """A cipher for nobody's secrets."""
-
-    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
-        return "reversed", plaintext[::-1]
-
-    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
-        return ciphertext[::-1]
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("-inf"), 2**64 - 1, -(2**63), 1e300, -0.0], ids=repr)

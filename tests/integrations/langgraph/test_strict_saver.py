@@ -20,7 +20,7 @@ from persist.checkpoints.schemas import Blob, Write
 from persist.errors import StoreCorrupt
 from persist.integrations.langgraph import PersistSaver, PersistStore, StrictSerializer
 from persist.store import Store
-from tests.integrations.langgraph.scenes import MODEL, ONE, checkpoint, config, lc, metadata, stored
+from tests.integrations.langgraph.scenes import MODEL, ONE, Reversed, checkpoint, config, lc, metadata, stored
 
 Call = Callable[..., Any]
 
@@ -161,16 +161,6 @@ def test_an_attack_cannot_name_a_method_of_a_type_that_is_allowed(call: Call, st
     plant(database_url, value=Blob(*stored(MODEL, __name__, "Asked", {"text": "x", "more": 1}, "made_up")))
     saver = PersistSaver(store, allow=[Asked])
     assert call(saver.get_tuple, config(id="1")).checkpoint["channel_values"] == {"said": {"text": "x", "more": 1}}
-
-
-class Reversed:
-    """A cipher for nobody's secrets."""
-
-    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
-        return "reversed", plaintext[::-1]
-
-    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
-        return ciphertext[::-1]
 
 
 def test_the_strict_reader_stands_inside_an_encrypting_one(call: Call, store: Any, database_url: str, tmp_path: Path) -> None:
