@@ -19,6 +19,7 @@ from persist.migrate import upgrade
 from tests.databases import postgres_server
 from tests.lending import Databases
 from tests.torture import (
+    containers,
     crowd,
     damage,
     dying_servers,
@@ -51,6 +52,7 @@ MODULES = (
     operations,
     crowd,
     forking,
+    containers,
     lost_connections,
     dying_servers,
     poolers,
