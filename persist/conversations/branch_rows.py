@@ -14,6 +14,7 @@ FIELDS = tuple(Branch.model_fields)
 COLUMNS = tuple(_B[name] for name in FIELDS)
 _GET = Hot(select(*COLUMNS).where(_B.id == param("row_id")))
 _LOCK = Hot(select(*COLUMNS).where(_B.id == param("row_id")).with_for_update())
+_HOLD = Hot(select(_B.id).where(_B.id == param("row_id")).with_for_update(read=True, key_share=True))
 
 
 def branch_value(row: Row) -> Branch:
@@ -33,3 +34,8 @@ def get_branch(work: Work, id: str, *, lock: bool = False) -> Branch:
     if branch is None:
         raise NotFound("branch", id)
     return branch
+
+
+def hold_branch(work: Work, id: str) -> bool:
+    """Whether it is there, and stays with its places until the transaction ends: what is read after this is how it is."""
+    return work.row(_HOLD, row_id=id) is not None

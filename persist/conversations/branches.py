@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from persist.conversations import lifecycle, lineage, membership, removal
-from persist.conversations.branch_rows import COLUMNS, FIELDS, branch_value, find_branch, get_branch
+from persist.conversations import lifecycle, lineage, locking, membership, removal
+from persist.conversations.branch_rows import COLUMNS, FIELDS, branch_value, find_branch, get_branch, hold_branch
 from persist.conversations.intake import node_metadata as checked_metadata
 from persist.conversations.models import branches, messages
 from persist.conversations.schemas import Branch, ConvMessage, Status
@@ -28,7 +28,7 @@ _B = branches.c
 _id = param("row_id")
 _INSERT = Hot(insert_missing(branches, "id"))
 _PARENT = Hot(select(lineage.SIZE, _B.session_id, _B.user, _B.system_msg_id, _B.node_metadata).where(_B.id == _id))
-_LIST = Hot(select(*COLUMNS).where(_B.session_id == param("session")).order_by(_B.created_at, _B.id))
+_LIST = Hot(select(*COLUMNS).where(_B.session_id == param("session"), _B.former_of.is_(None)).order_by(_B.created_at, _B.id))
 _SET_METADATA = Hot(update(branches).where(_B.id == _id).values(node_metadata=param("value")))
 _SET_SYSTEM = Hot(update(branches).where(_B.id == _id).values(system_msg_id=param("message")))
 _MESSAGE = Hot(select(messages.c.id).where(messages.c.id == _id))
@@ -74,6 +74,8 @@ class Branches(Repository):
         if existing is not None:
             return existing
         _check_message(work, fields["system_msg_id"])
+        if parent is not None and find_branch(work, parent) is not None and not hold_branch(work, parent):
+            raise Conflict(f"The branch {parent!r} was deleted while a fork of it was made.")
         if parent is not None and lineage.descends(work, parent, branch_id):
             raise Conflict(f"The branch {branch_id!r} would descend from itself.")
         fields["progression_id"] = owned_progression(work, wanted)
@@ -85,7 +87,9 @@ class Branches(Repository):
     @writes
     def delete(self, id: str) -> bool:
         """Delete it; False if there is none. Branches that were forked from it keep their history."""
-        branch = find_branch(self._work, self._work.label("id", id), lock=True)
+        branch_id = self._work.label("id", id)
+        locking.lock_line(self._work, branches.c.id == branch_id)
+        branch = find_branch(self._work, branch_id, lock=True)
         if branch is None:
             return False
         removal.remove_branches(self._work, [branch.id])
@@ -111,7 +115,8 @@ class Branches(Repository):
         work = self._work
         title = None if name is None else work.body("name", name)
         parent = work.label("id", id)
-        row = work.row(_PARENT, row_id=parent)
+        gone = not work.runtime.dialect.one_writer and not hold_branch(work, parent)
+        row = None if gone else work.row(_PARENT, row_id=parent)
         if row is None:
             raise NotFound("branch", id)
         size, session_id, user, system_msg_id, node_metadata = row
@@ -132,7 +137,7 @@ class Branches(Repository):
             "forked_at_ord": inherited,
             "progression_id": owned_progression(work, None),
         }
-        work.run(_INSERT, **fields)
+        work.run(_INSERT, **fields, former_of=None)
         return build(Branch, {**fields, "node_metadata": metadata})
 
     @reads
@@ -185,7 +190,7 @@ class Branches(Repository):
 
 
 def _insert(work: Work, session_id: str, fields: dict[str, Any]) -> Branch:
-    work.run(_INSERT, **{**dict.fromkeys(FIELDS), **fields, "session_id": session_id})
+    work.run(_INSERT, **{**dict.fromkeys(FIELDS), **fields, "session_id": session_id, "former_of": None})
     return get_branch(work, fields["id"])
 
 

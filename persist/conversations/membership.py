@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import bindparam, delete, exists, func, insert, select, update
 
-from persist.conversations.models import members, progressions
+from persist.conversations.models import members, messages, progressions
 from persist.db.hot import Hot, param
 from persist.db.insert import insert_missing
 from persist.db.json import JsonLimits, JsonText, encode
@@ -25,12 +25,23 @@ _CHUNK = 500
 _SOME = 100
 _ANY_SIZE = JsonLimits(max_bytes=2**31)  # the cap of one JSON value is for what callers give
 
-_P, _M = progressions.c, members.c
+_P, _M, _G = progressions.c, members.c, messages.c
 _id = param("row_id")
 _ADD = Hot(insert_missing(progressions, "id"))
 _REMOVE = Hot(delete(progressions).where(_P.id == _id))
 _EXISTS = Hot(select(_P.id).where(_P.id == _id))
 _LOCK = Hot(select(_P.folded).where(_P.id == _id).with_for_update())
+# A message stays while the transaction lasts that names it; the ids of those that are not there may be named too.
+_held = select(_G.id).where(_G.id == param("message")).with_for_update(read=True, key_share=True).cte("held")
+_LOCK_AND_HOLD = Hot(
+    select(_P.id, select(func.count()).select_from(_held).scalar_subquery()).where(_P.id == _id).with_for_update(of=progressions)
+)
+_among_new = select(_G.id).join(members, _M.message_id == _G.id).where(_M.progression_id == _id, _M.ord >= param("first"))
+_HOLD_NEW = Hot(
+    select(func.count()).select_from(
+        _among_new.order_by(_G.id).with_for_update(read=True, key_share=True, of=messages).subquery()
+    )
+)
 _IDS = Hot(select(_M.message_id).where(_M.progression_id == _id).order_by(_M.ord))
 _next_place = select(func.coalesce(func.max(_M.ord) + 1, 0)).where(_M.progression_id == _id)
 _NEXT = Hot(_next_place)
@@ -44,7 +55,7 @@ _APPEND = Hot(
     .returning(_M.ord)
 )
 _INSERT = Hot(insert(members))
-_DELETE = Hot(delete(members).where(_M.progression_id == _id))
+_DELETE_FROM = Hot(delete(members).where(_M.progression_id == _id, _M.ord >= param("first")))
 _SET_ARRAY = Hot(update(progressions).where(_P.id == _id).values(collection=param("ids"), folded=param("upto")))
 _FOLD = Hot(_SET_ARRAY.statement, silent=True)
 _BEHIND = Hot(select(_P.id).where(exists().where(_M.progression_id == _P.id, _M.ord >= _P.folded)).order_by(_P.id).limit(_SOME))
@@ -54,7 +65,9 @@ def add_progression(work: Work, id: str, ids: Sequence[str] = ()) -> bool:
     """A new progression with these members; False, and nothing merged, where there is one of that id."""
     if not work.run(_ADD, id=id, created_at=work.now(), folded=len(ids), collection=_array(ids)):
         return False
-    _insert(work, id, 0, ids)
+    if ids:
+        _insert(work, id, 0, ids)
+        _hold(work, id, 0)
     return True
 
 
@@ -69,6 +82,11 @@ def check_progression(work: Work, id: str) -> None:
         raise NotFound("progression", id)
 
 
+def lock_progression(work: Work, id: str) -> None:
+    """Wait for whoever writes it, and let nobody else until the transaction ends."""
+    work.row(_LOCK, row_id=id)
+
+
 def member_ids(work: Work, id: str) -> list[str]:
     """The message ids in order; none for an unknown progression."""
     return [message_id for (message_id,) in work.rows(_IDS, row_id=id)]
@@ -76,7 +94,7 @@ def member_ids(work: Work, id: str) -> list[str]:
 
 def append(work: Work, id: str, message_id: str) -> bool:
     """Add it at the end, unless it is there already; False then, and for an unknown progression."""
-    if not work.runtime.dialect.one_writer and work.row(_LOCK, row_id=id) is None:
+    if not work.runtime.dialect.one_writer and work.row(_LOCK_AND_HOLD, row_id=id, message=message_id) is None:
         return False
     added = work.returned(_APPEND, row_id=id, message=message_id)
     if added is None:
@@ -108,9 +126,24 @@ def replace(work: Work, id: str, ids: Sequence[str]) -> None:
     """Make these its members, and its array; NotFound."""
     if work.row(_LOCK, row_id=id) is None:
         raise NotFound("progression", id)
-    work.run(_DELETE, row_id=id)
-    _insert(work, id, 0, ids)
+    same = same_start(member_ids(work, id), ids)
+    work.run(_DELETE_FROM, row_id=id, first=same)
+    _insert(work, id, same, ids[same:])
+    _hold(work, id, same)
     work.run(_SET_ARRAY, row_id=id, ids=_array(ids), upto=len(ids))
+
+
+def cut(work: Work, id: str, places: int) -> None:
+    """Only the first so many places stay, and its array is what its members are."""
+    if work.run(_DELETE_FROM, row_id=id, first=places):
+        ids = member_ids(work, id)
+        work.run(_SET_ARRAY, row_id=id, ids=_array(ids), upto=len(ids))
+
+
+def same_start(before: Sequence[str], after: Sequence[str]) -> int:
+    """How many items from the first are the same."""
+    differing = (place for place, (old, new) in enumerate(zip(before, after, strict=False)) if old != new)
+    return next(differing, min(len(before), len(after)))
 
 
 def fold(work: Work, id: str) -> bool:
@@ -169,6 +202,12 @@ def _present(work: Work, id: str, ids: Sequence[str]) -> set[str]:
         some = _M.message_id.in_(ids[start : start + _CHUNK])
         found |= {message_id for (message_id,) in work.select(select(_M.message_id).where(_M.progression_id == id, some))}
     return found
+
+
+def _hold(work: Work, id: str, first: int) -> None:
+    """Nobody deletes the messages that are named from there on, unless it is done already."""
+    if not work.runtime.dialect.one_writer:
+        work.row(_HOLD_NEW, row_id=id, first=first)
 
 
 def _array(ids: Sequence[str]) -> JsonText:

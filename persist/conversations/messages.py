@@ -23,6 +23,7 @@ _BRANCH = Hot(
     select(_B.session_id, _B.progression_id, _S.progression_id)
     .select_from(branches.join(sessions, _S.id == _B.session_id))
     .where(_B.id == _id)
+    .with_for_update(read=True, key_share=True, of=branches)
 )
 _SESSION_POOL = Hot(select(_S.progression_id).where(_S.id == _id))
 _SET_SYSTEM = Hot(update(branches).where(_B.id == _id).values(system_msg_id=param("message")))
@@ -37,6 +38,7 @@ _ACTIVITY = Hot(
         updated_at=case((_S.updated_at > _at, _S.updated_at), else_=_at),
     )
 )
+_LOCK = Hot(select(messages.c.id).where(messages.c.id == _id).with_for_update())
 _DELETE = Hot(delete(messages).where(messages.c.id == _id))
 _NAMED_BY = (
     ("a progression", Hot(select(_M.progression_id).where(_M.message_id == _id).limit(1))),
@@ -104,6 +106,8 @@ class ConvMessages(Repository):
         """Delete it; False if there is none. Conflict while a progression, branch or session names it."""
         work = self._work
         message_id = work.label("id", id)
+        if not work.runtime.dialect.one_writer:
+            work.row(_LOCK, row_id=message_id)  # whoever is naming it holds it until that can be seen
         for what, statement in _NAMED_BY:
             row = work.row(statement, row_id=message_id)
             if row is not None:

@@ -153,6 +153,8 @@ class BranchRow(Base):
     parent_branch_id: Mapped[str | None] = mapped_column(Label())
     forked_at_ord: Mapped[int | None] = mapped_column(Whole())
     node_metadata: Mapped[Any | None] = mapped_column(Json())
+    former_of: Mapped[str | None] = mapped_column(Label())
+    """Set on a row that no list shows: it keeps what this branch was, for the forks that inherit it."""
 
     __table_args__ = (
         Index("ix_branches_session_id_created_at_id", "session_id", "created_at", "id"),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy import select
 
-from persist.conversations import membership
+from persist.conversations import membership, removal
 from persist.conversations.models import members
 from persist.db.hot import Hot, param
 from persist.db.repository import Repository, reads, writes
@@ -39,8 +39,11 @@ class Progressions(Repository):
 
     @writes
     def replace(self, id: str, ids: Sequence[str]) -> None:
-        """Make these its whole content; NotFound."""
-        membership.replace(self._work, self._work.label("id", id), id_list(self._work, ids))
+        """Make these its whole content; NotFound. Forks of branches that show it keep what they inherit."""
+        work = self._work
+        progression_id, given = work.label("id", id), id_list(work, ids)
+        removal.spare_forks(work, progression_id, given)
+        membership.replace(work, progression_id, given)
 
     @reads
     def containing(self, message_id: str) -> list[str]:

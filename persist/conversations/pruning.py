@@ -1,14 +1,14 @@
 """Pruning: old sessions go, and with them exactly what nothing else shows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import and_, bindparam, delete, exists, func, or_, select, tuple_, type_coerce
 
 from persist.conversations import removal
+from persist.conversations.locking import lock_whole
 from persist.conversations.models import branches, exchange_items, members, messages, progressions, sessions
 from persist.conversations.schemas import PruneReport, Status
-from persist.conversations.session_rows import lock_whole
 from persist.db.checks import check_flag, check_span
 from persist.db.clock import epoch_us
 from persist.db.hot import Hot, Row, param
@@ -64,21 +64,21 @@ def _prune(work: Work, keep_days: int, keep_n: int, grace: timedelta) -> PruneRe
     cutoff, guard = _ago(work, "keep_days", keep_days), _ago(work, "orphan_grace", grace)
     several = not work.runtime.dialect.one_writer
     victims = [id for (id,) in work.rows(_VICTIMS, keep=keep_n, cutoff=cutoff)]
-    gone = Removed()
+    gone, candidates = Removed(), set[str]()
     for start in range(0, len(victims), _BATCH):
-        gone.add(_remove(work, victims[start : start + _BATCH], cutoff))
+        gone.add(_remove(work, victims[start : start + _BATCH], cutoff, candidates))
+    gone.add(_remove_unnamed(work, candidates))  # after all that others lock before messages
     if several:
         work.row(_LOCK_ORPHANS, guard=epoch_us(guard) / 1_000_000)
     gone.rows[messages.name] += work.run(_SWEEP, guard=epoch_us(guard) / 1_000_000)
     return PruneReport(**{table.name: gone.rows[table.name] for table in (sessions, branches, progressions, messages)})
 
 
-def _remove(work: Work, batch: Sequence[str], cutoff: datetime) -> Removed:
-    """Those of the sessions that may go still, and what only they show."""
-    for id in batch:
-        lock_whole(work, id)
+def _remove(work: Work, batch: Sequence[str], cutoff: datetime, candidates: set[str]) -> Removed:
+    """Those of the sessions that may go still; the messages that may go with them become candidates."""
+    lock_whole(work, batch)
     batch = [id for id in batch if work.row(_STILL, row_id=id, cutoff=cutoff) is not None]
-    candidates = {message_id for id in batch for message_id in _messages_of(work, id)}
+    candidates.update(message_id for id in batch for message_id in _messages_of(work, id))
     pools = [pool for id in batch for (pool,) in work.rows(_POOLS, row_id=id)]
     places = _places(work, pools)
     inside, pools_gone = removal.remove_sessions(work, batch)
@@ -87,14 +87,17 @@ def _remove(work: Work, batch: Sequence[str], cutoff: datetime) -> Removed:
     gone.rows[branches.name] = inside
     gone.rows[progressions.name] = pools_gone
     gone.rows[members.name] = places - _places(work, pools)
-    gone.rows[messages.name] = sum(_remove_unnamed(work, message_id) for message_id in sorted(candidates))
     return gone
 
 
-def _remove_unnamed(work: Work, message_id: str) -> int:
-    if not work.runtime.dialect.one_writer:
-        work.row(_LOCK, row_id=message_id)
-    return work.run(_DELETE_UNNAMED, row_id=message_id)
+def _remove_unnamed(work: Work, candidates: Iterable[str]) -> Removed:
+    """Those of the messages that nothing names."""
+    gone = Removed()
+    for message_id in sorted(candidates):
+        if not work.runtime.dialect.one_writer:
+            work.row(_LOCK, row_id=message_id)
+        gone.rows[messages.name] += work.run(_DELETE_UNNAMED, row_id=message_id)
+    return gone
 
 
 def _places(work: Work, pools: Sequence[str]) -> int:
@@ -135,7 +138,10 @@ class _Sessions(Pruning):
         return [tuple(row) for row in work.select(query, values)]
 
     def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
-        return _remove(work, [row[1] for row in found], cut.before)
+        candidates = set[str]()
+        gone = _remove(work, [row[1] for row in found], cut.before, candidates)
+        gone.add(_remove_unnamed(work, candidates))
+        return gone
 
 
 class _Messages(Pruning):
@@ -150,9 +156,7 @@ class _Messages(Pruning):
         return [tuple(row) for row in work.select(query, {"guard": _guard(work, cut)})]
 
     def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
-        gone = Removed()
-        gone.rows[messages.name] = sum(_remove_unnamed(work, row[0]) for row in found)
-        return gone
+        return _remove_unnamed(work, [row[0] for row in found])
 
 
 def _guard(work: Work, cut: Cut) -> float:

@@ -1,9 +1,9 @@
 """One session's row: reading and locking it, and the progressions that sessions and branches own."""
 
-from sqlalchemy import or_, select
+from sqlalchemy import select
 
 from persist.conversations.membership import add_progression
-from persist.conversations.models import branches, progressions, sessions
+from persist.conversations.models import progressions, sessions
 from persist.conversations.schemas import ConvSession
 from persist.db.hot import Hot, Row, param
 from persist.db.values import build
@@ -20,10 +20,6 @@ _POOL = Hot(
     .where(progressions.c.id == select(_S.progression_id).where(_S.id == param("row_id")).scalar_subquery())
     .with_for_update()
 )
-_BRANCHES = Hot(select(branches.c.id).where(branches.c.session_id == param("row_id")).order_by(branches.c.id).with_for_update())
-_of_session = progressions.c.id.in_(select(_S.progression_id).where(_S.id == param("row_id")))
-_of_branches = progressions.c.id.in_(select(branches.c.progression_id).where(branches.c.session_id == param("row_id")))
-_POOLS = Hot(select(progressions.c.id).where(or_(_of_session, _of_branches)).order_by(progressions.c.id).with_for_update())
 _PROGRESSION = Hot(select(progressions.c.id).where(progressions.c.id == param("row_id")))
 
 
@@ -50,13 +46,6 @@ def lock_with_pool(work: Work, id: str) -> ConvSession:
     """The session, locked after its progression, which is the order in which messages are recorded; NotFound."""
     work.row(_POOL, row_id=work.label("id", id))
     return get_session(work, id, lock=True)
-
-
-def lock_whole(work: Work, id: str) -> None:
-    """Lock all of a session that is to go, in the order in which messages are recorded: branches, progressions, itself."""
-    if not work.runtime.dialect.one_writer:
-        for statement in (_BRANCHES, _POOLS, _LOCK):
-            work.rows(statement, row_id=id)
 
 
 def owned_progression(work: Work, wanted: str | None) -> str:

@@ -8,10 +8,11 @@ from sqlalchemy import func, select, update
 
 from persist.conversations import lifecycle, pruning, removal, session_lists
 from persist.conversations.intake import node_metadata as checked_metadata
+from persist.conversations.locking import lock_whole
 from persist.conversations.models import sessions
 from persist.conversations.schemas import ConvSession, PruneReport, StatusTransition
 from persist.conversations.session_fields import new_session, session_changes
-from persist.conversations.session_rows import find_session, get_session, lock_whole, lock_with_pool, owned_progression
+from persist.conversations.session_rows import find_session, get_session, lock_with_pool, owned_progression
 from persist.db.checks import check_count
 from persist.db.clock import aware
 from persist.db.cursor import Page
@@ -193,7 +194,7 @@ class ConvSessions(Repository):
         Messages stay, until `prune` finds that nothing names them.
         """
         session_id = self._work.label("id", id)
-        lock_whole(self._work, session_id)
+        lock_whole(self._work, [session_id])
         if find_session(self._work, session_id, lock=True) is None:
             return False
         removal.remove_sessions(self._work, [session_id])

@@ -3,15 +3,18 @@
 import sqlite3
 import tempfile
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from unittest import mock
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from persist.conversations import inheritance
 from persist.conversations.schemas import PruneReport
 from persist.store import Store
 from persist.testing import FrozenClock
@@ -54,8 +57,12 @@ class Branch:
 
 
 class Survivors(RuleBasedStateMachine):
+    most_copied: ClassVar[int] = inheritance.MOST_COPIED
+
     def __init__(self) -> None:
         super().__init__()
+        self.patch = mock.patch.object(inheritance, "MOST_COPIED", self.most_copied)
+        self.patch.start()
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "state.db"
         self.clock = FrozenClock()
@@ -64,9 +71,14 @@ class Survivors(RuleBasedStateMachine):
         self.branches: dict[str, Branch] = {}
         self.pools: dict[str, list[str]] = {}
         self.messages: dict[str, datetime] = {}  # when each was first put
+        self.put_at: dict[str, datetime] = {}
         self.number = 0
 
     def teardown(self) -> None:
+        try:
+            self.leave_nothing()
+        finally:
+            self.patch.stop()
         self.store.close()
         self.folder.cleanup()
 
@@ -135,7 +147,7 @@ class Survivors(RuleBasedStateMachine):
         say(self.store, id, message, role="system" if system else "user")
         branch = self.branches[id]
         session = self.sessions[branch.session]
-        self.messages.setdefault(message, self.clock())
+        self.messages.setdefault(message, self.put_at.setdefault(message, self.clock()))
         for pool in {branch.pool, session.pool}:
             if message not in self.pools[pool]:
                 self.pools[pool].append(message)
@@ -143,6 +155,23 @@ class Survivors(RuleBasedStateMachine):
             branch.system = message
         session.pointers = [session.pointers[0] if session.pointers else message, message]
         session.updated_at = self.clock()
+
+    @precondition(lambda self: self.branches)
+    @rule(pick=picks, at=picks, dropped=st.integers(0, 3), turned=st.booleans())
+    def compact(self, pick: int, at: int, dropped: int, turned: bool) -> None:
+        """Places of a progression that a branch shows go, from any of them on; or all trade places."""
+        pool = self.branches[one_of(self.branches, pick)].pool
+        items = self.pools[pool]
+        start = at % (len(items) + 1)
+        after = items[::-1] if turned else [*items[:start], *items[start + dropped :]]
+        unchanged = next((n for n, (old, new) in enumerate(zip(items, after, strict=False)) if old != new), len(after))
+        owners = {id: len(branch.inherited) + unchanged for id, branch in self.branches.items() if branch.pool == pool}
+        losing = [id for id, fork in self.branches.items() if len(fork.inherited) > owners.get(fork.parent or "", 10_000)]
+        heirs = {id: self.history(id) for id in losing}
+        with self.store.begin() as tx:
+            tx.conversations.progressions.replace(pool, after)
+        self.orphan(heirs)
+        self.pools[pool] = after
 
     @precondition(lambda self: any(session.running for session in self.sessions.values()))
     @rule(pick=picks)
@@ -197,12 +226,20 @@ class Survivors(RuleBasedStateMachine):
         self.forget(victims, [])
         named = {message for pool in self.pools.values() for message in pool}
         named |= {message for session in self.sessions.values() for message in session.pointers}
+        if self.most_copied < 0:
+            named |= {message for branch in self.branches.values() for message in branch.inherited}
         named |= {branch.system for branch in self.branches.values() if branch.system is not None}
         for message, put_at in list(self.messages.items()):
             if message not in named and (message in candidates or put_at < guard):
                 del self.messages[message]
         branches, pools, messages = sizes
         assert report == foretold
+        if self.most_copied < 0:  # what a former branch keeps may be more than its forks show, and is no less
+            there = stored(self.store, *(f"m{number:03}" for number in range(self.number + 1)))
+            assert set(there) >= set(self.messages)
+            self.messages = {id: self.put_at[id] for id in there}
+            assert report.sessions == len(victims)
+            return
         assert report == PruneReport(
             sessions=len(victims),
             branches=branches - len(self.branches),
@@ -218,15 +255,34 @@ class Survivors(RuleBasedStateMachine):
             del self.branches[id]
         for id in sessions:
             del self.sessions[id]
+        self.orphan(heirs)
+        for pool in set(self.pools) - set(self.owners()):
+            del self.pools[pool]
+
+    def orphan(self, heirs: dict[str, list[str]]) -> None:
+        """These have nothing to do with their parents any more; the history of some is their own now."""
         for id, items in heirs.items():
             branch = self.branches[id]
+            branch.parent = None
+            if self.most_copied < 0 and branch.inherited:
+                continue
             pool = branch_of(self.store, id).progression_id
             if pool == branch.pool:
                 assert self.owners().count(pool) == 1, "the progression of others was changed"
-            branch.pool, branch.inherited, branch.parent = pool, [], None
+            branch.pool, branch.inherited = pool, []
             self.pools[pool] = items
-        for pool in set(self.pools) - set(self.owners()):
-            del self.pools[pool]
+
+    def leave_nothing(self) -> None:
+        """With the last of them goes whatever was kept for it."""
+        for id in sorted(self.branches):
+            assert delete_branch(self.store, id)
+        for id in sorted(self.sessions):
+            assert delete_session(self.store, id)
+        self.clock.advance(delta=2 * DAY)
+        prune(self.store)
+        with closing(sqlite3.connect(self.path)) as connection:
+            for table in ("branches", "progressions", "progression_members", "messages"):
+                assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 
     def owners(self) -> list[str]:
         return [*(session.pool for session in self.sessions.values()), *(branch.pool for branch in self.branches.values())]
@@ -259,5 +315,13 @@ def one_of(ids: Iterable[str], pick: int) -> str:
     return ordered[pick % len(ordered)]
 
 
+class Kept(Survivors):
+    """However little it is, former branches keep what forks inherit."""
+
+    most_copied = -1
+
+
 TestSurvivors = Survivors.TestCase
 TestSurvivors.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestSurvivorsOfFormerBranches = Kept.TestCase
+TestSurvivorsOfFormerBranches.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

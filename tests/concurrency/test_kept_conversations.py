@@ -1,0 +1,178 @@
+"""Whoever names a row that another transaction deletes waits for it: it is there afterwards, or the caller is told."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import Conflict, InvalidValue, NotFound
+from persist.store import Store
+from persist.testing import FrozenClock
+from tests.contract.conversations.making import (
+    LONG,
+    branch_of,
+    branches,
+    fork,
+    make_branch,
+    make_session,
+    members,
+    message,
+    put,
+    say,
+    shown,
+    stored,
+)
+
+IDS = [f"m{number}" for number in range(5)]
+Verb = Callable[[Any], Any]
+DELETIONS: dict[str, Verb] = {
+    "branch": lambda tx: tx.conversations.branches.delete("main"),
+    "session": lambda tx: tx.conversations.sessions.delete("s"),
+    "prune": lambda tx: tx.conversations.sessions.prune(keep_days=0, keep_n=0, orphan_grace=timedelta()),
+}
+POINTERS = {"parent_branch_id": "main", "forked_at_ord": 3}
+
+
+@pytest.fixture
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+def both(open_store: Callable[..., Store], clock: FrozenClock) -> tuple[Store, Store]:
+    """Two handles; `main` of the session `s` says five messages, and is old; the session `t` runs."""
+    store, other = open_store(clock=clock), open_store(clock=clock)
+    make_session(store, "s")
+    make_branch(store, "s", "main")
+    say(store, "main", *IDS)
+    make_session(store, "t", status="running")
+    clock.advance(delta=LONG)
+    return store, other
+
+
+def meanwhile(both: tuple[Store, Store], first: Verb, second: Verb) -> Any:
+    """While the first has not committed yet, the second begins -> what it is given, or the error that it meets."""
+
+    def follow() -> Any:
+        try:
+            with both[1].begin() as tx:
+                return second(tx)
+        except (NotFound, Conflict, InvalidValue) as error:
+            return error
+
+    with ThreadPoolExecutor(1) as pool:
+        with both[0].begin() as tx:
+            first(tx)
+            answer = pool.submit(follow)
+            time.sleep(0.3)  # it may have begun or not: what comes of it is the same
+        return answer.result(30)
+
+
+@pytest.mark.parametrize("deletion", DELETIONS)
+def test_a_branch_that_goes_is_not_forked(both: tuple[Store, Store], deletion: str) -> None:
+    answer = meanwhile(both, DELETIONS[deletion], lambda tx: tx.conversations.branches.fork("main", at=3))
+    assert isinstance(answer, NotFound)
+    assert branches(both[0], "s") == []
+
+
+@pytest.mark.parametrize("deletion", DELETIONS)
+def test_a_branch_that_is_being_forked_goes_after_that(both: tuple[Store, Store], deletion: str) -> None:
+    make: Verb = lambda tx: tx.conversations.branches.create("t", id="copy", node_metadata=POINTERS)  # noqa: E731
+    meanwhile(both, make, DELETIONS[deletion])
+    assert shown(both[0], "copy") == IDS[:3]
+    with pytest.raises(NotFound):
+        branch_of(both[0], "main")
+
+
+@pytest.mark.parametrize("deletion", DELETIONS)
+def test_a_copied_fork_never_loses_a_parent_that_was_there(both: tuple[Store, Store], deletion: str) -> None:
+    def make(tx: Any) -> Any:
+        return tx.conversations.branches.create("t", id="copy", node_metadata=POINTERS)
+
+    answer = meanwhile(both, DELETIONS[deletion], make)
+    if both[0].runtime.dialect.one_writer:
+        assert shown(both[0], "copy") == []  # it came after: a parent that is not there may come later
+    else:
+        assert isinstance(answer, Conflict)
+        assert branches(both[0], "t") == []
+
+
+def test_a_fork_is_of_what_its_parent_was_before_or_after_it_changed(both: tuple[Store, Store]) -> None:
+    pool = branch_of(both[0], "main").progression_id
+
+    def compact(tx: Any) -> None:
+        tx.conversations.progressions.replace(pool, ["m4"])
+
+    def branch_off(tx: Any) -> Any:
+        return tx.conversations.branches.fork("main")
+
+    child = meanwhile(both, compact, branch_off)
+    say(both[0], "main", "later")
+    assert (child.forked_at_ord, shown(both[0], child.id)) == (1, ["m4"])
+    made: list[str] = []
+    meanwhile(both, lambda tx: made.append(tx.conversations.branches.fork("main").id), compact)
+    assert (shown(both[0], made[0]), shown(both[0], "main")) == (["m4", "later"], ["m4"])
+
+
+@pytest.mark.parametrize("deletion", DELETIONS)
+def test_nothing_is_recorded_in_a_branch_that_goes(both: tuple[Store, Store], deletion: str) -> None:
+    answer = meanwhile(both, DELETIONS[deletion], lambda tx: tx.conversations.messages.record("main", message("late")))
+    assert isinstance(answer, NotFound)
+    assert stored(both[0], "late") == []
+
+
+NAMING: dict[str, Verb] = {
+    "append": lambda tx: tx.conversations.progressions.append("mine", "m1"),
+    "replace": lambda tx: tx.conversations.progressions.replace("mine", ["m0", "m1"]),
+    "create": lambda tx: tx.conversations.progressions.create("new", ids=["m0", "m1"]),
+}
+
+
+@pytest.mark.parametrize("naming", NAMING)
+def test_a_message_that_is_being_named_is_not_pruned(both: tuple[Store, Store], naming: str) -> None:
+    with both[0].begin() as tx:
+        tx.conversations.progressions.create("mine", ids=["m0"])
+    meanwhile(both, NAMING[naming], DELETIONS["prune"])
+    named = [id for pool in ("mine", "new") for id in members(both[0], pool)]
+    assert "m1" in named
+    assert sorted(stored(both[0], *IDS)) == sorted(set(named))
+
+
+@pytest.mark.parametrize("naming", NAMING)
+def test_a_message_that_is_being_named_is_not_deleted(both: tuple[Store, Store], naming: str) -> None:
+    put(both[0], "m0", "m1")
+    with both[0].begin() as tx:
+        DELETIONS["prune"](tx)
+        tx.conversations.progressions.create("mine")
+    put(both[0], "m0", "m1")
+    answer = meanwhile(both, NAMING[naming], lambda tx: tx.conversations.messages.delete("m1"))
+    assert isinstance(answer, Conflict)
+    assert stored(both[0], "m1") == ["m1"]
+
+
+def test_two_lines_of_forks_that_cross_sessions_go_at_once(both: tuple[Store, Store]) -> None:
+    """Each deletes branches whose forks the other deletes: neither is ever told that it waited in a circle."""
+    store, other = both
+    for number in range(10):
+        for name in ("x", "y"):
+            make_session(store, f"{name}{number}")
+            make_branch(store, f"{name}{number}", f"{name}{number}a")
+            say(store, f"{name}{number}a", *IDS)
+        for name, from_ in (("x", "y"), ("y", "x")):
+            pointers = {"parent_branch_id": f"{from_}{number}a", "forked_at_ord": 2}
+            make_branch(store, f"{name}{number}", f"{name}{number}b", node_metadata=pointers)
+        kept = fork(store, f"x{number}b")
+        assert shown(store, kept) == IDS[:2]
+
+        def delete(tx: Any, id: str) -> bool:
+            return bool(tx.conversations.sessions.delete(id))
+
+        with ThreadPoolExecutor(2) as pool:
+            answers = [
+                pool.submit(handle.transact, lambda tx, id=f"{name}{number}": delete(tx, id))
+                for handle, name in ((store, "x"), (other, "y"))
+            ]
+            assert [answer.result(30) for answer in answers] == [True, True]
