@@ -168,7 +168,7 @@ def prune(database: Database, keep_days: int, keep_n: int, dry_run: bool, as_jso
 @as_json
 @quiet("Print the ids alone.")
 def doctor(database: Database, hours: float, status: str, dry_run: bool, as_json: bool, quiet: bool) -> None:
-    """End running sessions that started more than --hours ago, or nobody knows when.
+    """End running sessions that neither started nor said anything within --hours, or nobody knows when.
 
     One that ends by itself in the meantime stays as it ended. With --json: an object with `items`, the ids, and `dry_run`.
     """
@@ -188,10 +188,12 @@ def doctor(database: Database, hours: float, status: str, dry_run: bool, as_json
     elif not ids:
         say("Every running session is younger than that.", err=True)
     else:
-        started = {session.id: session.started_at for session in stale}
+        found = {session.id: session for session in stale}
         for id in ids:
-            since = started[id]
-            say(f"{inline(id)}  running since {'an unknown time' if since is None else f'{instant(since)} UTC'}")
+            started, spoke = found[id].started_at, found[id].last_message_at
+            since = "an unknown time" if started is None else f"{instant(started)} UTC"
+            silent = "" if spoke is None or spoke == started else f", silent since {instant(spoke)} UTC"
+            say(f"{inline(id)}  running since {since}{silent}")
         say(f"{len(ids):,} {'would be' if dry_run else 'are now'} {status}.", err=True)
 
 

@@ -18,7 +18,7 @@ _LAGGING = select(_P.id).where(_P.folded != _places).order_by(_P.id)
 
 
 def checkup(work: Work) -> Iterator[Trouble]:
-    """Sessions that began more than a day ago and still run; progressions whose array is not what their members are."""
+    """Sessions that still run, silent for more than a day; progressions whose array is not what their members are."""
     for session in stale_sessions(Conversations(work), now=work.now()):
         since = "nobody knows since when" if session.started_at is None else f"since {session.started_at:%Y-%m-%d %H:%M} UTC"
         message = f"it says running, {since}; persist conversations doctor ends it."

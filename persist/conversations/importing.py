@@ -108,6 +108,8 @@ def _columns(run: Run, branches: Sequence[RunBranch]) -> tuple[dict[str, Any], A
     known = [columns[name] for name in ("created_at", "started_at", "ended_at") if name in columns] + spoken
     columns.setdefault("created_at", columns.get("started_at") or min(known, default=run.written_at))
     columns.setdefault("updated_at", max(known, default=run.written_at))
+    if run.status is Status.RUNNING:
+        columns.setdefault("started_at", columns["created_at"])
     return columns, max(spoken, default=columns.get("started_at"))
 
 

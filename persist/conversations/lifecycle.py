@@ -4,16 +4,19 @@ None or running may become anything; what has ended stays so, unless somebody ta
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import insert, null, select, update
+from sqlalchemy import insert, select, update
 
+from persist.conversations.intake import plain
 from persist.conversations.membership import fold
 from persist.conversations.models import branches, sessions, transitions
 from persist.conversations.schemas import Branch, ConvSession, Status, StatusTransition, TransitionSource
 from persist.db.checks import check_word, optional_label
 from persist.db.hot import Hot, Row, param
+from persist.db.json import Json, JsonText
 from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import InvalidValue, TransitionError
@@ -28,77 +31,106 @@ _LOG = Hot(insert(transitions))
 _of_entity = (_T.entity_type == param("kind")) & (_T.entity_id == param("entity"))
 _OF_ENTITY = Hot(select(*[_T[name] for name in _FIELDS]).where(_of_entity).order_by(_T.created_at, _T.id))
 _LATEST = Hot(select(_T.created_at, _T.id).where(_of_entity).order_by(_T.created_at.desc(), _T.id.desc()).limit(1))
+_STATUS = {"status": param("to"), "started_at": param("started"), "ended_at": param("ended")}
 _SET_SESSION = Hot(
     update(sessions)
     .where(_S.id == param("row_id"))
     .values(
-        status=param("to"),
-        status_reason_code=null(),
+        **_STATUS,
+        status_reason_code=param("code"),
         status_reason_summary=param("why"),
-        status_evidence_refs=null(),
-        ended_at=param("ended"),
+        status_evidence_refs=param("evidence"),
         ended_at_is_approximate=param("approximate"),
         updated_at=param("at"),
     )
 )
-_SET_BRANCH = Hot(update(branches).where(_B.id == param("row_id")).values(status=param("to"), ended_at=param("ended")))
+_SET_BRANCH = Hot(update(branches).where(_B.id == param("row_id")).values(**_STATUS))
 
 
-def set_session_status(
+@dataclass(frozen=True, slots=True)
+class Because:
+    """Why a status changed: a word for programs, text for people, and what shows it."""
+
+    code: str | None = None
+    summary: str | None = None
+    evidence: JsonText | None = None
+
+
+NO_REASON = Because()
+
+
+def set_status(
     work: Work,
-    session: ConvSession,
+    entity: ConvSession | Branch,
     status: object,
     *,
     expected: Iterable[object] | None = None,
     reason: str | None = None,
+    reason_code: str | None = None,
+    evidence_refs: Json = None,
     source: str = "executor",
     actor: str | None = None,
     override: str | None = None,
 ) -> bool:
-    """See ConvSessions.set_status; the session is locked."""
+    """See ConvSessions.set_status; the session, or the branch, is locked."""
     to = check_word("status", status, Status)
     by = check_word("source", source, TransitionSource)
     guard = None if expected is None else frozenset(_expected(expected))
-    why = None if reason is None else work.body("reason", reason)
+    because = Because(
+        code=optional_label("reason_code", reason_code),
+        summary=None if reason is None else work.body("reason", reason),
+        evidence=None if evidence_refs is None else work.json("evidence_refs", plain(evidence_refs)),
+    )
     who, excuse = optional_label("actor", actor), None if override is None else work.body("override", override)
     if by is TransitionSource.ADMIN and to not in BY_ADMIN:
         raise InvalidValue("status", f"an admin sets {', '.join(sorted(BY_ADMIN))}, and nothing else.")
     if excuse is not None and (who is None or not excuse.strip()):
         raise InvalidValue("override", "leaving a status that ended needs a justification and an actor.")
-    current = session.status
+    kind, current = ("session" if isinstance(entity, ConvSession) else "branch"), entity.status
     if guard is not None and current not in guard:
         return False
     if current == to or (current in TERMINAL and excuse is None):
-        raise TransitionError(f"session {session.id!r}", str(current), to)
+        raise TransitionError(f"{kind} {entity.id!r}", str(current), to)
+    _write(work, entity, to, (entity.ended_at or work.now()) if to in TERMINAL else None, because)
+    log(work, kind, entity.id, current, to, because=because, source=by, actor=who, override=excuse)
+    fold(work, entity.progression_id)
+    return True
+
+
+def _write(work: Work, entity: ConvSession | Branch, to: Status, ended: datetime | None, because: Because) -> None:
+    """The new status with its instants; the reasons stay with a session, of a branch they are in its history alone."""
     now = work.now()
-    ended = (session.ended_at or now) if to in TERMINAL else None
+    started = now if to is Status.RUNNING and entity.started_at is None else entity.started_at
+    if isinstance(entity, Branch):
+        work.run(_SET_BRANCH, row_id=entity.id, to=to, started=started, ended=ended)
+        return
     work.run(
         _SET_SESSION,
-        row_id=session.id,
+        row_id=entity.id,
         to=to,
-        why=why,
+        started=started,
         ended=ended,
-        approximate=session.ended_at_is_approximate and ended is not None,
+        code=because.code,
+        why=because.summary,
+        evidence=because.evidence,
+        approximate=entity.ended_at_is_approximate and ended is not None,
         at=now,
     )
-    log(work, "session", session.id, current, to, reason=why, source=by, actor=who, override=excuse)
-    fold(work, session.progression_id)
-    return True
 
 
 def finalize_branch(work: Work, branch: Branch, status: Status, ended_at: datetime | None) -> bool:
     """See Branches.finalize; the branch is locked."""
     if status not in TERMINAL or branch.status not in (None, Status.RUNNING):
         return False
-    work.run(_SET_BRANCH, row_id=branch.id, to=status, ended=ended_at or work.now())
+    _write(work, branch, status, ended_at or work.now(), NO_REASON)
     log(work, "branch", branch.id, branch.status, status, source=TransitionSource.EXECUTOR)
     fold(work, branch.progression_id)
     return True
 
 
-def log_creation(work: Work, session_id: str, status: Status) -> None:
-    """The first row of history, of a session that is created with a status."""
-    log(work, "session", session_id, None, status, source=TransitionSource.EXECUTOR)
+def log_creation(work: Work, kind: str, id: str, status: Status) -> None:
+    """The first row of history, of a session or branch that is created with a status."""
+    log(work, kind, id, None, status, source=TransitionSource.EXECUTOR)
 
 
 def log(
@@ -109,7 +141,7 @@ def log(
     status: str,
     *,
     source: TransitionSource,
-    reason: str | None = None,
+    because: Because = NO_REASON,
     actor: str | None = None,
     override: str | None = None,
 ) -> None:
@@ -125,8 +157,9 @@ def log(
         "entity_id": id,
         "previous_status": previous,
         "status": status,
-        "reason_code": _NO_CODE,
-        "reason_summary": reason,
+        "reason_code": because.code or _NO_CODE,
+        "reason_summary": because.summary,
+        "evidence_refs": because.evidence,
         "source": source,
         "actor": actor,
         "created_at": at,

@@ -101,6 +101,8 @@ def new_session(
         "status": word,
         "ended_at_is_approximate": False,
     }
+    if word is Status.RUNNING and fields["started_at"] is None:
+        fields["started_at"] = now
     fields["last_message_at"] = fields["started_at"] or now
     if word in TERMINAL and fields["ended_at"] is None:
         known = (fields["created_at"], fields["started_at"], fields["updated_at"] if updated is not None else None)

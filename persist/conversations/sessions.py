@@ -84,7 +84,7 @@ class ConvSessions(Repository):
         if not work.run(_INSERT, **fields):  # another writer was faster
             removal.remove_unowned(work, [] if progression_id is not None else [fields["progression_id"]])
         elif fields["status"] is not None:
-            lifecycle.log_creation(work, fields["id"], fields["status"])
+            lifecycle.log_creation(work, "session", fields["id"], fields["status"])
         return get_session(work, fields["id"])
 
     @reads
@@ -138,7 +138,7 @@ class ConvSessions(Repository):
         session = lock_with_pool(work, id) if says_status else get_session(work, id, lock=True)
         removal.check_pointers(work, changes)
         if says_status and (status is None or status != session.status):
-            lifecycle.set_session_status(work, session, status)
+            lifecycle.set_status(work, session, status)
         now = work.now()
         if changes:
             session_lists.change(work, id, {"updated_at": now, **changes})
@@ -165,6 +165,8 @@ class ConvSessions(Repository):
         *,
         expected: Iterable[str | None] | None = None,
         reason: str | None = None,
+        reason_code: str | None = None,
+        evidence_refs: Json = None,
         source: str = "executor",
         actor: str | None = None,
         override: str | None = None,
@@ -172,11 +174,21 @@ class ConvSessions(Repository):
         """Change the status, with a row of history. False if it is none of `expected`.
 
         What has ended stays so (TransitionError), unless `override` gives the justification and `actor` who gave it.
-        `source` is executor, agent, admin or system; an admin may fail, abort or cancel.
+        `source` is executor, agent, admin or system; an admin may fail, abort or cancel. The reasons, a text, a code and
+        references to evidence, stay on the session until its next change, and in the history.
         """
         session = lock_with_pool(self._work, id)
-        return lifecycle.set_session_status(
-            self._work, session, status, expected=expected, reason=reason, source=source, actor=actor, override=override
+        return lifecycle.set_status(
+            self._work,
+            session,
+            status,
+            expected=expected,
+            reason=reason,
+            reason_code=reason_code,
+            evidence_refs=evidence_refs,
+            source=source,
+            actor=actor,
+            override=override,
         )
 
     @reads

@@ -18,7 +18,10 @@ _PAGE = 1000
 
 
 def stale_sessions(conversations: Conversations, *, now: datetime, older_than: timedelta = DAY) -> list[ConvSession]:
-    """Running sessions that started longer ago than that, or nobody knows when; `conversations` of any transaction."""
+    """Running sessions that did not start, resume or say anything since, or nobody knows when they did.
+
+    `conversations` may be of any transaction.
+    """
     try:
         began = aware("now", now) - check_span("older_than", older_than)
     except OverflowError:
@@ -27,22 +30,35 @@ def stale_sessions(conversations: Conversations, *, now: datetime, older_than: t
     cursor: str | None = None
     while True:
         page = conversations.sessions.list(status=Status.RUNNING, limit=_PAGE, after=cursor)
-        found += [session for session in page.items if session.started_at is None or session.started_at < began]
+        found += [session for session in page.items if _was_silent(conversations, session, began)]
         cursor = page.cursor
         if cursor is None:
             return found
 
 
+def _was_silent(conversations: Conversations, session: ConvSession, since: datetime) -> bool:
+    if any(at is not None and at >= since for at in (session.started_at, session.last_message_at)):
+        return False
+    # one that had ended and was let go on began anew, though it started long ago
+    last = next(reversed(conversations.sessions.transitions(session.id)), None)
+    return last is None or last.previous_status is None or last.created_at < since
+
+
 def end_stale(
     conversations: Conversations, stale: Iterable[ConvSession], *, status: str = Status.ABORTED, reason: str | None = None
 ) -> list[str]:
-    """Abort, or fail, those of them that still run when it is written: what ended in between stays as it ended. Their ids."""
+    """Abort, or fail, those of them that still run and are still silent when it is written. Their ids.
+
+    What ended in between stays as it ended, and what spoke in between goes on.
+    """
     word = check_word("status", status, Status)
     if word not in ENDS:
         raise InvalidValue("status", f"expected one of {', '.join(ENDS)}.")
     ended = []
     for session in stale:
         try:
+            if conversations.sessions.get(session.id).last_message_at != session.last_message_at:
+                continue
             if conversations.sessions.set_status(
                 session.id, word, expected=[Status.RUNNING], reason=reason, source="admin", actor=ACTOR
             ):

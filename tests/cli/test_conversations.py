@@ -195,7 +195,7 @@ def test_doctor_ends_what_does_not_run(command: Command, stored: dict[str, str],
     """(c) 30"""
     doctor = ("conversations", "doctor")
     result = command(*doctor, "--dry-run")
-    assert result.stdout == "ses_new  running since 2025-12-31 03:05:05 UTC\n"
+    assert result.stdout == "ses_new  running since 2025-12-31 03:05:05 UTC, silent since 2026-01-02 03:05:05 UTC\n"
     assert result.stderr == "1 would be aborted.\n"
     assert json.loads(command(*doctor, "--dry-run", "--json").stdout) == {"items": ["ses_new"], "dry_run": True}
     assert listed(command("conversations", "ls", "-q", "--status", "running")) == ["ses_new"]
@@ -213,6 +213,7 @@ def test_doctor_leaves_the_young_alone(command: Command, database_url: str) -> N
     with Store.open(database_url) as store, store.begin() as tx:
         for id, started in (("young", now - HOUR), ("old", now - 25 * HOUR), ("unknown", None)):
             tx.conversations.sessions.create(id=id, status="running", started_at=started)
+        tx.conversations.sessions.update("unknown", started_at=None, last_message_at=None)
     assert sorted(listed(command("conversations", "doctor", "-q", "--dry-run"))) == ["old", "unknown"]
     assert listed(command("conversations", "doctor", "-q", "--hours", "1e300", "--dry-run")) == ["unknown"]
     assert "unknown  running since an unknown time\n" in command("conversations", "doctor").stdout

@@ -38,6 +38,8 @@ def test_what_may_follow_what(store: Any, other: Any, clock: Any) -> None:
                 assert set_status(store, before.id, wanted) is True
                 ended = clock() if wanted in ENDED else None
                 expected = {"status": wanted, "ended_at": ended, "updated_at": clock()}
+                if wanted == "running":
+                    expected["started_at"] = clock()
                 assert session_of(other, before.id) == before.model_copy(update=expected)
                 (*earlier, row) = transitions(other, before.id)
                 assert earlier == written

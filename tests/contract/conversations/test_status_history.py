@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from persist.errors import NotFound, TransactionAborted
+from persist.errors import InvalidValue, NotFound, TransactionAborted
 from tests.contract.conftest import Raw
 from tests.contract.conversations.making import (
     AT,
@@ -54,6 +54,22 @@ def test_the_reason_on_the_session_is_that_of_its_last_change(store: Any, raw: R
     assert (found.status_reason_code, found.status_reason_summary, found.status_evidence_refs) == (None, "boom", None)
     assert set_status(store, "s", "aborted", override="because", actor="maria")
     assert session_of(store, "s").status_reason_summary is None
+
+
+def test_codes_and_evidence_are_kept_with_the_reason(store: Any, other: Any) -> None:
+    make_session(store, "s", status="running")
+    refs = [{"kind": "log", "path": "run.log", "line": 7}, "trace-1"]
+    assert set_status(store, "s", "failed", reason="boom", reason_code="tool.crashed", evidence_refs=refs)
+    found = session_of(other, "s")
+    assert (found.status_reason_code, found.status_reason_summary, found.status_evidence_refs) == ("tool.crashed", "boom", refs)
+    last = transitions(other, "s")[-1]
+    assert (last.reason_code, last.reason_summary, last.evidence_refs) == ("tool.crashed", "boom", refs)
+    with store.begin() as tx:
+        for name, value in (("reason_code", ""), ("reason_code", 1), ("evidence_refs", float("nan")), ("evidence_refs", {1})):
+            with pytest.raises(InvalidValue) as refused:
+                tx.conversations.sessions.set_status("s", "aborted", override="x", actor="maria", **{name: value})
+            assert refused.value.path.startswith(name)
+    assert session_of(other, "s") == found
 
 
 def test_histories_are_apart_and_outlive_their_session(store: Any) -> None:

@@ -7,7 +7,15 @@ import pytest
 
 from persist.conversations import end_stale, stale_sessions
 from persist.errors import InvalidValue
-from tests.contract.conversations.making import delete_session, make_session, session_of, set_status, transitions
+from tests.contract.conversations.making import (
+    delete_session,
+    make_branch,
+    make_session,
+    say,
+    session_of,
+    set_status,
+    transitions,
+)
 
 HOUR = timedelta(hours=1)
 
@@ -23,11 +31,12 @@ def sweep(store: Any, clock: Any, **options: Any) -> list[str]:
 
 
 @pytest.fixture
-def running(store: Any, clock: Any) -> None:
+def running(store: Any, clock: Any, raw: Any) -> None:
     """Sessions that started 48 h and 1 h ago, or nobody knows when; one that ended."""
     make_session(store, "old", status="running", started_at=clock() - 48 * HOUR)
     make_session(store, "fresh", status="running", started_at=clock() - HOUR)
     make_session(store, "unknown", status="running")
+    raw.rows("UPDATE sessions SET started_at = NULL, last_message_at = NULL WHERE id = 'unknown'")  # as others leave it
     make_session(store, "ended", status="completed", started_at=clock() - 48 * HOUR)
     make_session(store, "silent", started_at=clock() - 48 * HOUR)
 
@@ -44,6 +53,53 @@ def test_old_running_sessions_are_aborted(store: Any, clock: Any, running: None)
         assert (last.previous_status, last.status, last.source, last.actor) == ("running", "aborted", "admin", "doctor")
     assert [session_of(store, id) for id in ("fresh", "ended", "silent")] == [fresh, ended, silent]
     assert sweep(store, clock) == []
+
+
+def test_a_session_that_was_created_running_began_then(store: Any, clock: Any) -> None:
+    session = make_session(store, "live", status="running")
+    assert session.started_at == clock()
+    make_session(store, "later")
+    set_status(store, "later", "running")
+    assert session_of(store, "later").started_at == clock()
+    clock.advance(seconds=3600)
+    assert sweep(store, clock) == []
+    clock.advance(seconds=24 * 3600)
+    assert sweep(store, clock) == ["later", "live"]
+
+
+def test_one_that_speaks_is_alive_however_long_ago_it_started(store: Any, clock: Any) -> None:
+    for id in ("speaks", "silent"):
+        make_session(store, id, status="running")
+    branch = make_branch(store, "speaks")
+    clock.advance(seconds=30 * 3600)
+    say(store, branch, "m1")
+    clock.advance(seconds=23 * 3600)
+    assert sweep(store, clock) == ["silent"]
+    clock.advance(seconds=2 * 3600)
+    assert sweep(store, clock) == ["speaks"]
+
+
+def test_one_that_was_let_go_on_begins_anew(store: Any, clock: Any) -> None:
+    make_session(store, "s", status="running")
+    clock.advance(seconds=48 * 3600)
+    assert sweep(store, clock) == ["s"]
+    set_status(store, "s", "running", override="more time", actor="maria")
+    assert session_of(store, "s").started_at == clock() - 48 * HOUR
+    clock.advance(seconds=3600)
+    assert sweep(store, clock) == []
+    clock.advance(seconds=24 * 3600)
+    assert sweep(store, clock) == ["s"]
+
+
+def test_one_that_speaks_in_between_goes_on(store: Any, other: Any, clock: Any) -> None:
+    make_session(store, "s", status="running", started_at=clock() - 48 * HOUR)
+    branch = make_branch(store, "s")
+    with store.read() as tx:
+        stale = stale_sessions(tx.conversations, now=clock())
+    say(other, branch, "m1")
+    with store.begin() as tx:
+        assert end_stale(tx.conversations, stale) == []
+    assert session_of(store, "s").status == "running"
 
 
 def test_looking_changes_nothing(store: Any, clock: Any, running: None, raw: Any) -> None:
@@ -106,6 +162,6 @@ def test_now_has_a_time_zone(store: Any) -> None:
 def test_more_than_a_page_of_them(store: Any, clock: Any) -> None:
     with store.begin() as tx:
         for number in range(1001):
-            tx.conversations.sessions.create(id=f"s{number:04}", status="running")
+            tx.conversations.sessions.create(id=f"s{number:04}", status="running", started_at=clock() - 48 * HOUR)
     assert sweep(store, clock) == [f"s{number:04}" for number in range(1001)]
     assert find(store, clock) == []
