@@ -1,28 +1,28 @@
-"""Embeddings: lists of numbers as packed little-endian float32, as sqlite-vec reads them, and back."""
+"""Embeddings: vectors of numbers as packed little-endian float32, as sqlite-vec reads them, and back."""
 
 import struct
 import sys
 from array import array
 from collections.abc import Iterable, Mapping, Set
+from numbers import Real
 
 from persist.errors import InvalidValue
 
 _SWAP = sys.byteorder == "big"
+_ORDERS = ("", "@", "=", "<", ">", "!")
+_FLOATS = frozenset(order + kind for order in _ORDERS for kind in "fd")
+_BYTES = frozenset("Bbc")
 
 
 def pack(path: str, value: object) -> bytes | None:
-    """The stored bytes of a list of numbers, or of bytes that are packed already; None is none, [] is an empty one.
+    """The stored bytes of a vector; None is none, [] is an empty one.
 
-    InvalidValue for what is not finite, does not fit a float32, or is no whole number of floats.
+    A vector is a list of numbers, an array of float32 or float64 (numpy's, Python's, a memoryview of one), or bytes that are
+    packed already. InvalidValue for what is not finite, does not fit a float32, or is no whole number of floats.
     """
     if value is None:
         return None
-    if isinstance(value, bytes | bytearray | memoryview):
-        packed = bytes(value)
-        if len(packed) % 4:
-            raise InvalidValue(path, f"{len(packed)} bytes are no whole number of float32 values.")
-    else:
-        packed = _packed(path, value)
+    packed = _packed(path, value)
     for index, number in enumerate(unpack(packed)):
         if number - number:  # neither infinity nor NaN minus itself is zero
             raise InvalidValue(f"{path}[{index}]", "expected a finite number.")
@@ -30,11 +30,31 @@ def pack(path: str, value: object) -> bytes | None:
 
 
 def _packed(path: str, value: object) -> bytes:
+    if isinstance(value, str | Mapping | Set | array):
+        return _from_numbers(path, value)
+    try:
+        view = memoryview(value)  # type: ignore[arg-type]  # whether it has a buffer is what is asked
+    except (TypeError, ValueError, BufferError):
+        return _from_numbers(path, value)
+    if view.ndim != 1:
+        raise InvalidValue(path, f"expected one dimension, got {view.ndim}.")
+    if view.format in _FLOATS:
+        order, kind = view.format[:-1], view.format[-1]
+        return _from_numbers(path, struct.unpack(f"{order}{len(view)}{kind}", view.tobytes()))
+    if not isinstance(value, bytes | bytearray | memoryview) or view.format not in _BYTES:
+        raise InvalidValue(path, f"expected float32 or float64 numbers, got an array of the format {view.format!r}.")
+    packed = view.tobytes()
+    if len(packed) % 4:
+        raise InvalidValue(path, f"{len(packed)} bytes are no whole number of float32 values.")
+    return packed
+
+
+def _from_numbers(path: str, value: object) -> bytes:
     if isinstance(value, str | Mapping | Set) or not isinstance(value, Iterable):
         raise InvalidValue(path, f"expected a list of numbers or packed bytes, got {type(value).__name__}.")
     numbers = list(value)
     for index, number in enumerate(numbers):
-        if isinstance(number, bool) or not isinstance(number, int | float):
+        if isinstance(number, bool) or not isinstance(number, Real):
             raise InvalidValue(f"{path}[{index}]", f"expected a number, got {type(number).__name__}.")
     try:
         return struct.pack(f"<{len(numbers)}f", *numbers)

@@ -2,8 +2,10 @@
 
 import math
 import struct
+from array import array
 from typing import Any
 
+import numpy
 import pytest
 
 from tests.contract.conftest import Raw
@@ -42,6 +44,44 @@ def test_packed_bytes_are_taken_as_they_are(store: Any, raw: Raw) -> None:
         made = put(store, "a", embedding=kind(packed))
         assert made.embedding == [1.5, 0.0, 2**-149]
         assert blob(raw) == packed
+
+
+NUMBERS = [1.5, -0.25, 3.0]
+ARRAYS: list[Any] = [
+    numpy.array(NUMBERS, "f4"),
+    numpy.array(NUMBERS, "f8"),
+    numpy.array(NUMBERS, ">f8"),
+    numpy.array([1.5, 0, -0.25, 0, 3.0, 0], "f4")[::2],
+    list(numpy.array(NUMBERS, "f4")),
+    array("f", NUMBERS),
+    array("d", NUMBERS),
+    memoryview(array("f", NUMBERS)),
+    memoryview(array("d", NUMBERS)),
+]
+
+
+@pytest.mark.parametrize("given", ARRAYS, ids=range(len(ARRAYS)))
+def test_arrays_of_floats_are_read_by_their_format(store: Any, raw: Raw, given: Any) -> None:
+    assert put(store, "a", embedding=given).embedding == NUMBERS
+    assert blob(raw) == struct.pack("<3f", *NUMBERS)
+    with store.read() as tx:
+        ((nearest, distance),) = tx.conversations.vectors.search(given)
+    assert (nearest.id, distance) == ("a", 0.0)
+
+
+def test_arrays_of_anything_else_are_refused(store: Any) -> None:
+    bad = [numpy.array([1, 2]), numpy.array([1], "f2"), numpy.zeros((2, 2), "f4"), numpy.array(1.0), numpy.array([True])]
+    bad += [
+        memoryview(array("i", [1])),
+        numpy.array([1e39]),
+        numpy.array([math.nan], "f4"),
+        numpy.array(["a"]),
+        numpy.array([1j]),
+    ]
+    with store.begin() as tx:
+        for one in bad:
+            assert refused(tx.conversations.messages.put, message("a", embedding=one)).startswith("message.embedding"), one
+    assert stored(store, "a") is None
 
 
 def test_an_empty_embedding_differs_from_none(store: Any, raw: Raw) -> None:
