@@ -71,7 +71,7 @@ def main() -> int:
             for text in ("Write an invitation.", "Say that it may rain."):
                 tx.conversations.exchange.send(sender=research.id, recipient=writer.id, content=text, session_id=writer.id)
         with store.begin() as tx:
-            inbox = tx.conversations.exchange.inbox(writer.id)
+            inbox = tx.conversations.exchange.inbox(writer.id).items
             tx.conversations.exchange.mark_read(writer.id, inbox[-1].id)
             tx.conversations.exchange.send(sender=writer.id, recipient=research.id, content="Done.")
             unread = [tx.conversations.exchange.unread_count(session.id) for session in (writer, research)]

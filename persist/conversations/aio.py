@@ -34,8 +34,11 @@ class AsyncBranches(AsyncRepository[Branches]):
     list = awaitable(Branches.list)
     fork = awaitable(Branches.fork)
     history = awaitable(Branches.history)
+    update = awaitable(Branches.update)
     update_metadata = awaitable(Branches.update_metadata)
     set_system_message = awaitable(Branches.set_system_message)
+    set_status = awaitable(Branches.set_status)
+    transitions = awaitable(Branches.transitions)
     finalize = awaitable(Branches.finalize)
 
 
@@ -55,6 +58,7 @@ class AsyncProgressions(AsyncRepository[Progressions]):
 
     create = awaitable(Progressions.create)
     get = awaitable(Progressions.get)
+    describe = awaitable(Progressions.describe)
     append = awaitable(Progressions.append)
     replace = awaitable(Progressions.replace)
     containing = awaitable(Progressions.containing)
@@ -64,6 +68,7 @@ class AsyncExchange(AsyncRepository[Exchange]):
     """See Exchange."""
 
     send = awaitable(Exchange.send)
+    post = awaitable(Exchange.post)
     inbox = awaitable(Exchange.inbox)
     outbox = awaitable(Exchange.outbox)
     unread_count = awaitable(Exchange.unread_count)

@@ -1,16 +1,17 @@
 """Branches: views of messages that fork in the time of one insert."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select, update
 
 from persist.conversations import lifecycle, lineage, locking, membership, removal
+from persist.conversations.branch_fields import branch_changes, change
 from persist.conversations.branch_rows import COLUMNS, FIELDS, branch_value, find_branch, get_branch, hold_branch
 from persist.conversations.intake import node_metadata as checked_metadata
 from persist.conversations.models import branches, messages
-from persist.conversations.schemas import Branch, ConvMessage, Status
+from persist.conversations.schemas import CLONE_FROM, Branch, ConvMessage, Status, StatusTransition
 from persist.conversations.session_rows import get_session, owned_progression
 from persist.db.checks import check_count, check_word, optional_label
 from persist.db.clock import aware
@@ -46,21 +47,26 @@ class Branches(Repository):
         name: str | None = None,
         user: str | None = None,
         node_metadata: Json = None,
+        status: str | None = None,
         created_at: datetime | None = None,
+        started_at: datetime | None = None,
         progression_id: str | None = None,
         system_msg_id: str | None = None,
     ) -> Branch:
-        """A new branch; one that exists is returned as it is. `node_metadata` keeps the agent's configuration.
+        """A new branch; one of the session that exists is returned as it is. `node_metadata` keeps the agent's configuration.
 
-        `progression_id` None mints one, an unknown one is Conflict, as an unknown system message is. NotFound for the session.
+        `progression_id` None mints one, an unknown one is Conflict, as an unknown system message is, and a branch of that id in
+        another session. One that runs started now, unless `started_at` says when. NotFound for the session.
         """
         work = self._work
         metadata = checked_metadata(work, "node_metadata", node_metadata)
         parent, inherited = _pointers(work, metadata)
-        branch_id = work.runtime.ids.mint("brn") if id is None else work.label("id", id)
+        branch_id = work.runtime.ids.mint_uuid() if id is None else work.label("id", id)
+        word = None if status is None else check_word("status", status, Status)
         fields: dict[str, Any] = {
             "id": branch_id,
             "created_at": work.now() if created_at is None else aware("created_at", created_at),
+            **lifecycle.beginning(work, word, started_at),
             "name": None if name is None else work.body("name", name),
             "user": optional_label("user", user),
             "node_metadata": None if metadata is None else work.json("node_metadata", metadata),
@@ -72,17 +78,19 @@ class Branches(Repository):
         get_session(work, session_id)
         existing = find_branch(work, branch_id)
         if existing is not None:
-            return existing
+            return _of_session(existing, session_id)
         _check_message(work, fields["system_msg_id"])
         if parent is not None and find_branch(work, parent) is not None and not hold_branch(work, parent):
             raise Conflict(f"The branch {parent!r} was deleted while a fork of it was made.")
         if parent is not None and lineage.descends(work, parent, branch_id):
             raise Conflict(f"The branch {branch_id!r} would descend from itself.")
         fields["progression_id"] = owned_progression(work, wanted)
-        made = _insert(work, session_id, fields)
-        if wanted is None and made.progression_id != fields["progression_id"]:  # another writer was faster
+        if work.run(_INSERT, **{**dict.fromkeys(FIELDS), **fields, "session_id": session_id, "former_of": None}):
+            if word is not None:
+                lifecycle.log_creation(work, "branch", branch_id, word)
+        elif wanted is None:  # another writer was faster
             membership.remove_progression(work, fields["progression_id"])
-        return made
+        return _of_session(get_branch(work, branch_id), session_id)
 
     @writes
     def delete(self, id: str) -> bool:
@@ -107,12 +115,14 @@ class Branches(Repository):
         return [branch_value(row) for row in rows]
 
     @writes
-    def fork(self, id: str, *, at: int | None = None, name: str | None = None) -> Branch:
+    def fork(self, id: str, *, at: int | None = None, name: str | None = None, new_id: str | None = None) -> Branch:
         """A branch of the same session that begins with the first `at` items of this one's history (None: all of them).
 
-        No message is copied, and what this branch says later is not seen there. InvalidValue for an `at` beyond its end.
+        No message is copied, and what this branch says later is not seen there. InvalidValue for an `at` beyond its end. A fork
+        of this branch whose id is `new_id` is returned as it is; any other branch of that id is Conflict.
         """
         work = self._work
+        fork_id = work.runtime.ids.mint_uuid() if new_id is None else work.label("new_id", new_id)
         title = None if name is None else work.body("name", name)
         parent = work.label("id", id)
         gone = not work.runtime.dialect.one_writer and not hold_branch(work, parent)
@@ -120,13 +130,17 @@ class Branches(Repository):
         if row is None:
             raise NotFound("branch", id)
         size, session_id, user, system_msg_id, node_metadata = row
+        existing = None if new_id is None else find_branch(work, fork_id)
+        if existing is not None:
+            return _fork_of(existing, parent, at)
         inherited = size if at is None else check_count("at", at)
         if inherited > size:
             raise InvalidValue("at", f"the branch {id!r} has a history of {size} items.")
         metadata = dict(node_metadata or {}) | {"parent_branch_id": parent, "forked_at_ord": inherited}
+        metadata.pop(CLONE_FROM, None)  # what it shows of its parent it inherits, and is no copy of anything
         fields = {
             **dict.fromkeys(FIELDS),
-            "id": work.runtime.ids.mint("brn"),
+            "id": fork_id,
             "session_id": session_id,
             "created_at": work.now(),
             "name": title,
@@ -137,7 +151,9 @@ class Branches(Repository):
             "forked_at_ord": inherited,
             "progression_id": owned_progression(work, None),
         }
-        work.run(_INSERT, **fields, former_of=None)
+        if not work.run(_INSERT, **fields, former_of=None):  # another writer was faster
+            membership.remove_progression(work, fields["progression_id"])
+            return _fork_of(get_branch(work, fork_id), parent, at)
         return build(Branch, {**fields, "node_metadata": metadata})
 
     @reads
@@ -155,6 +171,16 @@ class Branches(Repository):
             end = min(end, lineage.length(work, branch_id))
             first = max(0, end - limit)
         return lineage.history(work, branch_id, first=first, end=end)
+
+    @writes
+    def update(self, /, id: str, **columns: Any) -> Branch:
+        """Change name, user, started_at or ended_at. Unknown columns are InvalidValue."""
+        work = self._work
+        changes = branch_changes(work, columns)
+        branch = get_branch(work, id, lock=True)
+        if changes:
+            change(work, branch.id, changes)
+        return get_branch(work, id)
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> Branch:
@@ -180,6 +206,42 @@ class Branches(Repository):
         return get_branch(work, id)
 
     @writes
+    def set_status(
+        self,
+        id: str,
+        status: str,
+        *,
+        expected: Iterable[str | None] | None = None,
+        reason: str | None = None,
+        reason_code: str | None = None,
+        evidence_refs: Json = None,
+        source: str = "executor",
+        actor: str | None = None,
+        override: str | None = None,
+    ) -> bool:
+        """Change the status as `sessions.set_status` changes that of a session; the reasons are in its history alone."""
+        return lifecycle.set_status(
+            self._work,
+            get_branch(self._work, id, lock=True),
+            status,
+            expected=expected,
+            reason=reason,
+            reason_code=reason_code,
+            evidence_refs=evidence_refs,
+            source=source,
+            actor=actor,
+            override=override,
+        )
+
+    @reads
+    def transitions(self, id: str) -> List[StatusTransition]:
+        """Every change of its status, oldest first; they outlive the branch. NotFound."""
+        found = lifecycle.history_of(self._work, "branch", self._work.label("id", id))
+        if not found:
+            get_branch(self._work, id)
+        return found
+
+    @writes
     def finalize(self, id: str, status: str, *, ended_at: datetime | None = None) -> bool:
         """End a branch that is running, or has no status. False for a status that ends nothing, and the second time."""
         work = self._work
@@ -189,9 +251,16 @@ class Branches(Repository):
         return branch is not None and lifecycle.finalize_branch(work, branch, wanted, ended)
 
 
-def _insert(work: Work, session_id: str, fields: dict[str, Any]) -> Branch:
-    work.run(_INSERT, **{**dict.fromkeys(FIELDS), **fields, "session_id": session_id, "former_of": None})
-    return get_branch(work, fields["id"])
+def _of_session(branch: Branch, session_id: str) -> Branch:
+    if branch.session_id != session_id:
+        raise Conflict(f"The branch {branch.id!r} is one of the session {branch.session_id!r}.")
+    return branch
+
+
+def _fork_of(branch: Branch, parent: str, at: int | None) -> Branch:
+    if branch.parent_branch_id != parent or (at is not None and branch.forked_at_ord != at):
+        raise Conflict(f"The branch {branch.id!r} is there, and is no such fork of {parent!r}.")
+    return branch
 
 
 def _check_message(work: Work, message_id: str | None) -> None:

@@ -3,6 +3,7 @@
 Places in the order are given under one lock, so that whoever has read up to a place has missed nothing before it.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -16,14 +17,17 @@ from persist.conversations.schemas import ConvMessage
 from persist.conversations.session_rows import get_session
 from persist.db.checks import check_flag, optional_label
 from persist.db.clock import epoch_us
-from persist.db.cursor import check_limit
+from persist.db.cursor import Page, check_limit, decode_cursor, encode_cursor
 from persist.db.hot import LIMIT, Hot, param
 from persist.db.insert import insert_missing
 from persist.db.json import Json
 from persist.db.repository import Repository, reads, writes
+from persist.errors import Conflict, InvalidValue, shown
 
 ROLE = "unset"
-"""The role of a plain exchange message, as the runtime writes it."""
+"""The role of a plain exchange message, as the runtime writes it; and whom it names where nobody is named."""
+
+INBOX, OUTBOX = "inbox", "outbox"
 
 _I, _C, _M = exchange_items.c, exchange_cursors.c, messages.c
 _HEAD = Hot(update(exchange_cursors).where(_C.owner == "", _C.channel == "").values(seq=_C.seq + 1).returning(_C.seq))
@@ -33,6 +37,7 @@ _for_owner = or_(_I.recipient == param("owner"), _I.recipient.is_(None) & (_I.se
 _with_cursor = exchange_items.outerjoin(exchange_cursors, (_C.owner == param("owner")) & (_C.channel == _channel))
 _unread = _I.seq > func.coalesce(_C.seq, 0)
 _of_channel = _I.channel == param("channel")
+_SENT = Hot(select(_I.sender, _I.recipient, _I.channel).where(_I.message_id == param("message")))
 _ITEM = Hot(select(_I.seq, _channel).where(_I.message_id == param("message"), _for_owner))
 _ADD_CURSOR = Hot(insert_missing(exchange_cursors, "owner", "channel"))
 _MOVE = Hot(
@@ -43,22 +48,16 @@ _MOVE = Hot(
 
 
 @cache
-def _inbox(*, unread: bool, channel: bool) -> Hot:
-    joined = _with_cursor.join(WITH_TYPE, _M.id == _I.message_id)
-    query = select(*COLUMNS).select_from(joined).where(_for_owner)
+def _box(which: str, *, unread: bool, channel: bool, after: bool) -> Hot:
+    items = _with_cursor if which == INBOX else exchange_items
+    query = select(_I.seq, *COLUMNS).select_from(items.join(WITH_TYPE, _M.id == _I.message_id))
+    query = query.where(_for_owner if which == INBOX else _I.sender == param("owner"))
     if unread:
         query = query.where(_unread)
     if channel:
         query = query.where(_of_channel)
-    return Hot(query.order_by(_I.seq).limit(LIMIT))
-
-
-@cache
-def _outbox(*, channel: bool) -> Hot:
-    query = select(*COLUMNS).select_from(exchange_items.join(WITH_TYPE, _M.id == _I.message_id))
-    query = query.where(_I.sender == param("owner"))
-    if channel:
-        query = query.where(_of_channel)
+    if after:
+        query = query.where(_I.seq > param("after"))
     return Hot(query.order_by(_I.seq).limit(LIMIT))
 
 
@@ -80,13 +79,17 @@ class Exchange(Repository):
         content: Json,
         channel: str | None = None,
         session_id: str | None = None,
+        id: str | None = None,
     ) -> ConvMessage:
-        """A message to one owner, or with None to every owner but the sender. With a session it joins its pool too."""
+        """A message to one owner, or with None to every owner but the sender. With a session it joins its pool too.
+
+        One whose id was sent before is not sent again; see `post`.
+        """
         work = self._work
         fields = message_fields(
             work,
             {
-                "id": work.runtime.ids.mint("xch"),
+                "id": work.runtime.ids.mint_uuid() if id is None else work.label("id", id),
                 "created_at": epoch_us(work.now()) / 1_000_000,
                 "content": content,
                 "sender": work.label("sender", sender),
@@ -95,30 +98,35 @@ class Exchange(Repository):
                 "role": ROLE,
             },
         )
-        pool = None if session_id is None else get_session(work, session_id).progression_id
-        write_message(work, fields)
-        if pool is not None:
-            membership.append(work, pool, fields["id"])
-        head = work.returned(_HEAD)
-        assert head is not None, "the row of the last place is there from the beginning"
-        item = {name: fields[name] for name in ("sender", "recipient", "channel")}
-        work.run(_ADD, seq=head[0], message_id=fields["id"], **item)
-        message = find_message(work, fields["id"])
-        assert message is not None
-        return message
+        return self._deliver(fields, session_id, minted=id is None)
+
+    @writes
+    def post(self, message: Mapping[str, Json], *, session_id: str | None = None) -> ConvMessage:
+        """Send a whole message as its runtime dumps it, to the recipient that it names, or with None to all but its sender.
+
+        It is put as `messages.put` puts it. One whose id was sent before is not sent or changed again, and is returned as it
+        is; Conflict if it went from another sender, to another recipient or in another channel.
+        """
+        fields = message_fields(self._work, message)
+        for name in ("sender", "recipient"):
+            if fields[name] == ROLE or (name == "sender" and fields[name] is None):
+                raise InvalidValue(f"message.{name}", f"expected the id of an owner, got {shown(fields[name])}.")
+        return self._deliver(fields, session_id)
 
     @reads
-    def inbox(self, owner: str, *, channel: str | None = None, unread_only: bool = True, limit: int = 100) -> list[ConvMessage]:
-        """What was sent to the owner or to all, oldest first; unread ones alone unless told otherwise."""
-        values = self._values(owner, channel) | {"limit": check_limit(limit)}
-        statement = _inbox(unread=check_flag("unread_only", unread_only), channel=channel is not None)
-        return [message_value(row) for row in self._work.rows(statement, **values)]
+    def inbox(
+        self, owner: str, *, channel: str | None = None, unread_only: bool = True, limit: int = 100, after: str | None = None
+    ) -> Page[ConvMessage]:
+        """What was sent to the owner or to all, oldest first; unread ones alone unless told otherwise.
+
+        Pass `cursor` as `after` for the next page; what is read meanwhile moves nothing.
+        """
+        return self._page(INBOX, owner, channel, limit, after, unread=check_flag("unread_only", unread_only))
 
     @reads
-    def outbox(self, owner: str, *, channel: str | None = None, limit: int = 100) -> list[ConvMessage]:
-        """What the owner sent, oldest first."""
-        values = self._values(owner, channel) | {"limit": check_limit(limit)}
-        return [message_value(row) for row in self._work.rows(_outbox(channel=channel is not None), **values)]
+    def outbox(self, owner: str, *, channel: str | None = None, limit: int = 100, after: str | None = None) -> Page[ConvMessage]:
+        """What the owner sent, oldest first. Pass `cursor` as `after` for the next page."""
+        return self._page(OUTBOX, owner, channel, limit, after)
 
     @reads
     def unread_count(self, owner: str, *, channel: str | None = None) -> int:
@@ -138,6 +146,44 @@ class Exchange(Repository):
         seq, in_channel = row
         work.run(_ADD_CURSOR, owner=reader, channel=in_channel, seq=0)
         return bool(work.run(_MOVE, owner=reader, in_channel=in_channel, upto=seq))
+
+    def _deliver(self, fields: Mapping[str, Any], session_id: str | None, *, minted: bool = False) -> ConvMessage:
+        work, message_id = self._work, fields["id"]
+        pool = None if session_id is None else get_session(work, session_id).progression_id
+        way = {name: fields[name] for name in ("sender", "recipient", "channel")}
+        was_sent = not minted and self._was_sent(message_id, way)
+        if not was_sent:
+            write_message(work, fields)
+        if pool is not None:
+            membership.append(work, pool, message_id)
+        if not was_sent:
+            head = work.returned(_HEAD)
+            assert head is not None, "the row of the last place is there from the beginning"
+            # whoever sent the same message meanwhile had its place before this one was given, and is seen now
+            if minted or not self._was_sent(message_id, way):
+                work.run(_ADD, seq=head[0], message_id=message_id, sent_at=work.now(), **way)
+        message = find_message(work, message_id)
+        assert message is not None
+        return message
+
+    def _was_sent(self, message_id: str, way: Mapping[str, str | None]) -> bool:
+        row = self._work.row(_SENT, message=message_id)
+        if row is not None and row != tuple(way.values()):
+            sender, recipient, channel = row
+            raise Conflict(f"The message {message_id!r} was sent before, by {sender!r} to {recipient!r} in {channel!r}.")
+        return row is not None
+
+    def _page(
+        self, which: str, owner: str, channel: str | None, limit: int, after: str | None, *, unread: bool = False
+    ) -> Page[ConvMessage]:
+        values = self._values(owner, channel)
+        name, remembered = f"conversations.{which}", {**values, "unread": unread}
+        if after is not None:
+            (values["after"],) = decode_cursor(self._work.label("after", after), name, remembered, (int,))
+        statement = _box(which, unread=unread, channel=channel is not None, after=after is not None)
+        rows = self._work.rows(statement, limit=check_limit(limit) + 1, **values)
+        items = [message_value(row[1:]) for row in rows[:limit]]
+        return Page(items, None if len(rows) <= limit else encode_cursor(name, remembered, [rows[limit - 1][0]]))
 
     def _values(self, owner: str, channel: str | None) -> dict[str, Any]:
         values: dict[str, Any] = {"owner": self._work.label("owner", owner)}

@@ -61,7 +61,7 @@ def _import_folder(store: ConversationStore, folder: Path) -> Outcome:
     try:
         run = read_run(folder)
         with store.read() as tx:
-            if _is_there(tx.conversations, run.id):
+            if _is_there(tx.conversations.sessions.get, run.id):
                 return "skipped"
         branches = list(read_branches(run))  # outside of the transaction, which must be short
         store.transact(lambda tx: _write(tx.conversations, run, branches))
@@ -73,9 +73,9 @@ def _import_folder(store: ConversationStore, folder: Path) -> Outcome:
     return "imported"
 
 
-def _is_there(conversations: Conversations, id: str) -> bool:
+def _is_there(get: Callable[[str], object], id: str) -> bool:
     try:
-        conversations.sessions.get(id)
+        get(id)
     except NotFound:
         return False
     return True
@@ -139,8 +139,9 @@ def _write_branch(conversations: Conversations, run: Run, branch: RunBranch, ord
         "progression_id": conversations.progressions.create(ids=order),
         "system_msg_id": system,
     }
-    made = conversations.branches.create(run.id, id=branch.id, **fields)
-    if made.progression_id != fields["progression_id"]:
+    if _is_there(conversations.branches.get, branch.id):
         # a branch that went on in this run has its id in an earlier one already; both snapshots are kept
         fields["node_metadata"] = {**(fields["node_metadata"] or {}), "imported_branch_id": branch.id}
         conversations.branches.create(run.id, **fields)
+    else:
+        conversations.branches.create(run.id, id=branch.id, **fields)

@@ -89,7 +89,7 @@ class Heirs:
                 line = self._changing.get(line.parent_branch_id)
                 if line is None or line.id in former:
                     break
-                former[line.id] = self._work.runtime.ids.mint("brn"), fork.session_id
+                former[line.id] = self._work.runtime.ids.mint_uuid(), fork.session_id
         return former
 
     def _add_former(
@@ -129,7 +129,7 @@ def is_shared(work: Work, pool: str, branch_id: str) -> bool:
 
 def copied_progression(work: Work, id: str) -> str:
     """A new progression with the members of this one, copied where they are; its id."""
-    new = work.runtime.ids.mint("prg")
+    new = work.runtime.ids.mint_uuid()
     for statement, values in zip(_COPY, ({"at": work.now()}, {}), strict=True):
         work.run(statement, row_id=id, to=new, **values)
     return new
@@ -147,7 +147,7 @@ def _stand_alone(work: Work, fork: Branch, inherited: Sequence[str]) -> None:
     if not is_shared(work, pool, fork.id):
         replace(work, pool, items)
     else:
-        pool = work.runtime.ids.mint("prg")
+        pool = work.runtime.ids.mint_uuid()
         add_progression(work, pool, items)
     metadata = {key: value for key, value in (fork.node_metadata or {}).items() if key not in lineage.POINTERS}
     work.run(_STAND_ALONE, row_id=fork.id, pool=pool, value=work.json("node_metadata", metadata))

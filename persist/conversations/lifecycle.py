@@ -15,6 +15,7 @@ from persist.conversations.membership import fold
 from persist.conversations.models import branches, sessions, transitions
 from persist.conversations.schemas import Branch, ConvSession, Status, StatusTransition, TransitionSource
 from persist.db.checks import check_word, optional_label
+from persist.db.clock import aware
 from persist.db.hot import Hot, Row, param
 from persist.db.json import Json, JsonText
 from persist.db.values import build
@@ -116,6 +117,16 @@ def _write(work: Work, entity: ConvSession | Branch, to: Status, ended: datetime
         approximate=entity.ended_at_is_approximate and ended is not None,
         at=now,
     )
+
+
+def beginning(work: Work, status: Status | None, started_at: datetime | None) -> dict[str, Any]:
+    """The status of something new, and when it began: what runs began now, unless it is said when, and what ended ended now."""
+    started = None if started_at is None else aware("started_at", started_at)
+    return {
+        "status": status,
+        "started_at": work.now() if started is None and status is Status.RUNNING else started,
+        "ended_at": work.now() if status in TERMINAL else None,
+    }
 
 
 def finalize_branch(work: Work, branch: Branch, status: Status, ended_at: datetime | None) -> bool:

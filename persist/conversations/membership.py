@@ -5,6 +5,7 @@ places the array is rewritten, if a sixteenth of it is new: every 64 in any case
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, insert, select, update
 
@@ -61,9 +62,10 @@ _FOLD = Hot(_SET_ARRAY.statement, silent=True)
 _BEHIND = Hot(select(_P.id).where(exists().where(_M.progression_id == _P.id, _M.ord >= _P.folded)).order_by(_P.id).limit(_SOME))
 
 
-def add_progression(work: Work, id: str, ids: Sequence[str] = ()) -> bool:
-    """A new progression with these members; False, and nothing merged, where there is one of that id."""
-    if not work.run(_ADD, id=id, created_at=work.now(), folded=len(ids), collection=_array(ids)):
+def add_progression(work: Work, id: str, ids: Sequence[str] = (), **said: Any) -> bool:
+    """A new progression with these members, and what is said of it; False, and nothing merged, where there is one of that id."""
+    columns = {"created_at": work.now(), "name": None, "node_metadata": None, **said}
+    if not work.run(_ADD, id=id, folded=len(ids), collection=_array(ids), **columns):
         return False
     if ids:
         _insert(work, id, 0, ids)

@@ -77,6 +77,8 @@ class ProgressionRow(Base):
     created_at: Mapped[datetime] = mapped_column(EpochReal())
     folded: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
     """How many members, from the first, `collection` shows."""
+    name: Mapped[str | None] = mapped_column(Body())
+    node_metadata: Mapped[Any | None] = mapped_column(Json())
     collection: Mapped[Any] = mapped_column(Json(), server_default="[]")
 
 
@@ -195,6 +197,8 @@ class ExchangeItemRow(Base):
     sender: Mapped[str] = mapped_column(Label())
     recipient: Mapped[str | None] = mapped_column(Label())
     channel: Mapped[str | None] = mapped_column(Label())
+    sent_at: Mapped[datetime | None] = mapped_column(EpochReal())
+    """By the store's clock; of one that was sent before there was this column, its message says when it came."""
 
     __table_args__ = (
         UniqueConstraint("message_id"),

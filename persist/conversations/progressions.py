@@ -1,17 +1,25 @@
 """Progressions: ordered lists of message ids, shared by sessions and branches."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from sqlalchemy import select
 
 from persist.conversations import membership, removal
-from persist.conversations.models import members
+from persist.conversations.intake import node_metadata as checked_metadata
+from persist.conversations.models import members, progressions
+from persist.conversations.schemas import Progression
+from persist.db.clock import aware
 from persist.db.hot import Hot, param
+from persist.db.json import Json
 from persist.db.repository import Repository, reads, writes
+from persist.db.values import build
 from persist.db.work import Work
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, NotFound
 
 _M = members.c
+_FIELDS = tuple(Progression.model_fields)
+_DESCRIBE = Hot(select(*[progressions.c[name] for name in _FIELDS]).where(progressions.c.id == param("row_id")))
 _CONTAINING = Hot(select(_M.progression_id).where(_M.message_id == param("message")).distinct().order_by(_M.progression_id))
 
 
@@ -19,18 +27,40 @@ class Progressions(Repository):
     """`tx.conversations.progressions`. Ids need not name messages that are there."""
 
     @writes
-    def create(self, id: str | None = None, *, ids: Sequence[str] = ()) -> str:
+    def create(
+        self,
+        id: str | None = None,
+        *,
+        ids: Sequence[str] = (),
+        created_at: datetime | None = None,
+        name: str | None = None,
+        node_metadata: Json = None,
+    ) -> str:
         """A new progression, duplicates in `ids` kept; one that exists is left as it is. Its id."""
         work = self._work
         given = id_list(work, ids)
-        row_id = work.runtime.ids.mint("prg") if id is None else work.label("id", id)
-        membership.add_progression(work, row_id, given)
+        metadata = checked_metadata(work, "node_metadata", node_metadata)
+        said = {
+            "created_at": work.now() if created_at is None else aware("created_at", created_at),
+            "name": None if name is None else work.body("name", name),
+            "node_metadata": None if metadata is None else work.json("node_metadata", metadata),
+        }
+        row_id = work.runtime.ids.mint_uuid() if id is None else work.label("id", id)
+        membership.add_progression(work, row_id, given, **said)
         return row_id
 
     @reads
     def get(self, id: str) -> list[str]:
         """The ids in order; an unknown progression has none."""
         return membership.member_ids(self._work, self._work.label("id", id))
+
+    @reads
+    def describe(self, id: str) -> Progression:
+        """What is known of it besides its ids; NotFound."""
+        row = self._work.row(_DESCRIBE, row_id=self._work.label("id", id))
+        if row is None:
+            raise NotFound("progression", id)
+        return build(Progression, dict(zip(_FIELDS, row, strict=True)))
 
     @writes
     def append(self, id: str, message_id: str) -> bool:

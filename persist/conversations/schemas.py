@@ -6,6 +6,9 @@ from typing import Any
 
 from persist.db.values import Value
 
+CLONE_FROM = "clone_from"
+"""The key of node_metadata under which the runtime notes what it copied: of a message its id, of a branch an object with it."""
+
 
 class Status(StrEnum):
     """Where a session or branch is; None is a fifth answer: nobody said."""
@@ -54,6 +57,13 @@ class Metric(StrEnum):
     L2 = "l2"
 
 
+def _clone_of(metadata: Any) -> str | None:
+    """What the runtime's mark of a copy names: the id itself, or an object with it."""
+    said = metadata.get(CLONE_FROM) if isinstance(metadata, dict) else None
+    said = said.get("id") if isinstance(said, dict) else said
+    return said if isinstance(said, str) else None
+
+
 class ConvMessage(Value):
     """A row of messages: content that progressions refer to. Of its instant, `created_at_epoch` is the exact float."""
 
@@ -71,6 +81,11 @@ class ConvMessage(Value):
     lion_class: int
     """The number of its class in message_types; 0 where the message named none."""
     lion_class_str: str
+
+    @property
+    def clone_of(self) -> str | None:
+        """The message that the runtime copied to make this one; None for one that is no copy."""
+        return _clone_of(self.node_metadata)
 
     def to_dict(self) -> dict[str, Any]:
         """The message as its runtime writes it with mode="db": what was put, `metadata` named `node_metadata`."""
@@ -123,6 +138,20 @@ class Branch(Value):
     parent_branch_id: str | None
     forked_at_ord: int | None
     """How many items of the parent's history it inherits."""
+    node_metadata: Any
+
+    @property
+    def clone_of(self) -> str | None:
+        """The branch that the runtime copied, message by message, to make this one; None for one that is no copy."""
+        return _clone_of(self.node_metadata)
+
+
+class Progression(Value):
+    """A row of progressions, without its items."""
+
+    id: str
+    created_at: datetime
+    name: str | None
     node_metadata: Any
 
 

@@ -17,11 +17,13 @@ from persist.errors import InvalidValue
 Check = Callable[[Work, str, Any], Any]
 
 
-def _label(work: Work, path: str, value: Any) -> str | None:
+def label(work: Work, path: str, value: Any) -> str | None:
+    """An identifier, or none."""
     return optional_label(path, value)
 
 
-def _text(work: Work, path: str, value: Any) -> str | None:
+def text(work: Work, path: str, value: Any) -> str | None:
+    """Text, or none."""
     return None if value is None else work.body(path, value)
 
 
@@ -33,7 +35,8 @@ def _source(work: Work, path: str, value: Any) -> SourceKind | None:
     return None if value is None else check_word(path, value, SourceKind)
 
 
-def _instant(work: Work, path: str, value: Any) -> datetime | None:
+def instant(work: Work, path: str, value: Any) -> datetime | None:
+    """An aware datetime, or none."""
     return None if value is None else aware(path, value)
 
 
@@ -47,23 +50,23 @@ def _metadata(work: Work, path: str, value: Any) -> JsonText | None:
 
 
 _PROVENANCE: dict[str, Check] = {
-    "playbook_name": _label,
-    "agent_name": _label,
+    "playbook_name": label,
+    "agent_name": label,
     "invocation_kind": _kind,
-    "show_topic": _label,
-    "show_play_name": _label,
-    "artifacts_path": _label,
+    "show_topic": label,
+    "show_play_name": label,
+    "artifacts_path": label,
     "source_kind": _source,
 }
 _CHANGEABLE: dict[str, Check] = {
     **_PROVENANCE,
-    "name": _text,
-    "user": _label,
-    "first_msg_id": _label,
-    "last_msg_id": _label,
-    "started_at": _instant,
-    "ended_at": _instant,
-    "last_message_at": _instant,
+    "name": text,
+    "user": label,
+    "first_msg_id": label,
+    "last_msg_id": label,
+    "started_at": instant,
+    "ended_at": instant,
+    "last_message_at": instant,
     "updated_at": _required_instant,
     "node_metadata": _metadata,
 }
@@ -94,7 +97,7 @@ def new_session(
         **dict.fromkeys(FIELDS),
         "source_kind": SourceKind.LIVE,
         **session_changes(work, {**columns, **provenance, "node_metadata": node_metadata}),
-        "id": work.runtime.ids.mint("cvs") if id is None else work.label("id", id),
+        "id": work.runtime.ids.mint_uuid() if id is None else work.label("id", id),
         "progression_id": optional_label("progression_id", progression),
         "created_at": now if created is None else aware("created_at", created),
         "updated_at": now if updated is None else aware("updated_at", updated),

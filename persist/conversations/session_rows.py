@@ -51,7 +51,7 @@ def lock_with_pool(work: Work, id: str) -> ConvSession:
 def owned_progression(work: Work, wanted: str | None) -> str:
     """The progression that is named, or a new one; Conflict for one that does not exist."""
     if wanted is None:
-        minted = work.runtime.ids.mint("prg")
+        minted = work.runtime.ids.mint_uuid()
         add_progression(work, minted)
         return minted
     if work.row(_PROGRESSION, row_id=wanted) is None:

@@ -154,7 +154,7 @@ def test_a_reader_who_follows_the_exchange_sees_each_message_once_in_one_order(s
     over = False
     while True:
         with store.read() as tx:
-            unread = tx.conversations.exchange.inbox("reader", limit=7)
+            unread = tx.conversations.exchange.inbox("reader", limit=7).items
         seen += [(str(one.sender), one.content, one.id) for one in unread]
         if unread:
             with store.begin() as tx:
@@ -169,7 +169,7 @@ def test_a_reader_who_follows_the_exchange_sees_each_message_once_in_one_order(s
         own = [(content, id) for sender, content, id in seen if sender == f"sender {number}"]
         assert own == list(enumerate(ids))
     with store.read() as tx:
-        assert [one.id for one in tx.conversations.exchange.inbox("reader", unread_only=False, limit=1000)] == [
+        assert [one.id for one in tx.conversations.exchange.inbox("reader", unread_only=False, limit=1000).items] == [
             id for _, _, id in seen
         ]
         assert tx.conversations.exchange.unread_count("reader") == 0

@@ -207,7 +207,7 @@ class Conversations(Machine):
             "branches": {one.id: (one.session_id, [m.id for m in conversations.branches.history(one.id)]) for one in branches},
             "messages": {id: found.content for id, found in conversations.messages.get_many(["m1", "m2", "m3"]).items()},
             "list": conversations.progressions.get("l"),
-            "unread": {owner: [one.id for one in conversations.exchange.inbox(owner)] for owner in ("x", "y")},
+            "unread": {owner: [one.id for one in conversations.exchange.inbox(owner).items] for owner in ("x", "y")},
         }
 
     def expected(self) -> Any:

@@ -76,5 +76,7 @@ def conversations_seen(tx: Transaction) -> dict[str, Any]:
             session.id: {"all": [one.model_dump(mode="json") for one in conversations.sessions.transitions(session.id)]}
             for session in found
         },
-        "inboxes": {branch.id: {"unread": [one.id for one in conversations.exchange.inbox(branch.id)]} for branch in branches},
+        "inboxes": {
+            branch.id: {"unread": [one.id for one in conversations.exchange.inbox(branch.id).items]} for branch in branches
+        },
     }

@@ -24,7 +24,7 @@ def conversation() -> Sequence[Step]:
         lambda tx: tx.conversations.progressions.replace(_order(tx, "main"), ["m0", "m2", "o1", "p3", "p4"]),
         lambda tx: tx.conversations.exchange.send(sender="main", recipient="outside", content={"n": 1}, session_id="talk"),
         lambda tx: tx.conversations.exchange.send(sender="main", recipient=None, content="stop", channel="plans"),
-        lambda tx: tx.conversations.exchange.mark_read("outside", tx.conversations.exchange.inbox("outside")[0].id),
+        lambda tx: tx.conversations.exchange.mark_read("outside", tx.conversations.exchange.inbox("outside").items[0].id),
         lambda tx: tx.conversations.branches.set_system_message(_branch(tx, "other"), "m0"),
         lambda tx: tx.conversations.branches.update_metadata("main", {"a": {"b": 1}}),
         lambda tx: tx.conversations.branches.finalize("main", "completed"),

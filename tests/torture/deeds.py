@@ -90,7 +90,7 @@ def _conversation(tx: Transaction, key: str) -> None:
 
 def _conversation_seen(tx: Transaction, key: str) -> Sequence[int]:
     known = [session for session in tx.conversations.sessions.list(limit=1000).items if session.id == key]
-    return (len(known), len(tx.conversations.exchange.inbox(key)))
+    return (len(known), len(tx.conversations.exchange.inbox(key).items))
 
 
 def _chat(tx: Transaction, key: str) -> None:

@@ -4,6 +4,7 @@ import os
 import re
 import threading
 from datetime import UTC, datetime, timedelta
+from uuid import RFC_4122, UUID
 
 import pytest
 
@@ -27,6 +28,25 @@ def test_ten_thousand_ids_in_one_frozen_millisecond() -> None:
     assert len(set(ids)) == 10_000
     assert {len(id) for id in ids} == {30}
     assert all(LAYOUT.fullmatch(id) and PUBLISHED.match(id) for id in ids)
+
+
+def test_ten_thousand_uuids_in_one_frozen_millisecond() -> None:
+    minter = IdMinter(FrozenClock())
+    ids = [minter.mint_uuid() for _ in range(10_000)]
+    assert ids == sorted(ids)
+    assert len({id[:18] for id in ids}) == 10_000  # the stamp alone tells them apart
+    assert {(UUID(id).version, UUID(id).variant, str(UUID(id)) == id) for id in ids} == {(7, RFC_4122, True)}
+
+
+def test_uuids_ascend_with_the_clock_and_when_it_goes_back() -> None:
+    clock = FrozenClock(at(1_786_706_395_136))
+    minter = IdMinter(clock)
+    first = minter.mint_uuid()
+    assert int(first.replace("-", "")[:12], 16) == 1_786_706_395_136
+    clock.advance(seconds=1)
+    second = minter.mint_uuid()
+    clock.advance(seconds=-3600)
+    assert first < second < minter.mint_uuid()
 
 
 def test_ids_ascend_where_48_bits_wrap() -> None:

@@ -80,7 +80,6 @@ def test_what_is_left_out_is_absent_or_minted(store: Any, clock: Any) -> None:
     two = make_branch(store, one.session_id)
     assert (one.name, one.user, one.node_metadata, one.system_msg_id) == (None,) * 4
     assert one.created_at == clock()
-    assert one.id.startswith("brn_")
     progressions = {one.progression_id, two.progression_id, session_of(store, one.session_id).progression_id}
     assert len(progressions) == 3
     assert items(store, one.progression_id) == []
@@ -92,9 +91,20 @@ def test_a_branch_that_exists_is_returned_as_it_is(store: Any, raw: Raw) -> None
     made = make_branch(store, session, id="mine", name="first", node_metadata=CONFIG)
     count = raw.count("progressions")
     assert make_branch(store, session, id="mine", name="second", node_metadata={"x": 1}) == made
-    assert make_branch(store, make_session(store).id, id="mine") == made
-    assert raw.count("progressions") == count + 1  # of the other session
+    assert raw.count("progressions") == count
     assert listed(store, session) == ["mine"]
+
+
+def test_a_branch_of_another_session_is_not_given_out(store: Any, raw: Raw) -> None:
+    session, made = make_session(store).id, make_branch(store, id="mine")
+    count = raw.count("progressions")
+    with store.begin() as tx:
+        with pytest.raises(Conflict, match=made.session_id):
+            tx.conversations.branches.create(session, id="mine")
+        tx.conversations.branches.create(session, id="other")  # the transaction is still good
+    assert listed(store, session) == ["other"]
+    assert raw.count("progressions") == count + 1
+    assert branch_of(store, "mine") == made
 
 
 def test_a_branch_names_what_exists(store: Any, raw: Raw) -> None:

@@ -19,12 +19,12 @@ def send(store: Any, sender: str, recipient: str | None, content: Any, **fields:
 def inbox(store: Any, owner: str, **options: Any) -> list[Any]:
     """The contents of an inbox."""
     with store.read() as tx:
-        return texts(tx.conversations.exchange.inbox(owner, **options))
+        return texts(tx.conversations.exchange.inbox(owner, **options).items)
 
 
 def outbox(store: Any, owner: str, **options: Any) -> list[Any]:
     with store.read() as tx:
-        return texts(tx.conversations.exchange.outbox(owner, **options))
+        return texts(tx.conversations.exchange.outbox(owner, **options).items)
 
 
 def unread(store: Any, owner: str, **options: Any) -> int:
@@ -43,12 +43,12 @@ def mark_read(store: Any, owner: str, message_id: str) -> bool:
 def test_a_message_is_in_the_inbox_of_its_recipient_and_the_outbox_of_its_sender(store: Any, other: Any) -> None:
     sent = send(store, "a", "b", {"text": "hi", "list": [1, 2.5, None]})
     with other.read() as tx:
-        assert tx.conversations.exchange.inbox("b") == [sent]
-        assert tx.conversations.exchange.outbox("a") == [sent]
+        assert tx.conversations.exchange.inbox("b").items == [sent]
+        assert tx.conversations.exchange.outbox("a").items == [sent]
         assert tx.conversations.messages.get(sent.id) == sent
         for owner in ("a", "c"):
-            assert tx.conversations.exchange.inbox(owner) == []
-        assert tx.conversations.exchange.outbox("b") == []
+            assert tx.conversations.exchange.inbox(owner).items == []
+        assert tx.conversations.exchange.outbox("b").items == []
 
 
 def test_a_plain_message_has_the_role_unset_and_the_instant_of_the_store(store: Any, clock: Any) -> None:
