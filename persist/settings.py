@@ -77,6 +77,8 @@ class Settings(BaseSettings):
     checkpoints_keep_last: int = Field(0, ge=0)
     conversations_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
     conversations_keep_last: int = Field(0, ge=0)
+    # what was sent in the exchange and not read goes too, wherever conversations are pruned; off: it waits for its reader
+    conversations_unread_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
     events_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
     events_keep_last: int = Field(0, ge=0)
     messaging_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)

@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import and_, bindparam, delete, exists, func, or_, select, tuple_, type_coerce
+from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, or_, select, tuple_, type_coerce
 
 from persist.conversations import removal
 from persist.conversations.locking import lock_whole
-from persist.conversations.models import branches, exchange_items, members, messages, progressions, sessions
+from persist.conversations.models import branches, exchange_cursors, exchange_items, members, messages, progressions, sessions
 from persist.conversations.schemas import PruneReport, Status
 from persist.db.checks import check_flag, check_span
 from persist.db.clock import epoch_us
 from persist.db.hot import Hot, Row, param
-from persist.db.pruning import LOOK, Cut, Pruning, Removed
+from persist.db.pruning import LOOK, Cut, Pruning, Removed, delete_rows
 from persist.db.trial import undone
 from persist.db.types import Amount, Whole
 from persist.db.work import Work
@@ -22,7 +22,7 @@ _BATCH = 100
 ORPHAN_GRACE = timedelta(days=1)
 """How long a message that nothing names is left alone: it may be about to be named."""
 
-_S, _B, _M, _P = sessions.c, branches.c, messages.c, members.c
+_S, _B, _M, _P, _I = sessions.c, branches.c, messages.c, members.c, exchange_items.c
 _latest = select(_S.id).order_by(_S.updated_at.desc(), _S.id.desc()).limit(bindparam("keep", type_=Whole()))
 _may_go = and_(or_(_S.status.is_(None), _S.status != Status.RUNNING), _S.updated_at < param("cutoff"))
 _VICTIMS = Hot(select(_S.id).where(_may_go, _S.id.not_in(_latest)).order_by(_S.updated_at, _S.id))
@@ -49,6 +49,19 @@ _SWEEP = Hot(delete(messages).where(_orphan))
 # Where several write at once, a DELETE does not see who came to name a message while it waited for it; the next one does.
 _LOCK = Hot(select(_M.id).where(_M.id == _id).with_for_update())
 _LOCK_ORPHANS = Hot(select(func.count()).select_from(select(_M.id).where(_orphan).with_for_update().subquery()))
+
+_reader, _mark = exchange_cursors.alias("reader"), exchange_cursors.alias("mark")
+_has_read = (
+    exists()
+    .where(_mark.c.owner == _reader.c.owner, _mark.c.channel == func.coalesce(_I.channel, ""), _mark.c.seq >= _I.seq)
+    .correlate(_reader, exchange_items)  # which are two levels up, where nothing is looked for unasked
+)
+_of_all = and_(_I.recipient.is_(None), _reader.c.owner != "", _reader.c.owner != _I.sender)
+_was_read = or_(
+    exists().where(_reader.c.owner == _I.recipient, _has_read),
+    exists().where(_of_all, _has_read) & ~exists().where(_of_all, ~_has_read),
+)
+"""Its recipient read it; one to all, every owner that ever read anything, and at least one did."""
 
 
 def prune(work: Work, *, keep_days: int, keep_n: int, dry_run: bool, orphan_grace: timedelta) -> PruneReport:
@@ -159,8 +172,45 @@ class _Messages(Pruning):
         return _remove_unnamed(work, [row[0] for row in found])
 
 
+class _Exchange(Pruning):
+    """What was sent and read; and, where a setting says after how many days, what was not."""
+
+    table = exchange_items
+
+    def look(self, work: Work, cut: Cut, after: Row | None) -> list[Row]:
+        query = select(_I.seq, _I.message_id).where(_was_sent_long_ago(work, cut)).order_by(_I.seq).limit(LOOK)
+        if cut.keep:
+            query = query.where(_I.seq.not_in(select(_I.seq).order_by(_I.seq.desc()).limit(cut.keep)))
+        if after is not None:
+            query = query.where(_I.seq > after[0])
+        return [tuple(row) for row in work.select(query)]
+
+    def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
+        gone = Removed()
+        seqs = [row[0] for row in found]
+        held = select(_I.seq, _I.message_id).where(_I.seq.in_(seqs)).order_by(_I.seq).with_for_update(skip_locked=True)
+        rows = [tuple(row) for row in work.select(held)]  # what is read stays read, so there is no second look
+        gone.rows[exchange_items.name] = delete_rows(work, exchange_items, _I.seq.in_([row[0] for row in rows]))
+        gone.add(_remove_unnamed(work, [row[1] for row in rows]))
+        return gone
+
+
+def _was_sent_long_ago(work: Work, cut: Cut) -> ColumnElement[bool]:
+    """Sent before the cut and read by whom it is for; or unread for longer than the setting says."""
+    sent_at = func.coalesce(
+        type_coerce(_I.sent_at, Amount()),
+        select(func.coalesce(type_coerce(_M.stored_at, Amount()), _M.created_at)).where(_M.id == _I.message_id).scalar_subquery(),
+    )
+    gone = and_(sent_at < epoch_us(cut.before) / 1_000_000, _was_read)
+    days = work.runtime.settings.conversations_unread_keep_days
+    if days is None:
+        return gone
+    unread = min(cut.before, work.now() - timedelta(days=days))
+    return or_(gone, sent_at < epoch_us(unread) / 1_000_000)
+
+
 def _guard(work: Work, cut: Cut) -> float:
     return epoch_us(min(cut.before, work.now() - ORPHAN_GRACE)) / 1_000_000
 
 
-PRUNINGS: tuple[Pruning, ...] = (_Sessions(), _Messages())
+PRUNINGS: tuple[Pruning, ...] = (_Sessions(), _Exchange(), _Messages())
