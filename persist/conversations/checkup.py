@@ -1,11 +1,11 @@
-"""What may be wrong with conversations: sessions that say they run and do not, published arrays that lag behind."""
+"""What may be wrong with conversations: sessions that say they run and do not, pointers astray, arrays that lag behind."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 from sqlalchemy import func, select
 
-from persist.conversations import membership
+from persist.conversations import membership, pointers
 from persist.conversations.models import members, progressions
 from persist.conversations.repository import Conversations
 from persist.conversations.sweeping import stale_sessions
@@ -18,11 +18,14 @@ _LAGGING = select(_P.id).where(_P.folded != _places).order_by(_P.id)
 
 
 def checkup(work: Work) -> Iterator[Trouble]:
-    """Sessions that still run, silent for more than a day; progressions whose array is not what their members are."""
+    """Sessions that still run, silent for more than a day; fork pointers that nothing shows; arrays that lag behind."""
     for session in stale_sessions(Conversations(work), now=work.now()):
         since = "nobody knows since when" if session.started_at is None else f"since {session.started_at:%Y-%m-%d %H:%M} UTC"
         message = f"it says running, {since}; persist conversations doctor ends it."
         yield Trouble("session_stale", Severity.WARNING, f"conversation {session.id}", message)
+    for branch, why, mends in pointers.astray(work):
+        repair = partial(pointers.adopt, id=branch.id) if mends else None
+        yield Trouble("branch_pointers", Severity.WARNING, f"branch {branch.id}", why, repair)
     lagging = [id for (id,) in work.select(_LAGGING) if not membership.folds_at_close(work, id)]
     if lagging:
         message = f"progressions whose published array lags behind the members, which are what counts: {len(lagging):,}."

@@ -1,0 +1,89 @@
+"""Fork pointers that others wrote: into a branch's metadata, where they are published, and not into the columns that count."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import Text, cast, or_, select, update
+
+from persist.conversations import lineage
+from persist.conversations.branch_rows import find_branch
+from persist.conversations.membership import member_ids
+from persist.conversations.models import branches
+from persist.conversations.schemas import Branch
+from persist.db.hot import Hot, param
+from persist.db.work import Work
+from persist.errors import Conflict
+
+_B = branches.c
+_said = cast(_B.node_metadata, Text())
+_SUSPECTS = select(_B.id).where(or_(_B.parent_branch_id.is_not(None), *(_said.like(f"%{key}%") for key in lineage.POINTERS)))
+_ADOPT = Hot(
+    update(branches).where(_B.id == param("row_id")).values(parent_branch_id=param("parent"), forked_at_ord=param("inherited"))
+)
+
+
+def astray(work: Work) -> Iterator[tuple[Branch, str, bool]]:
+    """The branches whose pointers are not what they show, why, and whether `adopt` makes them so."""
+    for (id,) in work.select(_SUSPECTS.order_by(_B.id)):
+        branch = find_branch(work, id)
+        if branch is None:
+            continue
+        why = _why(work, branch)
+        if why is not None:
+            yield branch, *why
+
+
+def adopt(work: Work, id: str) -> bool:
+    """Make the columns what the metadata says, if it can be shown; False where it cannot, or is so."""
+    branch = find_branch(work, id, lock=True)
+    why = None if branch is None else _why(work, branch)
+    if branch is None or why is None or not why[1]:
+        return False
+    parent, inherited = _said_by(branch)
+    return bool(work.run(_ADOPT, row_id=id, parent=parent, inherited=inherited))
+
+
+def _why(work: Work, branch: Branch) -> tuple[str, bool] | None:
+    """What is wrong with the pointers, and whether it can be mended; None if nothing is."""
+    columns, said = (branch.parent_branch_id, branch.forked_at_ord), _said_by(branch)
+    if columns[0] is not None and find_branch(work, columns[0]) is None:
+        return f"it was forked from {columns[0]!r}, which is gone: it shows its own messages alone.", False
+    if said == columns:
+        return None
+    if columns != (None, None):
+        return (
+            f"its metadata says that it was forked from {said[0]!r} at {said[1]!r}, and the columns, which count, do not.",
+            False,
+        )
+    parent, inherited = said
+    fork = f"its metadata says that it was forked from {parent!r} at {inherited!r}"
+    if not isinstance(parent, str) or type(inherited) is not int or inherited < 0:
+        return f"{fork}, which is no place: it shows its own messages alone.", False
+    if find_branch(work, parent) is None:
+        return f"{fork}, which names no branch: it shows its own messages alone.", False
+    wrong = _not_shown(work, branch, parent, inherited)
+    if wrong is not None:
+        return f"{fork}, and {wrong}", False
+    return f"{fork}, which the columns do not: it shows its own messages alone.", True
+
+
+def _not_shown(work: Work, branch: Branch, parent: str, inherited: int) -> str | None:
+    """Why it cannot begin with what it says that it inherits."""
+    if lineage.descends(work, parent, branch.id):
+        return "that one descends from it."
+    try:
+        lineage.history(work, parent, first=0, end=0)
+    except Conflict:
+        return "the parents of that one form a circle."
+    items = lineage.item_ids(work, parent, end=inherited)
+    if len(items) < inherited:
+        return f"that one shows no more than {len(items)} items."
+    if items and member_ids(work, branch.progression_id)[: len(items)] == items:
+        return "its own messages begin with them already."
+    return None
+
+
+def _said_by(branch: Branch) -> tuple[Any, Any]:
+    metadata = branch.node_metadata if isinstance(branch.node_metadata, dict) else {}
+    parent, inherited = (metadata.get(key) for key in lineage.POINTERS)
+    return parent, inherited
