@@ -149,9 +149,11 @@ class Container:
         return json.loads(line)
 
     def kill(self) -> None:
-        """With all that is in it, at once."""
+        """With all that is in it, at once; returns when nothing of it is left that could find its pipes closed, and tidy up."""
         self._process.kill()
         self._process.wait(30)
+        if self._process.stdout is not None:
+            self._process.stdout.read()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
