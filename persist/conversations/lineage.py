@@ -69,6 +69,12 @@ _IDS = Hot(select(_position, _P.message_id).select_from(ITEMS))
 _MESSAGES = Hot(select(_position, _ENDS, *COLUMNS).select_from(ITEMS.join(WITH_TYPE, messages.c.id == _P.message_id)))
 _HAS_END = Hot(select(_ENDS).where(_B.id == param("row_id")))
 _DESCENDS = Hot(select(_L.id).where((_L.id == param("branch")) | (_L.parent_branch_id == param("branch"))).limit(1))
+_INHERITS = Hot(
+    select(_P.message_id)
+    .select_from(LINE.join(members, (_P.progression_id == _L.progression_id) & (_P.ord < _L.upto - _L.inherited)))
+    .where(_L.id != param("branch"), _P.message_id == param("message"))
+    .limit(1)
+)
 _own = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _B.progression_id).scalar_subquery()
 SIZE = func.coalesce(_B.forked_at_ord, 0) + _own
 """How many items the history of a row of branches has."""
@@ -104,6 +110,11 @@ def history(work: Work, branch_id: str, *, first: int, end: int) -> list[ConvMes
 def descends(work: Work, branch_id: str, ancestor_id: str) -> bool:
     """Whether the branch is the other one, or has it among its parents, be it there or not."""
     return branch_id == ancestor_id or work.row(_DESCENDS, row_id=branch_id, branch=ancestor_id) is not None
+
+
+def inherits(work: Work, branch_id: str, message_id: str) -> bool:
+    """Whether what the branch inherits names the message."""
+    return work.row(_INHERITS, row_id=branch_id, branch=branch_id, message=message_id) is not None
 
 
 def _has_end(work: Work, branch_id: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import bindparam, case, delete, func, or_, select, update
 
-from persist.conversations import membership
+from persist.conversations import lineage, membership
 from persist.conversations.intake import message_fields, message_list
 from persist.conversations.message_rows import find_message, find_messages, write_message, write_messages
 from persist.conversations.models import branches, members, messages, sessions
@@ -20,7 +20,7 @@ from persist.errors import Conflict, NotFound
 _S, _B, _M = sessions.c, branches.c, members.c
 _id = param("row_id")
 _BRANCH = Hot(
-    select(_B.session_id, _B.progression_id, _S.progression_id)
+    select(_B.session_id, _B.progression_id, _S.progression_id, _B.forked_at_ord)
     .select_from(branches.join(sessions, _S.id == _B.session_id))
     .where(_B.id == _id)
     .with_for_update(read=True, key_share=True, of=branches)
@@ -118,19 +118,20 @@ class ConvMessages(Repository):
     def record(self, branch_id: str, message: Mapping[str, Json]) -> ConvMessage:
         """The live write: put it, append it to the branch and its session's pool, mark the session active.
 
-        A system message becomes the branch's. NotFound for an unknown branch.
+        A system message becomes the branch's. What a fork inherits stays in its place. NotFound for an unknown branch.
         """
         work = self._work
         fields = message_fields(work, message)
         row = work.row(_BRANCH, row_id=work.label("branch_id", branch_id))
         if row is None:
             raise NotFound("branch", branch_id)
-        session_id, own, pool = row
+        session_id, own, pool, inherited = row
         write_message(work, fields)
         message_id = fields["id"]
         if fields["role"] == "system":  # before the progressions, which is the order in which a branch is ended
             work.run(_SET_SYSTEM, row_id=branch_id, message=message_id)
-        for progression_id in sorted({own, pool}):
+        shown = bool(inherited) and lineage.inherits(work, branch_id, message_id)
+        for progression_id in sorted({pool} if shown else {own, pool}):
             membership.append(work, progression_id, message_id)
         work.run(_ACTIVITY, row_id=session_id, first=message_id, last=message_id, at=work.now())
         return _stored(work, message_id)

@@ -148,14 +148,19 @@ def test_a_fork_of_nothing_keeps_its_own(store: Any) -> None:
     assert shown(store, empty) == ["own"]
 
 
-def test_a_message_said_twice_is_still_shown_twice(store: Any) -> None:
-    """A fork may record what it inherits; that is an item of its own."""
+def test_what_a_fork_inherits_is_shown_once_however_often_it_is_recorded(store: Any) -> None:
+    """As in a branch that is no fork; what of its parent it does not inherit is new there."""
     talk(store)
     make_session(store, "t")
     echo = fork_into(store, "t", "root", 2)
-    say(store, echo, "root0")
-    delete_session(store, "s")
-    assert shown(store, echo) == ["root0", "root1", "root0"]
+    twig = fork(store, echo)
+    say(store, echo, "root0", "root3", "root0", "root3")
+    say(store, twig, "root1", "own", "root3")
+    for _ in range(2):
+        assert shown(store, echo) == ["root0", "root1", "root3"]
+        assert shown(store, twig) == ["root0", "root1", "own", "root3"]
+        assert members(store, session_of(store, "t").progression_id) == ["root0", "root3", "root1", "own"]
+        delete_session(store, "s")
 
 
 # ---------------------------------------------------------------- branches

@@ -148,7 +148,7 @@ class Survivors(RuleBasedStateMachine):
         branch = self.branches[id]
         session = self.sessions[branch.session]
         self.messages.setdefault(message, self.put_at.setdefault(message, self.clock()))
-        for pool in {branch.pool, session.pool}:
+        for pool in {session.pool} if message in branch.inherited else {branch.pool, session.pool}:
             if message not in self.pools[pool]:
                 self.pools[pool].append(message)
         if system:
