@@ -72,9 +72,9 @@ class Below:
 class AgedRows(Pruning):
     """Rows that may go when the instant in the column `at` is old, with rows of other tables, these first.
 
-    `key` identifies a row. Only rows that meet `about` are meant, also where the newest are counted, which is `per` owner;
-    `least` of them stay whatever is asked. `may_go` says what is over. `spared` names the keys that stay after a closer look
-    at rows that nobody else can change any more, `files` the files that rows to go name.
+    `key` identifies a row. Only rows that meet `about` are meant, also where the newest are counted, which is `per` owner, by the
+    instants or by the columns of `order`; `least` of them stay whatever is asked. `may_go` says what is over. `spared` names the
+    keys that stay after a closer look at rows that nobody else can change any more, `files` the files that rows to go name.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class AgedRows(Pruning):
         about: Condition | None = None,
         may_go: Condition | None = None,
         per: ColumnElement[Any] | None = None,
+        order: Sequence[ColumnElement[Any]] = (),
         least: int = 0,
         below: Sequence[Below] = (),
         spared: Callable[[Work, Ids], Collection[Any]] | None = None,
@@ -92,6 +93,7 @@ class AgedRows(Pruning):
     ) -> None:
         self.table, self._at, self._key = table, at, key
         self._about, self._per, self._least = about, per, least
+        self._order = order or (at, *key)
         self._may_go = [condition for condition in (about, may_go) if condition is not None]
         self._below, self._spared, self._files = below, spared, files
 
@@ -134,7 +136,7 @@ class AgedRows(Pruning):
 
     def _newest(self, keep: int) -> Any:
         """The keys of the newest, among rows that have an instant at all."""
-        newest_first = [column.desc() for column in (self._at, *self._key)]
+        newest_first = [column.desc() for column in self._order]
         place = func.row_number().over(partition_by=self._per, order_by=newest_first).label("place")
         meant = [self._at.is_not(None)] + ([] if self._about is None else [self._about])
         ranked = select(*self._key, place).where(and_(*meant)).subquery()

@@ -76,8 +76,10 @@ class UsageSampleRow(Base):
     token_cache_read: Mapped[int | None] = mapped_column(Whole())
     token_cache_write: Mapped[int | None] = mapped_column(Whole())
     cost_usd_micros: Mapped[int | None] = mapped_column(Whole())
+    # counts up with every sample of the instance: the row that was written last, whatever its clock said. 0: others wrote it
+    seq: Mapped[int] = mapped_column(Whole(), server_default="0")
 
-    __table_args__ = (ONE_TREE,)
+    __table_args__ = (Index("ix_usage_samples_instance_id_seq_occurred_at", "instance_id", "seq", "occurred_at"), ONE_TREE)
 
 
 class ToolHistoryRow(Base):

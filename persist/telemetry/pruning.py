@@ -1,4 +1,7 @@
-"""Pruning of telemetry by age, each table for itself. The windows bound three of them by size besides."""
+"""Pruning of telemetry by age, each table for itself. The windows bound three of them by size besides.
+
+The newest of these three are those that were written last, as in the windows: a clock that was ahead makes nothing newer.
+"""
 
 from sqlalchemy import case
 
@@ -10,9 +13,11 @@ from persist.telemetry.schemas import TaskState
 _S, _U, _H, _G, _L, _T = status_log.c, usage_samples.c, tool_history.c, agent_tags.c, links.c, tasks.c
 
 # Of every instance the last entry stays: it is the status that the instance has.
-STATUS_LOG = AgedRows(status_log, _S.occurred_at, _S.instance_id, _S.id, per=_S.instance_id, least=1)
-USAGE_SAMPLES = AgedRows(usage_samples, _U.occurred_at, _U.instance_id, _U.occurred_at, per=_U.instance_id)
-TOOL_HISTORY = AgedRows(tool_history, _H.occurred_at, _H.instance_id, _H.id, per=_H.instance_id)
+STATUS_LOG = AgedRows(status_log, _S.occurred_at, _S.instance_id, _S.id, per=_S.instance_id, order=(_S.id,), least=1)
+USAGE_SAMPLES = AgedRows(
+    usage_samples, _U.occurred_at, _U.instance_id, _U.occurred_at, per=_U.instance_id, order=(_U.seq, _U.occurred_at)
+)
+TOOL_HISTORY = AgedRows(tool_history, _H.occurred_at, _H.instance_id, _H.id, per=_H.instance_id, order=(_H.id,))
 AGENT_TAGS = AgedRows(agent_tags, _G.last_seen, _G.instance_id, _G.kind, _G.value, per=_G.instance_id)
 # A link that could never be fetched has an error, and the instant at which to try again.
 _looked_at = case((_L.refresh_after > _L.fetched_at, _L.refresh_after), else_=_L.fetched_at)

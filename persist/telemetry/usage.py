@@ -1,6 +1,6 @@
 """Usage: one row for each second in which an instance used something. NULL is unknown, which is not zero."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -27,10 +27,16 @@ _TRIES = 8
 _U = usage_samples.c
 _mine = _U.instance_id == param("owner")
 _this = (_mine, _U.occurred_at == param("second"))
+_every = usage_samples.alias("every_sample")
+_next = select(func.coalesce(func.max(_every.c.seq), 0) + 1).where(_every.c.instance_id == param("owner")).scalar_subquery()
 # any key: in files that another program made the second alone is the key, and SQLite finds no index that repeats it
-_ADD = Hot(merge(usage_samples))
+_ADD = Hot(
+    merge(usage_samples).values(
+        instance_id=param("owner"), occurred_at=param("second"), seq=_next, **{name: param(f"set_{name}") for name in FIGURES}
+    )
+)
 _LOCK = Hot(select(*(_U[name] for name in FIGURES)).where(*_this).with_for_update())
-_SET = Hot(update(usage_samples).where(*_this).values({name: param(f"set_{name}") for name in FIGURES}))
+_SET = Hot(update(usage_samples).where(*_this).values(seq=_next, **{name: param(f"set_{name}") for name in FIGURES}))
 
 
 @cache
@@ -74,8 +80,9 @@ class UsageSamples(Repository):
             "token_cache_write": optional_count("token_cache_write", token_cache_write),
             "cost_usd_micros": optional_count("cost_usd_micros", cost_usd_micros),
         }
+        USAGE_SAMPLES.lock(work, owner)
         for _ in range(_TRIES):
-            if work.run(_ADD, instance_id=owner, occurred_at=occurred_at, **used):
+            if work.run(_ADD, owner=owner, second=occurred_at, **_set(used)):
                 USAGE_SAMPLES.trim_if_due(work, owner, USAGE_SAMPLES.count(work, owner))
                 break
             if (sums := _added(work, owner, occurred_at, used)) is not None:
@@ -97,20 +104,26 @@ class UsageSamples(Repository):
 
     @reads
     def today(self, *, instance_id: str | None = None) -> UsageTotals:
-        """Sums since midnight where this process is."""
+        """Sums of this day, from midnight to midnight where this process is; a sample of tomorrow is of a clock that is ahead."""
         work = self._work
         # without a zone in between: on the days when clocks change, midnight is not in the zone of now
-        midnight = work.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None).astimezone()
-        return _totals(work, own_scope(work, "instance_id", instance_id), {"since": next_second("midnight", midnight)})
+        midnight = work.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+        days = {"since": midnight, "until": midnight + timedelta(days=1)}
+        bounds = {name: next_second("midnight", day.astimezone()) for name, day in days.items()}
+        return _totals(work, own_scope(work, "instance_id", instance_id), bounds)
 
     @writes
     def trim(self, *, instance_id: str | None = None) -> int:
-        """Delete all but the newest `Settings.usage_samples_keep` samples now; how many."""
+        """Delete all but the `Settings.usage_samples_keep` seconds that were written last; how many."""
         return USAGE_SAMPLES.trim(self._work, instance_id)
 
 
+def _set(used: dict[str, int | None]) -> dict[str, int | None]:
+    return {f"set_{name}": value for name, value in used.items()}
+
+
 def _added(work: Work, owner: str, occurred_at: datetime, used: dict[str, int | None]) -> dict[str, int | None] | None:
-    """Add to the row that is there; the sums. None if it was trimmed meanwhile."""
+    """Add to the row that is there, which is the newest then; the sums. None if it was trimmed meanwhile."""
     row = work.row(_LOCK, owner=owner, second=occurred_at)
     if row is None:
         return None
@@ -120,7 +133,7 @@ def _added(work: Work, owner: str, occurred_at: datetime, used: dict[str, int | 
         if total is not None and total > _MOST:
             raise InvalidValue(name, "the sum of that second does not fit 64 bits.")
         sums[name] = total
-    work.run(_SET, owner=owner, second=occurred_at, **{f"set_{name}": total for name, total in sums.items()})
+    work.run(_SET, owner=owner, second=occurred_at, **_set(sums))
     return sums
 
 

@@ -1,16 +1,17 @@
-"""Windows: tables that keep the newest rows of each instance, trimmed on every Nth insert.
+"""Windows: tables that keep the rows of each instance that were written last, trimmed on every Nth insert.
 
 `window_marks` counts the inserts of each instance, so the cadence survives restarts and is the same for every process. A trim
-leaves exactly `keep` rows, so between two of them there are never more than `keep + trim_every - 1`. On Postgres the counter is
-also the lock of an instance's window: whoever counts first inserts first.
+leaves exactly `keep` rows, so between two of them there are never more than `keep + trim_every - 1`. The newest are those that
+were written last, whatever clocks said: what was just recorded is never what goes. On Postgres the counter is also the lock of an
+instance's window: whoever counts first comes first.
 """
 
 from typing import Protocol, TypeVar
 
-from sqlalchemy import BigInteger, Table, Text, bindparam, delete, func, select
+from sqlalchemy import BigInteger, Table, Text, bindparam, delete, func, select, tuple_
 
 from persist.db.hot import Hot, param
-from persist.db.insert import merge
+from persist.db.insert import insert_missing, merge
 from persist.db.own import own_scope
 from persist.db.work import Work
 from persist.errors import InvalidValue, shown
@@ -26,20 +27,28 @@ _COUNT = Hot(
     .values(instance_id=bindparam("owner", type_=_TEXT), window=bindparam("name", type_=_TEXT), inserted=1)
     .returning(_W.inserted)
 )
+_NOTE = Hot(insert_missing(window_marks, "instance_id", "window"))
+_LOCK = Hot(
+    select(_W.inserted)
+    .where(_W.instance_id == bindparam("owner", type_=_TEXT), _W.window == bindparam("name", type_=_TEXT))
+    .with_for_update()
+)
 
 
 class Window:
-    """One of the tables; `place` is the column that orders an instance's rows."""
+    """One of the tables; `place` are the columns that order an instance's rows by when they were written."""
 
-    def __init__(self, table: Table, place: str) -> None:
+    def __init__(self, table: Table, *place: str) -> None:
         self.name = table.name
-        column, mine = table.c[place], table.c.instance_id == param("owner")
-        oldest_to_go = select(column).where(mine).order_by(column.desc()).limit(1).offset(bindparam("keep", type_=BigInteger()))
+        columns, mine = [table.c[name] for name in place], table.c.instance_id == param("owner")
+        newest_first = select(*columns).where(mine).order_by(*(column.desc() for column in columns))
+        self._place = place
+        edge = tuple_(*(bindparam(f"edge_{column.name}", type_=column.type) for column in columns))
         owner = table.c.instance_id
         over = func.count() > bindparam("keep", type_=BigInteger())
         self._full = Hot(select(owner).group_by(owner).having(over).order_by(owner).limit(_SOME))
-        self._edge = Hot(oldest_to_go)
-        self._cut = Hot(delete(table).where(mine, column <= param("edge")))
+        self._edge = Hot(newest_first.limit(1).offset(bindparam("keep", type_=BigInteger())))
+        self._cut = Hot(delete(table).where(mine, tuple_(*columns) <= edge))
 
     def count(self, work: Work, owner: str) -> int:
         """Count an insert of the instance; how many there were."""
@@ -47,6 +56,12 @@ class Window:
         assert row is not None
         inserted: int = row[0]
         return inserted
+
+    def lock(self, work: Work, owner: str) -> None:
+        """Wait for whoever records for the instance: nobody else counts, or trims while it does, until the transaction ends."""
+        if work.row(_LOCK, owner=owner, name=self.name) is None:
+            work.run(_NOTE, instance_id=owner, window=self.name, inserted=0)
+            work.row(_LOCK, owner=owner, name=self.name)
 
     def trim_if_due(self, work: Work, owner: str, inserted: int) -> bool:
         """After an insert that was counted: trim if its turn has come."""
@@ -59,7 +74,9 @@ class Window:
 
     def _trim(self, work: Work, owner: str, keep: int) -> int:
         edge = work.row(self._edge, owner=owner, keep=keep)
-        return 0 if edge is None else work.run(self._cut, owner=owner, edge=edge[0])
+        if edge is None:
+            return 0
+        return work.run(self._cut, owner=owner, **{f"edge_{name}": value for name, value in zip(self._place, edge, strict=True)})
 
     def trim_some(self, work: Work) -> int:
         """Delete all but the newest rows of up to a hundred instances, whosever they are; how many."""
@@ -68,7 +85,7 @@ class Window:
 
 
 STATUS_LOG = Window(status_log, "id")
-USAGE_SAMPLES = Window(usage_samples, "occurred_at")
+USAGE_SAMPLES = Window(usage_samples, "seq", "occurred_at")
 TOOL_HISTORY = Window(tool_history, "id")
 
 

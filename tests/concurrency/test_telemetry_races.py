@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from itertools import chain, pairwise
+from threading import Barrier
 from typing import Any
 
+from persist.settings import Settings
 from persist.store import Store
-from tests.concurrency.telemetry_worker import STATUSES
+from tests.concurrency.telemetry_worker import START, STATUSES
 from tests.spawning import ROOT
 
 PROCESSES = 3
@@ -58,3 +61,25 @@ def test_reporters_of_one_instance_lose_nothing_and_repeat_nothing(store: Store,
     assert sum(made) == len(history)
     assert all(one != next for one, next in pairwise(history))
     assert (totals.samples, totals.token_input) == (STATUSES, PROCESSES * STATUSES)
+
+
+def test_of_reporters_in_a_tiny_window_each_finds_what_it_just_reported(database_url: str) -> None:
+    """Their clocks run apart, and each adds to seconds that another one's trim is about to take."""
+    threads, samples = 6, 25
+    ready = Barrier(threads)
+
+    def run(store: Store, number: int) -> int:
+        found = 0
+        ready.wait()
+        for count in range(samples):
+            at = START + timedelta(seconds=count % 7 if number % 2 else count * 1000 - number * 100_000)
+            with store.begin() as tx:
+                tx.telemetry.usage.sample(at=at, token_input=1, instance_id="box")
+                found += tx.telemetry.usage.totals(at, at + timedelta(seconds=1), instance_id="box").samples
+        return found
+
+    settings = Settings(usage_samples_keep=2, usage_samples_trim_every=1)
+    with Store.open(database_url, settings=settings) as store, ThreadPoolExecutor(threads) as pool:
+        assert list(pool.map(run, [store] * threads, range(threads))) == [samples] * threads
+        with store.read() as tx:
+            assert tx.telemetry.usage.totals(instance_id="box").samples == 2

@@ -1,6 +1,7 @@
 """What telemetry and programs give up, and what they keep however old it is."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,30 @@ def test_the_status_that_an_instance_has_stays(store: Store, clock: FrozenClock)
     assert month_old(store, "telemetry") == {"status_log": 4}
     with store.read() as tx:
         assert [tx.telemetry.status.current(instance_id=instance).new_status for instance in ("a", "b")] == ["idle", "idle"]  # type: ignore[union-attr]  # both have one
+
+
+def test_the_newest_are_those_that_were_written_last(store: Store, clock: FrozenClock) -> None:
+    """The status that an instance has, and what `keep` spares, whatever its clock said before."""
+    me: dict[str, Any] = {"instance_id": "a"}
+    ahead = 10 * DAY
+    with store.begin() as tx:
+        for status, at in (("ahead", clock() + ahead), ("behind", clock()), ("now", clock())):
+            tx.telemetry.status.record(status, at=at, **me)
+            tx.telemetry.tools.record(status, at=at, **me)
+        for seconds, at in ((0, clock() + ahead), (1, clock()), (2, clock())):
+            tx.telemetry.usage.sample(at=at + seconds * timedelta(seconds=1), token_input=seconds, **me)
+    age(clock)
+    assert month_old(store, "status_log") == {"status_log": 1}
+    assert month_old(store, "tool_history", keep=1) == {"tool_history": 1}
+    assert month_old(store, "usage_samples", keep=1) == {"usage_samples": 1}
+    age(clock)
+    assert month_old(store, "telemetry", keep=1) == {"status_log": 1, "tool_history": 1, "usage_samples": 1}
+    with store.read() as tx:
+        current = tx.telemetry.status.current(**me)
+        assert current is not None
+        assert current.new_status == "now"
+        assert [call.tool_key for call in tx.telemetry.tools.last(**me)] == ["now"]
+        assert tx.telemetry.usage.totals(**me).token_input == 2
 
 
 def test_keep_counts_within_an_instance(store: Store, clock: FrozenClock) -> None:

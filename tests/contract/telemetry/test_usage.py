@@ -84,6 +84,15 @@ def test_today_begins_at_midnight_where_we_are(store: Any, me: dict[str, str], c
     assert read(store, "usage", "totals", **me).samples == 3
 
 
+def test_today_ends_at_the_next_midnight(store: Any, me: dict[str, str], clock: FrozenClock) -> None:
+    """A clock that was ahead says nothing of today."""
+    midnight = clock().astimezone().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+    for day, offset in ((0, 0), (1, -1), (1, 0), (366, 0)):
+        at = (midnight + timedelta(days=day)).astimezone(UTC) + timedelta(seconds=offset)
+        write(store, "usage", "sample", at=at, token_input=1, **me)
+    assert read(store, "usage", "today", **me).samples == 2
+
+
 def test_figures_of_instances_do_not_mix(store: Any) -> None:
     for name in ("a", "b"):
         write(store, "usage", "sample", at=t(1), token_input=1, instance_id=name)

@@ -1,6 +1,7 @@
-"""Windows: a bounded number of rows of each instance, always the newest, whoever opens the database when."""
+"""Windows: a bounded number of rows of each instance, always those written last, whoever opens the database when."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from persist.settings import Settings
 from persist.store import Store
 from persist.telemetry import trim
 from persist.telemetry.windows import sizes
+from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
-from tests.contract.telemetry.scenes import t, write
+from tests.contract.telemetry.scenes import read, t, write
 
 TABLES = {"status_log": "id", "usage_samples": "occurred_at", "tool_history": "id"}
 Insert = Callable[[Any, int, dict[str, str]], object]
@@ -104,6 +106,17 @@ def test_a_window_that_does_not_exist_is_refused(store: Any, me: dict[str, str])
         trim(tx, "tasks", **me)
 
 
+def test_a_sample_that_adds_to_a_second_is_as_new_as_one_that_begins_it(
+    open_store: Any, open_raw: Any, database_url: str, me: dict[str, str]
+) -> None:
+    store, raw = open_store(settings=small(keep=2, every=2)), open_raw(database_url)
+    rows = []
+    for number in (1, 2, 3, 1, 4, 3, 5):
+        insert(store, "usage_samples", number, me)
+        rows.append(kept(raw, "usage_samples", me))
+    assert rows == [[1], [1, 2], [1, 2, 3], [1, 2, 3], [1, 4], [1, 3, 4], [3, 5]]
+
+
 def test_a_sample_that_adds_to_a_second_is_no_insert(
     open_store: Any, open_raw: Any, database_url: str, me: dict[str, str]
 ) -> None:
@@ -113,6 +126,51 @@ def test_a_sample_that_adds_to_a_second_is_no_insert(
         insert(store, "usage_samples", number, me)
         counts.append(len(kept(raw, "usage_samples", me)))
     assert counts == [1, 1, 1, 2, 2, 3, 3, 2]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_clock_that_was_ahead_pushes_nothing_out(
+    open_store: Any, open_raw: Any, database_url: str, clock: FrozenClock, me: dict[str, str], table: str
+) -> None:
+    store, raw = open_store(settings=small(keep=50, every=None)), open_raw(database_url)
+    now = int(clock().timestamp())
+    for number in range(50):
+        insert(store, table, now + 10**8 + number, me)
+    for number in range(1, 121):
+        insert(store, table, now - number, me)  # and this one goes backwards
+        rows = kept(raw, table, me)
+        assert set(range(now - number, now - max(0, number - 50))) <= set(rows)
+        assert len(rows) <= 54
+    assert max(kept(raw, table, me)) < now
+
+
+def test_what_is_used_after_a_clock_was_ahead_is_in_todays_sum(
+    open_store: Any, database_url: str, clock: FrozenClock, me: dict[str, str]
+) -> None:
+    store, now = open_store(settings=small(keep=50, every=None), clock=clock), int(clock().timestamp())
+    for number in range(50):
+        insert(store, "usage_samples", now + 10**8 + number, me)
+    for number in range(5):
+        write(store, "usage", "sample", at=clock() + timedelta(seconds=number), token_input=1, **me)
+    assert read(store, "usage", "today", **me).token_input == 5
+
+
+def test_rows_that_others_insert_are_older_than_our_own(
+    open_store: Any, open_raw: Any, database_url: str, me: dict[str, str]
+) -> None:
+    """Those that a command line writes beside us, or wrote before there was an order: among them the instants tell."""
+    store, raw = open_store(settings=small(keep=3, every=100)), open_raw(database_url)
+    insert(store, "usage_samples", 5, me)
+    for second in (90, 70, 80, 60):
+        raw.rows("INSERT INTO usage_samples (instance_id, occurred_at) VALUES (?, ?)", me.get("instance_id", ""), second)
+    with store.begin() as tx:
+        assert trim(tx, "usage_samples", **me) == 2
+    assert kept(raw, "usage_samples", me) == [5, 80, 90]
+    insert(store, "usage_samples", 80, me)  # what it adds to is its own now
+    insert(store, "usage_samples", 6, me)
+    with store.begin() as tx:
+        assert trim(tx, "usage_samples", **me) == 1
+    assert kept(raw, "usage_samples", me) == [5, 6, 80]
 
 
 def test_the_sizes_of_the_windows() -> None:
@@ -151,22 +209,25 @@ def test_an_insert_that_is_rolled_back_is_not_counted(
     st.integers(1, 6),
 )
 @rules(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_window_is_ever_too_full_and_the_newest_are_always_there(
+def test_no_window_is_ever_too_full_and_what_was_written_last_is_always_there(
     tmp_path: Any, open_raw: Any, samples: list[tuple[str, int]], keep: int, every: int
 ) -> None:
-    """Of samples in any order, which arrive late and add to seconds that are there."""
+    """Of samples at any times, which arrive late, or early, and add to seconds that are there."""
     path = tmp_path / f"{abs(hash((tuple(samples), keep, every)))}.db"
+    written: dict[str, dict[int, None]] = {"a": {}, "b": {}}
     with Store.open(f"sqlite:///{path}", settings=small(keep, every)) as store:
         raw = open_raw(f"sqlite:///{path}")
         for name, second in samples:
-            before = set(kept(raw, "usage_samples", {"instance_id": name}))
             insert(store, "usage_samples", second, {"instance_id": name})
+            written[name].pop(second, None)
+            written[name][second] = None
             rows = kept(raw, "usage_samples", {"instance_id": name})
             assert len(rows) <= keep + every - 1
-            assert rows[-keep:] == sorted(before | {second})[-keep:]
-        for owner in ({"instance_id": "a"}, {"instance_id": "b"}):
-            before_it = kept(raw, "usage_samples", owner)
+            assert set(list(written[name])[-keep:]) <= set(rows)
+        for name, seconds in written.items():
+            owner = {"instance_id": name}
+            before = len(kept(raw, "usage_samples", owner))
             with store.begin() as tx:
-                assert trim(tx, "usage_samples", **owner) == max(0, len(before_it) - keep)
-            assert kept(raw, "usage_samples", owner) == before_it[-keep:]
+                assert trim(tx, "usage_samples", **owner) == max(0, before - keep)
+            assert kept(raw, "usage_samples", owner) == sorted(list(seconds)[-keep:])
         raw.close()
