@@ -6,6 +6,7 @@ import persist.chat.adopting
 import persist.conversations.adopting
 import persist.messaging.adopting
 import persist.programs.adopting
+import persist.telemetry.adopting
 import persist.workflows.adopting
 from persist.db.adopting import Rules
 from persist.metadata import domain_of
@@ -15,6 +16,7 @@ ALL = {
     "conversations": persist.conversations.adopting.RULES,
     "messaging": persist.messaging.adopting.RULES,
     "programs": persist.programs.adopting.RULES,
+    "telemetry": persist.telemetry.adopting.RULES,
     "workflows": persist.workflows.adopting.RULES,
 }
 _NONE = Rules()

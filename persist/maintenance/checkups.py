@@ -18,6 +18,7 @@ from persist.db.work import Work
 from persist.maintenance.drift import drift, index_of
 from persist.metadata import HEAD, REVISIONS, metadata
 from persist.programs.checkup import checkup as of_programs
+from persist.telemetry.checkup import checkup as of_telemetry
 from persist.workflows.checkup import checkup as of_workflows
 
 Checkup = Callable[[Work], Iterator[Trouble]]
@@ -67,6 +68,7 @@ CHECKUPS: dict[str, Checkup] = {
     "checkpoints": of_checkpoints,
     "conversations": of_conversations,
     "programs": of_programs,
+    "telemetry": of_telemetry,
     "workflows": of_workflows,
 }
 """By what they look at; a domain that has rules of its own has a line."""

@@ -47,5 +47,13 @@ def parse_link(path: str, url: str) -> Link:
     return Link(f"https://{host}/{owner}/{repo}/{_PATHS[kind]}/{number}", kind, host, owner, repo, number)
 
 
+def meaning(url: object) -> str | None:
+    """The canonical form of a stored URL, whoever wrote it: two rows with the same one are of one link. None: of no link."""
+    try:
+        return parse_link("url", url).url if isinstance(url, str) else None
+    except InvalidValue:
+        return None
+
+
 def _refused(path: str) -> InvalidValue:
     return InvalidValue(path, "expected the URL of an issue or a pull request, such as https://github.com/owner/repo/pull/1.")

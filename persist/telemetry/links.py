@@ -1,9 +1,10 @@
 """Links to GitHub: what was found the last time, and when to look again."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, delete, func, or_, select, tuple_
 
 from persist.db.checks import check_flag, optional_label
 from persist.db.clock import EPOCH, aware
@@ -16,7 +17,7 @@ from persist.db.values import build
 from persist.db.work import Work
 from persist.telemetry.instants import later, second, second_or_now
 from persist.telemetry.link_refresh import AFTER_ERROR, refresh_interval
-from persist.telemetry.link_urls import Link, parse_link
+from persist.telemetry.link_urls import Link, meaning, parse_link
 from persist.telemetry.models import links
 from persist.telemetry.schemas import GithubLink
 
@@ -29,13 +30,30 @@ _mine = _L.instance_id == param("owner")
 
 _FETCHED = Hot(merge(links, *_KEY, **{name: "new" for name in _FIELDS if name not in _KEY}).returning(*_COLUMNS))  # type: ignore[arg-type]  # every value is a Rule
 _FAILED = Hot(merge(links, *_KEY, refresh_after="new", last_error="new").returning(*_COLUMNS))
-_GET = Hot(select(*_COLUMNS).where(_mine, _L.url == param("of_url")))
+_FORGET = Hot(delete(links).where(_mine, _L.url == param("of_url")))
+# Others write the same link in ways of their own: its number narrows it down, and what a URL means is looked at here.
+_LIKE_IT = Hot(
+    select(*_COLUMNS)
+    .where(_mine, or_(_L.resource_number == param("number"), _L.url == param("of_url")))
+    .order_by(_L.fetched_at.desc(), _L.url)
+)
 _ALL = Hot(select(*_COLUMNS).where(_mine).order_by(_L.url))
-_DUE = Hot(select(*_COLUMNS).where(_mine, _L.refresh_after <= param("now")).order_by(_L.refresh_after, _L.url).limit(LIMIT))
+_other = links.alias("other")
+_same_number = select(func.count()).where(_other.c.instance_id == _L.instance_id, _other.c.resource_number == _L.resource_number)
+_place = (_L.refresh_after, _L.url)
+_due = select(*_COLUMNS, _same_number.scalar_subquery()).where(_mine, _L.refresh_after <= param("now")).order_by(*_place)
+_DUE = Hot(_due.limit(LIMIT))
+_after = (bindparam(f"after_{column.name}", type_=column.type) for column in _place)
+_DUE_AFTER = Hot(_due.where(tuple_(*_place) > tuple_(*_after)).limit(LIMIT))
+_URL, _FETCHED_AT, _AGAIN = (_FIELDS.index(name) for name in ("url", "fetched_at", "refresh_after"))
 
 
 class GithubLinks(Repository):
-    """`tx.telemetry.links`. `instance_id` None: the file's own. URLs are stored in one canonical form, and found by any."""
+    """`tx.telemetry.links`. `instance_id` None: the file's own. URLs are stored in one canonical form, and found by any.
+
+    A row of another program keeps its own spelling, and is the link's row all the same. Of several rows of one link the one
+    fetched last counts; the next write lets the others go.
+    """
 
     @writes
     def upsert(
@@ -85,32 +103,68 @@ class GithubLinks(Repository):
         """What is known of a link, if anything is."""
         work = self._work
         link = parse_link("url", work.label("url", url))
-        row = work.row(_GET, owner=own_scope(work, "instance_id", instance_id), of_url=link.url)
-        return None if row is None else _value(work, row)
+        rows = self._rows(own_scope(work, "instance_id", instance_id), link)
+        return _value(work, rows[0]) if rows else None
 
     @reads
     def list(self, *, instance_id: str | None = None) -> List[GithubLink]:
         """All of them, by URL."""
         work = self._work
-        return [_value(work, row) for row in work.rows(_ALL, owner=own_scope(work, "instance_id", instance_id))]
+        rows = work.rows(_ALL, owner=own_scope(work, "instance_id", instance_id))
+        newest: dict[str, Row] = {}
+        for row in rows:
+            link = meaning(row[_URL]) or row[_URL]
+            if link not in newest or row[_FETCHED_AT] > newest[link][_FETCHED_AT]:
+                newest[link] = row
+        shown = {row[_URL] for row in newest.values()}
+        return [_value(work, row) for row in rows if row[_URL] in shown]
 
     @reads
     def due(self, *, now: datetime | None = None, limit: int = 5, instance_id: str | None = None) -> List[GithubLink]:
-        """Those to be fetched again at an instant, or now; the longest due first."""
+        """Those to be fetched again at an instant, or now; the longest due first.
+
+        Rows that no `upsert` could refresh are left out: of no link, or of one that another row knows newer things of.
+        """
         work = self._work
         at = work.now() if now is None else aware("now", now)
-        rows = work.rows(_DUE, owner=own_scope(work, "instance_id", instance_id), now=at, limit=check_limit(limit))
-        return [_value(work, row) for row in rows]
+        most, owner = check_limit(limit), own_scope(work, "instance_id", instance_id)
+        found: List[GithubLink] = []
+        rows = work.rows(_DUE, owner=owner, now=at, limit=most)
+        while rows:
+            found += [_value(work, row) for *row, same in rows if self._counts(owner, row, same)]
+            if len(rows) < most or len(found) >= most:
+                break
+            last = {"after_refresh_after": rows[-1][_AGAIN], "after_url": rows[-1][_URL]}
+            rows = work.rows(_DUE_AFTER, owner=owner, now=at, limit=most, **last)
+        return found[:most]
 
     def _store(self, hot: Hot, link: Link, instance_id: str | None, found: dict[str, Any]) -> GithubLink:
         pieces = {name: getattr(link, name) for name in ("url", "kind", "host", "owner", "repo", "resource_number")}
         owner = own_scope(self._work, "instance_id", instance_id)
+        for place, same in enumerate(self._rows(owner, link)):
+            if place == 0:
+                pieces["url"] = same[_URL]
+            else:
+                self._work.run(_FORGET, owner=owner, of_url=same[_URL])
         row = self._work.returned(hot, instance_id=owner, **pieces, **found)
         assert row is not None
         return _value(self._work, row)
 
+    def _rows(self, owner: str, link: Link) -> List[Row]:
+        """The rows that mean this link, the one fetched last first."""
+        rows = self._work.rows(_LIKE_IT, owner=owner, number=link.resource_number, of_url=link.url)
+        return [row for row in rows if meaning(row[_URL]) == link.url]
 
-def _value(work: Work, row: Row) -> GithubLink:
+    def _counts(self, owner: str, row: Sequence[Any], same_number: int) -> bool:
+        """Whether a row is what is known of its link."""
+        link = meaning(row[_URL])
+        if link is None or same_number < 2:
+            return link is not None
+        rows = self._rows(owner, parse_link("url", link))
+        return bool(rows) and rows[0][_URL] == row[_URL]
+
+
+def _value(work: Work, row: Sequence[Any]) -> GithubLink:
     fields = dict(zip(_FIELDS, row, strict=True))
     fields["instance_id"] = shown_scope(work, "instance_id", fields["instance_id"])
     return build(GithubLink, fields)

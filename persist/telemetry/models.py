@@ -62,7 +62,10 @@ class GithubLinkStatusRow(Base):
     refresh_after: Mapped[datetime] = mapped_column(EpochS())
     last_error: Mapped[str | None] = mapped_column(Body())
 
-    __table_args__ = (Index("ix_github_link_statuses_instance_id_refresh_after_url", "instance_id", "refresh_after", "url"),)
+    __table_args__ = (
+        Index("ix_github_link_statuses_instance_id_refresh_after_url", "instance_id", "refresh_after", "url"),
+        Index("ix_github_link_statuses_instance_id_resource_number", "instance_id", "resource_number"),
+    )
 
 
 class UsageSampleRow(Base):

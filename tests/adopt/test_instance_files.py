@@ -55,3 +55,32 @@ def test_every_upsert_finds_the_rows_that_are_there(foreign: Make) -> None:
     assert file.rows("SELECT count(*) FROM agent_tags") == [(1,)]
     assert file.rows("SELECT count(*) FROM github_link_statuses") == [(1,)]
     assert file.rows("SELECT max(id) FROM status_log") == [(3,)]
+
+
+LINKS = """
+INSERT INTO github_link_statuses VALUES
+    ('https://github.com/o/r/issues/1', 'issue', 'github.com', 'o', 'r', 1, 'closed', NULL, NULL, NULL, 0, 1700000000,
+    1700000600, NULL),
+    ('https://github.com/o/r/issue/1', 'issue', 'github.com', 'o', 'r', 1, 'open', NULL, NULL, NULL, 0, 1600000000,
+    1600000600, NULL),
+    ('http://WWW.github.com/o/r/pulls/2/files', 'pr', 'www.github.com', 'o', 'r', 2, NULL, 'open', NULL, NULL, 0, 0, 300, 'x'),
+    ('https://github.com/o/r/pull/3', 'pr', 'github.com', 'o', 'r', 3, NULL, 'open', NULL, NULL, 0, 1700000000, 1700000300, NULL),
+    ('not a link', 'pr', '', '', '', 0, NULL, NULL, NULL, NULL, 0, 0, 0, NULL);
+ALTER TABLE github_link_statuses ADD COLUMN x_seen INTEGER;
+UPDATE github_link_statuses SET x_seen = 5;
+"""
+
+
+def test_links_are_written_in_their_canonical_form(foreign: Make) -> None:
+    file = foreign(INSTANCE + LINKS)
+    report = file.adopt()
+    assert report.settled[:2] == (
+        Settled("github_link_statuses", "of several rows of one link all but the one fetched last went", 1),
+        Settled("github_link_statuses", "URLs were written in their canonical form", 2),
+    )
+    assert file.rows("SELECT url, host, issue_state, last_error, x_seen FROM github_link_statuses ORDER BY url") == [
+        ("https://github.com/o/r/issue/1", "github.com", "closed", None, 5),
+        ("https://github.com/o/r/pull/2", "github.com", None, "x", 5),
+        ("https://github.com/o/r/pull/3", "github.com", None, None, 5),
+        ("not a link", "", None, None, 5),
+    ]

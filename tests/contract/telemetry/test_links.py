@@ -7,6 +7,7 @@ import pytest
 
 from persist.errors import InvalidValue
 from persist.testing import FrozenClock
+from tests.contract.conftest import Raw
 from tests.contract.telemetry.scenes import EPOCH, read, t, write
 
 URL = "https://github.com/owner/repo/pull/{}"
@@ -54,6 +55,73 @@ def test_a_link_that_was_never_fetched_has_no_states(store: Any, me: dict[str, s
     assert link.fetched_at == EPOCH
     assert {link.issue_state, link.pr_state, link.build_state, link.review_state, link.pr_is_draft} == {None}
     assert link.refresh_after == clock().replace(microsecond=0) + timedelta(seconds=300)
+
+
+OTHERS = [
+    "https://github.com/o/r/issues/7",
+    "http://www.GitHub.com/o/r/Issues/007/?q=1#c",
+    "https://github.com/o/r/issue/7/timeline",
+]
+
+
+def insert(raw: Raw, me: dict[str, str], url: str, fetched: int = T, number: int = 7, state: str = "open") -> None:
+    """A row as another program writes it."""
+    raw.rows(
+        "INSERT INTO github_link_statuses (instance_id, url, kind, host, owner, repo, resource_number, issue_state, fetched_at,"
+        " refresh_after) VALUES (?, ?, 'issue', 'github.com', 'o', 'r', ?, ?, ?, ?)",
+        *(me.get("instance_id", ""), url, number, state, fetched, fetched + 600),
+    )
+
+
+@pytest.mark.parametrize("url", OTHERS)
+def test_a_link_that_another_program_wrote_is_that_link(store: Any, raw: Raw, me: dict[str, str], url: str) -> None:
+    insert(raw, me, url)
+    canonical = "https://github.com/o/r/issue/7"
+    found = read(store, "links", "get", canonical, **me)
+    assert (found.url, found.issue_state) == (url, "open")
+    assert read(store, "links", "get", url, **me) == found
+    assert read(store, "links", "due", now=t(T + 600), **me) == [found]
+    failed = write(store, "links", "record_error", canonical, "502", at=t(T + 600), **me)
+    assert (failed.issue_state, failed.last_error, failed.fetched_at) == ("open", "502", t(T))
+    fresh = write(store, "links", "upsert", canonical, fetched_at=t(T + 900), issue_state="closed", **me)
+    assert read(store, "links", "list", **me) == [fresh]
+    assert raw.rows("SELECT url, issue_state FROM github_link_statuses") == [(url, "closed")]
+    assert read(store, "links", "due", now=t(T + 900), **me) == []
+
+
+@pytest.mark.parametrize("verb", ["upsert", "record_error"])
+def test_of_several_rows_of_a_link_the_one_fetched_last_counts(store: Any, raw: Raw, me: dict[str, str], verb: str) -> None:
+    write(store, "links", "upsert", OTHERS[0], fetched_at=t(T), issue_state="ours", **me)
+    for age, url in enumerate(OTHERS):
+        insert(raw, me, url, fetched=T + 10 - age, state=f"row {age}")
+    insert(raw, me, "https://github.com/o/other/issues/7")
+    assert read(store, "links", "get", OTHERS[2], **me).issue_state == "row 0"
+    assert {link.issue_state for link in read(store, "links", "list", **me)} == {"row 0", "open"}
+    assert {link.issue_state for link in read(store, "links", "due", now=t(T + 9999), limit=2, **me)} == {"row 0", "open"}
+    assert [link.issue_state for link in read(store, "links", "due", now=t(T + 609), **me)] == ["open"]
+    if verb == "upsert":
+        after = write(store, "links", "upsert", OTHERS[1], fetched_at=t(T + 99), issue_state="row 0", **me)
+    else:
+        after = write(store, "links", "record_error", OTHERS[1], "502", at=t(T + 99), **me)
+    assert (after.issue_state, after.refresh_after > t(T + 99)) == ("row 0", True)
+    assert sorted(raw.rows("SELECT owner, repo, issue_state FROM github_link_statuses")) == [
+        ("o", "r", "open"),
+        ("o", "r", "row 0"),
+    ]
+
+
+def test_what_is_due_ends_when_each_was_fetched(store: Any, raw: Raw, me: dict[str, str]) -> None:
+    """Rows that mean no link, or one that another row knows better, take the place of none."""
+    for number in range(1, 9):
+        insert(raw, me, f"https://github.com/o/r/issues/{number}", number=number)
+        insert(raw, me, f"https://github.com/o/r/issues/{number}/", fetched=T - 50, number=number)
+        insert(raw, me, f"https://github.com/o/r/wiki/{number}", fetched=T - 100, number=number)
+    seen = []
+    for _ in range(3):
+        for link in read(store, "links", "due", now=t(T + 700), **me):
+            seen.append(link.resource_number)
+            write(store, "links", "upsert", link.url, fetched_at=t(T + 700), issue_state="open", **me)
+    assert seen == list(range(1, 9))
 
 
 def test_links_are_due_when_their_time_has_come(store: Any, me: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from persist.errors import InvalidValue
 from persist.telemetry.link_refresh import refresh_interval
-from persist.telemetry.link_urls import parse_link
+from persist.telemetry.link_urls import meaning, parse_link
 from persist.telemetry.schemas import LinkKind
 
 
@@ -103,3 +103,8 @@ def test_issues(state: str | None, after: int) -> None:
 )
 def test_pull_requests(pr: str | None, build: str | None, review: str | None, after: int) -> None:
     assert seconds(LinkKind.PR, issue_state="open", pr_state=pr, build_state=build, review_state=review) == after
+
+
+def test_stored_urls_mean_a_link_or_none() -> None:
+    assert meaning("http://www.github.com/o/r/pulls/4/files") == "https://github.com/o/r/pull/4"
+    assert [meaning(url) for url in ("", "o/r#4", "https://github.com/o/r", None, b"https://github.com/o/r/pull/4")] == [None] * 5
