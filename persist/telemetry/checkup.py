@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import groupby
+from typing import Any
 
 from sqlalchemy import func, select
 
@@ -24,7 +25,7 @@ _CANDIDATES = (
 
 def checkup(work: Work) -> Iterator[Trouble]:
     """Links with more rows than one: the one fetched last counts, and the next write of the link lets the others go."""
-    candidates: list[tuple[str, str]] = [(row[0], row[1]) for row in work.select(_CANDIDATES)]
+    candidates: list[tuple[Any, ...]] = [tuple(row) for row in work.select(_CANDIDATES)]
     for owner, rows in groupby(candidates, lambda row: row[0]):
         counts: dict[str, int] = {}
         for _, url in rows:
