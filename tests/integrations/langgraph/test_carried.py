@@ -93,7 +93,7 @@ def test_what_is_encrypted_is_read_back_too(call: Call, store: Any) -> None:
 
 
 CHANNELS = st.sampled_from(["x", "y", "z"])
-VALUES = st.one_of(st.integers(0, 2), st.just(messages(4)), st.just(messages(5)), st.just([]), st.none())
+VALUES: st.SearchStrategy[Any] = st.one_of(st.integers(0, 2), st.just(messages(4)), st.just(messages(5)), st.just([]), st.none())
 VERSIONS = st.dictionaries(CHANNELS, st.integers(1, 2), max_size=3)
 PUTS = st.lists(st.tuples(st.dictionaries(CHANNELS, VALUES, max_size=3), VERSIONS, st.booleans()), min_size=1, max_size=6)
 
