@@ -1,7 +1,6 @@
 """The store on the async face: the same names as Store, awaited."""
 
 import asyncio
-import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +13,9 @@ from persist.db.aio import AsyncWork, Hops, JoinedWork
 from persist.db.clock import Clock
 from persist.db.group import GroupWriter
 from persist.db.json import Json
-from persist.db.observers import on_loop
+from persist.db.observers import on_loop, on_own_loop
 from persist.db.repository import on_demand
+from persist.db.weak import WeakGroup
 from persist.db.work import Work
 from persist.errors import InvalidValue, PersistError, StoreInUse
 from persist.later import later
@@ -75,9 +75,9 @@ class AsyncStore:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._runtime = store.runtime
-        self._hops = Hops(store.runtime)
+        self._hops = Hops(store.runtime, store.timer)
         self._writer = GroupWriter(store.held)
-        self._recorders: weakref.WeakSet[AsyncRecorder] = weakref.WeakSet()
+        self._recorders: WeakGroup[AsyncRecorder] = WeakGroup()
 
     @property
     def path(self) -> Path | None:
@@ -202,12 +202,12 @@ class AsyncStore:
         return watching.watch_async(watching.Watcher(self._runtime, stream_id, after, timeout))
 
     def on_commit(self, callback: "Callable[[Sequence[Event]], object]") -> Callable[[], None]:
-        """See Store.on_commit. Called on the event loop; what a coroutine function gives is awaited."""
+        """See Store.on_commit. Called on the event loop of now; what a coroutine function gives is awaited."""
         return self._store.on_commit(on_loop(callback))
 
     def on_run_finished(self, callback: "Callable[[WorkflowRun], object]") -> Callable[[], None]:
-        """See Store.on_run_finished. Called on the event loop; what a coroutine function gives is awaited."""
-        return self._store.on_run_finished(callback)
+        """See Store.on_run_finished. Called on the event loop of now; what a coroutine function gives is awaited."""
+        return self._store.on_run_finished(on_own_loop(callback))
 
     def record(
         self,
@@ -242,11 +242,14 @@ class AsyncStore:
         if self._runtime.closed or self._runtime.forked:
             return self._store.close()
         if self._runtime.anything_open():
+            await asyncio.to_thread(self._hops.recover)
+        if self._runtime.anything_open():
             raise StoreInUse
-        for recorder in list(self._recorders):
+        for recorder in self._recorders.members():
             await recorder.close()
         await self._writer.close()
         await asyncio.to_thread(self._store.close)
+        await self._writer.close()  # for whoever recorded meanwhile, on another loop
         self._hops.close()
 
     async def __aenter__(self) -> "AsyncStore":

@@ -26,7 +26,7 @@ def _after_fork_in_child() -> None:
     for runtime, held in list(_open.items()):
         dialect = runtime.dialect
         pools = [engine.pool for engine in dialect.engines]
-        _inherited.append((held, dialect, pools, list(runtime.watchers)))
+        _inherited.append((held, dialect, pools, runtime.watchers.members()))
         if runtime.owns_engine:
             dialect.abandon()
     _open.clear()

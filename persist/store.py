@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +18,7 @@ from persist.db.json import Json
 from persist.db.runtime import Runtime
 from persist.db.timer import Timer
 from persist.db.version import HEAD
+from persist.db.weak import WeakGroup
 from persist.db.work import Work
 from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction, StoreInUse
 from persist.event_store import EventStore
@@ -65,7 +65,7 @@ class Store(EventStore):
         super().__init__(runtime)
         self.held = HeldConnection(runtime)
         self.timer = Timer()
-        self._recorders: weakref.WeakSet[recorders.Recorder] = weakref.WeakSet()
+        self._recorders: WeakGroup[recorders.Recorder] = WeakGroup()
         self.path: Path | None = runtime.dialect.path
         remember(runtime, self.held)
 
@@ -184,7 +184,7 @@ class Store(EventStore):
             return
         if runtime.anything_open():
             raise StoreInUse
-        for recorder in list(self._recorders):
+        for recorder in self._recorders.members():
             recorder.close()
         self.timer.stop()
         runtime.stop_watchers()

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +14,7 @@ from persist.chat.stream import Steps
 from persist.chat.usage import check_step, step_counts
 from persist.db.group import GroupWriter
 from persist.db.runtime import Runtime
+from persist.db.semaphore import Lease, Semaphore
 from persist.db.timer import Timer
 from persist.errors import Closed, PersistError
 
@@ -28,7 +30,7 @@ class AsyncRecorder:
         self._writer = writer
         self._timer = timer
         self._recording = Recording(runtime, session_id, options)
-        self._lock = asyncio.Lock()
+        self._lock = Semaphore(1, timer)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timed_task: asyncio.Task[None] | None = None
         self.due: float | None = None
@@ -46,7 +48,9 @@ class AsyncRecorder:
     async def feed(self, chunk: Mapping[str, Any]) -> None:
         """See Recorder.feed."""
         self._runtime.check_process()
-        await self._lock.acquire()
+        hold = self._hold()
+        if not self._lock.enter(hold):
+            await self._lock.wait(hold)
         try:
             recording = self._recording
             if recording.opened:
@@ -65,8 +69,11 @@ class AsyncRecorder:
                 self._schedule()
             if (error := cancelled or outcome.error) is not None:
                 raise error
+        except GeneratorExit:
+            hold.recover()
+            raise
         finally:
-            self._lock.release()
+            self._lock.release(hold)
 
     async def feed_many(self, chunks: Iterable[Mapping[str, Any]]) -> None:
         """See Recorder.feed_many."""
@@ -91,7 +98,7 @@ class AsyncRecorder:
         """See Recorder.close."""
         if self._recording.opened and not self._recording.closed:
             self._runtime.check_process()
-        async with self._lock:
+        async with self._hold():
             if self._recording.opened and not self._recording.closed:
                 await self._drive(self._recording.closing())
             self._recording.abandon()
@@ -100,7 +107,7 @@ class AsyncRecorder:
 
     async def __aenter__(self) -> "AsyncRecorder":
         self._runtime.check_process()
-        async with self._lock:
+        async with self._hold():
             await self._open("record()")
         return self
 
@@ -110,15 +117,15 @@ class AsyncRecorder:
     def on_timer(self, now: float) -> None:
         """Called on the timer's thread: the work itself belongs to the loop."""
         self.due = None
-        loop = self._loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._start_timed)
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it was closed: whoever feeds the recorder next, on another loop, looks after it
+                self._loop.call_soon_threadsafe(self._start_timed)
 
     def _start_timed(self) -> None:
         self._timed_task = asyncio.get_running_loop().create_task(self._timed())
 
     async def _timed(self) -> None:
-        async with self._lock:
+        async with self._hold():
             try:
                 if not self._recording.closed:
                     await self._drive(self._recording.timed(time.monotonic()))
@@ -128,7 +135,7 @@ class AsyncRecorder:
 
     async def _run(self, what: str, steps: Callable[[Recording], Steps]) -> None:
         self._runtime.check_process()
-        async with self._lock:
+        async with self._hold():
             await self._open(what)
             await self._drive(steps(self._recording))
 
@@ -141,7 +148,6 @@ class AsyncRecorder:
     async def _open(self, what: str) -> None:
         self._check(what)
         if not self._recording.opened:
-            self._loop = asyncio.get_running_loop()
             await self._drive(self._recording.opening())
 
     async def _drive(self, steps: Steps) -> None:
@@ -154,6 +160,9 @@ class AsyncRecorder:
                 job = steps.send(outcome.result) if outcome.error is None else steps.throw(outcome.error)
         except StopIteration:
             pass
+        except GeneratorExit:
+            self._recording.abandon()
+            raise
         finally:
             self._schedule()
         if cancelled is not None:
@@ -164,4 +173,32 @@ class AsyncRecorder:
         if due != self.due:
             self.due = due
             if due is not None:
+                self._loop = asyncio.get_running_loop()
                 self._timer.watch(self)
+
+    def _hold(self) -> "_Hold":
+        return _Hold(asyncio.get_running_loop(), self._lock, self._recording)
+
+
+class _Hold(Lease):
+    """The lease of whoever drives the recording, which is over if its loop ends meanwhile: nobody knows what was written."""
+
+    __slots__ = ("_lock", "_recording")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, lock: Semaphore, recording: Recording) -> None:
+        super().__init__(loop)
+        self._lock = lock
+        self._recording = recording
+
+    def recover(self) -> bool:
+        self._recording.abandon()
+        return True
+
+    async def __aenter__(self) -> None:
+        if not self._lock.enter(self):
+            await self._lock.wait(self)
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is GeneratorExit:
+            self.recover()
+        self._lock.release(self)

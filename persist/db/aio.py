@@ -6,7 +6,9 @@ committed, and no lock is leaked.
 """
 
 import asyncio
+import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -14,6 +16,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 from persist.db.locks import PATIENCE
 from persist.db.repository import Repository
 from persist.db.runtime import Runtime, entered
+from persist.db.semaphore import Lease, Semaphore
+from persist.db.timer import Timer
 from persist.db.work import Work
 from persist.db.workers import Workers
 from persist.errors import StoreBusy, WrongOwner
@@ -22,53 +26,105 @@ S = TypeVar("S", bound=Repository)
 P = ParamSpec("P")
 R = TypeVar("R")
 
+log = logging.getLogger("persist")
+
 _WIDTH = 25  # transactions of a kind at a time: what the pools hold
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread, if one does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Hops:
     """The worker threads of one store, never fewer than the transactions that may need one."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, timer: Timer) -> None:
         self._runtime = runtime
         self.workers = Workers(2 * _WIDTH + 2)
         # Whoever waits for a transaction waits here, not on a thread that an open transaction may need.
-        self._writers = asyncio.Semaphore(1 if runtime.dialect.one_writer else _WIDTH)
-        self._readers = self._writers if runtime.dialect.in_memory else asyncio.Semaphore(_WIDTH)
+        self._writers = Semaphore(1 if runtime.dialect.one_writer else _WIDTH, timer)
+        self._readers = self._writers if runtime.dialect.in_memory else Semaphore(_WIDTH, timer)
 
-    async def admit(self, *, writable: bool) -> asyncio.Semaphore:
-        """Wait for the turn to open a transaction, at most `PATIENCE` seconds (StoreBusy); release it after its end."""
+    async def admit(self, lease: Lease, *, writable: bool) -> Semaphore:
+        """Wait for the turn to open a transaction, at most `PATIENCE` seconds (StoreBusy); release the lease after its end."""
         gate = self._writers if writable else self._readers
-        try:
-            async with asyncio.timeout(PATIENCE):
-                await gate.acquire()
-        except TimeoutError:
-            raise StoreBusy(PATIENCE, "other transactions of this store do not end") from None
+        if not gate.enter(lease):
+            try:
+                await gate.wait(lease, PATIENCE)
+            except TimeoutError:
+                raise StoreBusy(PATIENCE, "other transactions of this store do not end") from None
+        gate.watch()
         return gate
 
     async def whole(self, transaction: Callable[[], R], *, writable: bool) -> R:
         """A transaction of the synchronous face in one hop. A cancellation waits for its end, and does not stop it."""
-        gate = await self.admit(writable=writable)
+        self._runtime.check_usable()
+        lease = _Threads(asyncio.get_running_loop())
+        gate = await self.admit(lease, writable=writable)
+
+        def run() -> R:
+            try:
+                return transaction()
+            finally:
+                gate.release(lease)
+
         try:
-            return await self.workers.call(transaction)
-        finally:
-            gate.release()
+            return await self.workers.call(run)
+        except Exception:
+            gate.release(lease)  # it may never have run
+            raise
+
+    def recover(self) -> None:
+        """End the transactions of event loops that were closed in the middle of them."""
+        for gate in (self._writers, self._readers):
+            gate.look(time.monotonic())
 
     def close(self) -> None:
         """After the last call."""
         self.workers.close()
 
 
-class AsyncWork:
+class _Threads(Lease):
+    """The lease of a transaction that ends on its worker thread, whatever becomes of the loop."""
+
+    __slots__ = ()
+
+    def recover(self) -> bool:
+        return False
+
+
+class AsyncWork(Lease):
     """An async transaction: the unit of work, the hops it is run by, and whose it is."""
 
     def __init__(self, hops: Hops, work: Work) -> None:
+        super().__init__(asyncio.get_running_loop())
         self.work = work
         work.thread = None  # worker threads take turns; ownership is checked here
         self._hops = hops
         self._lock = asyncio.Lock()
-        self._gate: asyncio.Semaphore | None = None
+        self._gate: Semaphore | None = None
         self._outer: tuple[object, ...] = ()
         self._ending = False
+        self._deserted = False
+        self._busy = False
+
+    @property
+    def stranded(self) -> bool:
+        """Whether its block was left, or can only be left, where its loop does not run."""
+        return self._deserted or super().stranded
+
+    def recover(self) -> bool:
+        """Roll back what its own loop did not end; not yet while a worker thread is in the middle of it."""
+        if self._busy:
+            return False
+        if self.work.is_open:
+            log.warning("an event loop was left in the middle of a transaction, which is rolled back")
+            self.work.rollback()
+        return True
 
     async def begin(self) -> None:
         """Open it, or leave nothing behind. The object exists before the hop: a cancelled one can be undone."""
@@ -77,15 +133,18 @@ class AsyncWork:
         runtime.check_usable()
         if self.work.writable or runtime.dialect.in_memory:
             runtime.refuse_inside_transaction(what)
-        self._gate = await self._hops.admit(writable=self.work.writable)
+        self._gate = await self._hops.admit(self, writable=self.work.writable)
         called_off = threading.Event()
         try:
             if not self._begun():
-                await self._hops.workers.call(lambda: self.work.begin(called_off.is_set), called_off.set)
+                await self._hop(lambda: self.work.begin(called_off.is_set), called_off.set)
+        except GeneratorExit:  # its loop is closed, and can wait for nothing
+            called_off.set()
+            raise
         except BaseException:
             if self.work.is_open:
-                await self._hops.workers.call(self.work.rollback)
-            self._gate.release()
+                await self._hop(self.work.rollback)
+            self._gate.release(self)
             raise
         self._outer = entered.get()
         entered.set((*self._outer, self.work.owner))
@@ -105,6 +164,8 @@ class AsyncWork:
         assert self._gate is not None
         if self.work.runtime.forked:
             return self._ended(clean)()  # the workers are the parent's, as the transaction is
+        if running_loop() is not self.loop:
+            return self._desert(clean)
         cancelled: asyncio.CancelledError | None = None
         while not self._ending:
             try:
@@ -116,17 +177,26 @@ class AsyncWork:
             if clean and not self.work.writable and self.work.ends_at_once:  # as it began
                 self.work.end_read()
             else:
-                await self._hops.workers.call(self._ended(clean))
+                await self._hop(self._ended(clean))
         except asyncio.CancelledError as error:  # it was carried out nevertheless
             cancelled = error
         finally:
             self._lock.release()
-            entered.set(self._outer)
-            self._gate.release()
+            if running_loop() is self.loop:  # else the garbage collector ends this, in the context of who knows whom
+                entered.set(self._outer)
+            self._gate.release(self)
         for topic, value in self.work.announcements:
             await self.work.runtime.observers.tell_async(topic, value)
         if cancelled is not None:
             raise cancelled
+
+    def _desert(self, clean: bool) -> None:
+        """Left where its loop does not run: by the garbage collector, which can wait for nothing, or by a mistake."""
+        assert self._gate is not None
+        self._deserted = True
+        if clean:
+            self._gate.look(time.monotonic())
+            raise WrongOwner
 
     def _ended(self, clean: bool) -> Callable[[], None]:
         if not clean:
@@ -136,10 +206,22 @@ class AsyncWork:
     async def call(self, function: Callable[[], R]) -> R:
         """One verb."""
         self.work.runtime.check_process()
-        if self.work.owner not in entered.get() and self.work.is_open:
+        if self.work.is_open and (self.work.owner not in entered.get() or running_loop() is not self.loop):
             raise WrongOwner
         async with self._lock:
-            return await self._hops.workers.call(function, self.work.interrupt)
+            return await self._hop(function, self.work.interrupt)
+
+    async def _hop(self, function: Callable[[], R], interrupt: Callable[[], None] | None = None) -> R:
+        def run() -> R:
+            try:
+                return function()
+            finally:
+                self._busy = False
+                if self.stranded and self._gate is not None:
+                    self._gate.look(time.monotonic())  # nobody else will end it
+
+        self._busy = True
+        return await self._hops.workers.call(run, interrupt)
 
 
 class JoinedWork:
@@ -150,9 +232,13 @@ class JoinedWork:
         work.thread = None
         self._run_sync = run_sync
         self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def call(self, function: Callable[[], R]) -> R:
         """One verb."""
+        self._loop = self._loop or running_loop()
+        if running_loop() is not self._loop:
+            raise WrongOwner
         async with self._lock:
             result: R = await self._run_sync(lambda _connection: function())
             return result

@@ -3,13 +3,14 @@
 import asyncio
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from persist.db.held import HeldConnection
 from persist.db.instant import InstantConnection
 from persist.db.jobs import Outcome, Task
+from persist.errors import Closed
 
 R = TypeVar("R")
 _MOST = 256
@@ -45,9 +46,9 @@ class _Lane:
     loop the next times, but for every so many, when it sees whether it still is.
     """
 
-    def __init__(self, instant: InstantConnection, writer: "queue.SimpleQueue[_Batch | None]", bound: int) -> None:
+    def __init__(self, instant: InstantConnection, hand_over: "Callable[[_Batch], bool]", bound: int) -> None:
         self._instant = instant
-        self._writer = writer
+        self._hand_over = hand_over
         self._bound = bound
         self._waiting: list[_Ticket[Any]] = []
         self._under_way = False
@@ -112,8 +113,8 @@ class _Lane:
         batch = _Batch(self, loop, tickets)
         if self._instant.write(batch.jobs()):
             self.landed(batch, [_WRITTEN] * len(tickets))
-        else:
-            self._writer.put(batch)
+        elif not self._hand_over(batch):
+            self.landed(batch, [Outcome(error=Closed("store"))] * len(tickets))
 
 
 class _Batch:
@@ -133,14 +134,18 @@ class GroupWriter:
         self._held = held
         self._instant = InstantConnection(held.runtime)
         self._bound = bound
-        self._queue: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        self._mutex = threading.Lock()
         self._lanes: dict[asyncio.AbstractEventLoop, _Lane] = {}
+        """Changed under the mutex: loops of several threads come and go."""
         self._thread: threading.Thread | None = None
+        self._queue: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        """The thread's own."""
 
     @property
     def waiting(self) -> int:
         """Jobs that no batch has taken yet."""
-        return sum(lane.waiting for lane in self._lanes.values())
+        with self._mutex:
+            return sum(lane.waiting for lane in self._lanes.values())
 
     async def run(self, job: Task[R]) -> tuple[Outcome[R], asyncio.CancelledError | None]:
         """What became of the job, and the cancellation that arrived meanwhile, for the caller to raise.
@@ -149,7 +154,7 @@ class GroupWriter:
         always known whether a chunk is durable.
         """
         loop = asyncio.get_running_loop()
-        lane = self._lanes.get(loop) or self._lane(loop)
+        lane = self._lanes.get(loop) or self._new_lane(loop)
         if lane.written(job):
             return _WRITTEN, None
         ticket = _Ticket(job, loop)
@@ -166,26 +171,42 @@ class GroupWriter:
         return ticket.outcome, None
 
     async def close(self) -> None:
-        """After the last job: end the thread."""
-        thread, self._thread = self._thread, None
-        self._lanes.clear()
+        """End the thread after the jobs that it has. Until the store is closed another job starts one anew."""
+        with self._mutex:
+            thread, self._thread = self._thread, None
+            self._lanes.clear()
+            if thread is not None:
+                self._queue.put(None)
         if thread is not None:
-            self._queue.put(None)
             await asyncio.get_running_loop().run_in_executor(None, thread.join)
         self._instant.close()
 
-    def _lane(self, loop: asyncio.AbstractEventLoop) -> _Lane:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="persist-writer", daemon=True)
-            self._thread.start()
-        for former in [former for former in self._lanes if former.is_closed()]:
-            del self._lanes[former]
-        lane = self._lanes[loop] = _Lane(self._instant, self._queue, self._bound)
-        return lane
+    def _new_lane(self, loop: asyncio.AbstractEventLoop) -> _Lane:
+        with self._mutex:
+            self._start()
+            for former in [former for former in self._lanes if former.is_closed()]:
+                del self._lanes[former]
+            lane = self._lanes[loop] = _Lane(self._instant, self._hand_over, self._bound)
+            return lane
 
-    def _work(self) -> None:
+    def _hand_over(self, batch: _Batch) -> bool:
+        """To the thread; False where there is none any more."""
+        with self._mutex:
+            if not self._start():
+                return False
+            self._queue.put(batch)
+            return True
+
+    def _start(self) -> bool:
+        if self._thread is None and not self._held.runtime.closed:
+            self._queue = queue.SimpleQueue()
+            self._thread = threading.Thread(target=self._work, args=(self._queue,), name="persist-writer", daemon=True)
+            self._thread.start()
+        return self._thread is not None
+
+    def _work(self, batches: "queue.SimpleQueue[_Batch | None]") -> None:
         self._instant.prepare()
-        while (batch := self._queue.get()) is not None:
+        while (batch := batches.get()) is not None:
             outcomes = self._held.run_group(batch.jobs())
             with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
                 batch.loop.call_soon_threadsafe(batch.lane.landed, batch, outcomes)

@@ -38,6 +38,7 @@ class HeldConnection:
         """The job in a transaction of its own, durable on return; a database error is ours, and nothing was written."""
         self.runtime.check_usable()
         with self._exclusive(what):
+            self.runtime.check_usable()  # closed meanwhile, nobody would close what is connected now
             try:
                 return self._run(job)
             except EventLogSwitched:
@@ -111,6 +112,7 @@ class HeldConnection:
     def _run_group(self, jobs: Sequence[Task[Any]], what: str) -> list[Outcome[Any]]:
         self.runtime.check_usable()
         with self._exclusive(what):
+            self.runtime.check_usable()  # as in run
             driver = self._ready()
             if self._written_alone(jobs, driver):
                 return [Outcome() for _ in jobs]

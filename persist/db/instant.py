@@ -41,8 +41,8 @@ class InstantConnection(HeldConnection):
         if len(rows) != len(tasks) or not runtime.lock.take(threading.get_ident()):
             return False
         try:
-            runtime.check_usable()
             with self.mutex:
+                runtime.check_usable()  # whoever closes it for good comes after the store's end
                 return self._write(rows)
         except Exception:  # in the thread's hands it fails with the right words, or does not
             return False

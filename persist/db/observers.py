@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from persist.errors import InvalidValue
@@ -71,6 +72,17 @@ def check_callback(callback: object) -> None:
         raise InvalidValue("callback", f"expected a function, got {type(callback).__name__}.")
 
 
+def on_own_loop(callback: Callback) -> Callback:
+    """The callback, called on the event loop of now as long as that is open; later, and without one, where it is told."""
+    check_callback(callback)
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return callback
+    there = on_loop(callback)
+    return lambda value: (callback if loop.is_closed() else there)(value)
+
+
 def on_loop(callback: Callback) -> Callback:
     """The callback, called on the event loop of now, whichever thread tells; what it returns is awaited there."""
     check_callback(callback)
@@ -97,7 +109,7 @@ def on_loop(callback: Callback) -> Callback:
             here = None
         if here is loop:
             return callback(value)
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # it was closed
             loop.call_soon_threadsafe(start, value)
         return None
 

@@ -2,7 +2,6 @@
 
 import threading
 import time
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -18,6 +17,7 @@ from persist.db.ids import IdMinter
 from persist.db.locks import Owner, WriterLock
 from persist.db.observers import Observers
 from persist.db.process import THIS
+from persist.db.weak import WeakGroup
 from persist.errors import Closed, EventLogSwitched, PersistError, StoreBusy, StoreForked, TransactionOpen
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Runtime:
         self.log: EventLog | None = None
         """The database's log of events, where it is on."""
         self.listen_url: str | None = None
-        self.watchers: weakref.WeakSet[Wakeups] = weakref.WeakSet()
+        self.watchers: WeakGroup[Wakeups] = WeakGroup()
         """Where readers of the log wait in this process."""
         self.tables: Callable[[], Sequence[Table]] = list
         """Every table, those that others refer to first; whoever wires the store knows them."""
@@ -167,12 +167,12 @@ class Runtime:
 
     def wake_watchers(self) -> None:
         """There is something new in the log."""
-        for wakeups in list(self.watchers):
+        for wakeups in self.watchers.members():
             wakeups.tell()
 
     def stop_watchers(self) -> None:
         """The store is closing: returns when none of them looks at the log any more."""
-        for wakeups in list(self.watchers):
+        for wakeups in self.watchers.members():
             wakeups.stop()
             with wakeups.reading:
                 pass

@@ -71,6 +71,7 @@ class Work(WholeTables):
         else:
             runtime.enter_read(self.owner, "read()", cancelled)
         try:
+            runtime.check_usable()  # it may have been closed while this one waited
 
             def start() -> None:
                 self._connection = self._connection or dialect.connect(write=self.writable)

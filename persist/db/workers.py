@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from persist.errors import Closed
+
 R = TypeVar("R")
 
 
@@ -57,6 +59,7 @@ class Workers:
         self._mutex = threading.Lock()
         self._free = 0
         self._threads = 0
+        self._closed = False
 
     async def call(self, function: Callable[[], R], interrupt: Callable[[], None] | None = None) -> R:
         """Its result. Cancelled meanwhile: interrupt it, wait for its end, then let the cancellation go on."""
@@ -79,20 +82,22 @@ class Workers:
         return call.result  # type: ignore[return-value]  # without an error it is the function's R
 
     def close(self) -> None:
-        """End the threads once they are idle."""
+        """End the threads once they are idle. Whoever calls later is told `Closed`: no thread would answer."""
         with self._mutex:
-            count, self._threads = self._threads, 0
-        for _ in range(count):
-            self._queue.put(None)
+            count, self._threads, self._closed = self._threads, 0, True
+            for _ in range(count):
+                self._queue.put(None)
 
     def _submit(self, call: _Call[Any]) -> None:
         with self._mutex:
+            if self._closed:
+                raise Closed("store")
             if self._free:
                 self._free -= 1
             elif self._threads < self._width:
                 self._threads += 1
                 threading.Thread(target=self._work, name=f"persist-worker-{self._threads}", daemon=True).start()
-        self._queue.put(call)
+            self._queue.put(call)  # before the last word of `close`, or not at all
 
     def _work(self) -> None:
         while True:

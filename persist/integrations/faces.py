@@ -34,12 +34,7 @@ class Faces:
         """Its result. Cancelled meanwhile: the transaction ends first, so that nothing is half there."""
         if self._async is None:
             return await _to_its_end(lambda: self._run(function, writes))
-        hops = self._async._hops
-        gate = await hops.admit(writable=writes)
-        try:
-            return await hops.workers.call(lambda: self._run(function, writes))
-        finally:
-            gate.release()
+        return await self._async._hops.whole(lambda: self._run(function, writes), writable=writes)
 
     def _run(self, function: Callable[[Transaction], T], writes: bool) -> T:
         runtime = self._store.runtime

@@ -1,12 +1,13 @@
 """What only the async face does: tests that need a loop of their own, on both databases."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 import pytest
 
 from persist import AsyncStore
+from tests.aio.loops import ENOUGH, opened
 
 T = TypeVar("T")
 WithStore = Callable[[Callable[[AsyncStore], Awaitable[T]]], T]
@@ -38,3 +39,11 @@ async def text_of(store: AsyncStore, session_id: str) -> str:
     async with store.read() as tx:
         messages = await tx.chat.messages.list(session_id)
     return "".join(part.get("text", "") for message in messages for part in message["parts"])
+
+
+@pytest.fixture
+def shared(database_url: str) -> Iterator[AsyncStore]:
+    """A store that a loop opened which is closed already, and that yet another one closes."""
+    store = asyncio.run(opened(database_url))
+    yield store
+    asyncio.run(asyncio.wait_for(store.close(), ENOUGH))

@@ -40,6 +40,9 @@ class Dialect(ABC):
     one_writer: bool
     """Whether writers queue on the store's own lock before they ask the database."""
 
+    disposed: bool = False
+    """Whether the store is closed: what is connected still is not kept for anybody."""
+
     keeps_log: bool = False
     """Whether writing transactions keep the database's log of events: what the guard of such a database asks for."""
 
@@ -109,7 +112,7 @@ class Dialect(ABC):
             connection.close()
             return
         driver = connection.connection.driver_connection
-        if not self.usable(driver):
+        if self.disposed or not self.usable(driver):
             self._discard(connection)
         elif self.idle is None or connection.get_transaction() is not None or self.in_transaction(driver):
             connection.close()  # a transaction whose COMMIT failed is still there, though not active
@@ -275,7 +278,8 @@ class Dialect(ABC):
         return None
 
     def dispose(self) -> None:
-        """Close every connection of ours."""
+        """Close every connection of ours, and those that somebody still uses when they come back."""
+        self.disposed = True
         for idle in (self.idle or {}).values():
             idle.close()
         for engine in self.engines:

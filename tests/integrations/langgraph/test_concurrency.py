@@ -1,5 +1,6 @@
 """20 at once: threads of a process, and processes, on one thread id that nobody used before."""
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -7,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from persist.aio import AsyncStore
 from persist.integrations.langgraph import PersistSaver, PersistStore
 from persist.store import Store
+from tests.aio.loops import in_loops
 from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata
 from tests.spawning import ROOT
 
@@ -46,6 +49,36 @@ def test_20_threads_lose_nothing(database_url: str) -> None:
         writes: Any = saver.get_tuple(config(id="shared"))
         assert [value for _, _, value in writes.pending_writes] == [f"{number:02}" for number in range(WORKERS)]
         assert len(items.search(("shared",), limit=100)) == WORKERS
+
+
+def test_one_async_store_serves_loops_and_plain_threads_at_once(database_url: str) -> None:
+    """As LangGraph is used: `ainvoke` in one loop, the synchronous methods in a thread without one, a loop in yet another."""
+    store = asyncio.run(_opened(database_url))
+    saver, items = PersistSaver(store), PersistStore(store)
+
+    async def work(number: int) -> None:
+        async def one(turn: int) -> None:
+            id = f"{number:02}-{turn}"
+            await saver.aput(config(), checkpoint(id, {"said": messages(3)}, {"said": id}), metadata(), {"said": id})
+            await items.aput(("shared",), id, {"n": number})
+            assert await saver.aget_tuple(config(id=id)) is not None
+
+        await asyncio.gather(*(one(turn) for turn in range(4)))
+
+    def plain(number: int) -> None:
+        for turn in range(4):
+            id = f"{number:02}-{turn}"
+            saver.put(config(), checkpoint(id, {"said": messages(3)}, {"said": id}), metadata(), {"said": id})
+            items.put(("shared",), id, {"n": number})
+
+    in_loops(9, lambda number: asyncio.to_thread(plain, number) if number % 3 == 0 else work(number))
+    assert len(list(saver.list(config()))) == 9 * 4
+    assert len(items.search(("shared",), limit=100)) == 9 * 4
+    asyncio.run(store.close())
+
+
+async def _opened(url: str) -> AsyncStore:
+    return await AsyncStore.open(url)
 
 
 @pytest.mark.parametrize("count", [4])

@@ -12,6 +12,7 @@ import pytest
 
 from persist import AsyncStore, Store
 from persist.integrations.openai_agents import PersistSession
+from tests.aio.loops import in_loops
 from tests.integrations.openai_agents.conftest import Session
 
 Do = Callable[[Awaitable[Any]], Any]
@@ -43,6 +44,16 @@ def test_many_tasks_use_one_session_from_its_first_moment(session: Session, do: 
 
     do(all_at_once())
     assert_whole(do(session().get_items()), 3)
+
+
+def test_one_store_on_many_loops_serves_one_session(session: Session, do: Do) -> None:
+    async def work(worker: int) -> None:
+        for turn in range(2):
+            await session().add_items(pair(worker, turn))
+            assert len(await session().get_items()) >= 2
+
+    in_loops(WORKERS, work)
+    assert_whole(do(session().get_items()), 2)
 
 
 def test_many_stores_on_many_loops_use_one_session_from_its_first_moment(database_url: str, face: str, look: Store) -> None:

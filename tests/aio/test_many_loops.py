@@ -1,0 +1,257 @@
+"""One AsyncStore on several event loops: at the same time, one after the other, and with loops that end in the middle."""
+
+import asyncio
+import gc
+import random
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from persist import AsyncStore, StoreInUse, WrongOwner
+from tests.aio.conftest import new_session, text_of
+from tests.aio.loops import ENOUGH, Threads, append, in_loops, opened, texts
+
+MEMORY = "sqlite:///:memory:"
+BEGINNING = ({"type": "start"}, {"type": "text-start", "id": "t"})
+
+
+def delta(text: str) -> dict[str, Any]:
+    return {"type": "text-delta", "id": "t", "delta": text}
+
+
+@pytest.mark.parametrize("database", ["sqlite", "memory", "postgres"])
+def test_ten_threads_with_a_loop_each_write_and_read(database: str, request: pytest.FixtureRequest) -> None:
+    store = asyncio.run(opened(MEMORY if database == "memory" else request.getfixturevalue(f"{database}_url")))
+    session_id = asyncio.run(new_session(store))
+
+    async def work(number: int) -> None:
+        own = await new_session(store)
+        for turn in range(4):
+            await append(store, own, f"{turn}")
+            await append(store, session_id, f"{number} {turn}")
+            assert await texts(store, own) == [str(before) for before in range(turn + 1)]
+        await asyncio.gather(*(append(store, session_id, f"{number} more {one}") for one in range(4)))
+        await asyncio.gather(*(texts(store, own) for _ in range(8)))
+
+    in_loops(10, work)
+    assert len(set(asyncio.run(texts(store, session_id)))) == 80
+    asyncio.run(store.close())
+
+
+def test_two_loops_in_turn(database_url: str) -> None:
+    store = asyncio.run(opened(database_url, events=True))
+    session_id = asyncio.run(new_session(store))
+    recorder = store.record(session_id)
+
+    async def turn(number: int) -> None:
+        await asyncio.gather(*(append(store, session_id, f"{number} {task}") for task in range(3)))
+        for chunk in BEGINNING if not number else ():
+            await recorder.feed(chunk)
+        await asyncio.gather(*(recorder.feed(delta(str(number))) for _ in range(3)))
+        assert [event.seq async for event in store.watch("chat", timeout=0)] == []
+
+    for number in range(3):
+        asyncio.run(asyncio.wait_for(turn(number), ENOUGH))
+    asyncio.run(asyncio.wait_for(store.close(), ENOUGH))
+
+    async def look() -> None:
+        async with AsyncStore.open(database_url) as other:
+            expected = ["000111222", *(f"{number} {task}" for number in range(3) for task in range(3))]
+            assert sorted(await texts(other, session_id)) == sorted(expected)
+
+    asyncio.run(look())
+
+
+def test_cancelled_at_any_moment_in_any_loop_nothing_is_half_there_and_nobody_waits_for_ever(shared: AsyncStore) -> None:
+    session_id = asyncio.run(new_session(shared))
+    finished: list[str] = []
+
+    async def write(name: str) -> None:
+        await append(shared, session_id, f"{name} a", f"{name} b")
+        finished.append(name)
+
+    async def read() -> None:
+        assert len(await texts(shared, session_id)) % 2 == 0
+
+    async def main(number: int) -> None:
+        dice = random.Random(number)
+        tasks = []
+        for turn in range(25):
+            tasks.append(asyncio.create_task(write(f"{number}/{turn}") if dice.random() < 0.6 else read()))
+            for _ in range(dice.randrange(6)):
+                await asyncio.sleep(0)
+            if dice.random() < 0.6:
+                dice.choice(tasks).cancel()
+        await asyncio.sleep(dice.random() * 0.02)
+        for task in tasks:
+            if dice.random() < 0.5:
+                task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [error for error in results if isinstance(error, Exception)] == []
+
+    in_loops(5, main)
+    found = asyncio.run(texts(shared, session_id))
+    assert {f"{name} {half}" for name in finished for half in "ab"} <= set(found)
+    assert len(found) == len(set(found)) == 2 * len({text.split()[0] for text in found})
+    in_loops(5, lambda number: asyncio.wait_for(write(f"after {number}"), ENOUGH))
+
+
+def test_a_loop_that_returns_with_tasks_in_every_state_keeps_nobody_waiting(shared: AsyncStore) -> None:
+    session_id = asyncio.run(new_session(shared))
+
+    async def hold() -> None:
+        async with shared.begin() as tx:
+            await tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": "never"}])
+            await asyncio.sleep(ENOUGH)
+
+    async def leave(number: int) -> None:
+        tasks = [asyncio.create_task(hold() if task == 3 else append(shared, session_id, "x")) for task in range(6)]
+        for _ in range(number * 5):
+            await asyncio.sleep(0)
+        assert len(tasks) == 6  # and returns: asyncio.run cancels them
+
+    async def stay(number: int) -> None:
+        for turn in range(5):
+            await append(shared, session_id, f"{number} {turn}")
+
+    in_loops(8, lambda number: leave(number) if number % 2 else stay(number))
+    found = asyncio.run(texts(shared, session_id))
+    assert "never" not in found
+    assert len(set(found) - {"x"}) == 20
+
+
+@contextmanager
+def abandoned(*mains: Coroutine[Any, Any, object]) -> Iterator[Callable[[bool], None]]:
+    """A loop with a task of each, as far as they come; the function closes it without a word to them, and may forget them."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending": it is
+    tasks = [loop.create_task(main) for main in mains]
+
+    def close(forget: bool) -> None:
+        loop.close()
+        if forget:
+            tasks.clear()
+            gc.collect()
+
+    loop.run_until_complete(asyncio.sleep(0.1))
+    yield close
+    tasks.clear()
+    gc.collect()
+
+
+@pytest.mark.parametrize("forget", [True, False], ids=["forgotten", "kept"])
+def test_a_loop_that_is_closed_in_the_middle_of_everything_keeps_nobody_waiting(shared: AsyncStore, forget: bool) -> None:
+    session_id = asyncio.run(new_session(shared))
+
+    async def hold() -> None:
+        async with shared.begin() as tx:
+            await tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": "never"}])
+            await asyncio.sleep(ENOUGH)
+
+    threads = Threads()
+    with abandoned(hold(), *(append(shared, session_id, "never") for _ in range(30))) as close:
+        for number in range(3):
+            threads.start(lambda number=number: append(shared, session_id, str(number)))  # type: ignore[misc]  # a bound default
+        close(forget)
+        threads.join()
+    assert sorted(text for text in asyncio.run(texts(shared, session_id)) if text != "never") == ["0", "1", "2"]
+
+    async def close_in_the_end() -> None:
+        while True:
+            try:
+                return await shared.close()
+            except StoreInUse:  # a statement of the closed loop is not over yet
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(close_in_the_end(), ENOUGH))
+
+
+def test_a_transaction_of_a_closed_loop_does_not_keep_the_store_open(database_url: str) -> None:
+    store = asyncio.run(opened(database_url))
+
+    async def hold() -> None:
+        async with store.begin() as tx:
+            await tx.chat.prompts.put("never")
+            await asyncio.sleep(ENOUGH)
+
+    with abandoned(hold()) as close:
+        with pytest.raises(StoreInUse):
+            asyncio.run(store.close())
+        close(False)
+        asyncio.run(asyncio.wait_for(store.close(), ENOUGH))
+
+
+def test_recorders_of_several_loops_write_at_the_same_time(shared: AsyncStore) -> None:
+    sessions = [asyncio.run(new_session(shared)) for _ in range(6)]
+
+    async def stream(number: int) -> None:
+        async with shared.record(sessions[number]) as recorder:
+            for chunk in BEGINNING:
+                await recorder.feed(chunk)
+            for one in range(60):
+                await recorder.feed(delta(f"{one},"))
+
+    in_loops(6, stream)
+    expected = "".join(f"{one}," for one in range(60))
+    assert [asyncio.run(text_of(shared, session_id)) for session_id in sessions] == [expected] * 6
+    assert sum(thread.name == "persist-writer" for thread in threading.enumerate()) == 1
+
+
+def test_one_recorder_is_fed_by_several_loops(shared: AsyncStore) -> None:
+    session_id = asyncio.run(new_session(shared))
+    recorder = shared.record(session_id, buffer_ms=1)
+
+    async def begin() -> None:
+        for chunk in BEGINNING:
+            await recorder.feed(chunk)
+
+    async def feed(number: int) -> None:
+        for one in range(30):
+            await asyncio.gather(*(recorder.feed(delta(f"{number}-{one} ")) for _ in range(2)))
+
+    asyncio.run(begin())
+    in_loops(4, feed)
+    asyncio.run(recorder.close())
+    found = asyncio.run(text_of(shared, session_id)).split()
+    assert sorted(found) == sorted(f"{number}-{one}" for number in range(4) for one in range(30) for _ in range(2))
+    for number in range(4):
+        own = [int(text.partition("-")[2]) for text in found if text.startswith(f"{number}-")]
+        assert own == sorted(own)
+
+
+def test_a_transaction_belongs_to_its_loop(shared: AsyncStore) -> None:
+    async def main() -> None:
+        session_id = await new_session(shared)
+        async with shared.begin() as tx:
+
+            async def elsewhere() -> None:
+                with pytest.raises(WrongOwner):
+                    await tx.chat.sessions.get(session_id)
+
+            # a thread that asyncio starts has the context of its task, and would pass for it
+            await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+            await tx.chat.sessions.get(session_id)
+
+    asyncio.run(asyncio.wait_for(main(), ENOUGH))
+
+
+def test_a_transaction_that_another_loop_ends_is_refused_and_rolled_back(shared: AsyncStore) -> None:
+    session_id = asyncio.run(new_session(shared))
+    block, own = shared.begin(), asyncio.new_event_loop()
+
+    async def enter() -> None:
+        tx = await block.__aenter__()
+        await tx.chat.messages.append(session_id, role="user", parts=[{"type": "text", "text": "never"}])
+
+    async def leave() -> None:
+        with pytest.raises(WrongOwner):
+            await block.__aexit__(None, None, None)
+        await append(shared, session_id, "after")
+        assert await texts(shared, session_id) == ["after"]
+
+    own.run_until_complete(enter())
+    asyncio.run(asyncio.wait_for(leave(), ENOUGH))
+    own.close()
