@@ -133,7 +133,8 @@ class Semaphore:
             try:
                 while self._left:
                     self._permits.leave(self._left.popleft())
-                self._offer()
+                if self._permits.waiting:
+                    self._offer()
             finally:
                 self._mutex.release()
 
