@@ -31,6 +31,7 @@ class AsyncRecorder:
         self._timer = timer
         self._recording = Recording(runtime, session_id, options)
         self._lock = Semaphore(1, timer)
+        self._spare: _Hold | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timed_task: asyncio.Task[None] | None = None
         self.due: float | None = None
@@ -74,6 +75,7 @@ class AsyncRecorder:
             raise
         finally:
             self._lock.release(hold)
+            self._spare = hold
 
     async def feed_many(self, chunks: Iterable[Mapping[str, Any]]) -> None:
         """See Recorder.feed_many."""
@@ -177,7 +179,11 @@ class AsyncRecorder:
                 self._timer.watch(self)
 
     def _hold(self) -> "_Hold":
-        return _Hold(asyncio.get_running_loop(), self._lock, self._recording)
+        loop, spare = asyncio.get_running_loop(), self._spare
+        if spare is None or spare.loop is not loop:
+            return _Hold(loop, self._lock, self._recording)
+        self._spare = None  # no other thread runs this loop, so nobody else has taken it
+        return spare
 
 
 class _Hold(Lease):

@@ -99,8 +99,17 @@ class Semaphore:
 
     def release(self, lease: Lease) -> None:
         """Give the permit to the next in line; from any thread, and twice is once."""
-        self._left.append(lease)
-        self._settle()
+        if not self._mutex.acquire(blocking=False):
+            self._left.append(lease)
+        else:
+            try:
+                self._permits.leave(lease)
+                if self._permits.waiting:
+                    self._offer()
+            finally:
+                self._mutex.release()
+        if self._left:
+            self._settle()
 
     def look(self, now: float) -> None:
         """Take back what loops that ended, or stand still, keep from others."""
