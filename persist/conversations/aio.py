@@ -61,6 +61,8 @@ class AsyncProgressions(AsyncRepository[Progressions]):
     describe = awaitable(Progressions.describe)
     append = awaitable(Progressions.append)
     replace = awaitable(Progressions.replace)
+    insert = awaitable(Progressions.insert)
+    remove = awaitable(Progressions.remove)
     containing = awaitable(Progressions.containing)
 
 

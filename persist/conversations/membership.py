@@ -10,13 +10,14 @@ from typing import Any
 from sqlalchemy import bindparam, delete, exists, func, insert, select, update
 
 from persist.conversations.models import members, messages, progressions
+from persist.db.arrays import labels_array
 from persist.db.hot import Hot, param
 from persist.db.insert import insert_missing
 from persist.db.json import JsonLimits, JsonText, encode
 from persist.db.runtime import Runtime
 from persist.db.types import Label
 from persist.db.work import Work
-from persist.errors import NotFound
+from persist.errors import InvalidValue, NotFound
 
 FOLD_EVERY = 64
 _FOLD_SHARE = 16
@@ -33,7 +34,9 @@ _REMOVE = Hot(delete(progressions).where(_P.id == _id))
 _EXISTS = Hot(select(_P.id).where(_P.id == _id))
 _LOCK = Hot(select(_P.folded).where(_P.id == _id).with_for_update())
 # A message stays while the transaction lasts that names it; the ids of those that are not there may be named too.
-_held = select(_G.id).where(_G.id == param("message")).with_for_update(read=True, key_share=True).cte("held")
+_message = select(_G.id).where(_G.id == param("message")).with_for_update(read=True, key_share=True)
+_HOLD = Hot(_message)
+_held = _message.cte("held")
 _LOCK_AND_HOLD = Hot(
     select(_P.id, select(func.count()).select_from(_held).scalar_subquery()).where(_P.id == _id).with_for_update(of=progressions)
 )
@@ -44,9 +47,12 @@ _HOLD_NEW = Hot(
     )
 )
 _IDS = Hot(select(_M.message_id).where(_M.progression_id == _id).order_by(_M.ord))
+_IDS_FROM = Hot(select(_M.message_id).where(_M.progression_id == _id, _M.ord >= param("first")).order_by(_M.ord))
 _next_place = select(func.coalesce(func.max(_M.ord) + 1, 0)).where(_M.progression_id == _id)
 _NEXT = Hot(_next_place)
 _is_there = exists().where(_M.message_id == param("message"), _M.progression_id == _id)
+_SIZE = Hot(select(_next_place.scalar_subquery(), _is_there))
+_FIRST = Hot(select(func.min(_M.ord)).where(_M.message_id == param("message"), _M.progression_id == _id))
 _APPEND = Hot(
     insert(members)
     .from_select(
@@ -59,6 +65,8 @@ _INSERT = Hot(insert(members))
 _DELETE_FROM = Hot(delete(members).where(_M.progression_id == _id, _M.ord >= param("first")))
 _SET_ARRAY = Hot(update(progressions).where(_P.id == _id).values(collection=param("ids"), folded=param("upto")))
 _FOLD = Hot(_SET_ARRAY.statement, silent=True)
+_shown = select(_M.message_id, _M.ord).where(_M.progression_id == _id, _M.ord < param("upto"))
+_SHOW = Hot(update(progressions).where(_P.id == _id).values(collection=labels_array(_shown), folded=param("upto")))
 _BEHIND = Hot(select(_P.id).where(exists().where(_M.progression_id == _P.id, _M.ord >= _P.folded)).order_by(_P.id).limit(_SOME))
 
 
@@ -128,11 +136,63 @@ def replace(work: Work, id: str, ids: Sequence[str]) -> None:
     """Make these its members, and its array; NotFound."""
     if work.row(_LOCK, row_id=id) is None:
         raise NotFound("progression", id)
-    same = same_start(member_ids(work, id), ids)
+    same = unchanged(work, id, ids)
     work.run(_DELETE_FROM, row_id=id, first=same)
     _insert(work, id, same, ids[same:])
     _hold(work, id, same)
     work.run(_SET_ARRAY, row_id=id, ids=_array(ids), upto=len(ids))
+
+
+def lock_to_insert(work: Work, id: str, index: int, message_id: str) -> bool:
+    """Lock a progression; whether the message may come to that place: not where it is there already, or there is no such one."""
+    if work.row(_LOCK, row_id=id) is None:
+        return False
+    row = work.row(_SIZE, row_id=id, message=message_id)
+    assert row is not None
+    size, is_there = row
+    if index > size:
+        raise InvalidValue("index", f"the progression {id!r} has {size} items.")
+    return not is_there
+
+
+def lock_to_remove(work: Work, id: str, message_id: str) -> int | None:
+    """Lock a progression; the first place of the message, if it is there."""
+    work.row(_LOCK, row_id=id)
+    row = work.row(_FIRST, row_id=id, message=message_id)
+    return None if row is None else row[0]
+
+
+def insert_at(work: Work, id: str, place: int, message_id: str) -> None:
+    """Put a message at a place of a progression that is locked; what is there and behind moves on by one place."""
+    following = _ids_from(work, id, place)
+    if not work.runtime.dialect.one_writer:
+        work.row(_HOLD, message=message_id)
+    _rewrite(work, id, place, [message_id, *following])
+
+
+def remove_from(work: Work, id: str, first: int, message_id: str) -> None:
+    """Take a message out of a progression that is locked, from its first place on; what is behind moves up."""
+    _rewrite(work, id, first, [one for one in _ids_from(work, id, first) if one != message_id])
+
+
+def _rewrite(work: Work, id: str, first: int, ids: Sequence[str]) -> None:
+    work.run(_DELETE_FROM, row_id=id, first=first)
+    _insert(work, id, first, ids)
+    row = work.row(_LOCK, row_id=id)
+    assert row is not None
+    places = first + len(ids)
+    if row[0] <= first:
+        _fold_if_long(work, id, row[0], places)
+        return
+    # The array showed places that are others now. What lags of it afterwards is less than a sixteenth, as after appends.
+    upto = first if len(ids) < first // _FOLD_SHARE else places
+    work.run(_SHOW, row_id=id, upto=upto)
+    if upto < places:
+        _note_lagging(work, id)
+
+
+def _ids_from(work: Work, id: str, first: int) -> list[str]:
+    return [message_id for (message_id,) in work.rows(_IDS_FROM, row_id=id, first=first)]
 
 
 def cut(work: Work, id: str, places: int) -> None:
@@ -142,8 +202,9 @@ def cut(work: Work, id: str, places: int) -> None:
         work.run(_SET_ARRAY, row_id=id, ids=_array(ids), upto=len(ids))
 
 
-def same_start(before: Sequence[str], after: Sequence[str]) -> int:
-    """How many items from the first are the same."""
+def unchanged(work: Work, id: str, after: Sequence[str]) -> int:
+    """How many places from the first stay when these become its members."""
+    before = member_ids(work, id)
     differing = (place for place, (old, new) in enumerate(zip(before, after, strict=False)) if old != new)
     return next(differing, min(len(before), len(after)))
 

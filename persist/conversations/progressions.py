@@ -9,6 +9,7 @@ from persist.conversations import membership, removal
 from persist.conversations.intake import node_metadata as checked_metadata
 from persist.conversations.models import members, progressions
 from persist.conversations.schemas import Progression
+from persist.db.checks import check_count
 from persist.db.clock import aware
 from persist.db.hot import Hot, param
 from persist.db.json import Json
@@ -72,8 +73,41 @@ class Progressions(Repository):
         """Make these its whole content; NotFound. Forks of branches that show it keep what they inherit."""
         work = self._work
         progression_id, given = work.label("id", id), id_list(work, ids)
-        removal.spare_forks(work, progression_id, given)
+        removal.lock_owners(work, progression_id)
+        removal.spare_forks(work, progression_id, lambda: membership.unchanged(work, progression_id, given))
         membership.replace(work, progression_id, given)
+
+    @writes
+    def insert(self, id: str, index: int, message_id: str) -> bool:
+        """Add an id at a place from 0 to the length; what is there and behind moves on. Forks keep what they inherit.
+
+        False: no such progression, or already there, where it stays in its place. InvalidValue for an index beyond the end.
+        """
+        work = self._work
+        progression_id, message = work.label("id", id), work.label("message_id", message_id)
+        place = check_count("index", index)
+        removal.lock_owners(work, progression_id)
+        if not membership.lock_to_insert(work, progression_id, place, message):
+            return False
+        removal.spare_forks(work, progression_id, lambda: place)
+        membership.insert_at(work, progression_id, place, message)
+        return True
+
+    @writes
+    def remove(self, id: str, message_id: str) -> bool:
+        """Take an id out, wherever it stands; what is behind moves up. Forks keep what they inherit.
+
+        False: no such progression, or not in it.
+        """
+        work = self._work
+        progression_id, message = work.label("id", id), work.label("message_id", message_id)
+        removal.lock_owners(work, progression_id)
+        first = membership.lock_to_remove(work, progression_id, message)
+        if first is None:
+            return False
+        removal.spare_forks(work, progression_id, lambda: first)
+        membership.remove_from(work, progression_id, first, message)
+        return True
 
     @reads
     def containing(self, message_id: str) -> list[str]:

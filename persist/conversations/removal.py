@@ -4,7 +4,7 @@ Progressions go when no session or branch owns them any more, and former branche
 from them any more; messages stay.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import delete, exists, func, or_, select
@@ -12,7 +12,7 @@ from sqlalchemy import delete, exists, func, or_, select
 from persist.conversations.branch_rows import COLUMNS, branch_value
 from persist.conversations.inheritance import Heirs, copied_progression, forks_of, is_shared
 from persist.conversations.locking import lock_line
-from persist.conversations.membership import cut, lock_progression, member_ids, same_start
+from persist.conversations.membership import cut, lock_progression
 from persist.conversations.models import branches, messages, progressions, sessions
 from persist.db.hot import Hot, param
 from persist.db.work import Work
@@ -65,22 +65,29 @@ def remove_unowned(work: Work, pools: Sequence[str]) -> int:
     return sum(work.run(_DELETE_POOL, row_id=pool) for pool in dict.fromkeys(pools))
 
 
-def spare_forks(work: Work, pool: str, ids: Sequence[str]) -> None:
-    """Before these become the members of a progression: forks keep what they show of the places that will change."""
+def lock_owners(work: Work, pool: str) -> None:
+    """Lock the branches that show a progression, and their forks: before the progression itself."""
     lock_line(work, _B.progression_id == pool)
+
+
+def spare_forks(work: Work, pool: str, unchanged: Callable[[], int]) -> None:
+    """Before a progression changes whose owners are locked: forks keep what they show of the places that will change.
+
+    `unchanged`: how many places from the first stay as they are. It is asked only where there are forks, under the lock.
+    """
     owners = [branch_value(row) for row in work.rows(_OWNERS, row_id=pool)]
     forks = [(fork, owner.forked_at_ord or 0) for owner in owners for fork in forks_of(work, owner.id)]
     if not forks:
         return
     lock_progression(work, pool)
-    unchanged = same_start(member_ids(work, pool), ids)
-    losing = [fork for fork, inherited in forks if (fork.forked_at_ord or 0) > inherited + unchanged]
+    stay = unchanged()
+    losing = [fork for fork, inherited in forks if (fork.forked_at_ord or 0) > inherited + stay]
     if not losing:
         return
     heirs = Heirs(work, owners, losing)
     kept = heirs.keep(of=copied_progression(work, pool)) if heirs.keeping else []
     heirs.copy()
-    _settle(work, [*kept, *(owner.id for owner in owners)])
+    _settle(work, [*kept, *(owner.id for owner in owners)], but=pool)
 
 
 def check_pointers(work: Work, columns: Mapping[str, Any]) -> None:
@@ -91,8 +98,11 @@ def check_pointers(work: Work, columns: Mapping[str, Any]) -> None:
             raise Conflict(f"There is no message {message_id!r} for {name} to point at.", constraint=f"fk_sessions_{name}")
 
 
-def _settle(work: Work, ids: Iterable[str | None]) -> tuple[int, int]:
-    """Former branches among these keep what their forks show, and go with the last one; how many, and progressions with them."""
+def _settle(work: Work, ids: Iterable[str | None], *, but: str | None = None) -> tuple[int, int]:
+    """Former branches among these keep what their forks show, and go with the last one; how many, and progressions with them.
+
+    `but`: the progression that is being written, which stays.
+    """
     waiting = list(dict.fromkeys(ids))
     branches_gone = pools_gone = 0
     while waiting:
@@ -104,8 +114,8 @@ def _settle(work: Work, ids: Iterable[str | None]) -> tuple[int, int]:
         shown = work.row(_SHOWN_UPTO, row_id=id)
         if shown is None or shown[0] is None:
             branches_gone += work.run(_DELETE_BRANCH, row_id=id)
-            pools_gone += remove_unowned(work, [pool])
+            pools_gone += 0 if pool == but else remove_unowned(work, [pool])
             waiting.append(parent)
-        elif not is_shared(work, pool, id):
+        elif pool != but and not is_shared(work, pool, id):
             cut(work, pool, max(shown[0] - inherited, 0))
     return branches_gone, pools_gone

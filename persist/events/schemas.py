@@ -137,6 +137,8 @@ TYPES = {
     "Progressions.create": "progression.created",
     "Progressions.append": "progression.appended",
     "Progressions.replace": "progression.replaced",
+    "Progressions.insert": "progression.message_inserted",
+    "Progressions.remove": "progression.message_removed",
     "Exchange.send": "message.sent",
     "Exchange.post": "message.sent",
     "Exchange.mark_read": "message.read",

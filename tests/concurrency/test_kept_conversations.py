@@ -120,6 +120,26 @@ def test_a_fork_is_of_what_its_parent_was_before_or_after_it_changed(both: tuple
     assert (shown(both[0], made[0]), shown(both[0], "main")) == (["m4", "later"], ["m4"])
 
 
+def test_places_of_one_progression_change_one_after_another(both: tuple[Store, Store]) -> None:
+    """Whoever inserts while another removes finds what that left, and a fork that is made meanwhile keeps it."""
+    pool = branch_of(both[0], "main").progression_id
+    answer = meanwhile(
+        both,
+        lambda tx: tx.conversations.progressions.remove(pool, "m4"),
+        lambda tx: tx.conversations.progressions.insert(pool, 5, "m9"),
+    )
+    assert isinstance(answer, InvalidValue)  # there are only four places now
+    made: list[str] = []
+    answer = meanwhile(
+        both,
+        lambda tx: made.append(tx.conversations.branches.fork("main", at=3).id),
+        lambda tx: tx.conversations.progressions.insert(pool, 1, "m4"),
+    )
+    assert answer is True
+    assert shown(both[0], made[0]) == IDS[:3]
+    assert members(both[0], pool) == shown(both[0], "main") == ["m0", "m4", "m1", "m2", "m3"]
+
+
 @pytest.mark.parametrize("deletion", DELETIONS)
 def test_nothing_is_recorded_in_a_branch_that_goes(both: tuple[Store, Store], deletion: str) -> None:
     answer = meanwhile(both, DELETIONS[deletion], lambda tx: tx.conversations.messages.record("main", message("late")))
@@ -130,6 +150,7 @@ def test_nothing_is_recorded_in_a_branch_that_goes(both: tuple[Store, Store], de
 NAMING: dict[str, Verb] = {
     "append": lambda tx: tx.conversations.progressions.append("mine", "m1"),
     "replace": lambda tx: tx.conversations.progressions.replace("mine", ["m0", "m1"]),
+    "insert": lambda tx: tx.conversations.progressions.insert("mine", 0, "m1"),
     "create": lambda tx: tx.conversations.progressions.create("new", ids=["m0", "m1"]),
 }
 

@@ -114,6 +114,22 @@ def test_a_turn_that_still_runs_reads_as_far_as_it_came(
                 assert theirs.chat.messages.list(session) == ours.chat.messages.list(session)
 
 
+def test_the_order_of_a_progression_and_its_array(database_url: str, new_database: Callable[[], str], clock: FrozenClock) -> None:
+    """What was shown before a place changed is not taken for what is there now."""
+    with Store.open(database_url, events=True, clock=clock) as store, store.begin() as tx:
+        order = tx.conversations.progressions
+        order.create("short", ids=["a", "b", "c"])
+        order.insert("short", 1, "x")
+        order.remove("short", "b")
+        order.create("long", ids=[f"m{n}" for n in range(300)])
+        for n in range(300, 340):
+            order.append("long", f"m{n}")  # until there are 320 the array lags
+        order.insert("long", 335, "x")
+        order.remove("long", "m299")
+        order.remove("long", "m10")
+    assert_rebuilt_byte_for_byte(database_url, new_database())
+
+
 @pytest.mark.parametrize("ending", [[], [{"type": "text-end", "id": "t"}]], ids=["open", "done"])
 def test_text_that_grew_in_the_database(database_url: str, new_database: Callable[[], str], ending: list[Any]) -> None:
     every = "".join(map(chr, range(1, 0x2FF))) + "\ufdd1\uffff😀"

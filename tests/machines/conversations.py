@@ -171,6 +171,32 @@ class Conversations(Machine):
         else:
             self.do("conversations.progressions.replace", "l", ids, expect=expect)
 
+    @rule(id=MESSAGES, index=st.integers(0, 4))
+    def insert_id(self, id: str, index: int) -> None:
+        def expect(got: Any) -> Any:
+            known = self.lists.get("l")
+            if known is None:
+                return False
+            if index > len(known):
+                raise Refused("InvalidValue")
+            if id in known:
+                return False
+            known.insert(index, id)
+            return True
+
+        self.do("conversations.progressions.insert", "l", index, id, expect=expect)
+
+    @rule(id=MESSAGES)
+    def remove_id(self, id: str) -> None:
+        def expect(got: Any) -> Any:
+            known = self.lists.get("l", [])
+            if id not in known:
+                return False
+            self.lists["l"] = [one for one in known if one != id]
+            return True
+
+        self.do("conversations.progressions.remove", "l", id, expect=expect)
+
     @rule(sender=OWNERS, recipient=st.none() | OWNERS)
     def send(self, sender: str, recipient: str | None) -> None:
         def expect(got: Any) -> Any:

@@ -109,6 +109,16 @@ def replace(store: Any, progression_id: str, ids: Sequence[str]) -> None:
         tx.conversations.progressions.replace(progression_id, ids)
 
 
+def insert(store: Any, progression_id: str, index: int, message_id: str) -> bool:
+    with store.begin() as tx:
+        return bool(tx.conversations.progressions.insert(progression_id, index, message_id))
+
+
+def remove(store: Any, progression_id: str, message_id: str) -> bool:
+    with store.begin() as tx:
+        return bool(tx.conversations.progressions.remove(progression_id, message_id))
+
+
 # ---------------------------------------------------------------- reading
 
 

@@ -1,11 +1,21 @@
-"""What the plain model of sessions and branches is made of, and a whole file as text."""
+"""The plain model of sessions and branches, what it is made of, and a whole file as text."""
 
 import sqlite3
-from collections.abc import Iterable
-from contextlib import closing
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any, ClassVar
+from unittest import mock
+
+from hypothesis.stateful import RuleBasedStateMachine
+
+from persist.conversations import inheritance
+from persist.store import Store
+from persist.testing import FrozenClock
+from tests.contract.conversations.making import branch_of
 
 
 @dataclass
@@ -34,3 +44,63 @@ def dumped(path: Path) -> list[str]:
     """Every row of the file, and its schema."""
     with closing(sqlite3.connect(path)) as connection:
         return list(connection.iterdump())
+
+
+class Model(RuleBasedStateMachine):
+    """A store, and beside it what its sessions, branches, progressions and messages must be."""
+
+    most_copied: ClassVar[int] = inheritance.MOST_COPIED
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = mock.patch.object(inheritance, "MOST_COPIED", self.most_copied)
+        self.patch.start()
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "state.db"
+        self.clock = FrozenClock()
+        self.store = Store.open(f"sqlite:///{self.path.as_posix()}", clock=self.clock)
+        self.sessions: dict[str, Session] = {}
+        self.branches: dict[str, Branch] = {}
+        self.pools: dict[str, list[str]] = {}
+        self.messages: dict[str, datetime] = {}  # when each was first put
+        self.put_at: dict[str, datetime] = {}
+        self.number = 0
+
+    def new(self, letter: str) -> str:
+        self.number += 1
+        return f"{letter}{self.number:03}"
+
+    def history(self, id: str) -> list[str]:
+        branch = self.branches[id]
+        return [*branch.inherited, *self.pools[branch.pool]]
+
+    def add_branch(self, id: str, session: str, **fields: Any) -> None:
+        pool = branch_of(self.store, id).progression_id
+        self.pools.setdefault(pool, [])
+        self.branches[id] = Branch(session, pool, **{"inherited": [], **fields})
+
+    @contextmanager
+    def changing(self, pool: str, unchanged: int, after: list[str]) -> Iterator[None]:
+        """A change of a progression behind its first places: forks that inherit what is there have it as their own then."""
+        owners = {id: len(branch.inherited) + unchanged for id, branch in self.branches.items() if branch.pool == pool}
+        losing = [id for id, fork in self.branches.items() if len(fork.inherited) > owners.get(fork.parent or "", 10_000)]
+        heirs = {id: self.history(id) for id in losing}
+        yield
+        self.orphan(heirs)
+        self.pools[pool] = after
+
+    def orphan(self, heirs: dict[str, list[str]]) -> None:
+        """These have nothing to do with their parents any more; the history of some is their own now."""
+        for id, items in heirs.items():
+            branch = self.branches[id]
+            branch.parent = None
+            if self.most_copied < 0 and branch.inherited:
+                continue
+            pool = branch_of(self.store, id).progression_id
+            if pool == branch.pool:
+                assert self.owners().count(pool) == 1, "the progression of others was changed"
+            branch.pool, branch.inherited = pool, []
+            self.pools[pool] = items
+
+    def owners(self) -> list[str]:
+        return [*(session.pool for session in self.sessions.values()), *(branch.pool for branch in self.branches.values())]

@@ -1,20 +1,13 @@
 """Whatever is forked, recorded, deleted and pruned: each branch that is left shows what a plain model of it says."""
 
 import re
-import tempfile
-from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any, ClassVar
-from unittest import mock
+from datetime import timedelta
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
-from persist.conversations import inheritance
 from persist.conversations.schemas import PruneReport
-from persist.store import Store
-from persist.testing import FrozenClock
 from tests.contract.conversations.making import (
     branch_of,
     delete_branch,
@@ -31,30 +24,13 @@ from tests.contract.conversations.making import (
     shown,
     stored,
 )
-from tests.contract.conversations.survivor_model import Branch, Session, dumped, one_of
+from tests.contract.conversations.survivor_model import Model, Session, dumped, one_of
 
 DAY = timedelta(days=1)
 picks = st.integers(0, 10_000)
 
 
-class Survivors(RuleBasedStateMachine):
-    most_copied: ClassVar[int] = inheritance.MOST_COPIED
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patch = mock.patch.object(inheritance, "MOST_COPIED", self.most_copied)
-        self.patch.start()
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = Path(self.folder.name) / "state.db"
-        self.clock = FrozenClock()
-        self.store = Store.open(f"sqlite:///{self.path.as_posix()}", clock=self.clock)
-        self.sessions: dict[str, Session] = {}
-        self.branches: dict[str, Branch] = {}
-        self.pools: dict[str, list[str]] = {}
-        self.messages: dict[str, datetime] = {}  # when each was first put
-        self.put_at: dict[str, datetime] = {}
-        self.number = 0
-
+class Survivors(Model):
     def teardown(self) -> None:
         try:
             self.leave_nothing()
@@ -64,19 +40,6 @@ class Survivors(RuleBasedStateMachine):
         self.folder.cleanup()
 
     # -- making
-
-    def new(self, letter: str) -> str:
-        self.number += 1
-        return f"{letter}{self.number:03}"
-
-    def history(self, id: str) -> list[str]:
-        branch = self.branches[id]
-        return [*branch.inherited, *self.pools[branch.pool]]
-
-    def add_branch(self, id: str, session: str, **fields: Any) -> None:
-        pool = branch_of(self.store, id).progression_id
-        self.pools.setdefault(pool, [])
-        self.branches[id] = Branch(session, pool, **{"inherited": [], **fields})
 
     @rule(running=st.booleans())
     def open_session(self, running: bool) -> None:
@@ -146,13 +109,35 @@ class Survivors(RuleBasedStateMachine):
         start = at % (len(items) + 1)
         after = items[::-1] if turned else [*items[:start], *items[start + dropped :]]
         unchanged = next((n for n, (old, new) in enumerate(zip(items, after, strict=False)) if old != new), len(after))
-        owners = {id: len(branch.inherited) + unchanged for id, branch in self.branches.items() if branch.pool == pool}
-        losing = [id for id, fork in self.branches.items() if len(fork.inherited) > owners.get(fork.parent or "", 10_000)]
-        heirs = {id: self.history(id) for id in losing}
-        with self.store.begin() as tx:
+        with self.changing(pool, unchanged, after), self.store.begin() as tx:
             tx.conversations.progressions.replace(pool, after)
-        self.orphan(heirs)
-        self.pools[pool] = after
+
+    @precondition(lambda self: self.branches)
+    @rule(pick=picks, at=picks)
+    def insert(self, pick: int, at: int) -> None:
+        """A message that nobody has put comes between the places of a progression that a branch shows."""
+        pool, id = self.branches[one_of(self.branches, pick)].pool, self.new("g")
+        place = at % (len(self.pools[pool]) + 1)
+        after = [*self.pools[pool][:place], id, *self.pools[pool][place:]]
+        with self.changing(pool, place, after), self.store.begin() as tx:
+            assert tx.conversations.progressions.insert(pool, place, id)
+        with self.changing(pool, place, self.pools[pool][:place] + self.pools[pool][place + 1 :]), self.store.begin() as tx:
+            assert tx.conversations.progressions.remove(pool, id)
+
+    @precondition(lambda self: any(self.pools[branch.pool] for branch in self.branches.values()))
+    @rule(pick=picks, at=picks, to=picks)
+    def move(self, pick: int, at: int, to: int) -> None:
+        """A message leaves its place in a progression that a branch shows, and comes to another one."""
+        pool = self.branches[one_of([id for id, one in self.branches.items() if self.pools[one.pool]], pick)].pool
+        place = at % len(self.pools[pool])
+        id = self.pools[pool][place]
+        first = self.pools[pool].index(id)
+        rest = [one for one in self.pools[pool] if one != id]
+        with self.changing(pool, first, rest), self.store.begin() as tx:
+            assert tx.conversations.progressions.remove(pool, id)
+        place = to % (len(rest) + 1)
+        with self.changing(pool, place, [*rest[:place], id, *rest[place:]]), self.store.begin() as tx:
+            assert tx.conversations.progressions.insert(pool, place, id)
 
     @precondition(lambda self: any(session.running for session in self.sessions.values()))
     @rule(pick=picks)
@@ -240,19 +225,6 @@ class Survivors(RuleBasedStateMachine):
         for pool in set(self.pools) - set(self.owners()):
             del self.pools[pool]
 
-    def orphan(self, heirs: dict[str, list[str]]) -> None:
-        """These have nothing to do with their parents any more; the history of some is their own now."""
-        for id, items in heirs.items():
-            branch = self.branches[id]
-            branch.parent = None
-            if self.most_copied < 0 and branch.inherited:
-                continue
-            pool = branch_of(self.store, id).progression_id
-            if pool == branch.pool:
-                assert self.owners().count(pool) == 1, "the progression of others was changed"
-            branch.pool, branch.inherited = pool, []
-            self.pools[pool] = items
-
     def leave_nothing(self) -> None:
         """With the last of them goes whatever was kept for it."""
         for id in sorted(self.branches):
@@ -262,9 +234,6 @@ class Survivors(RuleBasedStateMachine):
         self.clock.advance(delta=2 * DAY)
         prune(self.store)
         assert not [line for line in dumped(self.path) if re.match(r'INSERT INTO "(branches|progression|messages)', line)]
-
-    def owners(self) -> list[str]:
-        return [*(session.pool for session in self.sessions.values()), *(branch.pool for branch in self.branches.values())]
 
     # -- looking
 
