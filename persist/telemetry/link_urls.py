@@ -12,6 +12,7 @@ _PATHS = {LinkKind.ISSUE: "issue", LinkKind.PR: "pull"}
 _HOST = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _NUMBER = re.compile(r"[0-9]{1,18}")
+_USUAL_PORTS = {"http": ":80", "https": ":443"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +30,15 @@ class Link:
 def parse_link(path: str, url: str) -> Link:
     """The link that a URL means, however it is written; InvalidValue if it is no issue and no pull request.
 
-    `issues` and `pulls`, `http`, `www.`, the host's capitals and everything behind the number make no difference.
+    `issues` and `pulls`, `http`, `www.`, the host's capitals, the usual port and everything behind the number make no difference.
     """
     try:
         parts = urlsplit(url.strip())
     except ValueError:
         raise _refused(path) from None
-    host = parts.netloc.lower().removeprefix("www.")
+    host = parts.netloc.lower().removeprefix("www.").removesuffix(_USUAL_PORTS.get(parts.scheme, ""))
     pieces = parts.path.split("/")[1:5]
-    if parts.scheme not in ("http", "https") or not _HOST.fullmatch(host) or len(pieces) < 4:
+    if parts.scheme not in _USUAL_PORTS or not _HOST.fullmatch(host) or len(pieces) < 4:
         raise _refused(path)
     owner, repo, word, digits = pieces
     kind = _KINDS.get(word.lower())

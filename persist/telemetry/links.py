@@ -31,10 +31,11 @@ _mine = _L.instance_id == param("owner")
 _FETCHED = Hot(merge(links, *_KEY, **{name: "new" for name in _FIELDS if name not in _KEY}).returning(*_COLUMNS))  # type: ignore[arg-type]  # every value is a Rule
 _FAILED = Hot(merge(links, *_KEY, refresh_after="new", last_error="new").returning(*_COLUMNS))
 _FORGET = Hot(delete(links).where(_mine, _L.url == param("of_url")))
-# Others write the same link in ways of their own: its number narrows it down, and what a URL means is looked at here.
+# Others write the same link in ways of their own, and its pieces as they like: the digits of its number, perhaps behind zeros,
+# narrow it down, which no URL of it is without; what a URL means is looked at here.
 _LIKE_IT = Hot(
     select(*_COLUMNS)
-    .where(_mine, or_(_L.resource_number == param("number"), _L.url == param("of_url")))
+    .where(_mine, or_(_L.url.like(param("digits")), _L.url.like(param("padded"))))
     .order_by(_L.fetched_at.desc(), _L.url)
 )
 _ALL = Hot(select(*_COLUMNS).where(_mine).order_by(_L.url))
@@ -45,7 +46,7 @@ _due = select(*_COLUMNS, _same_number.scalar_subquery()).where(_mine, _L.refresh
 _DUE = Hot(_due.limit(LIMIT))
 _after = (bindparam(f"after_{column.name}", type_=column.type) for column in _place)
 _DUE_AFTER = Hot(_due.where(tuple_(*_place) > tuple_(*_after)).limit(LIMIT))
-_URL, _FETCHED_AT, _AGAIN = (_FIELDS.index(name) for name in ("url", "fetched_at", "refresh_after"))
+_URL, _NUMBER, _FETCHED_AT, _AGAIN = (_FIELDS.index(name) for name in ("url", "resource_number", "fetched_at", "refresh_after"))
 
 
 class GithubLinks(Repository):
@@ -152,15 +153,19 @@ class GithubLinks(Repository):
 
     def _rows(self, owner: str, link: Link) -> List[Row]:
         """The rows that mean this link, the one fetched last first."""
-        rows = self._work.rows(_LIKE_IT, owner=owner, number=link.resource_number, of_url=link.url)
+        digits = link.resource_number
+        rows = self._work.rows(_LIKE_IT, owner=owner, digits=f"%/{digits}%", padded=f"%/0%{digits}%")
         return [row for row in rows if meaning(row[_URL]) == link.url]
 
     def _counts(self, owner: str, row: Sequence[Any], same_number: int) -> bool:
         """Whether a row is what is known of its link."""
-        link = meaning(row[_URL])
-        if link is None or same_number < 2:
-            return link is not None
-        rows = self._rows(owner, parse_link("url", link))
+        url = meaning(row[_URL])
+        if url is None:
+            return False
+        link = parse_link("url", url)
+        if same_number < 2 and row[_NUMBER] == link.resource_number:
+            return True
+        rows = self._rows(owner, link)
         return bool(rows) and rows[0][_URL] == row[_URL]
 
 

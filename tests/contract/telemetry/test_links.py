@@ -61,6 +61,8 @@ OTHERS = [
     "https://github.com/o/r/issues/7",
     "http://www.GitHub.com/o/r/Issues/007/?q=1#c",
     "https://github.com/o/r/issue/7/timeline",
+    "https://github.com:443/o/r/issues/7",
+    "http://github.com:80/o/r/issues/7",
 ]
 
 
@@ -87,6 +89,22 @@ def test_a_link_that_another_program_wrote_is_that_link(store: Any, raw: Raw, me
     assert read(store, "links", "list", **me) == [fresh]
     assert raw.rows("SELECT url, issue_state FROM github_link_statuses") == [(url, "closed")]
     assert read(store, "links", "due", now=t(T + 900), **me) == []
+
+
+@pytest.mark.parametrize("number", [0, 8])
+def test_a_row_whose_number_is_not_that_of_its_url_is_the_link_of_its_url(
+    store: Any, raw: Raw, me: dict[str, str], number: int
+) -> None:
+    insert(raw, me, "https://github.com/o/r/issues/7", number=number)
+    insert(raw, me, "https://github.com/o/r/issues/0007", fetched=T - 9, number=number + 1)
+    insert(raw, me, "https://github.com/o/r/issues/70", number=70)
+    canonical = "https://github.com/o/r/issue/7"
+    assert read(store, "links", "get", canonical, **me).fetched_at == t(T)
+    assert [link.url for link in read(store, "links", "due", now=t(T + 599), **me)] == []
+    fresh = write(store, "links", "upsert", canonical, fetched_at=t(T + 900), issue_state="open", **me)
+    assert fresh.resource_number == 7
+    assert [link.resource_number for link in read(store, "links", "due", now=t(T + 900), **me)] == [70]
+    assert raw.rows("SELECT COUNT(*) FROM github_link_statuses") == [(2,)]
 
 
 @pytest.mark.parametrize("verb", ["upsert", "record_error"])
