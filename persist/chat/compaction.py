@@ -40,14 +40,17 @@ def model_view(work: Work, session_id: str, summary_as: SummaryAs) -> list[UIMes
     if marker is None:
         return shown
     view = since_boundary(shown, *marker)
-    if summary_as == SummaryAs.TEXT and view[0]["id"] == marker[0]:
-        view[0] = _as_text(view[0])
-    return view
+    return [_as_text(message) for message in view] if summary_as == SummaryAs.TEXT else view
 
 
 def _as_text(message: UIMessage) -> UIMessage:
-    """The marker as a user message, which many providers want as the first one; if it says more, as the assistant's."""
+    """A marker as a user message, which many providers want as the first one; if it says more, as the assistant's.
+
+    An earlier one may be in the tail, or start it: then nothing else tells the model what it sums up. Others stay as they are.
+    """
     texts = [_text_of(part) for part in message["parts"]]
+    if not any(texts):
+        return message
     parts = [part if text is None else text for part, text in zip(message["parts"], texts, strict=True)]
     return {**message, "role": message["role"] if None in texts else str(Role.USER), "parts": parts}
 

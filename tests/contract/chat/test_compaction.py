@@ -146,6 +146,24 @@ def test_the_latest_marker_wins(store: Any, session: str, talk: list[str]) -> No
     assert words(view(store, session)) == ["u1", "a1", "u2", "a2", "u3", "a3", "u4"]
 
 
+@pytest.mark.parametrize("kept", ["the summary before", "what that summary kept"])
+def test_a_summary_in_the_tail_reaches_the_model_too(store: Any, session: str, talk: list[str], kept: str) -> None:
+    """The tail may start with an earlier summary, or before it: the model is told of it as of the newest."""
+    first = compact(store, session, talk[6], summary="one")
+    say(store, session, "u5")
+    second = compact(store, session, first.id if kept == "the summary before" else talk[7], summary="two")
+    between = [] if kept == "the summary before" else ["a4"]
+    assert words(view(store, session)) == ["two", *between, "one", "u5"]
+    told = {"role": "user", "parts": [{"type": "text", "text": "one"}]}
+    assert [message for message in view(store, session) if message["id"] == first.id] == [
+        {**told, "id": first.id, "metadata": first.metadata}
+    ]
+    whole = {message["id"]: message for message in shown(store, session)}
+    stored = view(store, session, summary_as="data")
+    assert stored == [whole[message["id"]] for message in stored]
+    assert stored[0]["id"] == second.id
+
+
 def test_usage_after_a_compaction_adds_to_the_boundary(store: Any, session: str, talk: list[str]) -> None:
     compact(store, session, talk[6])
     assert rollup(store, session)[0] == 10_007
