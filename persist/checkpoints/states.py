@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, select, tuple_
 from persist.checkpoints import intake
 from persist.checkpoints.models import pending, states, threads
 from persist.checkpoints.schemas import Blob, ChannelHistory, Checkpoint, Loaded, PendingWrite, Stored, Write
-from persist.checkpoints.values import Place, Reading, put_values, stored_blob
+from persist.checkpoints.values import Place, Reading, put_values, stored_blob, stored_versions
 from persist.db.checks import optional_label
 from persist.db.cursor import check_limit
 from persist.db.hot import LIMIT, Hot, Row, param
@@ -222,7 +222,8 @@ class CheckpointStates(Repository):
             for write in reversed(_writes(work, ancestor)):
                 if write.channel in open_:
                     newest_first[write.channel].append(write)
-            stored = reading.values(place, {name: version for name, version in step[1].items() if name in open_})
+            versions = stored_versions(thread_id, step[1])
+            stored = reading.values(place, {name: version for name, version in versions.items() if name in open_})
             seeds |= stored
             open_ -= stored.keys()
         return {name: ChannelHistory(seeds.get(name), newest_first[name][::-1]) for name in wanted}

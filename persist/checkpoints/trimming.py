@@ -8,9 +8,11 @@ from typing import Any
 from sqlalchemy import bindparam, delete, select, update
 
 from persist.checkpoints.models import pending, pieces, states, threads, values
-from persist.db.hot import Hot, param
+from persist.checkpoints.values import stored_spans, stored_versions
+from persist.db.hot import Hot, Row, param
 from persist.db.types import Whole
 from persist.db.work import Work
+from persist.errors import StoreCorrupt, shown
 
 _S, _V, _P, _W = states.c, values.c, pieces.c, pending.c
 _TOP = 2**62
@@ -73,8 +75,11 @@ def trim(work: Work, thread_id: str, keep: Callable[[Iterable[Step]], Iterable[S
     """
     if work.row(_LOCK, thread_id=thread_id) is None:
         return 0
-    steps = {(row[0], row[1]): Step(*row) for row in work.rows(_STEPS, thread_id=thread_id)}
-    stored = {tuple(key): spans for *key, spans in work.rows(_VALUES, thread_id=thread_id)}
+    steps = {(row[0], row[1]): _step(thread_id, row) for row in work.rows(_STEPS, thread_id=thread_id)}
+    stored = {
+        tuple(key): None if spans is None else stored_spans(thread_id, spans)
+        for *key, spans in work.rows(_VALUES, thread_id=thread_id)
+    }
     kept = {(step.namespace, step.id): step for step in keep(steps.values())}
     for step in list(kept.values()):
         for ancestor in _rebuilt_from(step, steps, stored.keys()):
@@ -89,6 +94,16 @@ def trim(work: Work, thread_id: str, keep: Callable[[Iterable[Step]], Iterable[S
             work.run(_ORPHAN, thread_id=thread_id, in_namespace=step.namespace, row_id=step.id)
     _drop_values(work, thread_id, kept, stored)
     return len(gone)
+
+
+def _step(thread_id: str, row: Row) -> Step:
+    """A row; StoreCorrupt for one that nobody can tell what it leans on."""
+    step = Step(*row)
+    named: Any = [] if step.partial is None else step.partial
+    if not isinstance(named, list) or {type(name) for name in (step.id, *named)} != {str}:
+        raise StoreCorrupt(f"thread {shown(thread_id)}", f"the checkpoint {shown(step.id)} is none.")
+    stored_versions(thread_id, step.versions)
+    return step
 
 
 def _rebuilt_from(step: Step, steps: Steps, stored: Collection[Any]) -> Iterable[Step]:

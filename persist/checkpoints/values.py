@@ -13,7 +13,7 @@ from persist.db.hot import Hot, param
 from persist.db.insert import upsert
 from persist.db.types import Label, Whole
 from persist.db.work import Work
-from persist.errors import StoreCorrupt
+from persist.errors import StoreCorrupt, shown
 
 Place = dict[str, str]
 """The thread and the namespace, as parameters."""
@@ -64,7 +64,7 @@ def _put_list(work: Work, key: Place, value: Sequence[Blob]) -> tuple[list[list[
     latest = work.row(_LATEST, **key)
     last = (work.row(_LAST_PIECE, **key) if latest is None else latest[2:]) or (None,)
     free = 0 if last[0] is None else last[0] + 1
-    spans: list[list[int]] = [] if latest is None else [list(span) for span in latest[0]]
+    spans = [] if latest is None else [list(span) for span in stored_spans(key["thread_id"], latest[0])]
     kept = sum(high - low for low, high in spans)
     so_far = _Digest(value[:kept])
     if latest is None or kept > len(value) or so_far.made() != latest[1]:
@@ -117,6 +117,20 @@ def stored_blob(kind: str, data: object) -> Blob:
     return Blob(kind, bytes(data))
 
 
+def stored_versions(thread_id: str, stored: object) -> dict[str, str]:
+    """The versions of channels that a row holds; StoreCorrupt for what are none."""
+    if isinstance(stored, dict) and all(isinstance(version, str) for version in stored.values()):
+        return stored
+    raise StoreCorrupt(f"thread {shown(thread_id)}", "what is stored as versions of channels is none.")
+
+
+def stored_spans(thread_id: str, stored: object) -> list[list[int]]:
+    """The ranges of pieces that a row holds; StoreCorrupt for what are none."""
+    if isinstance(stored, list) and all(isinstance(span, list) and [type(end) for end in span] == [int, int] for span in stored):
+        return stored
+    raise StoreCorrupt(f"thread {shown(thread_id)}", "what is stored as ranges of a list is none.")
+
+
 @cache
 def _reading(count: int) -> Hot:
     """The values of so many channels, each at a version."""
@@ -138,9 +152,8 @@ class Reading:
     def values(self, place: Place, versions: Mapping[str, str]) -> dict[str, Stored]:
         """Those of the channels that have one at that version, in the order of `versions`."""
         found = {}
-        if not isinstance(versions, dict):
-            raise StoreCorrupt(f"thread {place['thread_id']!r}", "what is stored as versions of channels is none.")
-        for channel, kind, spans, data in self._rows(place, list(versions.items())):
+        named = stored_versions(place["thread_id"], versions)
+        for channel, kind, spans, data in self._rows(place, list(named.items())):
             found[channel] = self._list(place, channel, spans) if kind is None else stored_blob(kind, data)
         return {channel: found[channel] for channel in versions if channel in found}
 

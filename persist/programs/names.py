@@ -78,6 +78,8 @@ def attachment_token(path: str) -> str | None:
 
 def attachment_parts(path: str) -> tuple[str, ...]:
     """The way from the run's directory to a stored file, `attachments` first. InvalidValue for one that leads elsewhere."""
+    if not isinstance(path, str):  # a raw writer may store bytes where there should be text
+        raise InvalidValue("attachment_path", f"{shown(path)} is stored, which is no text.")
     spelled = path.replace(os.sep, "/")
     parts = tuple(part for part in spelled.split("/") if part not in ("", "."))
     leaves = "\x00" in path or spelled.startswith("/") or not all(part.strip(". ") for part in parts)

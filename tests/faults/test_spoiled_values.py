@@ -83,6 +83,43 @@ def test_a_value_that_cannot_be_read(tmp_path: Path, read: str) -> None:
             tx.chat.sessions.create(agent="build", model={})
 
 
+SPOILED_THREADS: dict[str, list[object]] = {
+    "checkpoint_states SET versions_json = ?": [0, 1.5, "[]", "null", '"x"', '{"l": null}', '{"l": ["1"]}'],
+    "checkpoint_states SET partial_json = ?": [-1, '"l"', '{"l": 1}', '[["l"]]', "[1]"],
+    "checkpoint_states SET id = ? WHERE parent_id IS NULL": [b"\x80"],
+    "checkpoint_values SET spans_json = ? WHERE channel = 'l'": ["[1]", '{"ab": 1}', '[["a", "b"]]', "[[0, null]]", "[[0]]"],
+}
+
+
+@pytest.mark.parametrize(("spoil", "value"), [(spoil, value) for spoil, some in SPOILED_THREADS.items() for value in some])
+def test_a_thread_that_cannot_be_read(tmp_path: Path, spoil: str, value: object) -> None:
+    """Whoever rebuilds a channel, prunes the thread or writes the list that grows is told, and deletes nothing."""
+    url = _made(tmp_path / "state.db")
+    grown = [Blob("json", b"1"), Blob("json", b"2"), Blob("json", b"3")]
+    last: dict[str, Any] = {"head": Blob("json", b"{}"), "parent_id": "1", "versions": {"l": "2"}}
+    with Store.open(url) as store, store.begin() as tx:
+        tx.checkpoints.states.put("thread", "2", **last, partial=["l"])
+    with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as raw:
+        raw.execute(f"UPDATE {spoil}", (value,))
+        before = raw.execute("SELECT count(*) FROM checkpoint_states").fetchone()
+    refused = 0
+    doings: list[Callable[[Any], Any]] = [
+        lambda tx: tx.checkpoints.states.history("thread", "2", ["l"]),
+        lambda tx: tx.checkpoints.threads.keep_latest("thread"),
+        lambda tx: tx.checkpoints.states.put("thread", "3", **last, values={"l": ("2", grown)}),
+    ]
+    with Store.open(url) as store:
+        for doing in doings[: 2 if "states" in spoil else 3]:
+            try:
+                with store.begin() as tx:
+                    doing(tx)
+            except StoreCorrupt:
+                refused += 1
+    assert refused
+    with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as raw:
+        assert raw.execute("SELECT count(*) FROM checkpoint_states").fetchone() == before
+
+
 def test_text_that_is_not_utf8(tmp_path: Path) -> None:
     url = _made(tmp_path / "state.db")
     with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as raw:

@@ -52,6 +52,16 @@ def test_a_row_that_names_another_file_costs_nobody_anything(
     assert dict(raw.execute("SELECT name, value FROM bindings")) == {"x": "small", "y": "later"}
 
 
+def test_a_path_that_is_no_text_is_said_and_bound_anew(run_file: Store, run: str, raw: sqlite3.Connection) -> None:
+    raw.execute("INSERT INTO bindings (name, kind, attachment_path) VALUES ('x', 'let', x'ff00')")
+    with pytest.raises(InvalidValue) as caught:
+        resolve(run_file, run, "x")
+    assert caught.value.path == "attachment_path"
+    assert codes(run_file, run) == ["attachment_escapes"]
+    bind(run_file, run, "x", "small")
+    assert (resolve(run_file, run, "x"), codes(run_file, run)) == ("small", [])
+
+
 @pytest.mark.parametrize("path", ["attachments/theirs.md", "./attachments//theirs.md", "attachments/sub/theirs.md"])
 def test_a_file_that_others_named_is_read_and_stays(
     run_file: Store, run: str, folder: Path, raw: sqlite3.Connection, path: str, system: str

@@ -65,8 +65,14 @@ class Put:
 
 
 def version_of(stored: str) -> tuple[bool, Any]:
-    """Whether a channel has a version for its runner, and which: a value that no version names stands at its checkpoint's own."""
+    """Whether a channel has a version for its runner, and which: a value that no version names stands at its checkpoint's own.
+
+    ValueError for what is no version.
+    """
     version = json.loads(stored)
+    named = True
     if isinstance(version, dict):
-        return _OF in version, version.get(_OF)
-    return True, version
+        named, version = _OF in version, version.get(_OF)
+    if named and not isinstance(version, str | int | float):
+        raise ValueError("neither text nor a number")
+    return named, version

@@ -45,7 +45,11 @@ class StrictSerializer(JsonPlusSerializer):
         super().__init__(pickle_fallback=False, allowed_json_modules=None, allowed_msgpack_modules=None)
         if isinstance(allow, str | type):
             raise TypeError(f"allow is {shown(allow)}; expected a list of classes or of their names.")
-        self._allowed: dict[Name, type | None] = dict(map(_entry, allow))
+        self._allowed: dict[Name, type | None] = {}
+        for key, cls in map(_entry, allow):
+            if (other := self._allowed.setdefault(key, cls)) is not cls and None not in (other, cls):
+                raise TypeError(f"allow lists two classes that are both stored as {shown('.'.join(key))}; rename one of them.")
+            self._allowed[key] = other or cls
         self._warned: set[str] = set()
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[Allowed]) -> "StrictSerializer":

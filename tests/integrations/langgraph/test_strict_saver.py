@@ -80,6 +80,9 @@ BROKEN: dict[str, dict[str, Any]] = {
     "a head of numbers": {"head": Blob("msgpack", b"\x92\x01\x01")},
     "no head": {"head": Blob("null", b"")},
     "a version that is no JSON": {"versions": {"said": "["}},
+    "a version that is a list": {"versions": {"said": "[]"}},
+    "a version that is nothing": {"versions": {"said": "null"}},
+    "a version that is an object": {"versions": {"said": '{"of": {}}'}},
 }
 
 

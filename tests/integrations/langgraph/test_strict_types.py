@@ -158,6 +158,26 @@ def test_a_class_that_only_an_object_can_name_is_allowed_as_such() -> None:
     assert StrictSerializer([f"{__name__}.Inner"]).loads_typed(data) == {"x": 1}
 
 
+class Other:
+    """Another one with such a class in it."""
+
+    @dataclass
+    class Inner:
+        """Stored under the same name."""
+
+        x: int
+
+
+def test_two_classes_of_one_stored_name_are_refused() -> None:
+    """Nobody could tell which of them a stored value was."""
+    with pytest.raises(TypeError, match=r"test_strict_types\.Inner"):
+        StrictSerializer([Outer.Inner, Other.Inner])
+    value = Outer.Inner(1)
+    same: list[list[Any]] = [[Outer.Inner, f"{__name__}.Inner"], [f"{__name__}.Inner", Outer.Inner], [Outer.Inner, Outer.Inner]]
+    for allow in same:
+        assert StrictSerializer(allow).loads_typed(JsonPlusSerializer().dumps_typed(value)) == value
+
+
 def test_one_warning_names_each_class(caplog: pytest.LogCaptureFixture) -> None:
     serde = StrictSerializer([Pair])
     with caplog.at_level(logging.WARNING, "persist"):
