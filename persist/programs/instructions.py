@@ -30,7 +30,8 @@ def quoted(text: str) -> str:
     """The text as an SQL literal."""
     if "\x00" in text or has_half(text):
         raise InvalidValue("value", "the command line takes no NUL and no lone surrogate half.")
-    return "'" + text.replace("'", "''") + "'"
+    # the command line drops a carriage return that ends a line
+    return "'" + text.replace("'", "''").replace("\r\n", "' || char(13) || '\n") + "'"
 
 
 def command(path: Path, sql: str, *, json: bool = False, timeout_ms: int = _TIMEOUT_MS) -> str:
@@ -156,9 +157,9 @@ def _output(
     sql = bind_sql(name, VALUE, **options)  # type: ignore[arg-type]  # each has the type of its parameter
     yield (
         f"When you are done, bind your output to {name!r}. Replace {VALUE} by it, and in it write every single quote (') twice.\n"
-        "Line breaks, double quotes, backslashes, backticks and $ are taken as they are. Where it holds the last line of the\n"
-        f"command itself, as a copy of this text does, put another word in the place of {_END}_… in both its lines first.\n\n"
-        + command(file.path, sql)
+        "Line breaks, double quotes, backslashes, backticks and $ are taken as they are; of CR LF the CR is lost. Where it\n"
+        "holds the last line of the command itself, as a copy of this text does, put another word in the place of\n"
+        f"{_END}_… in both its lines first.\n\n" + command(file.path, sql)
     )
     if not file.scope:
         attachment = names.lent_path(name, execution_id, secrets.token_hex(16))
