@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -120,8 +119,10 @@ class AsyncRecorder:
         """Called on the timer's thread: the work itself belongs to the loop."""
         self.due = None
         if self._loop is not None:
-            with suppress(RuntimeError):  # it was closed: whoever feeds the recorder next, on another loop, looks after it
+            try:
                 self._loop.call_soon_threadsafe(self._start_timed)
+            except RuntimeError:  # it was closed, perhaps in the middle; else whoever feeds next, on another loop, looks after it
+                self._lock.look(now)
 
     def _start_timed(self) -> None:
         self._timed_task = asyncio.get_running_loop().create_task(self._timed())
@@ -153,6 +154,7 @@ class AsyncRecorder:
             await self._drive(self._recording.opening())
 
     async def _drive(self, steps: Steps) -> None:
+        self._lock.watch()  # a turn that began while the loop ended would be nobody's, and no deadline is set yet
         cancelled: asyncio.CancelledError | None = None
         try:
             job = next(steps)

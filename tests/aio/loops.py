@@ -1,8 +1,10 @@
 """Event loops in threads of their own, for tests of a store that several of them use."""
 
 import asyncio
+import gc
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from persist import AsyncStore
@@ -45,6 +47,25 @@ def in_loops(count: int, main: Callable[[int], Coroutine[Any, Any, object]]) -> 
     for number in range(count):
         threads.start(lambda number=number: main(number))  # type: ignore[misc]  # a bound default
     threads.join()
+
+
+@contextmanager
+def abandoned(*mains: Coroutine[Any, Any, object]) -> Iterator[Callable[[bool], None]]:
+    """A loop with a task of each, as far as they come; the function closes it without a word to them, and may forget them."""
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending": it is
+    tasks = [loop.create_task(main) for main in mains]
+
+    def close(forget: bool) -> None:
+        loop.close()
+        if forget:
+            tasks.clear()
+            gc.collect()
+
+    loop.run_until_complete(asyncio.sleep(0.1))
+    yield close
+    tasks.clear()
+    gc.collect()
 
 
 async def opened(url: str, **options: Any) -> AsyncStore:

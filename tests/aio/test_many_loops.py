@@ -1,18 +1,15 @@
 """One AsyncStore on several event loops: at the same time, one after the other, and with loops that end in the middle."""
 
 import asyncio
-import gc
 import random
 import threading
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from persist import AsyncStore, StoreInUse, WrongOwner
 from tests.aio.conftest import new_session, text_of
-from tests.aio.loops import ENOUGH, Threads, append, in_loops, opened, texts
+from tests.aio.loops import ENOUGH, Threads, abandoned, append, in_loops, opened, texts
 
 MEMORY = "sqlite:///:memory:"
 BEGINNING = ({"type": "start"}, {"type": "text-start", "id": "t"})
@@ -121,25 +118,6 @@ def test_a_loop_that_returns_with_tasks_in_every_state_keeps_nobody_waiting(shar
     found = asyncio.run(texts(shared, session_id))
     assert "never" not in found
     assert len(set(found) - {"x"}) == 20
-
-
-@contextmanager
-def abandoned(*mains: Coroutine[Any, Any, object]) -> Iterator[Callable[[bool], None]]:
-    """A loop with a task of each, as far as they come; the function closes it without a word to them, and may forget them."""
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # "Task was destroyed but it is pending": it is
-    tasks = [loop.create_task(main) for main in mains]
-
-    def close(forget: bool) -> None:
-        loop.close()
-        if forget:
-            tasks.clear()
-            gc.collect()
-
-    loop.run_until_complete(asyncio.sleep(0.1))
-    yield close
-    tasks.clear()
-    gc.collect()
 
 
 @pytest.mark.parametrize("forget", [True, False], ids=["forgotten", "kept"])
