@@ -20,7 +20,7 @@ from persist.db.timer import Timer
 from persist.db.version import HEAD
 from persist.db.weak import WeakGroup
 from persist.db.work import Work
-from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction, StoreInUse
+from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction
 from persist.event_store import EventStore
 from persist.forks import forget, remember
 from persist.later import later
@@ -182,14 +182,14 @@ class Store(EventStore):
         if runtime.forked:
             runtime.closed = True
             return
-        if runtime.anything_open():
-            raise StoreInUse
-        for recorder in self._recorders.members():
-            recorder.close()
-        self.timer.stop()
-        runtime.stop_watchers()
-        self._fold_progressions()
-        runtime.closed = True
+        with runtime.closing():
+            for recorder in self._recorders.members():
+                recorder.close()
+            self.timer.stop()
+            runtime.stop_watchers()
+            self._fold_progressions()
+            runtime.closed = True
+        runtime.stop_watchers()  # those that began meanwhile
         self.held.close()
         if runtime.owns_engine:
             runtime.dialect.dispose()

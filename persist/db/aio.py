@@ -142,9 +142,11 @@ class AsyncWork(Lease):
             called_off.set()
             raise
         except BaseException:
-            if self.work.is_open:
-                await self._hop(self.work.rollback)
-            self._gate.release(self)
+            try:
+                if self.work.is_open:
+                    await self._hop(self.work.rollback)
+            finally:  # cancelled once more, it was carried out nevertheless
+                self._gate.release(self)
             raise
         self._outer = entered.get()
         entered.set((*self._outer, self.work.owner))

@@ -182,6 +182,8 @@ class HeldConnection:
             if pooled is not None:
                 if self._restore is not None:
                     self._restore()
+                if self.runtime.dialect.disposed:
+                    pooled.invalidate()  # its pool is empty already, and would keep it
                 pooled.close()
 
     def _ready(self) -> Any:

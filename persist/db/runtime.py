@@ -3,7 +3,8 @@
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +19,7 @@ from persist.db.locks import Owner, WriterLock
 from persist.db.observers import Observers
 from persist.db.process import THIS
 from persist.db.weak import WeakGroup
-from persist.errors import Closed, EventLogSwitched, PersistError, StoreBusy, StoreForked, TransactionOpen
+from persist.errors import Closed, EventLogSwitched, PersistError, StoreBusy, StoreForked, StoreInUse, TransactionOpen
 
 if TYPE_CHECKING:
     from persist.settings import Settings
@@ -74,6 +75,9 @@ class Runtime:
         self.closed = False
         self._writing: set[Owner] = set()
         self._reading: dict[Owner, int] = {}
+        self._door = threading.RLock()
+        """Held for a moment by whoever lets a transaction in, or nobody any more."""
+        self._closers: set[Owner] = set()
         self.hot = dialect.hot
 
     def check_usable(self) -> None:
@@ -106,7 +110,14 @@ class Runtime:
             raise TransactionOpen(what)
         if self.dialect.one_writer:
             self.lock.acquire(owner, what=what, cancelled=cancelled)
-        self._writing.add(owner)
+        with self._door:
+            refused = self._refuses(owner)
+            if not refused:
+                self._writing.add(owner)
+        if refused:
+            if self.dialect.one_writer:
+                self.lock.release()
+            raise Closed("store")
 
     def leave_write(self, owner: Owner) -> None:
         """The counterpart of enter_write."""
@@ -120,7 +131,14 @@ class Runtime:
             if owner in self._writing or owner in self._reading:
                 raise TransactionOpen(what)
             self.lock.acquire(owner, what=what, cancelled=cancelled)
-        self._reading[owner] = self._reading.get(owner, 0) + 1
+        with self._door:
+            refused = self._refuses(owner)
+            if not refused:
+                self._reading[owner] = self._reading.get(owner, 0) + 1
+        if refused:
+            if self.dialect.in_memory:
+                self.lock.release()
+            raise Closed("store")
 
     def leave_read(self, owner: Owner) -> None:
         """The counterpart of enter_read."""
@@ -143,6 +161,23 @@ class Runtime:
     def anything_open(self) -> bool:
         """Whether a transaction is open, of whatever owner; a look at the log of events is none of anybody's."""
         return bool(self._writing) or any(owner not in self.watchers for owner in list(self._reading))
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """The end of the store, which only the thread that closes it may begin a transaction in. StoreInUse while one is open."""
+        closer = threading.get_ident()
+        with self._door:
+            if self.anything_open():
+                raise StoreInUse
+            self._closers.add(closer)
+        try:
+            yield
+        finally:
+            self._closers.discard(closer)
+
+    def _refuses(self, owner: Owner) -> bool:
+        # a look at the log ends by itself before the store does, which may yet fail to
+        return self.closed or (bool(self._closers) and owner not in self._closers and owner not in self.watchers)
 
     def retrying_lock(self, begin: Callable[[], None]) -> None:
         """Try to take the database's write lock: 5 attempts, 100·2ⁿ ms apart, no new one after 10 s."""

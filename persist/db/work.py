@@ -63,15 +63,12 @@ class Work(WholeTables):
     def begin(self, cancelled: Callable[[], bool] | None = None) -> None:
         """Take the lock, a connection and a transaction, or leave nothing behind."""
         runtime, dialect = self.runtime, self.runtime.dialect
-        runtime.check_usable()
-        if self.writable:
-            if runtime.read_only:
-                raise ReadOnlyTransaction("begin()")
-            runtime.enter_write(self.owner, "begin()", cancelled)
-        else:
-            runtime.enter_read(self.owner, "read()", cancelled)
         try:
-            runtime.check_usable()  # it may have been closed while this one waited
+            self._enter(cancelled)
+        except BaseException:
+            self._give_up()
+            raise
+        try:
 
             def start() -> None:
                 self._connection = self._connection or dialect.connect(write=self.writable)
@@ -88,6 +85,22 @@ class Work(WholeTables):
             raise
         self._began = time.monotonic()
         self._open = True
+
+    def _enter(self, cancelled: Callable[[], bool] | None) -> None:
+        runtime = self.runtime
+        runtime.check_usable()
+        if not self.writable:
+            runtime.enter_read(self.owner, "read()", cancelled)
+        elif runtime.read_only:
+            raise ReadOnlyTransaction("begin()")
+        else:
+            runtime.enter_write(self.owner, "begin()", cancelled)
+
+    def _give_up(self) -> None:
+        # not to the next transaction, nor to the pool: the store may be closing them at this moment
+        connection, self._connection = self._connection, None
+        if connection is not None and not self.runtime.leave_to_parent(connection):
+            self.runtime.dialect.discard(connection)
 
     def commit(self) -> None:
         """Make it durable; a doomed transaction rolls back instead and says so."""

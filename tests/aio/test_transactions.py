@@ -4,13 +4,16 @@ import asyncio
 import random
 import sqlite3
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from persist import AsyncStore, StoreInUse, TransactionOpen, WrongOwner
+from persist.db.work import Work
 from persist.db.workers import Workers
 from tests.aio.conftest import WithStore, new_session
+from tests.aio.loops import ENOUGH
 
 
 def test_gather_inside_a_transaction_runs_one_verb_after_the_other(with_store: WithStore[object]) -> None:
@@ -239,3 +242,38 @@ def test_transact_replays_the_whole_function(with_store: WithStore[object]) -> N
             assert len(await tx.chat.messages.list(session_id)) == 1
 
     with_store(body)
+
+
+def test_a_begin_that_is_cancelled_twice_keeps_nobody_waiting(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First while it is opened, and once more while that is undone."""
+    reached, go_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def slow(step: Callable[..., None]) -> Callable[..., None]:
+        def run(*args: Any) -> None:
+            step(*args)
+            reached.release()
+            go_on.acquire(timeout=ENOUGH)
+
+        return run
+
+    async def hold(store: AsyncStore) -> None:
+        async with store.begin():
+            pytest.fail("it was cancelled")
+
+    async def main() -> None:
+        async with AsyncStore.open(sqlite_url) as store:
+            with monkeypatch.context() as patch:
+                patch.setattr(Work, "begin", slow(Work.begin))
+                patch.setattr(Work, "rollback", slow(Work.rollback))
+                task = asyncio.create_task(hold(store))
+                for _ in range(2):
+                    await asyncio.to_thread(reached.acquire, timeout=ENOUGH)
+                    task.cancel()
+                    await asyncio.sleep(0)
+                    go_on.release()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            async with store.begin() as tx:
+                await tx.chat.prompts.put("after")
+
+    asyncio.run(main())

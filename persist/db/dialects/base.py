@@ -92,7 +92,7 @@ class Dialect(ABC):
         while self.idle is not None and (kept := self.idle[write].take()) is not None:
             if self.alive(kept.connection.driver_connection):
                 return kept
-            self._discard(kept)
+            self.discard(kept)
         return (self.writer if write else self.reader).connect()
 
     def ready_to_read(self) -> Connection | None:
@@ -113,7 +113,7 @@ class Dialect(ABC):
             return
         driver = connection.connection.driver_connection
         if self.disposed or not self.usable(driver):
-            self._discard(connection)
+            self.discard(connection)
         elif self.idle is None or connection.get_transaction() is not None or self.in_transaction(driver):
             connection.close()  # a transaction whose COMMIT failed is still there, though not active
         else:
@@ -123,8 +123,8 @@ class Dialect(ABC):
         """To its pool, from those that were kept for the next transaction."""
         connection.close()
 
-    def _discard(self, connection: Connection) -> None:
-        """Its pool would try to roll it back, and log a traceback."""
+    def discard(self, connection: Connection) -> None:
+        """Close it without its pool, which would try to roll it back and log a traceback, or keep it after its own end."""
         connection.invalidate()
         connection.close()
 

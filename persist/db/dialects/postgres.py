@@ -122,7 +122,7 @@ class PostgresDialect(Dialect):
         if self.alive(connection.connection.driver_connection):
             connection.close()
         else:
-            self._discard(connection)
+            self.discard(connection)
 
     def settle(self, driver: Any) -> None:
         """A server needs nothing from its clients."""
