@@ -110,26 +110,30 @@ def copy_messages(work: Work, child: ChatSession, shown: list[Row]) -> None:
 def rewind(work: Work, session_id: str, to_message_id: str, now: datetime) -> int:
     """Hide after the anchor, a user message; show through it. Queued and canceled messages are left alone.
 
-    A turn whose message is hidden is over: what its recorder would add nobody would see.
+    A turn whose message is hidden is over: what its recorder would add nobody would see. So is one whose message is not stored
+    yet, if a user message is hidden: its answer would follow the anchor without its question.
     """
     turn = turns.hold_turn(work, session_id)
     rows, anchor = _anchor(work, session_id, to_message_id)
     if rows[anchor][1] != Role.USER:
         raise InvalidValue("to_message_id", "the anchor of a rewind is a user message.")
-    hidden = 0
-    for place, (id, _, stored, _) in enumerate(rows):
+    hidden: set[tuple[str, str]] = set()
+    for place, (id, role, stored, _) in enumerate(rows):
         metadata = stored_object(work, stored, f"the metadata of message {id}")
         if metadata.get("queued_at") is not None or metadata.get("queue_canceled_at") is not None:
             continue
         if place > anchor and metadata.get("hidden_at") is None:
             _set(work, id, {**metadata, "hidden_at": epoch_ms(now)}, now)
-            hidden += 1
+            hidden.add((id, role))
         elif place <= anchor and metadata.get("hidden_at") is not None:
             _set(work, id, _without_hidden(metadata), now)
-        if place > anchor and turn is not None and turn.message_id == id:
+    if turn is not None:
+        places = {row[0]: place for place, row in enumerate(rows)}
+        asked = any(role == Role.USER for _, role in hidden)
+        if places[turn.message_id] > anchor if turn.message_id in places else asked:
             turns.stop_turn(work, session_id, turn)
     recompute(work, session_id)
-    return hidden
+    return len(hidden)
 
 
 def unrewind(work: Work, session_id: str, after_message_id: str, now: datetime) -> int:

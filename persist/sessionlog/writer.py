@@ -116,7 +116,7 @@ class SessionLogWriter:
             if self._session_id is None:
                 return
             totals = {
-                "subtype": ended_in(subtype, stop_reason, failed=bool(api_error)),
+                "subtype": ended_in(subtype, stop_reason, failed=api_error is not None),
                 "result": result,
                 "num_turns": num_turns,
                 "total_cost_usd": total_cost_usd,
@@ -161,7 +161,7 @@ class SessionLogWriter:
                 if error:
                     self._add(error_line(error, now, session_id), batch)
             totals = {
-                "subtype": ended_in(subtype, stop_reason, failed=bool(error or api_error)),
+                "subtype": ended_in(subtype, stop_reason, failed=error is not None or api_error is not None),
                 "result": result,
                 "num_turns": num_turns,
                 "total_cost_usd": total_cost_usd,

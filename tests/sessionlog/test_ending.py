@@ -44,7 +44,7 @@ def test_an_error_of_the_provider_comes_just_before_the_result(home: Path) -> No
     [
         ({}, "success"),
         ({"stop_reason": "end_turn"}, "success"),
-        ({"api_error": ""}, "success"),
+        ({"api_error": ""}, "error_fatal"),
         ({"api_error": "quota"}, "error_fatal"),
         ({"api_error": "quota", "stop_reason": ""}, "error_fatal"),
         ({"api_error": "quota", "stop_reason": "error_api"}, "error_api"),
@@ -85,7 +85,7 @@ def test_a_run_may_end_more_than_once(home: Path) -> None:
     [
         ({"initial_prompt": "Do it"}, {}, [PROMPT | {"sessionId": "s9"}, RESULT]),
         ({"initial_prompt": "Do it"}, {"error": "died"}, [PROMPT | {"sessionId": "s9"}, error("died", "s9"), FAILED]),
-        ({}, {"error": "", "api_error": ""}, [RESULT]),
+        ({}, {"error": "", "api_error": ""}, [FAILED]),
         ({}, {"error": "died", "api_error": "quota"}, [error("died", "s9"), error("quota", "s9"), FAILED]),
         ({}, {"error": "died", "stop_reason": "oom"}, [error("died", "s9"), RESULT | {"subtype": "oom", "stop_reason": "oom"}]),
     ],

@@ -133,6 +133,22 @@ def test_a_rewind_that_hides_other_messages_leaves_the_turn_alone(store: Any, se
     assert words(shown(store, session)) == ["u1", "new"]
 
 
+@pytest.mark.parametrize("policy", ["chunk", "step", "turn"])
+def test_a_rewind_ends_the_turn_whose_question_it_hides(store: Any, session: str, question: str, policy: str) -> None:
+    record(store, session, turn(*text("first"), id="m"))
+    say(store, session, "u2")
+
+    def recorded() -> None:
+        with store.record(session, save_on=policy) as recorder:
+            recorder.feed(start("n"))  # stores no message yet
+            assert rewind(store, session, question) == 2
+            recorder.feed_many([*text("an answer to u2"), {"type": "finish"}])
+
+    with pytest.raises(Conflict):
+        recorded()
+    assert words(shown(store, session)) == ["u1"]
+
+
 def test_the_turn_goes_with_the_message_it_came_to(store: Any, session: str, question: str) -> None:
     with store.record(session) as recorder:
         recorder.feed_many([start("m"), *text("first"), start("n"), *text("second")[:-1]])
