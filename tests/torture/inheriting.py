@@ -72,12 +72,10 @@ def _remove(tx: Transaction, chance: random.Random, number: int) -> None:
 
 
 def _fork(tx: Transaction, chance: random.Random, number: int) -> tuple[str, list[str]]:
-    """Into the session that stays."""
-    at = chance.randint(1, _SAID)
-    pointers = {"parent_branch_id": f"b{number}", "forked_at_ord": at}
-    tx.conversations.branches.get(f"b{number}")
+    """Into the session that stays. A parent that went before is one that may come later: then it shows nothing of it."""
+    pointers = {"parent_branch_id": f"b{number}", "forked_at_ord": chance.randint(1, _SAID)}
     made = tx.conversations.branches.create("keep", node_metadata=pointers)
-    return made.id, [f"m{number}-{said}" for said in range(at)]
+    return made.id, [one.id for one in tx.conversations.branches.history(made.id)]
 
 
 def _fork_in_place(tx: Transaction, chance: random.Random, number: int) -> tuple[str, list[str]] | None:
