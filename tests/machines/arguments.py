@@ -156,6 +156,7 @@ ARGUMENTS: dict[str, Any] = {
     "conversations.progression_ids": ["list"],
     "conversations.progressions.create.id": "list",
     "conversations.progressions.id": "list",
+    "conversations.progressions.insert.index": 0,
     "conversations.provenance": {"agent_name": "planner"},
     "conversations.query": [1.0, 0.5],
     "conversations.reason_code": "tool.crashed",

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,6 +94,13 @@ class Scene:
         lease = Lease(self.open[0])
         assert all(self.semaphore.enter(lease) for lease in [lease, *(Lease(self.open[0]) for _ in range(self.permits - 1))])
         assert not self.semaphore.enter(Lease(self.open[0]))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_heap() -> None:
+    """Each scene collects garbage: only its own is looked at, and not all that other tests left in the process."""
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager
