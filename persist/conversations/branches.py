@@ -84,8 +84,6 @@ class Branches(Repository):
             raise Conflict(f"The branch {parent!r} was deleted while a fork of it was made.")
         if parent is not None and lineage.descends(work, parent, branch_id):
             raise Conflict(f"The branch {branch_id!r} would descend from itself.")
-        if parent is not None and inherited is not None and not lineage.reaches(work, parent, inherited):
-            raise Conflict(f"The branch {parent!r} has a history of fewer items than the {inherited} that a fork would inherit.")
         fields["progression_id"] = owned_progression(work, wanted)
         if work.run(_INSERT, **{**dict.fromkeys(FIELDS), **fields, "session_id": session_id, "former_of": None}):
             if word is not None:

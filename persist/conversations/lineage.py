@@ -90,12 +90,6 @@ def length(work: Work, branch_id: str) -> int:
     return int(row[0])
 
 
-def reaches(work: Work, branch_id: str, items: int) -> bool:
-    """Whether the history has so many items; a branch that is not there yet may have any number."""
-    row = work.row(_LENGTH, row_id=branch_id)
-    return row is None or int(row[0]) >= items
-
-
 def item_ids(work: Work, branch_id: str, end: int = NO_END) -> list[str]:
     """The message ids at the positions before `end`, in order, whether or not the messages are there."""
     return [message_id for _, message_id in _ordered(work.rows(_IDS, row_id=branch_id, first=0, end=end))]

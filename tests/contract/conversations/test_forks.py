@@ -122,6 +122,10 @@ def test_a_branch_copied_with_its_pointers_is_a_fork(store: Any) -> None:
     root = make_branch(store, session, id="root")
     say(store, root.id, *numbered(3))
     assert history(store, child.id) == [*numbered(2), "own"]
+    empty = make_branch(store, session, id="empty")
+    copied = make_branch(store, session, node_metadata={"parent_branch_id": "empty", "forked_at_ord": 2})
+    say(store, empty.id, "x", "y", "z")
+    assert history(store, copied.id) == ["x", "y"]
 
 
 # ---------------------------------------------------------------- circles
