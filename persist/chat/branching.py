@@ -117,20 +117,19 @@ def rewind(work: Work, session_id: str, to_message_id: str, now: datetime) -> in
     rows, anchor = _anchor(work, session_id, to_message_id)
     if rows[anchor][1] != Role.USER:
         raise InvalidValue("to_message_id", "the anchor of a rewind is a user message.")
-    hidden: set[tuple[str, str]] = set()
+    hidden: list[str] = []
     for place, (id, role, stored, _) in enumerate(rows):
         metadata = stored_object(work, stored, f"the metadata of message {id}")
         if metadata.get("queued_at") is not None or metadata.get("queue_canceled_at") is not None:
             continue
         if place > anchor and metadata.get("hidden_at") is None:
             _set(work, id, {**metadata, "hidden_at": epoch_ms(now)}, now)
-            hidden.add((id, role))
+            hidden.append(role)
         elif place <= anchor and metadata.get("hidden_at") is not None:
             _set(work, id, _without_hidden(metadata), now)
     if turn is not None:
         places = {row[0]: place for place, row in enumerate(rows)}
-        asked = any(role == Role.USER for _, role in hidden)
-        if places[turn.message_id] > anchor if turn.message_id in places else asked:
+        if places[turn.message_id] > anchor if turn.message_id in places else Role.USER in hidden:
             turns.stop_turn(work, session_id, turn)
     recompute(work, session_id)
     return len(hidden)
