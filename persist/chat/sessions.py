@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, insert, select, tuple_, update
+from sqlalchemy import delete, select, tuple_, update
 
 from persist.chat import branching
 from persist.chat.models import sessions
@@ -15,6 +15,7 @@ from persist.db.checks import check_items
 from persist.db.clock import epoch_ms, from_epoch_ms
 from persist.db.cursor import Page, check_limit, decode_cursor, encode_cursor
 from persist.db.hot import Hot, Row, Statements, param
+from persist.db.insert import insert_missing, insert_once
 from persist.db.json import Json, merge_patch
 from persist.db.repository import Repository, reads, writes
 from persist.db.values import build
@@ -25,7 +26,7 @@ _S = sessions.c
 _FIELDS = tuple(ChatSession.model_fields)
 _COLUMNS = tuple(_S[name] if name in _S else _S[f"{name}_json"] for name in _FIELDS)
 _id = param("row_id")
-_INSERT = Hot(insert(sessions))
+_INSERT = Hot(insert_missing(sessions, "id"))
 _GET = Hot(select(*_COLUMNS).where(_S.id == _id))
 _LOCK = Hot(select(*_COLUMNS).where(_S.id == _id).with_for_update())
 _CHILDREN = Hot(select(*_COLUMNS).where(_S.parent_id == _id).order_by(_S.created_at, _S.id))
@@ -219,7 +220,7 @@ class ChatSessions(Repository):
         values: dict[str, Any] = {name if name in _S else f"{name}_json": getattr(session, name) for name in _FIELDS}
         for name in ("model", "metadata", "permissions"):
             values[f"{name}_json"] = work.json(name, values[f"{name}_json"])
-        work.run(_INSERT, **values)
+        insert_once(work, _INSERT, "chat session", values)
         return get_session(work, session.id)
 
     def _replace(self, session: ChatSession, statement: Hot, path: str, value: Json) -> ChatSession:

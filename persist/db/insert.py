@@ -7,6 +7,9 @@ from sqlalchemy import ClauseElement, Insert, Table, insert
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from persist.db.hot import Hot, Statements
+from persist.errors import Conflict, shown
+
 Rule = Literal["earliest", "latest", "sum", "new"]
 _RULES: dict[Rule, str] = {
     "earliest": "CASE WHEN excluded.{0} < {1}.{0} THEN excluded.{0} ELSE {1}.{0} END",
@@ -47,6 +50,13 @@ def merge(table: Table, *keys: str, **rules: Rule) -> Insert:
     statement = insert(table)
     statement._post_values_clause = _OnConflict(table, keys, rules)
     return statement
+
+
+def insert_once(db: Statements, statement: Hot, kind: str, values: Mapping[str, Any]) -> None:
+    """Run an `insert_missing` whose key is `id`; Conflict if the id is taken, after which the transaction can go on."""
+    if not db.run(statement, **values):
+        table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one
+        raise Conflict(f"The id {shown(values['id'])} is taken: there is such a {kind} already.", constraint=f"pk_{table}")
 
 
 @compiles(_OnConflict)

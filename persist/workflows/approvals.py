@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
 
 from persist.db.checks import check_flag, check_word, optional_label
 from persist.db.hot import Hot, Row, param
+from persist.db.insert import insert_missing, insert_once
 from persist.db.json import Json
 from persist.db.repository import Repository, reads, writes
 from persist.db.values import build
@@ -15,17 +16,18 @@ from persist.db.work import Work
 from persist.errors import Conflict, NotFound, TransitionError
 from persist.workflows import leases
 from persist.workflows.finishing import finish_run
+from persist.workflows.gates import has_open_gate
 from persist.workflows.models import IS_PENDING, approvals, runs
 from persist.workflows.payloads import history_item, marker_of, small_values, with_error
 from persist.workflows.run_rows import get_run, held_run
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, Lease, RunStatus, WorkflowRun
-from persist.workflows.transitions import check_transition
+from persist.workflows.transitions import TERMINAL, check_transition
 
 _A, _R = approvals.c, runs.c
 _id = param("row_id")
 _FIELDS = tuple(Approval.model_fields)
 _COLUMNS = tuple(_A[name] for name in _FIELDS)
-_INSERT = Hot(insert(approvals))
+_INSERT = Hot(insert_missing(approvals, "id"))
 _GET = Hot(select(*_COLUMNS).where(_A.id == _id))
 _LOCK = Hot(select(*_COLUMNS).where(_A.id == _id).with_for_update())
 _OF_RUN = Hot(select(*_COLUMNS).where(_A.workflow_run_id == param("run_id")).order_by(_A.created_at, _A.id))
@@ -74,10 +76,15 @@ class Approvals(Repository):
         requested_by: str | None = None,
         id: str | None = None,
     ) -> Approval:
-        """A new gate; the run itself is left as it is (`pause_for_approval` pauses it). NotFound for an unknown run."""
+        """A new gate; the run itself is left as it is (`pause_for_approval` pauses it).
+
+        NotFound for an unknown run, Conflict for one that has ended or for an id that is taken.
+        """
         asked = _asked(self._work, gate=gate, summary=summary, kind=kind, requested_by=requested_by)
         row_id = None if id is None else self._work.label("id", id)
-        get_run(self._work, workflow_run_id)
+        run = get_run(self._work, workflow_run_id, lock=True)
+        if run.status in TERMINAL:
+            raise Conflict(f"The workflow run {run.id!r} has ended ({run.status}): nothing would wait at its gate.")
         return _insert(self._work, row_id, workflow_run_id, asked)
 
     @reads
@@ -156,7 +163,7 @@ class Approvals(Repository):
     def resolve_and_resume(
         self, id: str, *, by: str | None = None, response: str | None = None, scratch: Mapping[str, Json] | None = None
     ) -> WorkflowRun:
-        """In one step: approved, scratch merged, the run goes on.
+        """In one step: approved, scratch merged, the run goes on; while another of its gates waits, it stays paused.
 
         Conflict if the gate was not pending, TransitionError if the run is not paused: nothing changes.
         """
@@ -167,7 +174,8 @@ class Approvals(Repository):
         _resolve(work, approval.id, ApprovalStatus.APPROVED, by=by, response=response)
         if patch:
             work.run(_SET_SCRATCH, row_id=run.id, value=value)
-        leases.resume(work, run)
+        if not has_open_gate(work, run.id):
+            leases.resume(work, run)
         return get_run(work, run.id)
 
     @writes
@@ -181,17 +189,21 @@ class Approvals(Repository):
         return finish_run(work, run, RunStatus.FAILED, context=with_error(work, run.context, error))
 
     def _gate(self, id: str, to: RunStatus, *, by: str | None, response: str | None) -> tuple[Approval, WorkflowRun]:
-        """The pending gate and its run, both locked, in this order everywhere."""
+        """The pending gate and its run, both locked: the run first, as everything does that ends a run and closes its gates."""
         work = self._work
         _answer(work, by=by, response=response)
-        approval = _get(work, id, lock=True)
-        if approval.status != ApprovalStatus.PENDING:
-            raise Conflict(f"The approval {id!r} is not pending: it was {approval.status} already.")
-        run = get_run(work, approval.workflow_run_id, lock=True)
+        _check_pending(asked := _get(work, id))
+        run = get_run(work, asked.workflow_run_id, lock=True)
+        _check_pending(approval := _get(work, id, lock=True))
         if to is RunStatus.RUNNING and run.status != RunStatus.PAUSED:  # others begin by admit, claim and restart alone
             raise TransitionError(f"workflow run {run.id!r}", str(run.status), str(to))
         check_transition(run.id, run.status, to)
         return approval, run
+
+
+def _check_pending(approval: Approval) -> None:
+    if approval.status != ApprovalStatus.PENDING:
+        raise Conflict(f"The approval {approval.id!r} is not pending: it was {approval.status} already.")
 
 
 def _value(row: Row) -> Approval:
@@ -217,7 +229,7 @@ def _asked(work: Work, *, gate: str, summary: str, kind: str, requested_by: str 
 def _insert(work: Work, id: str | None, workflow_run_id: str, asked: dict[str, Any]) -> Approval:
     row_id = work.runtime.ids.mint("apr") if id is None else id
     stored = {"id": row_id, "workflow_run_id": workflow_run_id, "status": ApprovalStatus.PENDING, "created_at": work.now()}
-    work.run(_INSERT, **{**dict.fromkeys(_FIELDS), **asked, **stored})
+    insert_once(work, _INSERT, "approval", {**dict.fromkeys(_FIELDS), **asked, **stored})
     return _get(work, row_id)
 
 

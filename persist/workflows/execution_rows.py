@@ -37,8 +37,8 @@ def get_execution(work: Work, id: str) -> Execution:
     return execution_value(row)
 
 
-def hold_run_of(work: Work, workflow_run_id: str | None, lease: Lease | None) -> None:
-    """LeaseLost if the execution's run is another worker's. A run without a row, as older files have them, is nobody's."""
+def hold_run_of(work: Work, workflow_run_id: str | None, lease: Lease | None) -> bool:
+    """Whether the execution's run has a row; LeaseLost if it is another worker's; a run without one is nobody's."""
     _check_lease(lease)
     run_id = workflow_run_id or (None if lease is None else lease.run_id)
     run = None if run_id is None else find_run(work, run_id, lock=True)
@@ -46,6 +46,7 @@ def hold_run_of(work: Work, workflow_run_id: str | None, lease: Lease | None) ->
         check_hold(run, lease, work.now())
     elif lease is not None:
         raise NotFound("workflow run", lease.run_id)
+    return run is not None
 
 
 def holds(work: Work, id: str, lease: Lease | None) -> bool:

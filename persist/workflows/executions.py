@@ -2,11 +2,12 @@
 
 from typing import Any, Literal
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, func, select, update
 
 from persist.db.checks import check_flag, optional_cost, optional_count, optional_label
 from persist.db.cursor import Page
 from persist.db.hot import Hot, param
+from persist.db.insert import insert_missing, insert_once
 from persist.db.json import Json
 from persist.db.repository import Repository, reads, writes
 from persist.db.work import Work
@@ -19,7 +20,7 @@ from persist.workflows.schemas import ChatThread, Execution, ExecutionStats, Lea
 List = list
 _E = executions.c
 _id = param("row_id")
-_INSERT = Hot(insert(executions))
+_INSERT = Hot(insert_missing(executions, "id"))
 _OVERWRITTEN = ("success", "error", "turns", "duration_ms")
 _KEPT = (
     "session_id",
@@ -67,7 +68,10 @@ class Executions(Repository):
         id: str | None = None,
         lease: Lease | None = None,
     ) -> Execution:
-        """A phase or chat turn begins. `skill` is `workflow:phase` or `chat`; Conflict if the id is taken."""
+        """A phase or chat turn begins. `skill` is `workflow:phase` or `chat`; Conflict if the id is taken.
+
+        NotFound for an unknown run. What is in the database may name runs that are gone: only a new row needs its run.
+        """
         work = self._work
         run_id = optional_label("workflow_run_id", workflow_run_id)
         fields = {
@@ -81,7 +85,8 @@ class Executions(Repository):
             "started_at": work.now(),
         }
         row_id = None if id is None else work.label("id", id)
-        hold_run_of(work, run_id, lease)
+        if not hold_run_of(work, run_id, lease) and run_id is not None:
+            raise NotFound("workflow run", run_id)
         return _insert(work, row_id, fields)
 
     @writes
@@ -226,7 +231,10 @@ class Executions(Repository):
 
     @reads
     def consecutive_failures(self, skill: str) -> int:
-        """How many of the last ten finished executions did not succeed, counted from the newest to the first success."""
+        """How many of the last ten finished executions did not succeed, counted from the newest to the first success.
+
+        Phases that were skipped or put off by a quota are not among the ten: they say nothing of whether the skill works.
+        """
         return phases.failures(self._work, skill)
 
     @reads
@@ -272,5 +280,5 @@ class Executions(Repository):
 
 def _insert(work: Work, id: str | None, fields: dict[str, Any]) -> Execution:
     row_id = work.runtime.ids.mint("exe") if id is None else id
-    work.run(_INSERT, **{**dict.fromkeys(FIELDS), "output_text": None, **fields, "id": row_id})
+    insert_once(work, _INSERT, "execution", {**dict.fromkeys(FIELDS), "output_text": None, **fields, "id": row_id})
     return get_execution(work, row_id)

@@ -6,6 +6,7 @@ from sqlalchemy import null, update
 
 from persist.db.hot import Hot, param
 from persist.db.work import Work
+from persist.workflows.gates import close_gates
 from persist.workflows.models import runs
 from persist.workflows.payloads import with_error
 from persist.workflows.run_rows import find_run, get_run
@@ -30,12 +31,16 @@ _FINISH = Hot(
         finished_at=param("at"),
     )
 )
+_ENDED = {RunStatus.SUCCEEDED: "succeeded", RunStatus.FAILED: "failed", RunStatus.CANCELLED: "was cancelled"}
 
 
 def finish_run(
     work: Work, run: WorkflowRun, status: RunStatus, *, context: dict[str, Any] | None, marker: dict[str, Any] | None = None
 ) -> WorkflowRun:
-    """End a run that is locked and may end so. A cancelled run's worker is fenced out by a newer token."""
+    """End a run that is locked and may end so. A cancelled run's worker is fenced out by a newer token.
+
+    Gates that still wait are rejected with it, by nobody: whoever looks for work to approve must not find what is over.
+    """
     history = run.phase_history if marker is None else work.json("phase_history", [*run.phase_history, marker])
     work.run(
         _FINISH,
@@ -48,6 +53,7 @@ def finish_run(
         token=run.lease_token + (status is RunStatus.CANCELLED and run.lease_token > 0),
         at=work.now(),
     )
+    close_gates(work, run.id, f"The run ended: it {_ENDED[status]}.")
     finished = get_run(work, run.id)
     work.announce(RUN_FINISHED, finished)
     return finished

@@ -11,6 +11,7 @@ from persist.db.hot import Hot, param
 from persist.db.insert import insert_missing
 from persist.db.repository import Repository, reads, writes
 from persist.db.values import build
+from persist.workflows.cron import check_schedule
 from persist.workflows.models import cron_overrides, workflow_overrides
 from persist.workflows.schemas import CronOverride, WorkflowOverride
 
@@ -57,14 +58,17 @@ class CronOverrides(Repository):
         schedule: str | Omitted | None = OMITTED,
         by: str | None = None,
     ) -> CronOverride:
-        """Change what is given and keep what is omitted; a schedule of None is the default one again."""
+        """Change what is given and keep what is omitted; a schedule of None is the default one again.
+
+        InvalidValue for a schedule that is no cron expression (persist.workflows.cron).
+        """
         work = self._work
         row_name, changed_by, now = work.label("name", name), optional_label("by", by), work.now()
         given: dict[str, Any] = {}
         if not isinstance(enabled, Omitted):
             given["enabled"] = check_flag("enabled", enabled)
         if not isinstance(schedule, Omitted):
-            given["schedule"] = optional_label("schedule", schedule)
+            given["schedule"] = None if schedule is None else check_schedule("schedule", work.label("schedule", schedule))
         work.run(_ADD_CRON, name=row_name, enabled=True, schedule=None, updated_at=now, updated_by=changed_by)
         values = {f"set_{field}": value for field, value in given.items()}
         work.run(_set_cron(*given), row_name=row_name, at=now, by=changed_by, **values)

@@ -6,13 +6,14 @@ Scope: with a run id that run alone, so that a fresh run repeats what an older o
 import re
 from typing import Any, Literal
 
-from sqlalchemy import Select, and_, select, update
+from sqlalchemy import Select, and_, literal, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.base import flag_set
 from persist.db.hot import Hot, param
 from persist.db.work import Work
 from persist.workflows.models import IS_UNFINISHED, executions
+from persist.workflows.schemas import StopReason
 
 Scope = Literal["run", "trigger"]
 
@@ -22,6 +23,8 @@ _SCOPES: dict[Scope, ColumnElement[bool]] = {
     "trigger": and_(_E.trigger_id == param("scope_id"), _E.skill == param("of_skill")),
 }
 _newest = (_E.started_at.desc(), _E.id.desc())
+_NEVER_TRIED = (StopReason.SKIPPED, StopReason.DEFERRED)
+"""Without success, and no failure either: nothing was tried that could say whether it works."""
 _FAILED = {"success": False, "error": param("reason"), "finished_at": param("at")}
 
 
@@ -50,7 +53,11 @@ _STALE_OF_SKILL = Hot(update(executions).where(_SCOPES["trigger"], IS_UNFINISHED
 _LAST_TYPE = Hot(select(_E.trigger_type).where(_E.trigger_id == param("scope_id")).order_by(*_newest).limit(1))
 _RESULTS = Hot(
     select(_E.success)
-    .where(_E.skill == param("of_skill"), _E.finished_at.is_not(None))
+    .where(
+        _E.skill == param("of_skill"),
+        _E.finished_at.is_not(None),
+        or_(_E.stop_reason.is_(None), _E.stop_reason.not_in([literal(word, _E.stop_reason.type) for word in _NEVER_TRIED])),
+    )
     .order_by(_E.started_at.desc(), _E.id.desc())
     .limit(10)
 )
@@ -92,7 +99,7 @@ def trigger_type(work: Work, trigger_id: str) -> str:
 
 
 def failures(work: Work, skill: str) -> int:
-    """How many of the last ten finished executions failed in a row, counted from the newest."""
+    """How many of the last ten finished executions failed in a row, from the newest; not counting what was not tried."""
     streak = 0
     for (success,) in work.rows(_RESULTS, of_skill=work.label("skill", skill)):
         if success is not False:

@@ -4,16 +4,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
 
-from persist.db.checks import check_count, check_word, optional_count, optional_label
+from persist.db.checks import check_count, check_flag, check_word, optional_count, optional_label
 from persist.db.cursor import Page
 from persist.db.hot import Hot, among, param
+from persist.db.insert import insert_missing, insert_once
 from persist.db.json import Json
 from persist.db.repository import Repository, reads, writes
 from persist.errors import InvalidValue
 from persist.workflows import leases, progress, recovery, run_lists
 from persist.workflows.finishing import cancel_run, finish_run
+from persist.workflows.gates import leave_gates
 from persist.workflows.models import runs
 from persist.workflows.payloads import context_of, history_item, marker_of, small_label, with_error
 from persist.workflows.run_rows import COLUMNS, check_hold, find_run, get_run, held_run, run_value
@@ -23,7 +25,7 @@ from persist.workflows.transitions import TERMINAL, allowed, check_transition
 List = list
 _R = runs.c
 _id = param("row_id")
-_INSERT = Hot(insert(runs))
+_INSERT = Hot(insert_missing(runs, "id"))
 _BY_TRIGGER = Hot(
     select(*COLUMNS)
     .where(_R.trigger_id == param("trigger_id"), among(_R.status, sorted(set(RunStatus) - TERMINAL)))
@@ -74,7 +76,7 @@ class Runs(Repository):
             "phase_history": [],
             "context": context_of(work, context),
         }
-        work.run(_INSERT, **fields)
+        insert_once(work, _INSERT, "workflow run", fields)
         return get_run(work, run_id)
 
     @reads
@@ -210,11 +212,16 @@ class Runs(Repository):
         return True
 
     @writes
-    def resume(self, id: str) -> bool:
-        """paused -> running. A run that workers claim waits for one again, unless its worker still holds it."""
+    def resume(self, id: str, *, force: bool = False) -> bool:
+        """paused -> running. A run that workers claim waits for one again, unless its worker still holds it.
+
+        Conflict while a gate of the run is pending; with `force` the run goes on, and its gates are rejected by nobody.
+        """
+        walk_past = check_flag("force", force)
         run = find_run(self._work, id, lock=True)
         if run is None or run.status != RunStatus.PAUSED:
             return False
+        leave_gates(self._work, run, force=walk_past)
         leases.resume(self._work, run)
         return True
 

@@ -142,7 +142,7 @@ def test_a_run_that_ended_meanwhile_stays_ended(command: Command, gates: dict[st
     command("runs", "cancel", gate.workflow_run_id)
     result = command("approvals", "answer", gate.id, "--approve")
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert "is cancelled and cannot become running" in result.stderr
+    assert "is not pending: it was rejected already" in result.stderr
     assert state(database_url, gate)[1].status == "cancelled"
 
 

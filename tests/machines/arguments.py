@@ -267,6 +267,7 @@ ARGUMENTS: dict[str, Any] = {
     "workflows.trigger_id": "issue/1",
     "workflows.trigger_type": "github",
     "workflows.update_node_status.status": {"state": "done"},
+    "workflows.runs.resume.force": False,
     "workflows.runs.update_node_status.status": {"state": "done"},
     "workflows.workflow_name": "triage",
     "workflows.workflow_run_id": "run",

@@ -140,7 +140,10 @@ def test_an_execution_counts_by_itself_only_without_a_run(store: Store, clock: F
     run = make_run(store).id
     done(store, workflow_run_id=run)
     done(store)
-    done(store, workflow_run_id="run_that_is_gone")
+    orphan = make_run(store).id
+    done(store, workflow_run_id=orphan)
+    with store.begin() as tx:
+        tx._work._core(delete(workflows.runs).where(workflows.runs.c.id == orphan), None)
     start(store)
     age(clock)
     young = done(store)

@@ -103,9 +103,20 @@ def test_an_id_is_taken_once(store: Any) -> None:
     assert execution(store, "mine").skill == "first"
 
 
-def test_an_execution_of_a_run_that_has_no_row_starts(store: Any) -> None:
+def test_an_execution_of_an_unknown_run_is_refused(store: Any) -> None:
+    with store.begin() as tx:
+        with pytest.raises(NotFound, match="run_gone"):
+            tx.workflows.executions.start(trigger_type="t", trigger_id="t", skill="chat", workflow_run_id="run_gone")
+        run = tx.workflows.runs.create("build", trigger_id="t", current_phase="p")
+        made = tx.workflows.executions.start(trigger_type="t", trigger_id="t", skill="chat", workflow_run_id=run.id)
+    assert execution(store, made.id).workflow_run_id == run.id
+
+
+def test_an_execution_whose_run_has_no_row_is_read_and_finished(store: Any, raw: Raw) -> None:
     """(a): no foreign key, and older files name runs that are gone"""
-    assert execution(store, start(store, workflow_run_id="run_gone")).workflow_run_id == "run_gone"
+    plant_execution(raw, "old", STARTED, workflow_run_id="run_gone")
+    assert execution(store, "old").workflow_run_id == "run_gone"
+    assert finish(store, "old")
 
 
 def test_success_is_a_flag_in_the_row(store: Any, raw: Raw) -> None:

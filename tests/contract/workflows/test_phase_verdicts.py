@@ -139,6 +139,20 @@ def test_the_newest_failure_is_by_start_and_ids_break_ties(store: Any, clock: An
     assert failures(store) == 1
 
 
+@pytest.mark.parametrize("stop_reason", ["skipped", "error_quota"])
+def test_what_was_not_tried_is_no_failure(store: Any, clock: Any, stop_reason: str) -> None:
+    done(store, success=True)
+    for _ in range(12):
+        clock.advance(seconds=1)
+        done(store, success=False, result={"stop_reason": stop_reason})
+    assert failures(store) == 0
+    clock.advance(seconds=1)
+    done(store, success=False, result={"stop_reason": "error"})
+    clock.advance(seconds=1)
+    done(store, success=False, result={"stop_reason": stop_reason})
+    assert failures(store) == 1
+
+
 def test_a_row_that_ended_without_success_or_failure_ends_the_streak(store: Any, raw: Raw, clock: Any) -> None:
     """(a): stop at the first that is not False"""
     done(store, success=False)

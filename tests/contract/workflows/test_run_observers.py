@@ -92,6 +92,9 @@ def test_it_is_told_after_the_commit_in_the_order_of_the_transaction(store: Any,
 
 def test_what_was_rolled_back_is_not_told(store: Any, told: list[WorkflowRun]) -> None:
     run = make(store)
+    with store.begin() as tx:
+        session = tx.chat.sessions.create(agent="agent", model={"providerID": "p", "modelID": "m"}).id
+        tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "a"}], id="msg_taken")
 
     def crash() -> None:
         with store.begin() as tx:
@@ -102,7 +105,7 @@ def test_what_was_rolled_back_is_not_told(store: Any, told: list[WorkflowRun]) -
         with store.begin() as tx:
             tx.workflows.runs.finish(run.id, "succeeded")
             with pytest.raises(Conflict):
-                tx.workflows.runs.create("build", trigger_id="t", current_phase="p", id=run.id)
+                tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "a"}], id="msg_taken")
 
     with pytest.raises(Crash):
         crash()
