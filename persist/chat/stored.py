@@ -27,15 +27,15 @@ def read_object(text: str, what: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def stored_objects(stored: Sequence[str], wire: Callable[[str], str] = str) -> list[dict[str, Any] | None]:
+def stored_objects(stored: Sequence[str], wire: Callable[[str], str] | None = None) -> list[dict[str, Any] | None]:
     """The objects in the stored texts, None for each that holds none: one parse, since a call per text would cost as much."""
     try:
-        values = orjson.loads(wire("[" + ",".join(stored) + "]"))
+        values = orjson.loads("[" + ",".join(stored if wire is None else map(wire, stored)) + "]")
         if len(values) == len(stored):
             return [value if type(value) is dict else None for value in values]
     except (orjson.JSONDecodeError, TypeError):
         pass
-    return [_decode_one(wire(text)) for text in stored]
+    return [_decode_one(text if wire is None else wire(text)) for text in stored]
 
 
 def _decode_one(text: str) -> dict[str, Any] | None:

@@ -17,8 +17,9 @@ import orjson
 from sqlalchemy import Column, Float, Integer, LargeBinary
 
 from persist.db.clock import iso_ms
-from persist.db.escape import LEAD, escape_json, escape_text, unescape_json, unescape_text
+from persist.db.escape import LEAD, escape_text, unescape_text
 from persist.db.json import JsonLimits, check, decode, encode
+from persist.db.key_order import from_jsonb, to_jsonb
 from persist.db.types import Body, EpochMs, EpochReal, Flag, IsoMs, Json, Label, SqlSeconds, Vocabulary, check_label
 from persist.errors import InvalidValue
 
@@ -224,7 +225,7 @@ _FORMS: tuple[tuple[tuple[type, ...], Form], ...] = (
     ((Body,), Form(_body, fetched=_body, loaded=_body_loaded, logical=_body, large=True)),
     (
         (Json,),
-        Form(_json, fetched=unescape_json, loaded=escape_json, kept=_json_kept, logical=_json_logical, large=True),
+        Form(_json, fetched=from_jsonb, loaded=to_jsonb, kept=_json_kept, logical=_json_logical, large=True),
     ),
     ((Flag,), Form(_flag, fetched=int, loaded=bool)),
     ((IsoMs,), Form(_iso, fetched=_iso_fetched)),

@@ -40,8 +40,9 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.visitors import iterate
 from sqlalchemy.types import JSON, TypeDecorator, TypeEngine, UserDefinedType
 
-from persist.db.escape import escape_json, escape_text, has_half, unescape_json, unescape_text, utf8_size
+from persist.db.escape import escape_text, has_half, unescape_text, utf8_size
 from persist.db.json import decode, encode
+from persist.db.key_order import to_jsonb, value_of_jsonb
 from persist.db.times import EpochMs as EpochMs
 from persist.db.times import EpochReal as EpochReal
 from persist.db.times import EpochS as EpochS
@@ -180,10 +181,10 @@ class _PgJson(UserDefinedType[Any]):
         return type_coerce(cast(colexpr, Text), self)
 
     def bind_processor(self, dialect: Dialect) -> Processor:
-        return lambda value: None if value is None else escape_json(encode(value))
+        return lambda value: None if value is None else to_jsonb(encode(value))
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
-        return lambda text: None if text is None else decode(unescape_json(text))
+        return lambda text: None if text is None else value_of_jsonb(text)
 
 
 class Json(TypeDecorator[Any]):

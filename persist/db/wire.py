@@ -9,7 +9,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import TypeDecorator
 
-from persist.db.escape import unescape_json
+from persist.db.key_order import from_jsonb, joined_from_jsonb
 from persist.db.types import Processor
 
 
@@ -18,7 +18,19 @@ class _WireText(TypeDecorator[str]):
     cache_ok = True
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor | None:
-        return unescape_json if dialect.name == "postgresql" else None
+        return from_jsonb if dialect.name == "postgresql" else None
+
+
+class _JoinedText(TypeDecorator[str]):
+    impl = Text
+    cache_ok = True
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Processor | None:
+        return _joined if dialect.name == "postgresql" else None
+
+
+def _joined(text: str) -> str:
+    return text if NO_OBJECT in text else joined_from_jsonb(text)
 
 
 def wire_text(column: ColumnElement[Any]) -> ColumnElement[str]:
@@ -35,7 +47,7 @@ def joined_objects(chosen: Select[Any]) -> ColumnElement[str]:
     column = chosen.selected_columns[0]
     texts = chosen.with_only_columns(_object_text(column).label("text"), maintain_column_froms=True).subquery()
     comma: Any = literal_column("','")  # a plain one is written into the statement only when it is executed
-    return type_coerce(select(func.aggregate_strings(texts.c.text, comma)).scalar_subquery(), _WireText())
+    return type_coerce(select(func.aggregate_strings(texts.c.text, comma)).scalar_subquery(), _JoinedText())
 
 
 class _object_text(ColumnElement[str]):  # noqa: N801  # reads as the SQL function it stands for

@@ -51,11 +51,11 @@ def normal(value: Any) -> Any:
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal in value and in type, all the way down; 1, 1.0 and True are three values."""
+    """Equal in value, in type and in the order of keys, all the way down; 1, 1.0 and True are three values."""
     if type(left) is not type(right):
         return False
     if isinstance(left, list):
         return len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+        return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
     return bool(left == right) and repr(left) == repr(right)

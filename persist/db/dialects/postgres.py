@@ -19,8 +19,8 @@ from persist.db.dialects.postgres_patience import interrupt, patience
 from persist.db.dialects.postgres_upkeep import SECRETS, PostgresUpkeep
 from persist.db.dialects.postgres_wakeups import Notices, notice
 from persist.db.dialects.wakeups import Polling, Wakeups
-from persist.db.escape import unescape_json
 from persist.db.idle import IdleConnections
+from persist.db.key_order import from_jsonb
 from persist.db.turns import LOCK_TIMEOUT
 from persist.errors import InvalidValue, PersistError, StoreBusy, Unavailable, UnsupportedEngine
 
@@ -212,7 +212,7 @@ class PostgresDialect(Dialect):
         return isinstance(error, StoreBusy) or (isinstance(error, Unavailable) and error.outcome == "rolled back")
 
     def wire(self, text: str) -> str:
-        return unescape_json(text)
+        return from_jsonb(text)
 
     def tables(self, connection: Connection) -> set[str]:
         query = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = %s"
