@@ -1,7 +1,8 @@
 # Every target sets up what it needs: a fresh clone, Python 3.11 or newer, make and the network are enough.
 #
 #   make demo        a stream that is killed and read again; installs little
-#   make test        every test, on SQLite and on Postgres; those of the integrations in an environment of their own
+#   make test        every test, on SQLite and on Postgres; those of the integrations in an environment of their own. Where no
+#                    Postgres can be had it fails; POSTGRES=skip leaves the tests that need one out
 #   make torture     kills, full disks, lost servers, odd values: under ten minutes (ARGS="--seconds 60", ARGS="--seed 7 NAME")
 #   make lint        ruff, mypy, import-linter
 #   make bench       the benchmarks, other libraries among them: writes docs/benchmarks.md (ARGS="recording …" only prints these)

@@ -29,6 +29,7 @@ T = TypeVar("T")
 DOCKER_IMAGE = "postgres:17"
 DOCKER_PING_SECONDS = 2
 START_SECONDS = 60
+_LONGEST_FOLDER = 60
 
 # For servers that die with the session: nothing of theirs must survive, and a zone that no one assumes finds code that does.
 SETTINGS = {
@@ -128,10 +129,10 @@ class Programs:
     """
 
     def __init__(self) -> None:
-        self._root = Path(tempfile.mkdtemp(prefix="persist-pg-", dir=_short_folder()))
+        self._user = unprivileged_user()
+        self._root = Path(tempfile.mkdtemp(prefix="persist-pg-", dir=folder_for(self._user)))
         self.home, self.log = self._root / "home", self._root / "log"
         try:
-            self._user = _unprivileged_user()
             self._binaries = _binaries(self._root, copy=self._user is not None)
             self.home.mkdir(mode=0o700)
             if self._user is not None:
@@ -217,12 +218,33 @@ def wait_until_ready(url: str, log: Path) -> None:
             time.sleep(0.02)
 
 
-def _short_folder() -> str | None:
-    """A socket's path may have about 100 characters, fewer than the temporary folder of some systems has."""
-    return None if len(tempfile.gettempdir()) < 60 else "/tmp"
+def folder_for(user: "pwd.struct_passwd | None") -> Path:
+    """A temporary folder whose path leaves room for a socket's, of about 100 bytes, where the user can run programs."""
+    refused = []
+    for folder in dict.fromkeys(Path(name).resolve() for name in (tempfile.gettempdir(), "/tmp", "/var/tmp", "/run", "/dev/shm")):
+        reason = _unfit(folder, user)
+        if reason is None:
+            return folder
+        refused.append(f"{folder} {reason}")
+    raise PostgresNotFoundError("no temporary folder can hold it: " + ", ".join(refused))
 
 
-def _unprivileged_user() -> pwd.struct_passwd | None:
+def _unfit(folder: Path, user: "pwd.struct_passwd | None") -> str | None:
+    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+        return "has too long a path"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return "may not be written to"
+    if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):
+        return "runs no programs"
+    if user is not None:  # who belongs to no group of ours
+        for part in (folder, *folder.parents):
+            found = part.stat()
+            if not found.st_mode & (stat.S_IXUSR if found.st_uid == user.pw_uid else stat.S_IXOTH):
+                return f"may not be entered by {user.pw_name}"
+    return None
+
+
+def unprivileged_user() -> pwd.struct_passwd | None:
     """Postgres refuses to run as root; None when we are somebody else."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from persist.checkpoints.models import states
 from persist.db.trouble import Severity, Trouble
 from persist.db.work import Work
-from persist.errors import shown
+from persist.errors import named
 
 _S = states.c
 # Ids grow, so a parent has a smaller one. Whatever the order of ids is, no circle is without a step that does not go down.
@@ -23,7 +23,7 @@ def checkup(work: Work) -> Iterator[Trouble]:
         rows: Iterable[Any] = work.select(steps)
         for circle in _circles(dict(iter(rows))):
             message = (
-                f"the checkpoint {shown(circle[0])} is among its own ancestors ({len(circle)} in a circle): its "
+                f"the checkpoint {named(circle[0])} is among its own ancestors ({len(circle)} in a circle): its "
                 "DeltaChannels cannot be read; go on from a checkpoint that is not, or delete the thread."
             )
             yield Trouble("checkpoint_circle", Severity.ERROR, f"thread {thread_id}", message)

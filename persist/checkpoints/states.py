@@ -17,7 +17,7 @@ from persist.db.insert import insert_missing, merge, upsert
 from persist.db.repository import Repository, reads, writes
 from persist.db.values import build
 from persist.db.work import Work
-from persist.errors import InvalidValue, StoreCorrupt, shown
+from persist.errors import InvalidValue, StoreCorrupt, named
 
 List = list
 _S, _W = states.c, pending.c
@@ -212,8 +212,8 @@ class CheckpointStates(Repository):
         step = work.row(_STEP, **place, row_id=id)
         while step is not None and step[0] is not None and open_:
             if step[0] in met:
-                reason = f"the parents of the checkpoint {shown(id)} lead in a circle; persist doctor names it."
-                raise StoreCorrupt(f"thread {shown(thread_id)}", reason)
+                reason = f"the parents of the checkpoint {named(id)} lead in a circle; persist doctor names it."
+                raise StoreCorrupt(f"thread {named(thread_id)}", reason)
             met.add(step[0])
             ancestor = {**place, "row_id": step[0]}
             step = work.row(_STEP, **ancestor)

@@ -12,7 +12,7 @@ from persist.checkpoints.values import stored_spans, stored_versions
 from persist.db.hot import Hot, Row, param
 from persist.db.types import Whole
 from persist.db.work import Work
-from persist.errors import StoreCorrupt, shown
+from persist.errors import StoreCorrupt, named
 
 _S, _V, _P, _W = states.c, values.c, pieces.c, pending.c
 _TOP = 2**62
@@ -99,9 +99,9 @@ def trim(work: Work, thread_id: str, keep: Callable[[Iterable[Step]], Iterable[S
 def _step(thread_id: str, row: Row) -> Step:
     """A row; StoreCorrupt for one that nobody can tell what it leans on."""
     step = Step(*row)
-    named: Any = [] if step.partial is None else step.partial
-    if not isinstance(named, list) or {type(name) for name in (step.id, *named)} != {str}:
-        raise StoreCorrupt(f"thread {shown(thread_id)}", f"the checkpoint {shown(step.id)} is none.")
+    partial: Any = [] if step.partial is None else step.partial
+    if not isinstance(partial, list) or {type(name) for name in (step.id, *partial)} != {str}:
+        raise StoreCorrupt(f"thread {named(thread_id)}", f"the checkpoint {named(step.id)} is none.")
     stored_versions(thread_id, step.versions)
     return step
 

@@ -13,7 +13,7 @@ from persist.db.hot import Hot, param
 from persist.db.insert import upsert
 from persist.db.types import Label, Whole
 from persist.db.work import Work
-from persist.errors import StoreCorrupt, shown
+from persist.errors import StoreCorrupt, named
 
 Place = dict[str, str]
 """The thread and the namespace, as parameters."""
@@ -121,14 +121,14 @@ def stored_versions(thread_id: str, stored: object) -> dict[str, str]:
     """The versions of channels that a row holds; StoreCorrupt for what are none."""
     if isinstance(stored, dict) and all(isinstance(version, str) for version in stored.values()):
         return stored
-    raise StoreCorrupt(f"thread {shown(thread_id)}", "what is stored as versions of channels is none.")
+    raise StoreCorrupt(f"thread {named(thread_id)}", "what is stored as versions of channels is none.")
 
 
 def stored_spans(thread_id: str, stored: object) -> list[list[int]]:
     """The ranges of pieces that a row holds; StoreCorrupt for what are none."""
     if isinstance(stored, list) and all(isinstance(span, list) and [type(end) for end in span] == [int, int] for span in stored):
         return stored
-    raise StoreCorrupt(f"thread {shown(thread_id)}", "what is stored as ranges of a list is none.")
+    raise StoreCorrupt(f"thread {named(thread_id)}", "what is stored as ranges of a list is none.")
 
 
 @cache

@@ -8,7 +8,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from persist.db.hot import Hot, Statements
-from persist.errors import Conflict, shown
+from persist.errors import Conflict, named
 
 Rule = Literal["earliest", "latest", "sum", "new"]
 _RULES: dict[Rule, str] = {
@@ -56,7 +56,7 @@ def insert_once(db: Statements, statement: Hot, kind: str, values: Mapping[str, 
     """Run an `insert_missing` whose key is `id`; Conflict if the id is taken, after which the transaction can go on."""
     if not db.run(statement, **values):
         table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one
-        raise Conflict(f"The id {shown(values['id'])} is taken: there is such a {kind} already.", constraint=f"pk_{table}")
+        raise Conflict(f"The id {named(values['id'])} is taken: there is such a {kind} already.", constraint=f"pk_{table}")
 
 
 @compiles(_OnConflict)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from persist.errors import InvalidValue, NotFound, NotPermitted, PersistError, StoreFull, Unavailable, shown
+from persist.errors import InvalidValue, NotFound, NotPermitted, PersistError, StoreFull, Unavailable, named
 
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR}
@@ -23,9 +23,9 @@ def check_path(name: str, value: Any, *, reachable: bool = True) -> Path:
         path = Path(value)
         encoded = os.fsencode(path)
     except (TypeError, ValueError) as error:
-        raise InvalidValue(name, f"{shown(value)} is not a path ({error}).") from None
+        raise InvalidValue(name, f"{named(value)} is not a path ({error}).") from None
     if b"\0" in encoded:
-        raise InvalidValue(name, f"{shown(value)} holds a NUL.")
+        raise InvalidValue(name, f"{named(value)} holds a NUL.")
     try:
         os.lstat(path)
     except OSError as error:

@@ -21,7 +21,7 @@ from persist.db.escape import LEAD, escape_text, unescape_text
 from persist.db.json import JsonLimits, check, decode, encode
 from persist.db.key_order import from_jsonb, to_jsonb
 from persist.db.types import Body, EpochMs, EpochReal, Flag, IsoMs, Json, Label, SqlSeconds, Vocabulary, check_label
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, shown
 
 Step = Callable[[Any], Any]
 """Of a value that is not None."""
@@ -207,7 +207,7 @@ def _parsed(value: Any) -> datetime:
         instant = datetime.fromisoformat(value)
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise InvalidValue("", f"{value[:40]!r} is no instant.") from None
+        raise InvalidValue("", f"{shown(value)} is no instant.") from None
 
 
 # ---------------------------------------------------------------- blobs

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from persist.db.types import check_label
-from persist.errors import InvalidValue, shown
+from persist.errors import InvalidValue, named, shown
 
 ANONYMOUS = "anon_"
 ATTACHMENTS = "attachments"
@@ -84,7 +84,7 @@ def attachment_parts(path: str) -> tuple[str, ...]:
     parts = tuple(part for part in spelled.split("/") if part not in ("", "."))
     leaves = "\x00" in path or spelled.startswith("/") or not all(part.strip(". ") for part in parts)
     if leaves or len(parts) < 2 or parts[0] != ATTACHMENTS or (os.name == "nt" and ":" in path) or not _has_a_name(path):
-        raise InvalidValue("attachment_path", f"{shown(path)} is no file below {ATTACHMENTS}/ in the run's directory.")
+        raise InvalidValue("attachment_path", f"{named(path)} is no file below {ATTACHMENTS}/ in the run's directory.")
     return parts
 
 

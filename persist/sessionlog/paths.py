@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from persist.db.paths import check_path
-from persist.errors import InvalidValue, PayloadTooLarge, shown
+from persist.errors import InvalidValue, PayloadTooLarge, named
 
 CHAT_SLUG = "-app"
 """The project of chat turns, whose working directory is /app."""
@@ -54,7 +54,7 @@ def session_log_path(home: str | os.PathLike[str], project_slug: str, session_id
     folder = check_home(home) / "projects" / check_project_slug(project_slug)
     if normalize_session_id(session_id) is None:
         raise InvalidValue(
-            "session_id", f"{shown(session_id)} may hold only letters, digits, '_' and '-', and must not be empty."
+            "session_id", f"{named(session_id)} may hold only letters, digits, '_' and '-', and must not be empty."
         )
     name = session_id + SUFFIX
     _check_length("session_id", name)

@@ -15,7 +15,7 @@ Command = Callable[..., Result]
 def command(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Command:
     """`command("runs", "ls", …)` against the test's database, named by the environment."""
     for name in [name for name in os.environ if name.startswith("PERSIST_")]:
-        if not name.startswith(("PERSIST_TEST_", "PERSIST_REQUIRE_", "PERSIST_UPDATE_")):
+        if not name.startswith(("PERSIST_TEST_", "PERSIST_UPDATE_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PERSIST_DATABASE_URL", database_url)
     return lambda *args, **options: CliRunner().invoke(main, list(args), **options)

@@ -23,7 +23,7 @@ Run = Callable[..., Result]
 def run(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Run:
     """`run("ls", …)` against the test's database, named by the environment."""
     for name in [name for name in os.environ if name.startswith("PERSIST_")]:
-        if not name.startswith(("PERSIST_TEST_", "PERSIST_REQUIRE_")):
+        if not name.startswith("PERSIST_TEST_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PERSIST_DATABASE_URL", database_url)
     return lambda *args, **options: CliRunner().invoke(main, list(args), **options)

@@ -18,7 +18,7 @@ from tests.cli.golden import assert_golden
 Command = Callable[..., Result]
 
 _REPLACE = {
-    r"sqlite:\S+|/\S*state\.db": "FILE",
+    r"(?:sqlite:///)?FOLDER/state\.db": "FILE",
     r"persist_test_\w+": "DATABASE",
     r"\d[\d,.]* (?:B|KB|MB)\b": "SIZE",
     r"revision \d{4}": "revision REVISION",
@@ -48,10 +48,10 @@ def some(database_url: str, clock: FrozenClock) -> None:
 
 
 @pytest.mark.usefixtures("some")
-def test_stats_at_a_glance(command: Command, backend: str) -> None:
+def test_stats_at_a_glance(command: Command, backend: str, tmp_path: Path) -> None:
     result = command("stats")
     assert result.exit_code == 0
-    assert_golden(f"stats-{backend}", _settled(result.stdout), _REPLACE)
+    assert_golden(f"stats-{backend}", _settled(result.stdout), _REPLACE, folder=tmp_path)
 
 
 def test_stats_of_an_empty_store(command: Command, database_url: str, backend: str) -> None:

@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from persist import errors
+from persist.db.paths import check_path
 from persist.errors import PersistError
 
 EXAMPLES = [
@@ -55,3 +56,31 @@ def test_every_error_has_an_example_here() -> None:
     abstract = {"PersistError", "TransactionError", "StoreError", "SchemaError"}
     named = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, PersistError)}
     assert named - abstract == {type(error).__name__ for error in EXAMPLES}
+
+
+def test_a_path_is_named_with_its_end_however_long_it_is() -> None:
+    path = "/".join(["", *["a folder"] * 40, "state.db"])
+    assert str(errors.NotFound("SQLite file", path)) == f"There is no SQLite file {path!r}."
+    with pytest.raises(errors.InvalidValue, match=r"state\.db'? holds a NUL") as refused:
+        check_path("url", path.replace("a folder", "a\0folder") + "/state.db")
+    assert refused.value.reason.count("a\\x00folder") == 40
+
+
+def test_what_no_system_takes_as_a_name_does_not_fill_a_log() -> None:
+    said = str(errors.NotFound("session", "x" * 10_000_000 + "end"))
+    assert len(said) < 33_000
+    assert "…" in said
+    assert said.endswith("end'.")
+
+
+@pytest.mark.parametrize("value", ["first " + "x" * 1000 + " last", b"first " + b"x" * 1000 + b" last"])
+def test_a_long_value_is_cut_in_the_middle(value: str | bytes) -> None:
+    said = errors.shown(value)
+    assert len(said) == 201
+    assert said.removeprefix("b").startswith("'first x")
+    assert said.endswith("x last'")
+    assert errors.shown("x" * 198) == repr("x" * 198)
+
+
+def test_a_value_that_cannot_be_shown_is_named_by_its_type() -> None:
+    assert errors.shown(10**5000) == "a value of type int"

@@ -9,7 +9,7 @@ from sqlalchemy import Column, Table
 
 from persist.db.hot import Compiled
 from persist.db.published import Step, form_of
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, named
 
 if TYPE_CHECKING:
     from persist.db.dialects.base import Dialect
@@ -141,8 +141,8 @@ def _blamed(rows: Sequence[Row], columns: Columns, steps: Sequence[Step | None])
 
 def _key(row: Row, columns: Columns) -> str:
     keys = {column.name for column in columns[0].table.primary_key.columns} or {column.name for column in columns[:3]}
-    named = [f"{column.name} {value!r}" for column, value in zip(columns, row, strict=True) if column.name in keys]
-    return ", ".join(text[:100] for text in named)
+    keyed = [f"{column.name} {named(value)}" for column, value in zip(columns, row, strict=True) if column.name in keys]
+    return ", ".join(keyed)
 
 
 def _next_size(found: Sequence[Row], large: Sequence[int], size: int) -> int:
