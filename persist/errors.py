@@ -43,7 +43,7 @@ _LONGEST_NAME = 32_767  # what Windows takes, which takes the longest
 
 def shown(value: Any, most: int = _SHOWN) -> str:
     """What a message says of a value that a caller gave: short, cut in the middle, and never a failure of its own."""
-    if isinstance(value, str | bytes) and len(value) > 2 * most:
+    if type(value) in (str, bytes) and len(value) > 2 * most:
         value = value[:most] + value[-most:]  # a repr of all of it would take as much again
     try:
         text = repr(value)
