@@ -1,10 +1,10 @@
 """What a forked child may not touch: the connections of its parent's stores."""
 
-import os
 import weakref
 from typing import Any
 
 from persist.db.held import HeldConnection
+from persist.db.process import in_each_child
 from persist.db.runtime import Runtime
 
 _open: "weakref.WeakKeyDictionary[Runtime, HeldConnection]" = weakref.WeakKeyDictionary()
@@ -32,4 +32,4 @@ def _after_fork_in_child() -> None:
     _open.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+in_each_child(_after_fork_in_child)

@@ -4,6 +4,7 @@ There is no store without its file: whatever keeps it from being made, opened or
 memory. Their rows carry no id, and values show the one that the file knows.
 """
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,7 +65,8 @@ def open_workspace(
 
 
 def _path(data_dir: Path, name: str) -> Path:
-    if check_label("name", name) in ("", ".", "..") or "/" in name or "\\" in name:
+    drive = sys.platform == "win32" and ":" in name
+    if check_label("name", name) in ("", ".", "..") or "/" in name or "\\" in name or drive:
         raise InvalidValue("name", f"{name!r} is no name of a folder.")
     return check_path("name", Path(data_dir) / name / FILE)
 

@@ -22,7 +22,9 @@ from typing import Any
 # with an error: first uses happen one after the other.
 _one_at_a_time = RLock()
 # A fork waits for them: a child would find the lock held by a thread that is not there, and half a module.
-os.register_at_fork(before=_one_at_a_time.acquire, after_in_parent=_one_at_a_time.release, after_in_child=_one_at_a_time.release)
+if hasattr(os, "register_at_fork"):
+    _release = _one_at_a_time.release
+    os.register_at_fork(before=_one_at_a_time.acquire, after_in_parent=_release, after_in_child=_release)
 
 
 class later:  # noqa: N801  # reads as the word it is

@@ -7,13 +7,21 @@ and only until it is given again. So a number is judged where all of this is kno
 import os
 import secrets
 import socket
+import sys
 from collections import deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from persist.db.process import THIS
+from persist.db.process import THIS, in_each_child
+from persist.later import later
+
+if TYPE_CHECKING:
+    from persist.chat import windows_processes
+else:
+    windows_processes = later("persist.chat.windows_processes")
 
 PROC = Path("/proc")
 _UNSEEN = timedelta(seconds=60)
@@ -31,6 +39,7 @@ class Self:
     """This process, in words that mean the same to all whose numbers mean the same."""
 
     boot: str
+    """The boot; on Windows the machine, where a process that started at that instant is no other's in any boot."""
     pids: str
     """Its pid namespace."""
     clock: str
@@ -67,12 +76,15 @@ def _in_child() -> None:
     _ended.clear()
 
 
-os.register_at_fork(after_in_child=_in_child)
+in_each_child(_in_child)
 
 
 @lru_cache(maxsize=1)
 def this_process(forks: int, proc: Path) -> Self | None:
-    """Looked up once after each fork. None where the system tells too little, as without `/proc`, or tells it of others."""
+    """Looked up once after each fork. None where the system tells too little, as on a Mac, or tells it of others."""
+    if sys.platform == "win32":
+        machine, start = windows_processes.machine(), windows_processes.started(os.getpid())
+        return Self(machine, _UNKNOWN, _UNKNOWN, start) if machine and start else None
     try:
         numbers = [line.split()[1:] for line in (proc / "self/status").read_bytes().splitlines() if line.startswith(b"NSpid:")]
         if numbers != [[b"%d" % os.getpid()]]:
@@ -104,6 +116,8 @@ def _is_gone(owner: str) -> bool:
     number, start, _ = rest
     if not (number.isascii() and number.isdigit() and len(number) < 10 and int(number) > 0):
         return False
+    if sys.platform == "win32":  # where this os.kill is Ctrl-C
+        return windows_processes.started(int(number)) not in (start, None)
     try:
         os.kill(int(number), 0)
     except ProcessLookupError:

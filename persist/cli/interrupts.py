@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# The last one is Ctrl-Break, which only Windows has.
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 
 
 class Interrupted(KeyboardInterrupt):

@@ -1,10 +1,44 @@
 """Folders and files that hold what people said to agents: for their owner alone, and there after a power cut."""
 
 import os
+import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
-from persist.errors import NotPermitted
+from persist.errors import NotPermitted, StoreInUse
+
+_IN_USE = (5, 32, 33)
+"""What Windows says where a file is open: access denied, and two that name the reason."""
+_TRIES = 20
+_PAUSE = 0.05  # seconds; scanners and indexers, which open every new file, are done sooner than all of these
+
+
+def sync_file(handle: int) -> None:
+    """Bring an open file to the disk. A Mac's fsync only brings it to the drive, which may keep it in memory."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        with suppress(OSError):  # network drives have no such call
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(handle)
+
+
+def replace(source: str | Path, target: str | Path, *, folder: int | None = None) -> None:
+    """`os.replace`, of names in `folder` if that is given. StoreInUse where Windows refuses it since the target is open."""
+    for left in reversed(range(_TRIES)):
+        try:
+            os.replace(source, target, src_dir_fd=folder, dst_dir_fd=folder)
+            return
+        except PermissionError as error:
+            if getattr(error, "winerror", None) not in _IN_USE:
+                raise
+            if not left:
+                raise StoreInUse(
+                    f"{target} cannot be replaced: on Windows no file is while a program has it open; close it first."
+                ) from error
+            time.sleep(_PAUSE)
 
 
 def sync_folder(folder: Path) -> None:
@@ -12,7 +46,7 @@ def sync_folder(folder: Path) -> None:
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(handle)
+            sync_file(handle)
         finally:
             os.close(handle)
 

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from persist.errors import InvalidValue, NotFound, NotPermitted, PersistError, StoreFull, Unavailable, named
+from persist.errors import InvalidValue, NotFound, NotPermitted, PersistError, StoreFull, StoreInUse, Unavailable, named
 
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR}
 _NO_NAME = {errno.ENAMETOOLONG, errno.ELOOP}
+# Windows says more than the number that other systems have: of an open file 32 and 33, of an impossible name 123 and 206.
+_IN_USE, _IMPOSSIBLE = {32, 33}, {123, 206}
 
 
 def check_path(name: str, value: Any, *, reachable: bool = True) -> Path:
@@ -41,13 +43,22 @@ def typed(error: OSError, path: Path, kind: str = "file") -> PersistError:
     if error.errno in _FULL:
         return StoreFull(str(path))
     said = error.strerror or str(error)
+    code = getattr(error, "winerror", None)
+    if code in _IN_USE:
+        return StoreInUse(f"{path} is open in some program; close it there first.")
+    if error.errno in _NO_NAME or code in _IMPOSSIBLE:
+        return InvalidValue("path", f"{path}: {said}.")
     if error.errno in _FORBIDDEN:
         return NotPermitted(f"{path}: {said}.")
     if error.errno == errno.ENOENT:
         return NotFound(kind, str(path))
-    if error.errno in _NO_NAME:
-        return InvalidValue("path", f"{path}: {said}.")
     return Unavailable(f"{path}: {said}")
+
+
+def file_uri(path: Path, options: str) -> str:
+    """The URI that SQLite takes of a file; of one on another machine the name is part of the path, not what it is asked from."""
+    uri = Path(os.path.abspath(path)).as_uri()
+    return f"{uri if uri.startswith('file:///') else uri.replace('file:', 'file://', 1)}?{options}"
 
 
 @contextmanager

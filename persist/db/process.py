@@ -1,6 +1,7 @@
 """Which process this is: a forked child has what its parent made, but neither its threads nor the right to its connections."""
 
 import os
+from collections.abc import Callable
 
 
 class _Process:
@@ -13,8 +14,14 @@ class _Process:
 THIS = _Process()
 
 
+def in_each_child(function: Callable[[], object]) -> None:
+    """Have it called first thing in every forked child. Windows knows no forks: there it never is."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
+
+
 def _in_child() -> None:
     THIS.forks += 1
 
 
-os.register_at_fork(after_in_child=_in_child)
+in_each_child(_in_child)

@@ -15,6 +15,7 @@ from persist.chat.models import parts
 from persist.db.base import table_of
 from persist.db.dialects.bulk import Columns, Row
 from persist.db.exporting import Rows
+from persist.db.folders import replace, sync_file
 from persist.db.models import Meta
 from persist.db.paths import check_path, files
 from persist.db.types import check_label
@@ -111,8 +112,8 @@ def _opened(path: Path | str | IO[bytes], overwrite: bool) -> Iterator[IO[bytes]
             with open(number, "wb") as stream:
                 yield stream
                 stream.flush()
-                os.fsync(number)
-            os.replace(name, target)
+                sync_file(number)
+            replace(name, target)
         except BaseException:
             with suppress(OSError):
                 os.unlink(name)

@@ -14,13 +14,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from persist.db.folders import sync_folder
+from persist.db.folders import replace, sync_file, sync_folder
 from persist.errors import InvalidValue
 
 Identity: TypeAlias = tuple[int, int]
 """The device and the inode of a file, which all of its names have in common."""
 
-_EACH = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_EACH = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | _NO_LINK
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _EACH
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _EACH
 _HOLD = getattr(os, "O_PATH", 0) | _EACH
@@ -60,7 +61,7 @@ class Folder:
             if not stat.S_ISDIR(status.st_mode) or _is_junction(status):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self._at(name))
         else:
-            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=self._handle)
+            inner = os.open(name, _FOLDER | _NO_LINK, dir_fd=self._handle)
             os.close(self._handle)
             self._handle = inner
         self._path = self._path / name
@@ -81,8 +82,8 @@ class Folder:
             with open(os.open(self._at(temporary), _WRITE, 0o600, dir_fd=self._handle), "wb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
-            os.replace(self._at(temporary), self._at(name), src_dir_fd=self._handle, dst_dir_fd=self._handle)
+                sync_file(file.fileno())
+            replace(self._at(temporary), self._at(name), folder=self._handle)
         except BaseException:
             with suppress(OSError):
                 self.remove(temporary)
@@ -103,7 +104,7 @@ class Folder:
             try:
                 _checked(name, os.fstat(held), own)
                 if os.path.isdir(_HELD):
-                    return os.open(f"{_HELD}/{held}", _READ & ~os.O_NOFOLLOW)
+                    return os.open(f"{_HELD}/{held}", _READ & ~_NO_LINK)
             finally:
                 os.close(held)
         seen = self.check(name, own)
@@ -118,7 +119,7 @@ class Folder:
             sync_folder(self._path)
         else:
             with suppress(OSError):
-                os.fsync(self._handle)
+                sync_file(self._handle)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ written twice.
 import os
 import secrets
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,7 +98,8 @@ def instructions_for_subagent(
 
     `binding` is the name it binds, in the frame of the execution or in the root. For an agent that remembers give its name,
     and in `agents` the store of its memory if that is another file; call `tx.programs.agents.start` first, since the commands
-    only UPDATE the row. NotFound for the run, the execution or the agent; InvalidValue for a store without a file.
+    only UPDATE the row. NotFound for the run, the execution or the agent; InvalidValue for a store without a file, and on
+    Windows.
     """
     check_frame(store, run_id, execution_id)
     name, word = check_label("binding", binding), check_word("kind", kind, BindingKind)
@@ -129,6 +131,8 @@ class _Output:
 
 
 def _file_of(store: ProgramStore) -> Path:
+    if sys.platform == "win32":
+        raise InvalidValue("store", "the commands need a POSIX shell, which Windows has not; give the subagent a handle instead.")
     if store.path is None:
         raise InvalidValue("store", "it has no file that a command line could write; give the subagent a handle instead.")
     return store.path

@@ -3,6 +3,7 @@
 import os
 import re
 import string
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -83,7 +84,7 @@ def attachment_parts(path: str) -> tuple[str, ...]:
     spelled = path.replace(os.sep, "/")
     parts = tuple(part for part in spelled.split("/") if part not in ("", "."))
     leaves = "\x00" in path or spelled.startswith("/") or not all(part.strip(". ") for part in parts)
-    if leaves or len(parts) < 2 or parts[0] != ATTACHMENTS or (os.name == "nt" and ":" in path) or not _has_a_name(path):
+    if leaves or len(parts) < 2 or parts[0] != ATTACHMENTS or (sys.platform == "win32" and ":" in path) or not _has_a_name(path):
         raise InvalidValue("attachment_path", f"{named(path)} is no file below {ATTACHMENTS}/ in the run's directory.")
     return parts
 

@@ -1,20 +1,24 @@
 """One append to a log: whole batches at its end, also beside other processes, and after one of them was killed.
 
 The file is opened for every append, so nothing is held between two of them: a file that was removed is made again, and
-a forked child shares nothing. On local file systems a write in append mode is not interleaved with another.
+a forked child shares nothing. On local file systems a write in append mode is not interleaved with another, except on Windows,
+where it looks for the end first: there writers take turns.
 """
 
 import os
+import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from persist.db.folders import make_private, private
+from persist.db.folders import make_private, private, sync_file
 from persist.db.paths import typed
 
 _LOOKS = 5
 _PAUSE = 0.002  # seconds; a write that another process has begun ends sooner
+_LOCKED = 2**31 - 2
 
 
 def append(path: Path, data: bytes, *, sync: bool) -> None:
@@ -24,7 +28,7 @@ def append(path: Path, data: bytes, *, sync: bool) -> None:
     no line of ours. Raises a PersistError.
     """
     try:
-        with _opened(path) as file:
+        with _opened(path) as file, _alone(file):
             is_new = os.fstat(file.fileno()).st_size == 0
             if not is_new and not _ends_with_a_line(file):
                 data = b"\n" + data
@@ -32,7 +36,7 @@ def append(path: Path, data: bytes, *, sync: bool) -> None:
             while rest:
                 rest = rest[file.write(rest) :]
             if sync:
-                os.fsync(file.fileno())
+                sync_file(file.fileno())
         if sync and is_new:
             _sync_folders(path)
     except OSError as error:
@@ -43,7 +47,7 @@ def sync(path: Path) -> None:
     """Bring what was appended to the disk. Raises a PersistError."""
     try:
         with open(path, "r+b", buffering=0) as file:
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
         _sync_folders(path)
     except OSError as error:
         raise typed(error, path, "session log") from error
@@ -55,6 +59,27 @@ def _opened(path: Path) -> FileIO:
     except FileNotFoundError:
         make_private(path.parent)
         return open(path, "a+b", buffering=0, opener=private)
+
+
+@contextmanager
+def _alone(file: FileIO) -> Iterator[None]:
+    """On Windows the lock of this log: on a byte that no log comes to, since what is locked there nobody can read."""
+    if sys.platform != "win32":
+        yield
+        return
+    import msvcrt
+
+    file.seek(_LOCKED)
+    while True:
+        with suppress(PermissionError):
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            break
+        time.sleep(_PAUSE)
+    try:
+        yield
+    finally:
+        file.seek(_LOCKED)
+        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
 
 
 def _ends_with_a_line(file: FileIO) -> bool:
@@ -74,12 +99,12 @@ def _ends_with_a_line(file: FileIO) -> bool:
 
 def _sync_folders(path: Path) -> None:
     """The names of a new file and of its folders; Windows cannot, and need not."""
-    if os.name == "nt":
+    if sys.platform == "win32":
         return
     for folder in list(path.parents)[:3]:
         with suppress(PermissionError):  # one may write into a folder that one may not open
             descriptor = os.open(folder, os.O_RDONLY)
             try:
-                os.fsync(descriptor)
+                sync_file(descriptor)
             finally:
                 os.close(descriptor)

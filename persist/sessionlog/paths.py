@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ _SESSION_ID = re.compile("[A-Za-z0-9_-]+")
 
 
 def slug_for_cwd(cwd: str | os.PathLike[str]) -> str:
-    """The project slug of a working directory: every `/` becomes `-`, so different directories may share one."""
-    return os.fspath(cwd).replace("/", "-")
+    """The project slug of a working directory: every `/` becomes `-`, on Windows also `\\` and `:`; others may have it, too."""
+    return re.sub(r"[/\\:]" if sys.platform == "win32" else "/", "-", os.fspath(cwd))
 
 
 def normalize_session_id(session_id: object) -> str | None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from persist.db.folders import create_private
-from persist.db.paths import typed
+from persist.db.paths import file_uri, typed
 from persist.errors import NotPermitted, StoreInUse
 
 log = logging.getLogger("persist")
@@ -54,7 +54,7 @@ def remove_file(path: Path) -> None:
 def refuse_if_open(path: Path) -> None:
     """StoreInUse while anybody has it open: leaving WAL takes every lock there is. What its -wal held is in the file then."""
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=0)) as raw:
+        with closing(sqlite3.connect(file_uri(path, "mode=rw"), uri=True, isolation_level=None, timeout=0)) as raw:
             raw.execute("PRAGMA journal_mode=DELETE")
     except sqlite3.OperationalError as error:
         if (getattr(error, "sqlite_errorname", "") or "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
@@ -74,6 +74,8 @@ def warn_of_network(path: Path) -> None:
 def network_of(path: Path) -> str | None:
     """The kind of network file system the file is on; None on a local disk, and where nobody can tell."""
     folder = os.path.dirname(os.path.realpath(path))
+    if folder.startswith("\\\\"):
+        return "smb"  # what Windows writes of another machine's folder
     try:
         return _network_of(folder, os.stat(folder).st_dev)
     except OSError:

@@ -21,8 +21,8 @@ from persist.db.dialects.catalog_facts import (
     quote,
     split_at_commas,
 )
-from persist.db.folders import create_private
-from persist.db.paths import typed
+from persist.db.folders import create_private, sync_file
+from persist.db.paths import file_uri, typed
 from persist.errors import NotPermitted, StoreCorrupt, UnmanagedDatabase
 
 if TYPE_CHECKING:
@@ -166,11 +166,11 @@ class ForeignFile:
 
     def copy_to(self, target: Path) -> None:
         """The file as it was when the transaction began, durable on disk."""
-        uri = f"{self.path.absolute().as_uri()}?mode=ro"
+        uri = file_uri(self.path, "mode=ro")
         with closing(sqlite3.connect(uri, uri=True)) as source, closing(sqlite3.connect(target)) as copy:
             source.backup(copy)
-        with open(target, "rb") as written:
-            os.fsync(written.fileno())
+        with open(target, "r+b") as written:  # Windows syncs only what may be written to
+            sync_file(written.fileno())
 
 
 def without_unique(sql: str, name: str, columns: Sequence[str]) -> str:

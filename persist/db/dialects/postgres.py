@@ -1,7 +1,6 @@
 """Postgres through psycopg 3: a schema of our own, READ COMMITTED writes, snapshot reads, no session state."""
 
 import logging
-import shlex
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
 
 from persist.db.base import SCHEMA_TOKEN
+from persist.db.command_words import command_word
 from persist.db.compiled import Kind
 from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
@@ -254,7 +254,7 @@ class PostgresDialect(Dialect):
     def upgrade_command(self) -> str:
         schema = "" if self.schema == "persist" else f" --schema {self.schema}"
         url = self.url.set(drivername="postgresql").difference_update_query(SECRETS).render_as_string(hide_password=True)
-        return f"persist upgrade --url {shlex.quote(url)}{schema}"
+        return f"persist upgrade --url {command_word(url)}{schema}"
 
     def reading_cursor(self, driver: Any) -> Any:
         return driver.cursor(f"persist_{next(_cursors)}", binary=True)  # bytes as text would be twice as many

@@ -1,6 +1,5 @@
 """Postgres for operators: VACUUM, what its catalogs and statistics tell, and what is the server's own business."""
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
 from functools import partial
@@ -11,6 +10,7 @@ from sqlalchemy import MetaData, Table, func, select, text
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import BigInteger
 
+from persist.db.command_words import command_word
 from persist.db.dialects.postgres_catalog import compare
 from persist.db.dialects.upkeep import Ask, Catalogs, Facts, Progress, Upkeep
 from persist.db.trouble import Severity, Trouble
@@ -158,8 +158,8 @@ class PostgresUpkeep(Upkeep):
 
     def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
         url = self._dialect.url._replace(drivername="postgresql", password=None).difference_update_query(SECRETS)
-        shown = shlex.quote(url.render_as_string(hide_password=False))
-        command = f"pg_dump --format=custom --schema={self._dialect.schema} --file={shlex.quote(str(target))} {shown}"
+        shown = command_word(url.render_as_string(hide_password=False))
+        command = f"pg_dump --format=custom --schema={self._dialect.schema} --file={command_word(str(target))} {shown}"
         raise UnsupportedEngine("postgresql", f"pg_dump makes its backups, while others write, too; run: {command}")
 
 

@@ -1,7 +1,6 @@
 """SQLite: WAL, one writer, pragmas on every connection, BEGIN IMMEDIATE for every write."""
 
 import logging
-import shlex
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Engine, StaticPool, Table
 
 from persist.db.base import VERSION_TABLE
+from persist.db.command_words import command_word
 from persist.db.dialects import guards
 from persist.db.dialects.files import warn_of_network
 from persist.db.dialects.sqlite_engines import SqliteEngines
@@ -199,7 +199,7 @@ class SqliteDialect(SqliteEngines):
         return sqlite_wakeups.FileWakeups(self.path) if self.path is not None else Wakeups()
 
     def upgrade_command(self) -> str:
-        return f"persist upgrade --url {shlex.quote(f'sqlite:///{self.path}')}"
+        return f"persist upgrade --url {command_word(f'sqlite:///{self.path}')}"
 
     def reading_cursor(self, driver: Any) -> Any:
         return driver.cursor()

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from persist.db.dialects.files import refuse_if_open
-from persist.db.folders import create_private, sync_folder
-from persist.db.paths import files
+from persist.db.folders import create_private, replace, sync_file, sync_folder
+from persist.db.paths import file_uri, files
 from persist.errors import Conflict, InvalidValue, NotFound, StoreCorrupt, StoreFull
 
 _PAGES_A_STEP = 500
@@ -45,13 +45,13 @@ def backup(source: Any, target: Path, *, progress: Callable[[int, int], object] 
         try:
             pages = _copy(source, temporary, target, progress)
             _check(temporary, target)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
+            with temporary.open("r+b") as file:  # Windows syncs only what may be written to
+                sync_file(file.fileno())
             size = temporary.stat().st_size
             check_target(None, target, overwrite=overwrite)  # again: somebody else may have made it meanwhile
             for path in _beside(target):
                 path.unlink(missing_ok=True)  # of the file that is replaced: its log must not be read into this one
-            os.replace(temporary, target)
+            replace(temporary, target)
         finally:
             for path in (temporary, *_beside(temporary)):
                 with suppress(OSError):
@@ -90,7 +90,7 @@ def _copy(source: Any, temporary: Path, target: Path, progress: Callable[[int, i
 
 def _check(temporary: Path, target: Path) -> None:
     """What was copied can be read back; `immutable`, so that looking leaves no log beside it."""
-    with closing(sqlite3.connect(f"{temporary.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as copy:
+    with closing(sqlite3.connect(file_uri(temporary, "mode=ro&immutable=1"), uri=True)) as copy:
         line = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
     if line != "ok":
         raise StoreCorrupt(str(target), f"the copy is damaged, as the database is: {line.splitlines()[-1]}")

@@ -1,9 +1,8 @@
 """Connecting to SQLite: what is set on every connection, the engines, and the connection that is there before them."""
 
-import os
 import sqlite3
+import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, QueuePool, StaticPool, create_engine
@@ -16,6 +15,7 @@ from persist.db.dialects.base import Dialect
 from persist.db.dialects.files import make_private_file
 from persist.db.dialects.sqlite_connections import connect
 from persist.db.dialects.sqlite_journal import use_wal
+from persist.db.paths import file_uri
 from persist.errors import NotFound
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class SqliteEngines(Dialect):
             raise NotFound("SQLite file", str(self.path))
         if mode == "rwc":
             make_private_file(self.path)
-        uri = f"{Path(os.path.abspath(self.path)).as_uri()}?mode={mode}"
+        uri = file_uri(self.path, f"mode={mode}")
         timeout = self._settings.busy_timeout_ms
         connection = connect(
             self.path, uri, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=timeout / 1000
@@ -100,6 +100,9 @@ class SqliteEngines(Dialect):
             if self._settled and not self.read_only:
                 use_wal(connection, self.path)
             connection.execute(f"PRAGMA synchronous={self._settings.synchronous}")
+            if sys.platform == "darwin":  # a Mac's fsync only brings writes to the drive, which may keep them in memory
+                connection.execute("PRAGMA fullfsync=ON")
+                connection.execute("PRAGMA checkpoint_fullfsync=ON")
             connection.execute("PRAGMA foreign_keys=ON")
             connection.execute(f"PRAGMA wal_autocheckpoint={self._settings.wal_autocheckpoint}")
             if query_only:

@@ -6,6 +6,7 @@ from time import monotonic
 
 from persist.db.dialects.sqlite_connections import connect
 from persist.db.dialects.wakeups import Wakeups
+from persist.db.paths import file_uri
 
 _BUSY, _IDLE = 0.001, 0.018
 """Seconds between two looks: right after a commit, and when there was none for a while. A look takes some microseconds."""
@@ -20,7 +21,7 @@ class FileWakeups(Wakeups):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
-        self._uri = f"{path.absolute().as_uri()}?mode=ro"
+        self._uri = file_uri(path, "mode=ro")
         self._connection: sqlite3.Connection | None = None
         self._seen = -1
         self._interval = _BUSY
