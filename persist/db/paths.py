@@ -56,8 +56,12 @@ def typed(error: OSError, path: Path, kind: str = "file") -> PersistError:
 
 
 def file_uri(path: Path, options: str) -> str:
-    """The URI that SQLite takes of a file; of one on another machine the name is part of the path, not what it is asked from."""
-    uri = Path(os.path.abspath(path)).as_uri()
+    """The URI of a file for SQLite, which takes options in it."""
+    return uri_for_sqlite(Path(os.path.abspath(path)).as_uri(), options)
+
+
+def uri_for_sqlite(uri: str, options: str) -> str:
+    """A file's URI with options. SQLite knows no other machines, but paths that begin with the name of one."""
     return f"{uri if uri.startswith('file:///') else uri.replace('file:', 'file://', 1)}?{options}"
 
 
