@@ -56,6 +56,7 @@ lint: $(DEV_READY) $(FRAMEWORKS_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --exclude '^(persist|tests)/integrations/'
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 --exclude '^persist/integrations/' persist
 	$(BIN)/mypy --python-executable $(FRAMEWORKS)/bin/python persist/integrations tests/integrations
 	$(BIN)/lint-imports
 
