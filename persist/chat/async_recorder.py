@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
+from persist.chat.intake import Intake
 from persist.chat.options import RecordOptions
 from persist.chat.recording import Recording
-from persist.chat.sse import parse_sse
+from persist.chat.sse import NOTHING
 from persist.chat.stream import Steps
 from persist.chat.usage import check_step, step_counts
 from persist.db.group import GroupWriter
@@ -29,6 +30,7 @@ class AsyncRecorder:
         self._writer = writer
         self._timer = timer
         self._recording = Recording(runtime, session_id, options)
+        self._intake = Intake(self._recording, runtime.limits.max_bytes)
         self._lock = Semaphore(1, timer)
         self._spare: _Hold | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -80,11 +82,18 @@ class AsyncRecorder:
         """See Recorder.feed_many."""
         await self._run("feed_many()", lambda recording: recording.feeding(chunks))
 
-    async def feed_sse(self, line: str | bytes) -> None:
+    async def feed_sse(self, data: str | bytes) -> None:
         """See Recorder.feed_sse."""
-        chunk = parse_sse(line)
+        chunk = self._intake.whole(data)
         if chunk is not None:
-            await self.feed(chunk)
+            if chunk is not NOTHING:
+                await self.feed(chunk)
+            return
+        self._runtime.check_process()
+        async with self._hold():
+            if self._intake.take(data):
+                await self._open("feed_sse()")
+                await self._drive(self._intake.recording())
 
     async def step_usage(self, step: int, **tokens: int | float) -> None:
         """See Recorder.step_usage."""
@@ -97,14 +106,18 @@ class AsyncRecorder:
 
     async def close(self) -> None:
         """See Recorder.close."""
-        if self._recording.opened and not self._recording.closed:
+        await self._close(whole=True)
+
+    async def _close(self, *, whole: bool) -> None:
+        if (self._recording.opened or self._intake.waits) and not self._recording.closed:
             self._runtime.check_process()
         async with self._hold():
-            if self._recording.opened and not self._recording.closed:
-                await self._drive(self._recording.closing())
+            if (self._recording.opened or self._intake.waits) and not self._recording.closed:
+                await self._drive(self._intake.ending(whole=whole))
             self._recording.abandon()
             self.due = None
         self._timer.forget(self)
+        self._intake.ended()
 
     async def __aenter__(self) -> "AsyncRecorder":
         self._runtime.check_process()
@@ -113,7 +126,7 @@ class AsyncRecorder:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.close()
+        await self._close(whole=error is None)
 
     def on_timer(self, now: float) -> None:
         """Called on the timer's thread: the work itself belongs to the loop."""

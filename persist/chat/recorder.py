@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import Any
 
 from persist.chat.growth import Growth
+from persist.chat.intake import Intake
 from persist.chat.options import RecordOptions
 from persist.chat.recording import Recording
-from persist.chat.sse import parse_sse
+from persist.chat.sse import NOTHING
 from persist.chat.stream import Steps
 from persist.chat.usage import check_step, step_counts
 from persist.db.held import HeldConnection
@@ -32,6 +33,7 @@ class Recorder:
         self._held = held
         self._timer = timer
         self._recording = Recording(runtime, session_id, options)
+        self._intake = Intake(self._recording, runtime.limits.max_bytes)
         self._lock = threading.Lock()
         self.due: float | None = None
 
@@ -69,11 +71,23 @@ class Recorder:
         """
         self._run("feed_many()", lambda recording: recording.feeding(chunks))
 
-    def feed_sse(self, line: str | bytes) -> None:
-        """Record a line of a server-sent event stream: `data: {...}`; `data: [DONE]`, blank lines and comments are skipped."""
-        chunk = parse_sse(line)
+    def feed_sse(self, data: str | bytes) -> None:
+        """Record what came of a server-sent event stream: bytes or text, cut anywhere, or one line at a time.
+
+        Every frame whose end was given is recorded on return, as by `feed_many`; `[DONE]`, comments and other fields are
+        skipped. InvalidValue: a frame or a chunk was refused; all others of the call are recorded. After StoreBusy and other
+        database errors the same call may be made again. A stream that ends inside a frame is InvalidValue at `close()`.
+        """
+        chunk = self._intake.whole(data)
         if chunk is not None:
-            self.feed(chunk)
+            if chunk is not NOTHING:
+                self.feed(chunk)
+            return
+        self._runtime.check_process()
+        with self._lock:
+            if self._intake.take(data):
+                self._open("feed_sse()")
+                self._drive(self._intake.recording(), "feed_sse()")
 
     def step_usage(self, step: int, **tokens: int | float) -> None:
         """As `messages.record_step_usage`, for the message being recorded, even before it is stored."""
@@ -85,15 +99,22 @@ class Recorder:
         self._run("flush()", lambda recording: recording.flushing())
 
     def close(self) -> None:
-        """Flush, fold and give the turn up, without finishing the message. Twice is once."""
-        if self._recording.opened and not self._recording.closed:
+        """Flush, fold and give the turn up, without finishing the message. Twice is once.
+
+        InvalidValue, after all of that: what `feed_sse` was given ended in the middle of a frame.
+        """
+        self._close(whole=True)
+
+    def _close(self, *, whole: bool) -> None:
+        if (self._recording.opened or self._intake.waits) and not self._recording.closed:
             self._runtime.check_process()
         with self._lock:
-            if self._recording.opened and not self._recording.closed:
-                self._drive(self._recording.closing(), "close()")
+            if (self._recording.opened or self._intake.waits) and not self._recording.closed:
+                self._drive(self._intake.ending(whole=whole), "close()")
             self._recording.abandon()
             self.due = None
         self._timer.forget(self)
+        self._intake.ended()
 
     def __enter__(self) -> "Recorder":
         self._runtime.check_process()
@@ -102,7 +123,7 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        self._close(whole=error is None)
 
     def on_timer(self, now: float) -> None:
         """Called by the store's timer thread when `due` has passed."""

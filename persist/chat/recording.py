@@ -63,6 +63,11 @@ class Recording:
         return self._stream.current.id
 
     @property
+    def applied(self) -> int:
+        """How many chunks the recording holds."""
+        return self._stream.accumulator.index
+
+    @property
     def due(self) -> float | None:
         """The next deadline, in monotonic seconds."""
         return self._due.next

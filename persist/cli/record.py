@@ -8,7 +8,7 @@ import click
 
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.failures import Failed
-from persist.cli.frames import chunk_of, lines_of
+from persist.cli.frames import frames_of
 from persist.cli.interrupts import Interrupted, Interrupts
 from persist.cli.output import columns, inline, say, say_json
 from persist.cli.progress import Progress
@@ -163,23 +163,24 @@ def _record(
     recorder = store.record(report.session_id, agent=agent, model=model, takeover=choices.takeover, save_on=choices.save_on)
     try:
         with recorder:
-            for number, line in lines_of(stream, interrupts):
-                progress.line(len(line))
-                try:
-                    chunk = chunk_of(line)
-                    if chunk is None:
+            for number, size, found in frames_of(stream, interrupts):
+                if size:
+                    progress.line(size)
+                for chunk in found:
+                    try:
+                        if isinstance(chunk, InvalidValue):
+                            raise chunk
+                        if choices.new_ids and chunk.get("type") == "start":
+                            chunk.pop("messageId", None)
+                        recorder.feed(chunk)
+                    except InvalidValue as error:
+                        if isinstance(error, StreamProtocolError) or not choices.keep_going:
+                            raise
+                        report.skipped += 1
+                        say(inline(f"Left out {_where(number, error)}"), err=True)
                         continue
-                    if choices.new_ids and chunk.get("type") == "start":
-                        chunk.pop("messageId", None)
-                    recorder.feed(chunk)
-                except InvalidValue as error:
-                    if isinstance(error, StreamProtocolError) or not choices.keep_going:
-                        raise
-                    report.skipped += 1
-                    say(inline(f"Left out {_where(number, error)}"), err=True)
-                    continue
-                _note(report, chunk, recorder.message_id)
-                progress.fed(chunk)
+                    _note(report, chunk, recorder.message_id)
+                    progress.fed(chunk)
     except Interrupted:
         report.interrupted = True
     except PersistError as error:

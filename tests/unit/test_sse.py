@@ -1,0 +1,213 @@
+"""What is found in a server-sent event stream does not depend on how it was cut."""
+
+import codecs
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from persist.chat.sse import EventStream
+from persist.errors import InvalidValue, PayloadTooLarge
+
+LIMIT = 10_000
+A, B = {"type": "text-delta", "id": "a", "delta": "one"}, {"type": "text-delta", "id": "b", "delta": "two"}
+
+
+def found_in(pieces: Iterable[Any], *, limit: int = LIMIT) -> list[Any]:
+    """Chunks, and the reasons of what was refused."""
+    events, found = EventStream(limit), []
+    for piece in pieces:
+        chunk = events.whole(piece)
+        if chunk is None:
+            found += events.read(piece)
+        elif chunk:
+            found.append(chunk)
+    return [str(one) if isinstance(one, InvalidValue) else one for one in [*found, *events.end()]]
+
+
+def told(found: Iterable[Any]) -> list[Any]:
+    """Chunks, and None for what was refused: its words may quote more or less of it."""
+    return [None if isinstance(one, str) else one for one in found]
+
+
+def cut(stream: Any, places: Sequence[int]) -> list[Any]:
+    ends = sorted(min(place, len(stream)) for place in places)
+    return [stream[begin:end] for begin, end in zip([0, *ends], [*ends, len(stream)], strict=True)]
+
+
+# ---------------------------------------------------------------- any stream, any cut
+
+_texts = st.text(st.sampled_from('a{}[]":,\\ \u2028\u2029\x85\x0b\x0cé😀\ufeff\n\r') | st.characters(codec="utf-8"), max_size=12)
+_objects = st.builds(
+    lambda text, more: {"type": text, **more}, _texts, st.dictionaries(_texts, _texts | st.integers(), max_size=2)
+)
+
+
+def _one_line(chunk: dict[str, Any], ascii: bool, blank: str) -> list[str]:
+    return [f"data:{blank}{json.dumps(chunk, ensure_ascii=ascii)}"]
+
+
+def _many_lines(chunk: dict[str, Any]) -> list[str]:
+    return [f"data: {line}" for line in json.dumps(chunk, indent=1, ensure_ascii=False).split("\n")]
+
+
+_events = st.one_of(
+    st.builds(_one_line, _objects, st.booleans(), st.sampled_from(["", " "])),
+    st.builds(_many_lines, _objects),
+    st.sampled_from(
+        [
+            [": a comment"],
+            [":"],
+            ["event: message", "id: 7", 'data: {"type":"x"}'],
+            ["retry: 10", "data"],
+            ["data: [DONE]"],
+            ["data: nonsense"],
+            ["data: [1]"],
+            ['data: {"type":"cut off'],
+            ["data: {", "data: }}"],
+            ["no field"],
+            ["field: unknown"],
+        ]
+    ),
+)
+_streams = st.builds(
+    lambda events, bom, end, last: bom + end.join(line for event in events for line in [*event, ""]) + last * end,
+    st.lists(_events, min_size=1, max_size=6),
+    st.sampled_from(["", "\ufeff"]),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.integers(0, 1),
+)
+_places = st.lists(st.integers(0, 300), max_size=12)
+
+
+def _may_be_a_line(piece: str) -> bool:
+    """The one beginning of a stream that is refused at once, since as a line it is nothing."""
+    return piece.replace(" ", "") in ("data:{", "\ufeffdata:{")
+
+
+@given(_streams, _places)
+@example('data: {"type":"a\u2028b"}\n\n', list(range(40)))
+def test_any_cut_of_text_finds_the_same(stream: str, places: list[int]) -> None:
+    pieces = cut(stream, places)
+    first = next((piece for piece in pieces if piece), "")
+    if not _may_be_a_line(first):
+        assert told(found_in(pieces)) == told(found_in([stream]))
+
+
+@given(_streams, _places)
+@example('data: {"type":"a\u2028é😀b"}\r\n\r\ndata: {"type":"c"}\r\n', list(range(80)))
+def test_any_cut_of_bytes_finds_the_same(stream: str, places: list[int]) -> None:
+    pieces = cut(stream.encode(), places)
+    first = next((piece for piece in pieces if piece), b"")
+    if not _may_be_a_line(first.decode(errors="replace")):
+        assert told(found_in(pieces)) == told(found_in([stream])) == told(found_in([stream.encode()]))
+
+
+@given(st.lists(_objects, max_size=5), st.sampled_from(["", "\n", "\r\n"]))
+def test_lines_with_and_without_their_ends_are_a_stream_too(chunks: list[dict[str, Any]], end: str) -> None:
+    lines = [line for chunk in chunks for line in (f"data: {json.dumps(chunk)}{end}", f": ping{end}", end)]
+    assert found_in(lines) == found_in([line.encode() for line in lines]) == chunks
+
+
+@given(st.lists(_objects, min_size=1, max_size=5))
+def test_no_line_of_splitlines_is_lost_or_changed_unseen(chunks: list[dict[str, Any]]) -> None:
+    """What was cut at a separator inside a string is refused, everything else is found."""
+    stream = "".join(f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n" for chunk in chunks)
+    whole = [chunk if len(json.dumps(chunk, ensure_ascii=False).splitlines()) == 1 else None for chunk in chunks]
+    found = told(found_in(stream.splitlines()))
+    assert [one for one in found if one is not None] == [one for one in whole if one is not None]
+    assert (None in found) == (None in whole)
+    assert found_in(stream.splitlines(keepends=True)) == chunks
+
+
+# ---------------------------------------------------------------- one by one
+
+
+def test_several_frames_come_of_one_call() -> None:
+    stream = f"data: {json.dumps(A)}\n\ndata: {json.dumps(B)}\n\ndata: [DONE]\n\n"
+    assert found_in([stream]) == found_in([stream.encode()]) == [A, B]
+    assert found_in([codecs.BOM_UTF8 + stream.encode()]) == found_in([bytearray(stream.encode())]) == [A, B]
+
+
+def test_a_frame_is_found_before_its_blank_line() -> None:
+    events = EventStream(LIMIT)
+    assert events.read(f"data: {json.dumps(A)}") == [A]
+    assert events.read("\n\n") == []
+    assert events.read(f"data: {json.dumps(A)}\n") == [A]
+    assert events.read(f"data: {json.dumps(B)}\n\n") == [B]
+
+
+def test_a_cut_line_says_what_to_feed_instead() -> None:
+    lines = 'data: {"delta":"a\u2028b"}\n\ndata: {"delta":"c"}\n\n'.splitlines()
+    for first in ([], ['data: {"delta":"z"}', ""]):
+        problem, last = found_in([*first, *lines])[-2:]
+        assert "bytes or text" in problem
+        assert last == {"delta": "c"}
+
+
+@pytest.mark.parametrize("line", ["data: {", "data: nonsense", "data: [1]", 'data: "text"', b"data: \xff", "not a field", 7])
+def test_a_line_that_is_nothing_is_refused_at_once(line: Any) -> None:
+    events = EventStream(LIMIT)
+    (problem,) = events.read(line)
+    assert isinstance(problem, InvalidValue)
+    assert events.read(f"data: {json.dumps(A)}") == [A]
+    assert events.end() == []
+
+
+def test_a_byte_that_is_no_text_spoils_its_own_frame_only() -> None:
+    a, b = (json.dumps(chunk).encode() for chunk in (A, B))
+    stream = b"data: " + a + b'\n\ndata: {"x":"\xff\xc3"}\n\ndata: {\ndata: "x":"\xff"\ndata: }\n\ndata: ' + b + b"\n\n"
+    assert told(found_in([stream])) == [A, None, None, B]
+    assert told(found_in([stream[at : at + 1] for at in range(len(stream))])) == [A, None, None, B]
+    assert told(found_in([b'data: {"x":"\xc3', "x"])) == [None, None]
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        'data: {"a":',
+        'data: {"a":1}\n\ndata: {"b',
+        'data: {\n"a',
+        "data: {\ndata: 1",
+        "da",
+        b'data: {"a":"\xc3',
+        'data: {"a":"b\n\ndata: {',
+    ],
+)
+def test_a_stream_that_breaks_off_says_so(stream: Any) -> None:
+    *_, problem = found_in([stream])
+    assert "ended in the middle of a frame" in problem
+
+
+@pytest.mark.parametrize("stream", ["", "\n", ": comment", "event: x", "data: [DONE]", "data:", "id: 7"])
+def test_a_stream_may_end_on_a_line_without_data(stream: str) -> None:
+    assert found_in(["\n\n", stream]) == []
+
+
+def test_the_last_frame_may_lack_its_line_end() -> None:
+    assert found_in(["\n\n", 'data: {"a"', ":1}"]) == [{"a": 1}]
+    assert found_in(["data: {\n", 'data: "a":1}']) == [{"a": 1}]
+
+
+def test_what_is_held_is_bounded() -> None:
+    for stream in ("data: {\n" + 'data: "a": 1,\n' * 2_000 + "\n", "data: " + "x" * 20_000 + "\n\n", "y" * 20_000 + "\n"):
+        for pieces in ([stream], cut(stream, range(0, len(stream), 7))):
+            events = EventStream(LIMIT)
+            problems = [one for piece in ["\n", *pieces] for one in events.read(piece)]
+            assert len(problems) == 1
+            assert events.read(f"data: {json.dumps(A)}\n") == [A]
+    (problem,) = EventStream(LIMIT).read('data: {"a":"' + "é" * 10_000)
+    assert isinstance(problem, PayloadTooLarge)
+    assert (problem.size, problem.limit) == (20_012, LIMIT)
+    (problem,) = EventStream(LIMIT).read('data: {"a":"' + "é" * 10_000 + '"}\n')
+    assert isinstance(problem, PayloadTooLarge)
+
+
+def test_many_small_pieces_of_a_large_frame_take_time_in_proportion() -> None:
+    """One look at each: a second one at all of them for every piece would be a million times a megabyte."""
+    stream = "data: " + json.dumps({"a": "}" * 1_000_000}) + "\n\n"
+    for pieces in (["\n", *stream], list(stream), [character.encode() for character in stream]):
+        assert len(found_in(pieces, limit=2_000_000)) == 1
