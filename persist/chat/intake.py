@@ -31,6 +31,8 @@ class Intake:
 
     def take(self, data: str | bytes) -> bool:
         """Read what came. Whether there is anything to record."""
+        if self._recording.closed:
+            return bool(self._events.read(data))
         if not (self._waiting and data == self._failed):
             self._waiting += self._events.read(data)
             self._failed = data
@@ -47,10 +49,12 @@ class Intake:
         refused: PersistError | None = None
         most: int | None = None
         while self._waiting:
-            chunks = list(islice(takewhile(_is_chunk, self._waiting), most))
-            if not chunks:
-                refused = refused or self._waiting.popleft()  # type: ignore[assignment]  # no chunk
+            first = self._waiting[0]
+            if isinstance(first, InvalidValue):
+                self._waiting.popleft()
+                refused = refused or first
                 continue
+            chunks = list(islice(takewhile(_is_chunk, self._waiting), most))
             ahead, before = iter(chunks), self._recording.applied
             try:
                 yield from self._recording.feeding(ahead)  # type: ignore[arg-type]  # chunks

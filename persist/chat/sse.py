@@ -1,22 +1,20 @@
-"""The bytes or the text of a server-sent event stream, cut anywhere, to its chunks: by the rules of the HTML standard.
+"""The bytes or the text of a server-sent event stream, cut anywhere, to its chunks: by the rules of the HTML standard, but
 
-Its authors left two things open that a recorder cannot, and this parser is stricter or quicker there:
+- an event whose first data line is a complete JSON object is given when that line ends, not at the blank line behind it, for
+  nothing but blanks could follow; if the line end is missing too, at the end of the call that brought the line whole;
+- a line of no known field is refused instead of ignored: an error page is not an empty stream.
 
-- An event whose first data line is a complete JSON object is given when that line ends, not at the blank line behind it, for
-  nothing but blanks could follow. With its line end still missing it is given at the end of the call that brought it whole.
-- A line of no known field is refused instead of ignored: an error page is not an empty stream.
-
-Callers may also give one line at a time without its end, as line splitters do. No call tells which of the two it is, so:
-a line end proves a stream, in which calls go on where the former one ended; a line after another one that had no end proves
-lines. Before either is proven what could be both waits. A splitter that cuts at U+2028, as `str.splitlines` does, loses the
-character, so its pieces are refused instead of being put together wrongly.
+Callers may also give one line at a time without its end, as line splitters do. A line end proves a stream, in which calls go on
+where the former one ended; a line after one that had no end proves lines. Before either, what could be both waits. A splitter
+that cuts at U+2028, as `str.splitlines` does, loses the character: what it cut is refused, not put together wrongly.
 """
 
 import codecs
 import re
 from itertools import islice
 
-import orjson
+from orjson import JSONDecodeError
+from orjson import loads as _loads
 
 from persist.chat.frames import DONE, FIELD, Chunk, broken_off, chunk_of, cut, hopeless, may_go_on, no_line, not_utf8, too_large
 from persist.db.escape import utf8_size
@@ -36,28 +34,39 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 class EventStream:
     """One stream. `read` takes what came; it never raises, a refused frame is an InvalidValue among what was found."""
 
-    __slots__ = ("_cr", "_data", "_decoder", "_drop", "_lines", "_loose", "_most", "_open", "_sizes", "_skip", "_started", "held")
+    __slots__ = (
+        "_cr",
+        "_data",
+        "_decoder",
+        "_drop",
+        "_lines",
+        "_loose",
+        "_most",
+        "_open",
+        "_short",
+        "_sizes",
+        "_skip",
+        "_started",
+        "held",
+    )
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self._most, self._short = most, most // 4
         self._decoder: codecs.IncrementalDecoder | None = None
         self._started = False
         self._cr = False
-        """The former call ended with a CR: an LF at the beginning belongs to it."""
+        """The former call ended with a CR, to which an LF at the beginning belongs."""
         self._lines: bool | None = None
-        """Whether calls are lines without their ends; None: not known yet."""
+        """Whether calls are lines without their ends; None: unknown."""
         self._open: list[str] = []
         """The line whose end has not come, piece by piece."""
         self._loose = False
-        """Its frame was given already."""
         self._skip = False
-        """It was refused already."""
+        """The open line was given (`_loose`) or refused (`_skip`) already."""
         self._data: list[str] = []
-        """Data lines of an event that takes several."""
         self._drop = False
-        """The event was refused: its further lines count for nothing."""
-        self._sizes = [0, 0]
-        """Bytes of `_open` and of `_data`."""
+        """Data lines of an event that takes several; or they were refused, and more of them count for nothing."""
+        self._sizes = [0, 0]  # bytes of _open, of _data
         self.held = False
         """Whether anything waits, here or with whoever reads: then there is no short way."""
 
@@ -65,32 +74,29 @@ class EventStream:
         """The short way of a call that is one frame, or a blank line (NOTHING), when nothing waits; None: `read` it."""
         if self.held:
             return None
-        if type(data) is str:
-            if not data.startswith("data:"):
-                return self._blank(data)
-            line: str | bytes = data.rstrip("\r\n")
-            if "\n" in line or "\r" in line:
+        try:
+            if data.__class__ is str:
+                if data[:5] != "data:":
+                    return self._blank(data)
+                last, chunk = data[-1], _loads(data[5:])
+            elif data.__class__ is bytes:
+                if data[:5] != b"data:":
+                    return self._blank(data)
+                last, chunk = chr(data[-1]), _loads(data[5:])
+            else:
                 return None
-        elif type(data) is bytes:
-            if not data.startswith(b"data:"):
-                return self._blank(data)
-            line = data.rstrip(b"\r\n")
-            if b"\n" in line or b"\r" in line:
-                return None
+        except JSONDecodeError:
+            return None
+        if chunk.__class__ is not dict or not chunk or len(data) > self._short:
+            return None
+        if last == "\n":  # JSON ends before it
+            self._lines = self._loose = False
+        elif last == "}":
+            if self._loose:
+                self._lines = True
+            self._loose = True
         else:
             return None
-        ended = len(line) != len(data)
-        if len(data) * 4 > self._most or (ended and data[-1] in ("\r", 13)):
-            return None
-        try:
-            chunk = orjson.loads(line[5:])
-        except orjson.JSONDecodeError:
-            return None
-        if type(chunk) is not dict or not chunk:
-            return None
-        self._lines = False if ended else True if self._loose else self._lines
-        self._loose = not ended
-        self._started = True
         return chunk
 
     def read(self, data: str | bytes) -> list[Found]:
@@ -139,7 +145,6 @@ class EventStream:
             return None
         if data:
             self._lines = self._loose = False
-            self._started = True
         return NOTHING
 
     def _text(self, data: str | bytes, found: list[Found]) -> str:
