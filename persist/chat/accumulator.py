@@ -160,11 +160,13 @@ def _finish(state: MessageState, chunk: Chunk, change: Change) -> None:
 def _start_step(state: MessageState, chunk: Chunk, change: Change) -> None:
     change.append(state, {"type": "step-start"})
     change.set(state, "step", ToolIndex())
+    change.set(state, "left_open", [])
 
 
 def _finish_step(state: MessageState, chunk: Chunk, change: Change) -> None:
     change.set(state, "text", {})
     change.set(state, "reasoning", {})
+    change.set(state, "left_open", [])
     change.boundary = "step"
 
 

@@ -7,6 +7,7 @@ import orjson
 
 from persist.chat.changes import Change
 from persist.chat.message_state import MessageState
+from persist.chat.open_parts import named
 from persist.chat.parts import PartState, picked
 from persist.errors import StreamProtocolError
 
@@ -14,7 +15,9 @@ Chunk = Mapping[str, Any]
 
 
 def text_start(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """A new text part; an open one with the same id is left as it is."""
+    """A new text part; an open one with the same id is left as it is, but one that an earlier recorder left open goes on."""
+    if _goes_on(state, state.text, "text", chunk, change):
+        return
     part = change.append(state, {"type": "text", "text": "", **picked(chunk, "providerMetadata"), "state": "streaming"})
     change.put(state.text, chunk["id"], part)
 
@@ -31,6 +34,8 @@ def text_end(state: MessageState, chunk: Chunk, change: Change) -> None:
 
 def reasoning_start(state: MessageState, chunk: Chunk, change: Change) -> None:
     """A new reasoning part, in a namespace of its own."""
+    if _goes_on(state, state.reasoning, "reasoning", chunk, change):
+        return
     data = {**picked(chunk, "id", "providerMetadata"), "type": "reasoning", "text": "", "state": "streaming"}
     change.put(state.reasoning, chunk["id"], change.append(state, data))
 
@@ -74,6 +79,21 @@ def data(state: MessageState, chunk: Chunk, change: Change) -> None:
     else:
         kept = {name: value for name, value in part.data.items() if name != "data"}
         change.rewrite(part, kept | picked(chunk, "data"))
+
+
+def _goes_on(state: MessageState, opened: dict[str, PartState], name: str, chunk: Chunk, change: Change) -> bool:
+    """Whether the chunk names a part that was left open: from here on it is open again."""
+    if not state.left_open or chunk["id"] in opened:
+        return False
+    part = named(state.left_open, name, chunk["id"])
+    if part is None:
+        return False
+    change.set(state, "left_open", [other for other in state.left_open if other is not part])
+    change.put(opened, chunk["id"], part)
+    metadata = picked(chunk, "providerMetadata")
+    if metadata and not _same_json(metadata["providerMetadata"], part.data.get("providerMetadata")):
+        change.rewrite(part, {**part.data, **metadata}, part.pieces)
+    return True
 
 
 def _open_part(open_parts: dict[str, PartState], name: str, chunk: Chunk, change: Change) -> PartState:

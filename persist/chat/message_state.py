@@ -37,6 +37,7 @@ class MessageState:
         "id",
         "inputs",
         "latest",
+        "left_open",
         "metadata",
         "parts",
         "reasoning",
@@ -56,6 +57,7 @@ class MessageState:
         self.latest: dict[str, PartState] = {}  # newest tool part by call id
         self.data: dict[tuple[str, str], PartState] = {}  # first data part by (type, id)
         self.foreign: dict[str, PartState] = {}  # tool parts of earlier messages by call id
+        self.left_open: list[PartState] = []  # texts of the step that an earlier recorder left open, put here by this one
         self.extra: dict[str, Any] = {}  # what else a resumed message carries
 
     @classmethod

@@ -27,8 +27,7 @@ NOTHING: Chunk = {}
 
 _BLANK = frozenset(("", "\n", "\r\n", b"", b"\n", b"\r\n"))
 _NO_DATA = re.compile("(?:event|id|retry)?:")
-_UNDECODED = re.compile("[\udc80-\udcff]")
-"""How a byte that is no UTF-8 is marked until its line is refused."""
+_UNDECODED = re.compile("[\udc80-\udcff]")  # how a byte that is no UTF-8 is marked until its line is refused
 
 
 class EventStream:
@@ -67,8 +66,7 @@ class EventStream:
         self._drop = False
         """Data lines of an event that takes several; or they were refused, and more of them count for nothing."""
         self._sizes = [0, 0]  # bytes of _open, of _data
-        self.held = False
-        """Whether anything waits, here or with whoever reads: then there is no short way."""
+        self.held = False  # whether anything waits, here or with whoever reads: then there is no short way
 
     def whole(self, data: str | bytes) -> Chunk | None:
         """The short way of a call that is one frame, or a blank line (NOTHING), when nothing waits; None: `read` it."""

@@ -7,6 +7,7 @@ from typing import Any
 from persist.chat.accumulator import Accumulator, Change, PartState, UnknownToolCall
 from persist.chat.chunks import ChunkType
 from persist.chat.message_state import MessageState
+from persist.chat.open_parts import open_parts, opened_as
 from persist.chat.pending import Current, Entry, Patch, Pending
 from persist.chat.resume import find_unfinished_call, load_message
 from persist.db.clock import EPOCH
@@ -16,6 +17,8 @@ from persist.db.json import check
 from persist.db.runtime import Runtime
 from persist.db.types import check_label
 from persist.errors import InvalidValue, PayloadTooLarge, PersistError
+
+_OPENING = (ChunkType.TEXT_START.value, ChunkType.REASONING_START.value)
 
 Steps = Generator[Job[Any], Any, None]
 
@@ -120,6 +123,9 @@ class Stream:
         resumed.index = self.accumulator.index
         for part, (part_id, _) in zip(resumed.parts, stored.rows, strict=True):
             part.id = part_id
+        for part in open_parts(resumed.parts):
+            part.base = utf8_size(part.data.get("text") or "")
+            resumed.state.left_open.append(part)
         last = stored.rows[-1][1] + 1 if stored.rows else 0
         self._leave()
         self.accumulator = resumed
@@ -151,7 +157,8 @@ class Stream:
         if change.appended is not None:
             if self.current.id is None:
                 self.current.id = self._runtime.ids.mint("msg")
-            change.appended.id = self._runtime.ids.mint("prt")
+            id = self._runtime.ids.mint("prt")
+            change.appended.id = opened_as(id, chunk["id"]) if change.type in _OPENING else id
             change.appended.index += self.current.offset
         if change.type == ChunkType.START:
             self.current.started = True

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from persist.errors import Conflict, InvalidValue
+from persist import Settings
+from persist.errors import Conflict, InvalidValue, PayloadTooLarge
 from tests.contract.chat.scenes import create, output, record, say, shown, step, text, turn, words
 from tests.contract.conftest import Raw
 
@@ -43,11 +44,68 @@ def test_a_streaming_input_goes_on_from_what_was_received(store: Any, session: s
 def test_open_text_of_a_dead_turn_stays_as_it_is(store: Any, session: str) -> None:
     with store.record(session) as recorder:
         recorder.feed_many([start("m"), *text("cut o")[:-1]])
-    record(store, session, [start("m"), *text("anew")])
+    record(store, session, [start("m"), *text("anew", id="another")])
     assert shown(store, session)[0]["parts"] == [
         {"type": "text", "text": "cut o", "state": "streaming"},
         {"type": "text", "text": "anew", "state": "done"},
     ]
+
+
+@pytest.mark.parametrize("kind", ["text", "reasoning"])
+def test_a_start_that_names_an_open_part_goes_on_with_it(store: Any, other: Any, session: str, kind: str) -> None:
+    def chunks(*pieces: str, id: str) -> list[dict[str, Any]]:
+        return [{**chunk, "type": chunk["type"].replace("text", kind)} for chunk in text(*pieces, id=id)]
+
+    record(
+        other, session, [start("m"), *step(*chunks("done", id="a"), *chunks("cut ", id="b")[:-1], *chunks("o", id="c")[:-1])][:-1]
+    )
+    with store.record(session) as recorder:
+        recorder.feed(start("m"))
+        recorder.feed(chunks(id="c")[0])
+        recorder.feed_many(chunks("f", "f", id="c")[1:-1])
+        recorder.feed({**chunks(id="b")[0], "providerMetadata": {"p": {"n": 1}}})
+        recorder.feed(chunks("here", id="b")[1])
+        for chunk in chunks("!", id="b")[1:]:
+            recorder.feed(chunk)
+        recorder.feed_many(chunks("new", id="a"))
+    parts = [(part["text"], part["state"]) for part in shown(other, session)[0]["parts"][1:]]
+    assert parts == [("done", "done"), ("cut here!", "done"), ("off", "streaming"), ("new", "done")]
+    assert shown(other, session)[0]["parts"][2]["providerMetadata"] == {"p": {"n": 1}}
+
+
+def test_an_open_part_is_named_once_and_in_its_own_step_only(store: Any, session: str) -> None:
+    cut = text("cut o")[:-1]
+    record(store, session, [start("m"), {"type": "start-step"}, *cut])
+    record(store, session, [start("m"), *text("ff"), *text("anew")])
+    record(store, session, [start("n"), {"type": "start-step"}, *cut])
+    record(store, session, [start("n"), {"type": "start-step"}, *text("again")])
+    record(store, session, [start("o"), *cut])
+    record(store, session, [start("o"), {"type": "finish-step"}, *text("again")])
+    told = [[part["text"] for part in message["parts"] if "text" in part] for message in shown(store, session)]
+    assert told == [["cut off", "anew"], ["cut o", "again"], ["cut o", "again"]]
+
+
+def test_a_long_open_part_goes_on_and_its_limit_stays(open_store: Any) -> None:
+    store = open_store(settings=Settings(max_json_bytes=400_000))
+    session = create(store)
+    record(store, session, [start("m"), *text("x" * 300_000)[:-1]])
+    with store.record(session) as recorder:
+        recorder.feed_many([start("m"), text()[0]])
+        with pytest.raises(PayloadTooLarge):
+            recorder.feed(text("y" * 100_001)[1])
+        for chunk in text("y" * 50_000, "y" * 40_000)[1:]:
+            recorder.feed(chunk)
+    assert words(shown(store, session)) == ["x" * 300_000 + "y" * 90_000]
+
+
+def test_a_refused_start_leaves_the_open_part_to_be_named(store: Any, session: str) -> None:
+    record(store, session, [start("m"), *text("cut o")[:-1]])
+    with store.record(session) as recorder:
+        recorder.feed(start("m"))
+        with pytest.raises(InvalidValue):
+            recorder.feed({**text()[0], "providerMetadata": {"p": {"n": float("nan")}}})
+        recorder.feed_many(text("ff"))
+    assert words(shown(store, session)) == ["cut off"]
 
 
 def test_metadata_goes_on_from_what_is_stored(store: Any, session: str) -> None:
