@@ -4,10 +4,9 @@ A child process records examples/answer.sse, an AI SDK v6 UI message stream, chu
 chunk that `feed()` acknowledged. In the middle of a sentence it is killed with SIGKILL. What the file then holds must be exactly
 what those chunks make; a new recorder goes on with the same message, and in the end not a word is missing or there twice.
 
-What going on means here. The ids of open text parts live in the dead process, so the half sentence stays what it is, a part that
-is still `streaming`, and the rest arrives as a part of its own: what a harness gets that asks its provider to go on. (One that
-can only ask again would feed the interrupted step from its `start-step`; tool calls that were cut off become errors first, by
-`repair_interrupted`, so that the model sees what happened.)
+What going on means here: the new recorder is told of the message by `start` and of the half sentence by a `text-start` with the id
+of the open part, and goes on with both. (A harness that can only ask its provider again would feed the interrupted step from its
+`start-step`; tool calls that were cut off become errors first, by `repair_interrupted`, so that the model sees what happened.)
 """
 
 import argparse
@@ -46,8 +45,8 @@ def main() -> int:
 
 def read_stream() -> list[Chunk]:
     """The chunks. The stream's own message id is left out, so that the demo can run twice on one database."""
-    lines = STREAM.read_text(encoding="utf-8").splitlines()
-    chunks = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+    frames = STREAM.read_text(encoding="utf-8").split("\n\n")
+    chunks = [json.loads(frame.removeprefix("data: ")) for frame in frames if frame.startswith("data: {")]
     chunks[0].pop("messageId", None)
     return chunks
 
@@ -109,8 +108,7 @@ def demo(url: str) -> int:
             final = tx.chat.messages.list(session_id)
             session = tx.chat.sessions.get(session_id)
     show(final[-1])
-    whole = same(final[-1], reduce(rest, message={**reduce(chunks[:acknowledged]), "id": partial["id"]}))
-    whole = whole and len(final) == 2 and text_of(final[-1]) == text_of(reduce(chunks))
+    whole = same(final[-1], reduce(chunks)) and len(final) == 2
     names = ("input_tokens", "output_tokens", "reasoning_tokens")
     counted = session.total_tokens == sum(int(usage.get(name, 0)) for usage in USAGE for name in names)
     print(f"   not a word missing, none there twice: {yes(whole)}")
@@ -144,7 +142,7 @@ def record_and_kill(url: str, session_id: str) -> tuple[int, int]:
 
 
 def going_on(message_id: str, chunks: list[Chunk], done: int) -> list[Chunk]:
-    """The rest of the stream for a new recorder: a start that names the message, and the open text opened anew."""
+    """The rest of the stream for a new recorder: a start that names the message, and one that names its open text."""
     cut = chunks[done - 1]
     assert cut["type"] == "text-delta", "the kill is meant to fall into the text"
     return [{"type": "start", "messageId": message_id}, {"type": "text-start", "id": cut["id"]}, *chunks[done:]]
@@ -154,10 +152,6 @@ def same(stored: Chunk, expected: Chunk) -> bool:
     """Whether the stored message has exactly those parts and, beside what the recorder adds, that metadata."""
     metadata = {name: value for name, value in stored.get("metadata", {}).items() if name != "usage"}
     return bool(stored["parts"] == expected["parts"] and metadata == expected.get("metadata", {}))
-
-
-def text_of(message: Chunk) -> str:
-    return "".join(part["text"] for part in message["parts"] if part["type"] == "text")
 
 
 def show(message: Chunk) -> None:
@@ -171,8 +165,14 @@ def show(message: Chunk) -> None:
             detail = f"{json.dumps(part.get('input'), ensure_ascii=False)} -> {result}"
         elif kind.startswith("data-"):
             detail = json.dumps(part["data"])
-        detail = detail if len(detail) <= 76 else f"{detail[:36]} … {detail[-36:]}"
-        print(f"   {kind:<16} {part.get('state', ''):<17} {detail}")
+        print(f"   {kind:<16} {part.get('state', ''):<17} {shortened(detail)}")
+
+
+def shortened(text: str) -> str:
+    """Whole words from both of its ends."""
+    if len(text) <= 76:
+        return text
+    return f"{text[:37].rpartition(' ')[0] or text[:36]} … {text[-37:].partition(' ')[2] or text[-36:]}"
 
 
 def title(text: str) -> None:
