@@ -4,9 +4,9 @@ A child process records examples/answer.sse, an AI SDK v6 UI message stream, chu
 chunk that `feed()` acknowledged. In the middle of a sentence it is killed with SIGKILL. What the file then holds must be exactly
 what those chunks make; a new recorder goes on with the same message, and in the end not a word is missing or there twice.
 
-What going on means here: the new recorder is told of the message by `start` and of the half sentence by a `text-start` with the id
-of the open part, and goes on with both. (A harness that can only ask its provider again would feed the interrupted step from its
-`start-step`; tool calls that were cut off become errors first, by `repair_interrupted`, so that the model sees what happened.)
+What going on means here: the new recorder is told of the message by `start`, and of the half sentence by a `text-start` with the
+id of the open part, and goes on with both. (A harness that can only ask its provider again would feed the interrupted step from
+its `start-step`; tool calls that were cut off become errors first, by `repair_interrupted`, so that the model sees what happened.)
 """
 
 import argparse

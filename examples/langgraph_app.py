@@ -1,6 +1,6 @@
 """A LangGraph application that can be killed at any moment, and goes on where it was when it is run again.
 
-    pip install 'agent-persist[langgraph]'
+    pip install '.[langgraph]'                             # in a clone of persist; elsewhere agent-persist
     python examples/langgraph_app.py --crash-in Faro       # books two of three cities, and dies of SIGKILL
     python examples/langgraph_app.py                       # books the third, and answers
     persist show trip --url sqlite:///graph.db             # the thread and its checkpoints

@@ -1,6 +1,6 @@
 """An OpenAI Agents application that can be killed at any moment, and goes on where it was when it is run again.
 
-    pip install 'agent-persist[openai-agents]'
+    pip install '.[openai-agents]'                         # in a clone of persist; elsewhere agent-persist
     python examples/openai_agents_app.py --crash-in Faro   # books two of three cities, and dies of SIGKILL
     python examples/openai_agents_app.py                   # books the third, and answers
     persist show trip --url sqlite:///agents.db            # the conversation, tool calls included

@@ -1,66 +1,120 @@
-"""What a newcomer copies from the README works, from the top of the repository, without a change."""
+"""A newcomer walks the README from top to bottom, line by line, in a folder with nothing else in it and an empty home.
+
+The commands are the page's own, run by bash; only what would install is not: the environment that `make demo` makes stands ready,
+`make test` is asked what it would do, and `pip install` is checked for names that exist.
+"""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tomllib
+import venv
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
+import sqlalchemy
 
-from persist import Store
-from persist.cli import main
-from tests.markdown import ROOT, run_blocks
+from tests.markdown import ROOT
+
+CLONE = ("examples", "pyproject.toml", "Makefile", "README.md")
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_STAND_INS = """
+make() { if [ "$1" = test ]; then command make --dry-run test > test.plan; else command make "$@"; fi; }
+pip() { [ "$1" = install ] && [ $# = 2 ] && echo "$2" >> installed.txt; }
+"""
 
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the example, where nothing is spoilt."""
-    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def clone(tmp_path: Path) -> Path:
+    """What a clone is, as far as the page names it, and the environment of `make demo`."""
+    folder = tmp_path / "clone"
+    (tmp_path / "home").mkdir()
+    folder.mkdir()
+    for name in CLONE:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copyfile(ROOT / name, folder / name)
+    venv.create(folder / ".venv", symlinks=True)
+    (packages,) = (folder / ".venv" / "lib").glob("python*/site-packages")
+    dependencies = Path(sqlalchemy.__file__).parents[1]
+    (packages / "persist.pth").write_text(f"{ROOT}\n{dependencies}\n", encoding="utf-8")
+    command = folder / ".venv" / "bin" / "persist"
+    command.write_text(f"#!{folder}/.venv/bin/python\nfrom persist.cli import main\nmain()\n", encoding="utf-8")
+    command.chmod(0o755)
+    (folder / ".venv" / ".ready-demo").touch()
+    return folder
 
 
-def test_the_code_runs(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    namespace: dict[str, Any] = {}
-    assert run_blocks(ROOT / "README.md", namespace) == 3
-    assert [message["role"] for message in namespace["messages"]] == ["user", "assistant"]
-    assert namespace["messages"][1]["id"] == "msg_answer"
-    assert [(run.id, run.total_tokens) for run in namespace["page"].items] == [(namespace["run"].id, 1234)]
-    assert capsys.readouterr().out == "2 messages in the fork\n1 gate waits for an answer\n"
+def walk(page: str) -> str:
+    """The page as one script: shell lines as they are, and neighbouring Python blocks as one session of the interpreter."""
+    script, last = [_STAND_INS], ""
+    for kind, text in _BLOCK.findall(page):
+        assert kind in ("sh", "python"), f"nobody could tell how to run a block of kind {kind!r}"
+        if kind == "python" and last == "python":
+            script[-1] = script[-1].removesuffix("PYTHON\ntell $? python\n") + text + "PYTHON\ntell $? python\n"
+        elif kind == "python":
+            script.append(f"python - <<'PYTHON'\n{text}PYTHON\ntell $? python\n")
+        else:
+            lines = [line for line in text.splitlines() if line.strip()]
+            script += [f"{line}\ntell $? {_quoted(line)}\n" for line in lines]
+        last = kind
+    return 'tell() { printf \'%s\\t%s\\n\' "$1" "$2" >> told.txt; }\n' + "".join(script)
 
 
-def test_the_commands_run(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Store.open("sqlite:///state.db") as store, store.begin() as tx:  # as the code above the commands makes them
-        run = tx.workflows.runs.create("triage", trigger_id="issue/42", current_phase="plan")
-        gate = tx.workflows.approvals.pause_for_approval(run.id, gate="review", summary="Merge it?", marker=("review", None))
-    named = {"RUN": run.id, "APPROVAL": gate.id}
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    lines = [line.strip() for line in text.splitlines() if line.startswith(("    export ", "    persist "))]
-    assert len(lines) == 11
-    name, _, url = lines.pop(0).removeprefix("export ").partition("=")
-    monkeypatch.setenv(name, url)
-    runner, shown = CliRunner(), []
-    for line in lines:
-        command, _, stream = line.partition("#")[0].removeprefix("persist ").partition("<")
-        args = [named.get(word, word) for word in command.split()]
-        data = (repository / stream.strip()).read_bytes() if stream else None
-        result = runner.invoke(main, args, input=data)
-        assert result.exit_code == 0, result.output
-        shown.append(result.stdout)
-        named.setdefault("SESSION", result.stdout.split()[1])
-    assert f"Approved review; run {run.id} is running.\n" in shown
+def _quoted(line: str) -> str:
+    return "'" + line.partition("#")[0].strip().replace("'", "'\\''") + "'"
 
 
-def test_the_harness_runs(repository: Path) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    lines = [line.partition("#")[0].split() for line in text.splitlines() if line.startswith("    python examples/harness.py")]
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    codes = [
-        subprocess.run([sys.executable, *line[1:]], cwd=repository, env=environment, capture_output=True, timeout=60).returncode
-        for line in lines
-    ]
-    assert codes == [-signal.SIGKILL, 0, 0]
+def test_every_line_works_in_order(clone: Path) -> None:
+    page = (clone / "README.md").read_text(encoding="utf-8")
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(clone.parent / "home"), "LANG": "C.UTF-8"}
+    environment |= {"TMPDIR": os.environ["TMPDIR"]} if "TMPDIR" in os.environ else {}
+    done = subprocess.run(
+        ["bash", "-c", walk(page)], cwd=clone, env=environment, capture_output=True, text=True, encoding="utf-8", timeout=300
+    )
+    said = done.stdout + done.stderr
+    told = [line.split("\t") for line in (clone / "told.txt").read_text(encoding="utf-8").splitlines()]
+    crash = "python examples/harness.py start --crash-after plan"
+    expected = {crash: str(128 + signal.SIGKILL)}
+    assert {line: status for status, line in told if status != expected.get(line, "0")} == {}, said
+    assert len(told) >= 20
+    assert [line for _, line in told if line.startswith("make")] == ["make demo", "make test"]
+    assert "Traceback" not in said
+    assert "pytest" in (clone / "test.plan").read_text(encoding="utf-8")
+
+    assert "not a word missing, none there twice: yes" in said
+    assert "review: waiting; answer with approve or reject\n" in said
+    assert "2 messages in the fork\n1 gate waits for an answer\n" in said
+    assert "Approved review; run " in said
+    assert not any((clone.parent / "home").iterdir())
+
+
+def test_what_is_installed_exists() -> None:
+    """In the page and at the top of the examples: this project, and extras that it has."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "examples").glob("*.py")))]
+    named = re.findall(r"pip install '?([\w.-]+)(?:\[([\w,-]+)\])?'?", "\n".join(texts))
+    assert len(named) >= 4
+    for name, extras in named:
+        assert name in (".", project["name"])
+        assert set(filter(None, extras.split(","))) <= project["optional-dependencies"].keys()
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_an_example_names_the_extra_that_it_needs(example: Path) -> None:
+    text = example.read_text(encoding="utf-8")
+    for module in re.findall(r"from persist\.integrations\.(\w+)", text):
+        assert f"pip install '.[{module.replace('_', '-')}]'" in text
+
+
+def test_the_walk_has_an_interpreter_of_its_own(clone: Path) -> None:
+    """What the page runs is this source, in the environment of the clone."""
+    code = "import persist, sys; print(persist.__file__, sys.prefix)"
+    command = [str(clone / ".venv" / "bin" / "python"), "-c", code]
+    found = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=True).stdout.split()
+    assert found == [str(ROOT / "persist" / "__init__.py"), str(clone / ".venv")]
+    assert sys.prefix != found[1]
