@@ -16,7 +16,8 @@ from persist.db.trouble import Severity, Trouble
 from persist.db.version import version_table
 from persist.db.work import Work
 from persist.maintenance.drift import drift, index_of
-from persist.maintenance.unreadable import check_rows
+from persist.maintenance.setting_aside import set_aside
+from persist.maintenance.unreadable import bad_rows
 from persist.metadata import HEAD, REVISIONS, metadata
 from persist.programs.checkup import checkup as of_programs
 from persist.telemetry.checkup import checkup as of_telemetry
@@ -50,6 +51,14 @@ def check_catalog(work: Work) -> Iterator[Trouble]:
     for trouble in drift(catalogs, extras=current):
         index = indexes.get(index_of(trouble) or "")
         yield trouble if index is None else replace(trouble, repair=partial(_create, index=index))
+
+
+def check_rows(work: Work) -> Iterator[Trouble]:
+    """Every cell that persist cannot read."""
+    for row in bad_rows(work):
+        repair = None if row.table is _meta else partial(set_aside, table=row.table, key=row.key)
+        for cell in row.cells:
+            yield Trouble("unreadable", Severity.ERROR, row.name, cell.reason, repair)
 
 
 def check_references(work: Work) -> Iterator[Trouble]:

@@ -1,5 +1,7 @@
 """Looking for what is wrong with a store, and mending what can be mended without losing anything."""
 
+from dataclasses import replace
+
 from persist.db.trouble import Severity, Trouble
 from persist.errors import (
     InvalidValue,
@@ -75,7 +77,8 @@ def _mended(store: Store, trouble: Trouble) -> Finding:
     assert trouble.repair is not None
     try:
         with store.begin() as tx, tx._work.verb("doctor(fix=True)", writes=True):
-            trouble.repair(tx._work)
+            said = trouble.repair(tx._work)
     except PersistError as error:
         return finding_of(trouble, failed=str(error))
-    return finding_of(trouble, fixed=True)
+    done = replace(trouble, message=f"{trouble.message} {said}") if isinstance(said, str) else trouble
+    return finding_of(done, fixed=True)

@@ -10,12 +10,11 @@ from sqlalchemy import Column, Table, select
 from persist.chat.shapes import SHAPES as OF_CHAT
 from persist.checkpoints.shapes import SHAPES as OF_CHECKPOINTS
 from persist.conversations.shapes import SHAPES as OF_CONVERSATIONS
-from persist.db.dialects.raw_rows import RawRows
+from persist.db.dialects.raw_rows import Cells, RawRows
 from persist.db.readable import Reader, reader_of
 from persist.db.scope import OWN, scope_of
 from persist.db.shapes import Shapes
 from persist.db.streams import key_of
-from persist.db.trouble import Severity, Trouble
 from persist.db.version import version_table
 from persist.db.work import Work
 from persist.errors import shown
@@ -37,8 +36,18 @@ class Bad:
     reason: str
 
 
-def check_rows(work: Work) -> Iterator[Trouble]:
-    """Every such cell. Rows that a newer persist writes are its own business."""
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row with such cells; `name` is its table and its key, for people."""
+
+    table: Table
+    key: Cells
+    name: str
+    cells: Sequence[Bad]
+
+
+def bad_rows(work: Work) -> Iterator[BadRow]:
+    """Every row with such cells. Those that a newer persist writes are its own business."""
     if work.select(select(version_table.c.version_num)).scalar() != HEAD:
         return
     there = work.tables()
@@ -73,7 +82,7 @@ def key_text(table: Table, values: Sequence[Any]) -> str:
     return ", ".join(_plain(value) for name, value in pairs if not (value == OWN and scope_of(table.c[name])))
 
 
-def _in_table(raw: RawRows, table: Table) -> Iterator[Trouble]:
+def _in_table(raw: RawRows, table: Table) -> Iterator[BadRow]:
     key, columns = key_of(table), columns_of(raw, table)
     if not columns or not {*key} <= {*raw.names(table)}:
         return
@@ -83,14 +92,10 @@ def _in_table(raw: RawRows, table: Table) -> Iterator[Trouble]:
         values = row[count:]
         for reader, value, may_be_null in zip(readers, values, optional, strict=True):
             if (reader(value) is not None) if value is not None else not may_be_null:
-                yield from _troubles(table, row[:count], bad_cells(raw, columns, values))
+                cells = {name: raw.cell(value) for name, value in zip(key, row, strict=False)}
+                name = f"{table.name} {key_text(table, row[:count])}"
+                yield BadRow(table, cells, name, bad_cells(raw, columns, values))
                 break
-
-
-def _troubles(table: Table, key: Sequence[Any], bad: Sequence[Bad]) -> Iterator[Trouble]:
-    subject = f"{table.name} {key_text(table, key)}"
-    for cell in bad:
-        yield Trouble("unreadable", Severity.ERROR, subject, cell.reason)
 
 
 @cache

@@ -5,7 +5,9 @@ from contextlib import closing
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Boolean, Column, LargeBinary, Table
+from sqlalchemy import Boolean, Column, LargeBinary, Table, Text, cast, literal, literal_column
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.types import UserDefinedType
 
 from persist.db.dialects.bulk import next_size
 from persist.db.dialects.raw_rows import Cell, Cells, Columns, Place, RawRows, quoted
@@ -15,6 +17,15 @@ from persist.db.types import Body, Flag, IsoMs, Json, Label, SqlSeconds
 _SAFE = (Body, Flag, Label, Boolean)
 _FORMS = ("DateStyle = 'ISO'", "TimeZone = 'UTC'", "extra_float_digits = 1", "bytea_output = 'hex'")
 _YEARS = "'0001-01-01 00:00:00+00' AND {0} < '10000-01-01 00:00:00+00'"
+
+
+class _Tid(UserDefinedType[str]):
+    """Where a row is."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "tid"
 
 
 class PostgresRawRows(RawRows):
@@ -52,11 +63,13 @@ class PostgresRawRows(RawRows):
                     yield _unescaped(row, texts)
                 size = next_size(found, large, size)
 
-    def values(self, table: Table, place: Place, columns: Columns) -> tuple[Any, ...]:
+    def values(self, table: Table, place: Place, columns: Columns) -> tuple[Any, ...] | None:
         where, values = self._at(table, place)
         listed = ", ".join(map(_looked_at, columns))
         row = self._driver.execute(f"SELECT {listed} FROM {self._named(table)} WHERE {where}", values).fetchone()
-        return _unescaped(row, [at for at, column in enumerate(columns) if isinstance(column.type, Json)])
+        return (
+            None if row is None else _unescaped(row, [at for at, column in enumerate(columns) if isinstance(column.type, Json)])
+        )
 
     def cell(self, value: Any) -> Cell:
         return None if value is None else {"literal": value}
@@ -80,6 +93,12 @@ class PostgresRawRows(RawRows):
         listed = ", ".join(f"CAST({quoted(name)} AS TEXT)" for name in names)
         row = self._driver.execute(f"SELECT {listed} FROM {self._named(table)} WHERE {where}", values).fetchone()
         return {name: self.cell(value) for name, value in zip(names, row, strict=True)}
+
+    def at(self, table: Table, place: Place) -> ColumnElement[bool]:
+        return literal_column("ctid") == cast(literal(place[0], Text()), _Tid())
+
+    def check_references(self, on: bool) -> bool:
+        return True  # the server always does
 
     def insert(self, table: Table, cells: Cells) -> None:
         terms = [self._term(cell) for cell in cells.values()]

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Column, Table
+from sqlalchemy.sql.elements import ColumnElement
 
 from persist.errors import StoreBusy
 
@@ -50,8 +51,8 @@ class RawRows(ABC):
         """Every row, on demand: its key for `cell`, then the columns in the forms that `persist.db.readable` looks at."""
 
     @abstractmethod
-    def values(self, table: Table, place: Place, columns: Columns) -> tuple[Any, ...]:
-        """The same of one row, without the key."""
+    def values(self, table: Table, place: Place, columns: Columns) -> tuple[Any, ...] | None:
+        """The same of one row, without the key; None where it is gone."""
 
     @abstractmethod
     def cell(self, value: Any) -> Cell:
@@ -69,7 +70,15 @@ class RawRows(ABC):
     def cells(self, table: Table, place: Place) -> dict[str, Cell]:
         """All of a row."""
 
+    @abstractmethod
+    def at(self, table: Table, place: Place) -> ColumnElement[bool]:
+        """The condition for one row, for statements that read it by its types."""
+
     # -- writing
+
+    @abstractmethod
+    def check_references(self, on: bool) -> bool:
+        """Before a transaction: whether rows may refer to nothing in it; whether they might until now."""
 
     def delete(self, table: Table, place: Place) -> None:
         """Delete one row, which nothing refers to any more."""

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Column, Table
+from sqlalchemy import Column, Table, and_, literal, literal_column, type_coerce
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.types import NullType
 
 from persist.db.dialects.raw_rows import Cell, Cells, Columns, Place, RawRows, quoted
 from persist.db.readable import BadText, text_or_bad
@@ -41,7 +43,7 @@ class SqliteRawRows(RawRows):
         names = ", ".join(quoted(name) for name in [*key, *(column.name for column in columns)])
         yield from self._driver.execute(f"SELECT {names} FROM {self._named(table)}")
 
-    def values(self, table: Table, place: Place, columns: Columns) -> tuple[Any, ...]:
+    def values(self, table: Table, place: Place, columns: Columns) -> tuple[Any, ...] | None:
         where, values = self._at(table, place)
         names = ", ".join(quoted(column.name) for column in columns)
         query = f"SELECT {names} FROM {self._named(table)} WHERE {where}"
@@ -64,7 +66,7 @@ class SqliteRawRows(RawRows):
     def find(self, table: Table, where: Cells) -> list[Place]:
         terms = [self._term(cell) for cell in where.values()]
         condition = " AND ".join(f"{quoted(name)} IS {term}" for name, (term, _) in zip(where, terms, strict=True))
-        place = ", ".join(self._place(table))
+        place = ", ".join(map(quoted, self._place(table)))
         sql = f"SELECT {place} FROM {self._named(table)} WHERE {condition}"
         return self._driver.execute(sql, [value for _, values in terms for value in values]).fetchall()  # type: ignore[no-any-return]  # the same
 
@@ -74,6 +76,16 @@ class SqliteRawRows(RawRows):
         listed = ", ".join(map(quoted, names))
         row = self._driver.execute(f"SELECT {listed} FROM {self._named(table)} WHERE {where}", values).fetchone()
         return {name: self.cell(value) for name, value in zip(names, row, strict=True)}
+
+    def at(self, table: Table, place: Place) -> ColumnElement[bool]:
+        names = self._place(table)
+        columns = [literal_column(name) if name == "rowid" else type_coerce(table.c[name], NullType()) for name in names]
+        return and_(*[column == literal(value) for column, value in zip(columns, place, strict=True)])
+
+    def check_references(self, on: bool) -> bool:
+        (before,) = self._driver.execute("PRAGMA foreign_keys").fetchone()
+        self._driver.execute(f"PRAGMA foreign_keys={'ON' if on else 'OFF'}")
+        return bool(before)
 
     def insert(self, table: Table, cells: Cells) -> None:
         terms = [self._term(cell) for cell in cells.values()]
@@ -86,7 +98,7 @@ class SqliteRawRows(RawRows):
 
     def _at(self, table: Table, place: Place) -> tuple[str, list[Any]]:
         terms = [self._value(value) for value in place]
-        where = " AND ".join(f"{name} IS {term}" for name, (term, _) in zip(self._place(table), terms, strict=True))
+        where = " AND ".join(f"{quoted(name)} IS {term}" for name, (term, _) in zip(self._place(table), terms, strict=True))
         return where, [value for _, values in terms for value in values]
 
     def _place(self, table: Table) -> list[str]:
@@ -100,7 +112,7 @@ class SqliteRawRows(RawRows):
         if self._with_rowid[table.name]:
             return ["rowid"]
         rows = self._driver.execute(f"PRAGMA table_info({quoted(table.name)})").fetchall()
-        return [quoted(row[1]) for row in sorted(rows, key=lambda row: int(row[5])) if row[5]]
+        return [row[1] for row in sorted(rows, key=lambda row: int(row[5])) if row[5]]
 
     def _term(self, cell: Cell) -> tuple[str, list[Any]]:
         if cell is None:

@@ -1,0 +1,218 @@
+"""Rows that doctor set aside: what there is, what each held, and bringing one back as it was.
+
+The contents of a row are a JSON object: `database`, whose forms the cells have; `row`, by column None or one form with its value
+(of a file text, text_base64 for bytes that are no UTF-8, integer, real or blob; of a server the literal that its types read);
+`let_go`, rows that referred to it and were told not to; `replaced`, the columns that have a stand-in where the row still is.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from json import loads
+from typing import Any
+
+from sqlalchemy import Table, bindparam, delete, select
+
+from persist.db.base import SCHEMA_TOKEN
+from persist.db.changes import Op
+from persist.db.checks import check_count
+from persist.db.dialects.raw_rows import Cell, Cells, RawRows
+from persist.db.hot import LIMIT, Hot, Row
+from persist.db.streams import key_of
+from persist.db.types import Label
+from persist.db.values import Value, build
+from persist.db.work import Work
+from persist.errors import Conflict, NotFound
+from persist.maintenance.hanging import parents_of, referred
+from persist.maintenance.looking import looking
+from persist.maintenance.setting_aside import note, quarantine, settle, typed
+from persist.maintenance.unreadable import bad_cells, columns_of
+from persist.metadata import metadata
+from persist.store import Store
+
+_Q = quarantine.c
+_LISTED = (_Q.id, _Q.group_id, _Q.table_name, _Q.row_key, _Q.cause, _Q.moved_at)
+_LIST = Hot(select(*_LISTED).where(_Q.id > bindparam("after", type_=Label())).order_by(_Q.id).limit(LIMIT))
+_ONE = Hot(select(*_LISTED, _Q.contents).where(_Q.id == bindparam("row_id", type_=Label())))
+_GROUP = Hot(
+    select(*_LISTED, _Q.contents).where(_Q.group_id == bindparam("group", type_=Label())).order_by(_Q.position).with_for_update()
+)
+_LEAVE = Hot(delete(quarantine).where(_Q.group_id == bindparam("group", type_=Label())))
+
+
+class Quarantined(Value):
+    """A row in quarantine. Rows that were moved together have the `group_id` of the one that could not be read."""
+
+    id: str
+    group_id: str
+    table: str
+    key: str
+    cause: str
+    moved_at: datetime
+    row: dict[str, dict[str, Any] | None] | None
+    """By column what it held: None, or an object of one form and its value. None in lists."""
+
+
+def quarantined(store: Store, *, after: str | None = None, limit: int = 100) -> list[Quarantined]:
+    """The rows in quarantine, without what they held, in the order in which they were moved; those after an id."""
+    with looking(store, "quarantined()") as work:
+        first = "" if after is None else work.label("after", after)
+        return [_value(row) for row in work.rows(_LIST, after=first, limit=check_count("limit", limit))]
+
+
+def quarantined_row(store: Store, id: str) -> Quarantined:
+    """One of them with what it held; NotFound."""
+    with looking(store, "quarantined_row()") as work:
+        row = work.row(_ONE, row_id=work.label("id", id))
+        if row is None:
+            raise NotFound("row in quarantine", id)
+        return _value(row)
+
+
+def restore_row(store: Store, id: str) -> list[Quarantined]:
+    """Bring a row back byte for byte, with every row that was moved with it; these rows, which have left the quarantine.
+
+    It cannot be read then any more than before: this is for whoever mends it by hand. One transaction. NotFound; Conflict where
+    a key is taken again, what a row refers to is gone, or a file's row would go to a server or the other way round.
+    """
+    with _unchecked(store) as work, work.verb("maintenance.restore_row", writes=True):
+        found = work.row(_ONE, row_id=work.label("id", id))
+        if found is None:
+            raise NotFound("row in quarantine", id)
+        group = found[1]
+        rows = work.rows(_GROUP, group=group)
+        entries = [_value(row) for row in rows]
+        contents = [loads(row[-1]) for row in rows]
+        with work.raw_rows() as raw:
+            restoring = _Restoring(work, raw)
+            for entry, content in zip(entries, contents, strict=True):
+                restoring.row(entry, content)
+            restoring.check_parents()
+            restoring.tell()
+            for one in (one for content in contents for one in content.get("let_go", ())):
+                restoring.hold_again(one)
+        work.run(_LEAVE, group=group)
+        settle(work, restoring.rows)
+    return entries
+
+
+class _Restoring:
+    def __init__(self, work: Work, raw: RawRows) -> None:
+        self._work, self._raw = work, raw
+        self.rows: list[tuple[Table, Cells]] = []
+
+    def row(self, entry: Quarantined, content: Mapping[str, Any]) -> None:
+        """Insert it, or put back what was replaced in it."""
+        name = f"{entry.table} {entry.key}"
+        if content["database"] != self._raw.word:
+            raise Conflict(f"{name} was kept by {content['database']}, in forms that this database does not have.")
+        table, cells = metadata.tables[f"{SCHEMA_TOKEN}.{entry.table}"], content["row"]
+        if unknown := cells.keys() - {*self._raw.names(table)}:
+            raise Conflict(f"{entry.table} has no column {sorted(unknown)[0]} any more, which {name} had.")
+        if "replaced" in content:
+            found = self._raw.find(table, {key: cells[key] for key in key_of(table)})
+            if not found:
+                raise Conflict(f"{name} is gone, in which cells were replaced.")
+            self._raw.set(table, found[0], {column: cells[column] for column in content["replaced"]})
+        else:
+            self._insert(table, cells, name)
+        self.rows.append((table, cells))
+
+    def _insert(self, table: Table, cells: Cells, name: str) -> None:
+        try:
+            self._raw.insert(table, cells)
+        except Exception as error:
+            ours = self._work.runtime.dialect.classify(error)
+            if not isinstance(ours, Conflict):
+                raise
+            text = f"{name} cannot come back: {ours} Nothing was brought back."
+            raise Conflict(text, constraint=ours.constraint) from error
+
+    def check_parents(self) -> None:
+        """Whoever refers to another row by what can be read finds it."""
+        for table, cells in self.rows:
+            bad = {cell.column for cell in self._bad(table, cells)}
+            for key, parent in parents_of(self._raw, table):
+                where = None if bad & {*key.column_keys} else referred(key, cells)
+                if where and not self._raw.find(parent, where):
+                    text = f"A row of {table.name} refers to a row of {parent.name} that is not there. Nothing was brought back."
+                    raise Conflict(text, constraint=str(key.name))
+
+    def tell(self) -> None:
+        """The log of events hears of rows that it can tell."""
+        if self._work.journal is None:
+            return
+        for table, cells in self.rows:
+            place = self._place(table, cells)
+            if not (bad := self._bad(table, cells)):
+                note(self._work, Op.PUT, table, typed(self._work, self._raw, table, place, bad))
+
+    def hold_again(self, let_go: Mapping[str, Any]) -> None:
+        """A row that was told not to refer to this one does so again, unless it is gone or refers to another one now."""
+        table, was = metadata.tables[f"{SCHEMA_TOKEN}.{let_go['table']}"], let_go["was"]
+        found = self._raw.find(table, let_go["key"])
+        if found and all(self._raw.cells(table, found[0])[name] is None for name in was):
+            columns = columns_of(self._raw, table)
+            values = self._raw.values(table, found[0], columns)
+            bad = bad_cells(self._raw, columns, values or ())
+            row = typed(self._work, self._raw, table, found[0], bad)
+            note(self._work, Op.SET, table, row, {name: _readable(cell) for name, cell in was.items()})
+            self._raw.set(table, found[0], was)
+
+    def _place(self, table: Table, cells: Cells) -> Any:
+        return self._raw.find(table, {name: cells[name] for name in key_of(table)})[0]
+
+    def _bad(self, table: Table, cells: Cells) -> Sequence[Any]:
+        columns = columns_of(self._raw, table)
+        return bad_cells(self._raw, columns, self._raw.values(table, self._place(table, cells), columns) or ())
+
+
+class _Unchecked(Work):
+    """A transaction in which rows may refer to nothing: what cannot be read may be such a reference."""
+
+    _checked = True
+
+    def _enter(self, cancelled: Callable[[], bool] | None) -> None:
+        super()._enter(cancelled)
+        dialect = self.runtime.dialect
+        try:
+            self._connection = dialect.connect(write=True)
+            self._checked = self._references(False)
+        except BaseException:
+            self.runtime.leave_write(self.owner)
+            raise
+
+    def _release(self) -> None:
+        if self._connection is not None and not self._connection.invalidated:
+            self._references(self._checked)
+        super()._release()
+
+    def _references(self, on: bool) -> bool:
+        assert self._connection is not None
+        return self.runtime.dialect.raw_rows(self._connection.connection.driver_connection).check_references(on)
+
+
+@contextmanager
+def _unchecked(store: Store) -> Iterator[Work]:
+    work = _Unchecked(store.runtime, writable=True, owner=threading.get_ident())
+    work.begin()
+    try:
+        yield work
+    except BaseException:
+        work.rollback()
+        raise
+    work.commit()
+    for topic, value in work.announcements:
+        store.runtime.observers.tell(topic, value)
+
+
+def _value(row: Row) -> Quarantined:
+    names = ("id", "group_id", "table", "key", "cause", "moved_at")
+    held = loads(row[len(names)])["row"] if len(row) > len(names) else None
+    return build(Quarantined, {**dict(zip(names, row, strict=False)), "row": held})
+
+
+def _readable(cell: Cell) -> Any:
+    """What a cell of a pointer says, which is the text of an id."""
+    return None if cell is None else next(iter(cell.values()))

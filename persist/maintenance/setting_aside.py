@@ -1,0 +1,172 @@
+"""Setting rows aside: what nobody can read is moved into the quarantine, whole and with what hangs on it."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from json import dumps
+from typing import Any
+
+from sqlalchemy import Table, insert, select
+
+from persist.chat.models import messages as chat_messages
+from persist.chat.usage import recompute
+from persist.conversations.stand_ins import STAND_INS as OF_CONVERSATIONS
+from persist.db.base import table_of
+from persist.db.changes import Change, Op
+from persist.db.dialects.raw_rows import Cell, Cells, Place, RawRows
+from persist.db.hot import Hot
+from persist.db.models import QuarantineRow
+from persist.db.stand_ins import StandIns
+from persist.db.streams import key_of, place_of
+from persist.db.work import Work
+from persist.errors import InvalidValue, StoreCorrupt
+from persist.maintenance.hanging import hanging_on
+from persist.maintenance.unreadable import Bad, bad_cells, columns_of, key_text
+
+STAND_INS: StandIns = {**OF_CONVERSATIONS}
+"""Cells that are replaced where they are; a row with any other cell that cannot be read is moved."""
+
+quarantine = table_of(QuarantineRow)
+_KEEP = Hot(insert(quarantine))
+
+
+def set_aside(work: Work, *, table: Table, key: Cells) -> str | None:
+    """Move the rows with that key that still cannot be read; what became of them, or None where there are none any more."""
+    said = []
+    with work.raw_rows() as raw:
+        aside = _Aside(work, raw)
+        columns = columns_of(raw, table)
+        for place in raw.find(table, key):
+            values = raw.values(table, place, columns)
+            bad = [] if values is None else bad_cells(raw, columns, values)
+            if bad:
+                said.append(aside.row(table, place, bad))
+    settle(work, aside.moved)
+    return " ".join(said) or None
+
+
+def settle(work: Work, rows: Sequence[tuple[Table, Cells]]) -> None:
+    """After these rows went or came back: the sums that are made of them."""
+    sessions = {text_of(cells["session_id"]) for table, cells in rows if table is chat_messages}
+    for session in sorted(sessions - {None}, key=str):
+        with suppress(InvalidValue, StoreCorrupt, TypeError):  # other rows of it cannot be read either, and are set aside next
+            recompute(work, str(session))
+
+
+def text_of(cell: Cell) -> Any:
+    """What a cell of text says; None for any other."""
+    return None if cell is None else cell.get("text", cell.get("literal"))
+
+
+def typed(work: Work, raw: RawRows, table: Table, place: Place, bad: Sequence[Bad]) -> dict[str, Any]:
+    """What can be read of a row, as its types read it."""
+    unreadable = {cell.column for cell in bad}
+    there = [column for column in table.columns if column.name in {*raw.names(table)} - unreadable]
+    row = work.select(select(*there).where(raw.at(table, place))).first()
+    return {} if row is None else {str(column.name): value for column, value in zip(there, row, strict=True)}
+
+
+def note(work: Work, op: Op, table: Table, row: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> None:
+    """Tell the log of events, where it is on and the row has a key that can be read: pieces of text are part of others."""
+    place, key = place_of(table), key_of(table)
+    if work.journal is None or place is None or "tail_of" in table.info or not {*key} <= row.keys():
+        return
+    if op is not Op.PUT:
+        names = dict.fromkeys([*key, *(name for name in (place.column, place.through) if name is not None)])
+        row = {**{name: row.get(name) for name in names}, **(values or {})}
+    work.journal.add([Change(table, op, row)])
+
+
+@dataclass(slots=True)
+class _Aside:
+    """What one transaction sets aside."""
+
+    work: Work
+    raw: RawRows
+    moved: list[tuple[Table, Cells]]
+
+    def __init__(self, work: Work, raw: RawRows) -> None:
+        self.work, self.raw, self.moved = work, raw, []
+
+    def row(self, table: Table, place: Place, bad: Sequence[Bad]) -> str:
+        """One row; what became of it, in a sentence."""
+        group = self.work.runtime.ids.mint("qua")
+        cause = " ".join(cell.reason for cell in bad)
+        if all(table.c[cell.column] in STAND_INS for cell in bad):
+            self._replace(table, place, bad, group, cause)
+            return f"Its row is kept as {group}, and what cannot be read was replaced."
+        hanging = hanging_on(self.raw, table, place)
+        name = f"{table.name} {self._key(table, self.raw.cells(table, place))}"
+        for position, (of, at) in enumerate(hanging.rows):
+            first = (of, at) == (table, place)
+            cells = self.raw.cells(of, at)
+            loose = self._loose(hanging.loose, of, cells) if first else []
+            contents = {"database": self.raw.word, "row": cells, **({"let_go": loose} if loose else {})}
+            id = group if first else self.work.runtime.ids.mint("qua")
+            self._keep(of, id, group, position, cause if first else f"It hangs on {name}.", contents)
+            self.moved.append((of, cells))
+        for (of, at), columns in hanging.loose.items():
+            note(self.work, Op.SET, of, self._typed(of, at), dict.fromkeys(columns))
+            self.raw.set(of, at, dict.fromkeys(columns))
+        for of, at in reversed(hanging.rows):
+            note(self.work, Op.DELETE, of, self._typed(of, at))
+            self.raw.delete(of, at)
+        self._seed(table)
+        others = len(hanging.rows) - 1
+        return f"Moved to quarantine as {group}" + (f", with {others:,} rows that hang on it." if others else ".")
+
+    def _replace(self, table: Table, place: Place, bad: Sequence[Bad], group: str, cause: str) -> None:
+        cells = self.raw.cells(table, place)
+        row = typed(self.work, self.raw, table, place, bad)
+        values: dict[str, Any] = {}
+        for cell in bad:
+            values |= STAND_INS[table.c[cell.column]](self.work, {**row, "quarantine": group})
+        self.work.select(table.update().where(self.raw.at(table, place)).values(values))
+        note(self.work, Op.SET, table, row, values)
+        contents = {"database": self.raw.word, "row": cells, "replaced": sorted(values)}
+        self._keep(table, group, group, 0, cause, contents)
+
+    def _keep(self, table: Table, id: str, group: str, position: int, cause: str, contents: Mapping[str, Any]) -> None:
+        row = contents["row"]
+        self.work.run(
+            _KEEP,
+            id=id,
+            group_id=group,
+            position=position,
+            table_name=table.name,
+            moved_at=self.work.now(),
+            row_key=self._key(table, row),
+            cause=cause,
+            contents=dumps(contents),
+        )
+
+    def _loose(self, loose: Mapping[tuple[Table, Place], list[str]], parent: Table, cells: Cells) -> list[dict[str, Any]]:
+        """How the rows that let go are found again."""
+        found = []
+        for (table, place), columns in loose.items():
+            theirs = self.raw.cells(table, place)
+            was = {name: theirs[name] for name in columns}
+            found.append({"table": table.name, "key": {name: theirs[name] for name in key_of(table)}, "was": was})
+        return found
+
+    def _typed(self, table: Table, place: Place) -> dict[str, Any]:
+        """What the log of events has to know, where it is on."""
+        if self.work.journal is None or place_of(table) is None:
+            return {}
+        columns = columns_of(self.raw, table)
+        values = self.raw.values(table, place, columns)
+        return {} if values is None else typed(self.work, self.raw, table, place, bad_cells(self.raw, columns, values))
+
+    def _key(self, table: Table, cells: Cells) -> str:
+        return key_text(table, [None if (cell := cells[name]) is None else next(iter(cell.values())) for name in key_of(table)])
+
+    def _seed(self, table: Table) -> None:
+        """Rows that must always exist, where no row has their key any more."""
+        for row in table.info.get("seed", ()):
+            same = [column == row[column.name] for column in table.primary_key]
+            if self.work.select(select(table.c[table.columns[0].name]).where(*same)).first() is None:
+                made = dict(row)
+                for column in table.columns:
+                    if column in STAND_INS:
+                        made |= STAND_INS[column](self.work, {**made, "quarantine": ""})
+                self.work.change(insert(table).values(made))
