@@ -1,7 +1,6 @@
 """Setting rows aside: what nobody can read is moved into the quarantine, whole and with what hangs on it."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from json import dumps
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from sqlalchemy import Table, insert, select
 
 from persist.chat.models import messages as chat_messages
+from persist.chat.models import sessions as chat_sessions
 from persist.chat.usage import recompute
 from persist.conversations.stand_ins import STAND_INS as OF_CONVERSATIONS
 from persist.db.base import table_of
@@ -47,10 +47,14 @@ def set_aside(work: Work, *, table: Table, key: Cells) -> str | None:
 
 def settle(work: Work, rows: Sequence[tuple[Table, Cells]]) -> None:
     """After these rows went or came back: the sums that are made of them."""
-    sessions = {text_of(cells["session_id"]) for table, cells in rows if table is chat_messages}
-    for session in sorted(sessions - {None}, key=str):
-        with suppress(InvalidValue, StoreCorrupt, TypeError):  # other rows of it cannot be read either, and are set aside next
-            recompute(work, str(session))
+    messages = {text_of(cells["session_id"]) for table, cells in rows if table is chat_messages}
+    whole = {text_of(cells["id"]) for table, cells in rows if table is chat_sessions}
+    for session in sorted(messages - whole - {None}):
+        try:
+            recompute(work, session)
+        except Exception as error:  # other rows of it cannot be read either, and are set aside next
+            if not isinstance(work.runtime.translate(error), InvalidValue | StoreCorrupt | TypeError):
+                raise
 
 
 def text_of(cell: Cell) -> Any:

@@ -1,0 +1,96 @@
+"""One cell at a time, as a damaged disk or another program leaves it: what each column of each table may hold by mistake."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Column, Float, Integer, LargeBinary, Table
+
+from persist.db.times import Instant
+from persist.db.types import Flag, IsoMs, Json, SqlSeconds, Vocabulary
+from persist.maintenance.unreadable import SHAPES
+from persist.metadata import metadata
+from persist.programs.shapes import SHAPES as OF_PROGRAMS
+
+NOT_UTF8 = "CAST(x'c328' AS TEXT)"
+OWN = ("_meta", "quarantine")
+"""Tables of the database's own."""
+
+Cell = tuple[Table, Column[Any], str]
+"""A table, a column, and what is written there, as SQL says it."""
+
+
+def spoilt_on_a_file() -> Iterator[Cell]:
+    """What SQLite lets a raw writer store, in every column."""
+    for table in metadata.sorted_tables:
+        for column in table.columns:
+            if table.name not in OWN:
+                for value in _values(table, column):
+                    yield table, column, value
+
+
+def _values(table: Table, column: Column[Any]) -> list[str]:
+    kind = column.type
+    if isinstance(kind, Integer) and len(table.primary_key) == 1 and column.primary_key:
+        return []  # the number of the row itself, which is never anything else
+    if isinstance(kind, LargeBinary):
+        return ["'text'", *(["x'00'"] if column in SHAPES else [])]
+    if isinstance(kind, Json):
+        return ["'{'", NOT_UTF8, *(["'[7]'", "'null'" if not column.nullable else "'7'"] if column in SHAPES else [])]
+    if isinstance(kind, Instant):
+        return ["'soon'", "x'ff'", *([] if isinstance(kind, IsoMs | SqlSeconds) else ["4611686018427387904"])]
+    if isinstance(kind, Integer | Float | Flag):
+        return ["'word'", "x'ff'"]
+    if isinstance(kind, Vocabulary) and column not in OF_PROGRAMS:
+        return ["'unheard-of'", NOT_UTF8]
+    return ["x'ff'", NOT_UTF8]
+
+
+def spoilt_on_a_server() -> Iterator[Cell]:
+    """What the types of Postgres let in."""
+    for table in metadata.sorted_tables:
+        for column in table.columns:
+            if table.name not in OWN and (value := _server_value(column)) is not None:
+                yield table, column, value
+
+
+def _server_value(column: Column[Any]) -> str | None:
+    kind = column.type
+    if isinstance(kind, Json):
+        return "'7'" if column in SHAPES else None
+    if isinstance(kind, IsoMs | SqlSeconds):
+        return "'infinity'"
+    if isinstance(kind, Instant):
+        return "4611686018427387904"
+    if isinstance(kind, Float):
+        return "'NaN'"
+    if isinstance(kind, LargeBinary):
+        return r"'\x00'" if column in SHAPES else None
+    if isinstance(kind, Vocabulary) and column not in OF_PROGRAMS:
+        checks = " ".join(str(one.sqltext) for one in column.table.constraints if hasattr(one, "sqltext"))
+        return None if f"{column.name} IN" in checks else "'unheard-of'"
+    return None
+
+
+def raw_rows(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every table, byte for byte, with the storage class of each value."""
+    with closing(sqlite3.connect(path)) as raw:
+        raw.text_factory = bytes
+        found = {}
+        for table in metadata.sorted_tables:
+            listed = ", ".join(f'typeof("{column.name}"), "{column.name}"' for column in table.columns)
+            found[str(table.name)] = sorted(raw.execute(f'SELECT {listed} FROM "{table.name}"').fetchall(), key=repr)
+        return found
+
+
+def spoil(path: Path, cell: Cell) -> bool:
+    """Write it into the row of the table on which most hangs, past every check; False where another row has it already."""
+    table, column, value = cell
+    with closing(sqlite3.connect(path, isolation_level=None)) as raw:
+        raw.execute("PRAGMA ignore_check_constraints=ON")
+        key = [f'"{one.name}"' for one in table.primary_key.columns] or ["rowid"]
+        chosen = f"SELECT {', '.join(key)} FROM \"{table.name}\" ORDER BY 1 LIMIT 1"
+        where = f"({', '.join(key)}) = ({chosen})"
+        return raw.execute(f'UPDATE "{table.name}" SET "{column.name}" = {value} WHERE {where}').rowcount == 1
