@@ -28,6 +28,7 @@ _WHERE = {
     "prune": ("persist.cli.prune", "prune", "Delete what is over and old."),
     "maintain": ("persist.cli.prune", "maintain", "Fold, trim, prune what settings say, and tidy up."),
     "doctor": ("persist.cli.doctor", "doctor", "Look for what is wrong, and mend what is safe to mend."),
+    "quarantine": ("persist.cli.quarantine", "quarantine", "List, show and bring back rows that were set aside."),
     "backup": ("persist.cli.backup", "backup", "Copy a SQLite file while others write to it."),
     "checkpoint": ("persist.cli.upkeep", "checkpoint", "Move SQLite's write-ahead log into the file."),
     "vacuum": ("persist.cli.upkeep", "vacuum", "Give free space back."),

@@ -11,6 +11,7 @@ from persist.maintenance.importing import ImportReport, import_
 from persist.maintenance.maintaining import MaintenanceReport, MaintenanceStep, maintain
 from persist.maintenance.overview import stats
 from persist.maintenance.pruning import PruneReport, prunable, prune
+from persist.maintenance.quarantine import Quarantined, quarantined, quarantined_row, restore_row
 from persist.maintenance.rebuilding import rebuild
 from persist.maintenance.upkeep import checkpoint, vacuum
 
@@ -24,6 +25,7 @@ __all__ = [
     "MaintenanceReport",
     "MaintenanceStep",
     "PruneReport",
+    "Quarantined",
     "adopt",
     "backup",
     "checkpoint",
@@ -35,7 +37,10 @@ __all__ = [
     "maintain",
     "prunable",
     "prune",
+    "quarantined",
+    "quarantined_row",
     "rebuild",
+    "restore_row",
     "stats",
     "vacuum",
 ]

@@ -20,10 +20,13 @@ from persist.db.stand_ins import StandIns
 from persist.db.streams import key_of, place_of
 from persist.db.work import Work
 from persist.errors import InvalidValue, StoreCorrupt
+from persist.events.models import event_heads
+from persist.events.stand_ins import STAND_INS as OF_EVENTS
+from persist.events.stand_ins import count_again
 from persist.maintenance.hanging import hanging_on
 from persist.maintenance.unreadable import Bad, bad_cells, columns_of, key_text
 
-STAND_INS: StandIns = {**OF_CONVERSATIONS}
+STAND_INS: StandIns = {**OF_CONVERSATIONS, **OF_EVENTS}
 """Cells that are replaced where they are; a row with any other cell that cannot be read is moved."""
 
 quarantine = table_of(QuarantineRow)
@@ -166,6 +169,8 @@ class _Aside:
 
     def _seed(self, table: Table) -> None:
         """Rows that must always exist, where no row has their key any more."""
+        if table is event_heads:
+            count_again(self.work)
         for row in table.info.get("seed", ()):
             same = [column == row[column.name] for column in table.primary_key]
             if self.work.select(select(table.c[table.columns[0].name]).where(*same)).first() is None:

@@ -18,6 +18,7 @@ from persist.db.streams import key_of
 from persist.db.version import version_table
 from persist.db.work import Work
 from persist.errors import shown
+from persist.events.models import event_heads, event_log
 from persist.metadata import HEAD, metadata
 from persist.programs.shapes import SHAPES as OF_PROGRAMS
 from persist.workflows.shapes import SHAPES as OF_WORKFLOWS
@@ -52,9 +53,14 @@ def bad_rows(work: Work) -> Iterator[BadRow]:
         return
     there = work.tables()
     with work.raw_rows() as raw:
-        for table in metadata.sorted_tables:
+        for table in sorted(metadata.sorted_tables, key=_turn):
             if table.name in there:
                 yield from _in_table(raw, table)
+
+
+def _turn(table: Table) -> int:
+    """The heads of the log first, since it is told of what is mended; the log last, since it may be told of the rows anew."""
+    return -1 if table is event_heads else 1 if table is event_log else 0
 
 
 def bad_cells(raw: RawRows, columns: Sequence[Column[Any]], values: Sequence[Any]) -> list[Bad]:
