@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from sqlalchemy import Column, Float, Integer, LargeBinary, Table
 
 from persist.db.dialects.guards import FUNCTION
@@ -14,6 +15,7 @@ from persist.db.types import Flag, IsoMs, Json, SqlSeconds, Vocabulary
 from persist.maintenance.unreadable import SHAPES
 from persist.metadata import metadata
 from persist.programs.shapes import SHAPES as OF_PROGRAMS
+from tests.schema.places import Place
 
 NOT_UTF8 = "CAST(x'c328' AS TEXT)"
 OWN = ("_meta", "quarantine")
@@ -84,6 +86,16 @@ def raw_rows(path: Path) -> dict[str, list[tuple[Any, ...]]]:
             listed = ", ".join(f'typeof("{column.name}"), "{column.name}"' for column in table.columns)
             found[str(table.name)] = sorted(raw.execute(f'SELECT {listed} FROM "{table.name}"').fetchall(), key=repr)
         return found
+
+
+def server_rows(place: Place) -> dict[str, list[str]]:
+    """Every row of every table, as text."""
+    with psycopg.connect(place.url) as raw:
+        tables = {str(table.name): place.named(table.name) for table in metadata.sorted_tables}
+        return {
+            name: sorted(text for (text,) in raw.execute(f"SELECT CAST(t AS TEXT) FROM {named} AS t".encode()))
+            for name, named in tables.items()
+        }
 
 
 def spoil(path: Path, cell: Cell) -> bool:

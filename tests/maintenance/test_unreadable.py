@@ -3,24 +3,26 @@
 import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import groupby, zip_longest
 from pathlib import Path
 
 import pytest
 
 from persist.db.trouble import Trouble
-from persist.errors import Conflict, NotFound
+from persist.errors import Conflict, NotFound, ReadOnlyTransaction
 from persist.events.models import event_heads
 from persist.maintenance import doctor, rebuild
 from persist.maintenance.checkups import check_rows
 from persist.maintenance.examining import _mended
 from persist.maintenance.looking import looking
-from persist.maintenance.quarantine import quarantined, restore_row
+from persist.maintenance.quarantine import quarantined, quarantined_row, restore_row
 from persist.metadata import metadata
 from persist.store import Store
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled
-from tests.maintenance.spoiling import NOT_UTF8, OWN, Cell, raw_rows, spoil, spoilt_on_a_file, spoilt_on_a_server
+from tests.maintenance.spoiling import NOT_UTF8, OWN, Cell, raw_rows, server_rows, spoil, spoilt_on_a_file, spoilt_on_a_server
 from tests.schema.filling import fill, transcript
+from tests.schema.places import Place
 
 CELLS = list(spoilt_on_a_file())
 TABLES = sorted({str(cell[0].name) for cell in CELLS})
@@ -102,7 +104,7 @@ def test_a_file_full_of_them(filled_file: Path, tmp_path: Path, kind: str, logge
     shutil.copyfile(filled_file, path)
     clock = FrozenClock()
     with Store.open(f"sqlite:///{path}", clock=clock, events=logged) as store:
-        cells = [cell for cell in one_of_each_table(lambda cell: (cell[2] == NOT_UTF8) == (kind == "bytes"))]
+        cells = one_of_each_table(lambda cell: (cell[2] == NOT_UTF8) == (kind == "bytes"))
         spoilt = {cell[0].name for cell in cells if spoil(path, cell)}
         found = doctor(store)
         assert {one.subject.split()[0] for one in found if one.code == "unreadable"} == spoilt
@@ -119,26 +121,87 @@ def test_a_file_full_of_them(filled_file: Path, tmp_path: Path, kind: str, logge
 
 
 def test_cells_of_a_server(postgres_url: str) -> None:
+    """The first cells of all tables at once, then the second ones, and so on."""
     clock = FrozenClock()
     place = filled(postgres_url, clock)
-    good = place.rows()
+    good = server_rows(place)
+    rounds = zip_longest(*(list(cells) for _, cells in groupby(spoilt_on_a_server(), lambda cell: str(cell[0].name))))
     with Store.open(postgres_url, clock=clock) as store:
         assert troubles(store) == []
-        for cell in spoilt_on_a_server():
-            table, column, value = cell
-            named = place.named(table.name)
-            if not good[table.name]:
-                continue
-            ((saved,),) = place.ask(f'SELECT quote_nullable(CAST("{column.name}" AS TEXT)) FROM {named} ORDER BY ctid LIMIT 1')
-            place.run(f'UPDATE {named} SET "{column.name}" = {value} WHERE ctid = (SELECT min(ctid) FROM {named})')
-            spoilt = place.rows()
+        for cells in ([cell for cell in some if cell is not None and good[str(cell[0].name)]] for some in rounds):
+            undo = [_spoilt(place, cell) for cell in cells]
+            spoilt = server_rows(place)
             found = troubles(store)
-            assert [one.subject.split()[0] for one in found] == [table.name], (column.name, value, found)
-            assert found[0].message.startswith(f"{column.name} holds "), (value, found)
-            finding = _mended(store, found[0])
-            assert finding.fixed, finding
+            named = {(one.subject.split()[0], one.message.split()[0]) for one in found}
+            assert named == {(cell[0].name, cell[1].name) for cell in cells}
+            assert all(_mended(store, one).fixed for one in found)
             assert troubles(store) == []
-            aside = quarantined(store, limit=10_000)
+            groups = dict.fromkeys(row.group_id for row in quarantined(store, limit=10_000))
+            for group in reversed(groups):
+                restore_row(store, group)
+            assert server_rows(place) == spoilt
+            place.run(*undo)
+    assert server_rows(place) == good
+
+
+def _spoilt(place: Place, cell: Cell) -> str:
+    """Write it into the first row; the statement that undoes it."""
+    table, column, value = cell
+    named, name = place.named(str(table.name)), f'"{column.name}"'
+    ((saved,),) = place.ask(f"SELECT quote_nullable(CAST({name} AS TEXT)) FROM {named} ORDER BY ctid LIMIT 1")
+    place.run(f"UPDATE {named} SET {name} = {value} WHERE ctid = (SELECT min(ctid) FROM {named})")
+    return f"UPDATE {named} SET {name} = {saved} WHERE {name} = {value}"
+
+
+def test_what_cannot_come_back(filled_file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    shutil.copyfile(filled_file, path)
+    (cell,) = [cell for cell in CELLS if cell[0].name == "memories" and cell[1].name == "created_at" and cell[2] == "'soon'"]
+    with Store.open(f"sqlite:///{path}", clock=FrozenClock()) as store:
+        spoil(path, cell)
+        (finding,) = [one for one in doctor(store, fix=True) if one.code == "unreadable"]
+        aside = quarantined(store)
+        assert finding.message == f"created_at holds 'soon', which is no instant. Moved to quarantine as {aside[0].id}" + (
+            f", with {len(aside) - 1} rows that hang on it." if len(aside) > 1 else "."
+        )
+        whole = quarantined_row(store, aside[0].id)
+        assert whole.row is not None
+        assert whole.row["created_at"] == {"text": "soon"}
+        assert (whole.table, whole.cause) == ("memories", "created_at holds 'soon', which is no instant.")
+        namespace, key = (whole.row[name]["text"] for name in ("namespace", "key"))
+        with store.begin() as tx:
+            tx.checkpoints.memories.put(tuple(namespace.split(".")), key, {"new": True})
+        before = raw_rows(path)
+        with pytest.raises(Conflict, match="cannot come back"):
             restore_row(store, aside[-1].id)
-            assert place.rows() == spoilt, (column.name, value)
-            place.run(f'UPDATE {named} SET "{column.name}" = {saved} WHERE "{column.name}" = {value}')
+        assert raw_rows(path) == before
+        with pytest.raises(NotFound):
+            restore_row(store, "qua_nothing")
+        with pytest.raises(NotFound):
+            quarantined_row(store, "qua_nothing")
+        with store.begin() as tx:
+            assert tx.checkpoints.memories.delete(tuple(namespace.split(".")), key)
+        assert [row.id for row in restore_row(store, aside[-1].id)] == [row.id for row in aside]
+        assert [one.code for one in doctor(store)] == ["unreadable"]
+    with Store.open(f"sqlite:///{path}", read_only=True) as store, pytest.raises(ReadOnlyTransaction):
+        restore_row(store, aside[0].id)
+
+
+def test_rows_whose_parent_went_meanwhile(filled_file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    shutil.copyfile(filled_file, path)
+    (cell,) = [cell for cell in CELLS if cell[0].name == "chat_messages" and cell[1].name == "updated_at" and cell[2] == "'soon'"]
+    with Store.open(f"sqlite:///{path}", clock=FrozenClock()) as store:
+        spoil(path, cell)
+        doctor(store, fix=True)
+        aside = quarantined(store)
+        assert [row.table for row in aside] == [row.table for row in sorted(aside, key=lambda row: row.table)]
+        held = quarantined_row(store, aside[0].id).row
+        assert held is not None
+        assert held["session_id"] is not None
+        with store.begin() as tx:
+            tx.chat.sessions.delete(held["session_id"]["text"])
+        with pytest.raises(Conflict, match="chat_sessions that is not there"):
+            restore_row(store, aside[0].id)
+        assert quarantined(store) == aside
+        assert not [one for one in doctor(store) if one.code in ("foreign_key", "unreadable")]
