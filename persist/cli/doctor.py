@@ -27,8 +27,8 @@ def doctor(ctx: click.Context, database: Database, fix: bool, full: bool, as_jso
     """Look for damage, missing columns and indexes, runs that are stuck, tool calls nobody answers, and more.
 
     Exit code 1 if an error remains, else 0: warnings and infos are for reading. --fix folds text and progressions, makes
-    missing indexes, moves sequences on, notes the version, and drops turns whose process is dead. With --json: a list of
-    objects with `code`, `severity`, `subject`, `message` and `fixed`.
+    missing indexes, moves sequences on, notes the version, drops turns whose process is dead, and moves rows that cannot be
+    read into the quarantine. With --json: a list of objects with `code`, `severity`, `subject`, `message` and `fixed`.
     """
     findings = _found(database, fix=fix, full=full)
     if as_json:
