@@ -106,15 +106,16 @@ def streams(database: Database, limit: int, as_json: bool, quiet: bool) -> None:
 @click.argument("stream", default=ALL)
 @on_database
 @click.option("--older-than", metavar="AGE", callback=to_age, help="Only events older than that: 90m, 12h, 30d, 2w.")
-@click.option("--keep", type=click.IntRange(min=0), default=0, help="Spare this many, the newest, of each stream.")
+@click.option("--keep", type=click.IntRange(min=0), help="Spare this many, the newest, of each stream.")
 @as_json
 @quiet("Print nothing.")
-def trim(database: Database, stream: str, older_than: timedelta | None, keep: int, as_json: bool, quiet: bool) -> None:
+def trim(database: Database, stream: str, older_than: timedelta | None, keep: int | None, as_json: bool, quiet: bool) -> None:
     """Delete old events of STREAM, or of each (*): by age, by number, or by both.
 
-    What the stream holds is written as a snapshot first, for those who read it later. With --json: an object with `deleted`.
+    What the stream holds is written as a snapshot first, for those who read it later; --keep 0 leaves nothing but that.
+    With --json: an object with `deleted`.
     """
-    if older_than is None and not keep:
+    if older_than is None and keep is None:
         raise click.UsageError("Which events? Give --older-than AGE, or --keep N, or both.")
     with database.open_existing() as store, store.begin() as tx:
         deleted = tx.events.trim(stream, older_than=older_than, keep=keep)

@@ -62,19 +62,20 @@ class Events(Repository):
         return event
 
     @writes
-    def trim(self, stream_id: str = ALL, *, older_than: timedelta | None = None, keep: int = 0) -> int:
+    def trim(self, stream_id: str = ALL, *, older_than: timedelta | None = None, keep: int | None = None) -> int:
         """Delete events of a stream, or of each (`*`), that are older than that, but for its newest `keep`; how many.
 
-        A snapshot of the stream is written first. A stream that was trimmed can no longer be rebuilt from its log alone.
+        With `keep=0` alone, nothing that happened so far is kept. A snapshot of the stream is written first, and numbers go
+        on. A stream that was trimmed can no longer be rebuilt from its log alone. InvalidValue where neither is given.
         """
         work = self._work
-        stream, keep = work.label("stream_id", stream_id), check_count("keep", keep)
-        if older_than is None and not keep:
+        stream, kept = work.label("stream_id", stream_id), check_count("keep", 0 if keep is None else keep)
+        if older_than is None and keep is None:
             raise InvalidValue("older_than", "say how old events must be, or how many of each stream to keep.")
         before = None if older_than is None else _ago(work, older_than)
         work.keep_log()  # what was done before comes before the snapshots
         lock_log(work)
-        return sum(trim(work, one, before=before, keep=keep) for one in (streams(work) if stream == ALL else [stream]))
+        return sum(trim(work, one, before=before, keep=kept) for one in (streams(work) if stream == ALL else [stream]))
 
 
 def _ago(work: Work, span: timedelta) -> datetime:

@@ -14,6 +14,8 @@ from persist.events.models import event_heads, event_log
 from persist.events.replay import Replay
 from persist.events.repository import Events
 from persist.events.schemas import ALL, SNAPSHOT, Event
+from persist.events.snapshots import write_snapshots
+from persist.events.switching import is_on
 from persist.metadata import metadata
 from persist.store import Store
 
@@ -28,18 +30,31 @@ _KNOWN = Hot(select(_H.stream_id).where(_H.stream_id == bindparam("stream", type
 def rebuild(source: Store, target: Store, stream_id: str | None = None) -> None:
     """Make the rows of `target` from the log of `source`: of everything, or of one stream and what its domain shares.
 
-    One transaction. Conflict for a target with rows or with a log of its own, for a stream that was trimmed, and for one
-    that leans on rows of another, such as a conversation in the exchange; NotFound for an unknown stream.
+    One transaction: it is done whole or not at all. The log of a target that keeps one is off for the time; what was made is
+    then a snapshot of each stream. Conflict for a target with rows, for a stream that was trimmed, and for one that leans
+    on rows of another, such as a conversation in the exchange; NotFound for an unknown stream.
     """
+    scopes = dict(target.runtime.scopes)
+    try:
+        _rebuild(source, target, stream_id)
+    except BaseException:
+        target.runtime.scopes.clear()
+        target.runtime.scopes.update(scopes)
+        raise
+
+
+def _rebuild(source: Store, target: Store, stream_id: str | None) -> None:
     with source.read() as reading, target.begin() as writing:
         read, write = reading._work, writing._work
         wanted = None if stream_id is None else _with_shared(read, stream_id)
         for (stream,) in read.rows(_TRIMMED):
             if wanted is None or stream in wanted:
                 raise Conflict(f"Stream {stream!r} was trimmed: its log begins too late.", constraint="event_heads")
+        logs = write.journal is not None
+        if logs:
+            write.lock_tables(_LOGGED)  # whoever else writes would be among what is made here, and before it in the log
+            write.journal = None
         _refuse_rows(write)
-        if target.logs_events:
-            raise Conflict("The target logs events itself; switch its log on after the rebuild.", constraint="event_log")
         owners = {}
         for scope, owner in source.runtime.scopes.items():
             if write.runtime.dialect.one_file:
@@ -59,6 +74,8 @@ def rebuild(source: Store, target: Store, stream_id: str | None = None) -> None:
         fold_all(write)
         while fold_some(write):
             pass
+        if logs and is_on(write):
+            write_snapshots(write, _LOGGED)
 
 
 def _apply(replay: Replay, event: Event, write: Work) -> None:

@@ -86,6 +86,7 @@ def test_trim_keeps_the_newest(command: Command, session: str, database_url: str
     assert printed(command("events", "trim", "--older-than", "1d", "-q")) == ""
     assert printed(command("events", "trim", "--older-than", "1d")) == "Deleted 0 events.\n"
     assert printed(command("events", "trim", session, "--older-than", "0s")).startswith("Deleted ")
+    assert printed(command("events", "trim", other, "--keep", "0")) == "Deleted 3 events.\n"
 
 
 def test_trim_wants_to_know_what(command: Command, session: str) -> None:

@@ -34,11 +34,6 @@ def test_a_target_with_rows(source: Store, target_url: str) -> None:
     assert raw_rows(target_url) == before
 
 
-def test_a_target_that_logs(source: Store, target_url: str) -> None:
-    with Store.open(target_url, events=True) as target, pytest.raises(Conflict, match="logs events"):
-        rebuild(source, target)
-
-
 def test_an_unknown_stream(source: Store, target_url: str) -> None:
     with Store.open(target_url) as target, pytest.raises(NotFound, match="three"):
         rebuild(source, target, "three")

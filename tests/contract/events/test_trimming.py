@@ -39,6 +39,28 @@ def test_by_count(logging_store: Any, session: str) -> None:
     assert kinds(logging_store, session)[-1] == "snapshot"
 
 
+def test_nothing_of_what_happened_is_kept(logging_store: Any, session: str) -> None:
+    other = create(logging_store)
+    assert trim(logging_store, session, keep=0) == 5
+    assert [(event.seq, event.type) for event in events(logging_store, session)] == [(6, "snapshot")]
+    assert trim(logging_store, session, keep=0) == 0
+    say(logging_store, session, "next")
+    assert numbers(logging_store, session) == [6, 7]
+    assert numbers(logging_store, other) == [1]
+    assert trim(logging_store, keep=0) == 3
+    assert [(event.stream_id, event.seq, event.type) for event in events(logging_store)] == [
+        *sorted([(other, 2, "snapshot"), (session, 8, "snapshot")]),
+    ]
+
+
+def test_nothing_at_all_is_kept_of_a_log_that_was_switched_off(logging_store: Any, session: str) -> None:
+    logging_store.switch_events(False)
+    assert trim(logging_store, keep=0) == 5
+    assert events(logging_store) == []
+    logging_store.switch_events(True)
+    assert [(event.seq, event.position, event.type) for event in events(logging_store, session)] == [(6, 6, "snapshot")]
+
+
 def test_by_age(logging_store: Any, session: str) -> None:
     assert trim(logging_store, session, older_than=2 * HOUR) == 2
     assert numbers(logging_store, session) == [3, 4, 5, 6]
@@ -120,7 +142,7 @@ def test_nothing_to_let_go_of(logging_store: Any, session: str) -> None:
         {},
         {"keep": -1},
         {"keep": True},
-        {"keep": 0},
+        {"keep": None},
         {"older_than": 3600},
         {"older_than": -HOUR},
         {"older_than": timedelta.max},
