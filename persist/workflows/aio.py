@@ -35,6 +35,7 @@ class AsyncRuns(AsyncRepository[Runs]):
     increment_restart_count = awaitable(Runs.increment_restart_count)
     recover_interrupted = awaitable(Runs.recover_interrupted)
     claim = awaitable(Runs.claim)
+    held_by = awaitable(Runs.held_by)
     renew = awaitable(Runs.renew)
     release = awaitable(Runs.release)
 

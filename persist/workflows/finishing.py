@@ -4,13 +4,17 @@ from typing import Any
 
 from sqlalchemy import null, update
 
+from persist.db.checks import check_word
 from persist.db.hot import Hot, param
+from persist.db.json import Json
 from persist.db.work import Work
+from persist.errors import InvalidValue
 from persist.workflows.gates import close_gates
 from persist.workflows.models import runs
-from persist.workflows.payloads import with_error
-from persist.workflows.run_rows import find_run, get_run
-from persist.workflows.schemas import RunStatus, WorkflowRun
+from persist.workflows.payloads import history_item, marker_of, with_error
+from persist.workflows.run_rows import find_run, get_run, held_run
+from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
+from persist.workflows.transitions import check_transition
 
 RUN_FINISHED = "run_finished"
 """The topic under which the end of a run is announced."""
@@ -57,6 +61,20 @@ def finish_run(
     finished = get_run(work, run.id)
     work.announce(RUN_FINISHED, finished)
     return finished
+
+
+def end_run(
+    work: Work, id: str, status: str, error: str | None, terminal_marker: tuple[str, Json] | None, lease: Lease | None
+) -> WorkflowRun:
+    """See Runs.finish."""
+    to = check_word("status", status, RunStatus)
+    if to not in (RunStatus.SUCCEEDED, RunStatus.FAILED):
+        raise InvalidValue("status", "a run finishes as succeeded or failed; cancel() cancels it.")
+    marker = None if terminal_marker is None else history_item(work, *marker_of(terminal_marker), work.now())
+    with_error(work, None, error)
+    run = held_run(work, id, lease)
+    check_transition(run.id, run.status, to)
+    return finish_run(work, run, to, context=with_error(work, run.context, error), marker=marker)
 
 
 def cancel_run(work: Work, id: str, reason: str | None, statuses: frozenset[RunStatus]) -> bool:

@@ -30,6 +30,11 @@ _LET_GO = _WAITING.where(IS_LEASED, _R.lease_expires_at <= param("at"), _running
 _OLDEST = _WAITING.where(_R.status == RunStatus.QUEUED).order_by(_R.started_at, _R.id)
 _named = _R.workflow_name == param("workflow_name")
 _CLAIMABLE = {False: (Hot(_LET_GO), Hot(_OLDEST)), True: (Hot(_LET_GO.where(_named_as_well)), Hot(_OLDEST.where(_named)))}
+_HELD = Hot(
+    select(*COLUMNS)
+    .where(IS_LEASED, _R.lease_expires_at > param("at"), _R.lease_owner == param("worker"))
+    .order_by(_R.started_at, _R.id)
+)
 _TAKE = Hot(
     update(runs)
     .where(_R.id == _id)
@@ -77,6 +82,12 @@ def claim(work: Work, worker: str, lease: timedelta, workflow_name: str | None) 
         work.run(_TAKE, row_id=run.id, count=count, worker=owner, until=until, token=run.lease_token + 1, at=now)
         return _lease(get_run(work, run.id), owner)
     return None
+
+
+def held_by(work: Work, worker: str) -> list[Lease]:
+    """See Runs.held_by."""
+    owner = work.label("worker", worker)
+    return [_lease(run_value(row), owner) for row in work.rows(_HELD, at=work.now(), worker=owner)]
 
 
 def renew(work: Work, lease: Lease, lease_for: timedelta) -> Lease:

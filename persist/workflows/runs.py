@@ -12,15 +12,14 @@ from persist.db.hot import Hot, among, param
 from persist.db.insert import insert_missing, insert_once
 from persist.db.json import Json
 from persist.db.repository import Repository, reads, writes
-from persist.errors import InvalidValue
 from persist.workflows import leases, progress, recovery, run_lists
-from persist.workflows.finishing import cancel_run, finish_run
+from persist.workflows.finishing import cancel_run, end_run
 from persist.workflows.gates import leave_gates
 from persist.workflows.models import runs
-from persist.workflows.payloads import context_of, history_item, marker_of, small_label, with_error
+from persist.workflows.payloads import context_of, small_label
 from persist.workflows.run_rows import COLUMNS, check_hold, find_run, get_run, held_run, run_value
 from persist.workflows.schemas import Lease, RunRow, RunStatus, WorkflowRun, WorkflowRunSummary
-from persist.workflows.transitions import TERMINAL, allowed, check_transition
+from persist.workflows.transitions import TERMINAL, allowed
 
 List = list
 _R = runs.c
@@ -178,15 +177,7 @@ class Runs(Repository):
         lease: Lease | None = None,
     ) -> WorkflowRun:
         """End it. `error` becomes `context.error`; the marker (phase, entry) joins the history. TransitionError if it ended."""
-        work = self._work
-        to = check_word("status", status, RunStatus)
-        if to not in (RunStatus.SUCCEEDED, RunStatus.FAILED):
-            raise InvalidValue("status", "a run finishes as succeeded or failed; cancel() cancels it.")
-        marker = None if terminal_marker is None else history_item(work, *marker_of(terminal_marker), work.now())
-        with_error(work, None, error)
-        run = held_run(work, id, lease)
-        check_transition(run.id, run.status, to)
-        return finish_run(work, run, to, context=with_error(work, run.context, error), marker=marker)
+        return end_run(self._work, id, status, error, terminal_marker, lease)
 
     @writes
     def cancel(self, id: str, *, reason: str | None = None) -> bool:
@@ -280,6 +271,14 @@ class Runs(Repository):
         counts as restarted; at its cap it fails, and the next one is claimed.
         """
         return leases.claim(self._work, worker, lease, workflow_name)
+
+    @reads
+    def held_by(self, worker: str) -> List[Lease]:
+        """The leases that the worker holds and that have not expired, of the runs started first: what it goes on with.
+
+        For a worker that was cancelled or restarted between a claim's commit and the lease it never got to see.
+        """
+        return leases.held_by(self._work, worker)
 
     @writes
     def renew(self, lease: Lease, *, lease_for: timedelta) -> Lease:

@@ -126,6 +126,15 @@ class Workflows(Machine):
             lease: Lease = self.values[0]
             self.leases.append((Each(*self.values), lease.token, lease.run_id))
 
+    @rule(worker=st.sampled_from(["v", "w"]))
+    def held_by(self, worker: str) -> None:
+        def expect(got: Any) -> Any:
+            mine = [(run.started, id, run.token) for id, run in self.runs.items() if run.owner == worker and self.held(run)]
+            assert [(lease.run_id, lease.token) for lease in got] == [(id, token) for _, id, token in sorted(mine)]
+            return UNSAID
+
+        self.do("workflows.runs.held_by", worker, expect=expect)
+
     @rule(at=st.integers(0, 3), verb=st.sampled_from(["renew", "release"]))
     def hold(self, at: int, verb: str) -> None:
         if not self.leases:
