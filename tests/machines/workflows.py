@@ -31,11 +31,23 @@ class Workflows(Machine):
     def __init__(self) -> None:
         super().__init__()
         self.runs: dict[str, Run] = {}
-        self.gates: dict[str, tuple[str, str]] = {}
+        self.gates: dict[str, tuple[str, str, str]] = {}
+        """Status, kind, and whose it is."""
         self.leases: list[tuple[Each, int, str]] = []
 
     def held(self, run: Run) -> bool:
         return run.owner is not None and run.until is not None and run.until > self.clock()
+
+    def waits(self, id: str) -> bool:
+        return any(status == "pending" and run == id for status, _, run in self.gates.values())
+
+    def end(self, id: str, status: str) -> None:
+        """With the gates that still wait."""
+        run = self.runs[id]
+        run.status, run.owner, run.until = status, None, None
+        for gate, (answer, kind, of) in self.gates.items():
+            if of == id and answer == "pending":
+                self.gates[gate] = ("rejected", kind, of)
 
     @rule(id=RUNS, status=st.sampled_from(["running", "queued", "paused", "no"]))
     def create(self, id: str, status: str) -> None:
@@ -69,10 +81,14 @@ class Workflows(Machine):
                 raise Refused("LeaseLost")
             if run.status not in before:
                 return False
+            if verb == "resume" and self.waits(id):
+                raise Refused("Conflict")
             run.status = after
-            if verb in ("requeue", "cancel"):
+            if verb == "requeue":
                 run.owner = run.until = None
-                run.token += verb == "cancel" and run.token > 0  # its worker is fenced out
+            elif verb == "cancel":
+                self.end(id, after)
+                run.token += run.token > 0  # its worker is fenced out
             elif verb == "resume" and not self.held(run):
                 run.owner, run.until = None, self.clock() if run.token else None
             elif verb == "restart":
@@ -95,7 +111,7 @@ class Workflows(Machine):
                 raise Refused("LeaseLost")
             if run.status in ENDED or run.status == "queued":
                 raise Refused("TransitionError")
-            run.status, run.owner, run.until = status, None, None
+            self.end(id, status)
             return UNSAID
 
         self.do("workflows.runs.finish", id, status, expect=expect)
@@ -115,7 +131,7 @@ class Workflows(Machine):
                 run = self.runs[id]
                 if run.owner is not None:
                     if run.restarts >= run.most:
-                        run.status, run.owner, run.until = "failed", None, None
+                        self.end(id, "failed")
                         continue
                     run.restarts += 1
                 run.status, run.owner, run.until, run.token = "running", worker, now + timedelta(minutes=1), run.token + 1
@@ -164,9 +180,9 @@ class Workflows(Machine):
         def expect(got: Any) -> Any:
             if id not in self.runs:
                 raise Refused("NotFound")
-            if gate in self.gates:
+            if self.runs[id].status in ENDED or gate in self.gates:
                 raise Refused("Conflict")
-            self.gates[gate] = ("pending", kind)
+            self.gates[gate] = ("pending", kind, id)
             return UNSAID
 
         self.do("workflows.approvals.request", id, gate="g", summary="?", kind=kind, id=gate, expect=expect)
@@ -176,7 +192,7 @@ class Workflows(Machine):
         def expect(got: Any) -> Any:
             if self.gates.get(gate, ("",))[0] != "pending":
                 return False
-            self.gates[gate] = ("approved" if approved else "rejected", self.gates[gate][1])
+            self.gates[gate] = ("approved" if approved else "rejected", *self.gates[gate][1:])
             return True
 
         self.do("workflows.approvals.respond", gate, approved=approved, expect=expect)
@@ -190,7 +206,7 @@ class Workflows(Machine):
                 if run.status != "running" or self.held(run) or id in waiting:
                     continue
                 if run.restarts >= run.most:
-                    run.status, run.owner, run.until = "failed", None, None
+                    self.end(id, "failed")
                     failed.append(id)
                     continue
                 run.restarts += 1
@@ -220,5 +236,5 @@ class Workflows(Machine):
             "leases": {id: (run.owner, run.until) for id, run in newest if run.status not in ENDED},
             "queued": [id for id, run in reversed(newest) if run.status == "queued"],
             "count": len([run for run in self.runs.values() if run.status in ("running", "paused")]),
-            "gates": self.gates,
+            "gates": {gate: (status, kind) for gate, (status, kind, _) in self.gates.items()},
         }
