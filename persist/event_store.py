@@ -37,11 +37,12 @@ class EventStore(ABC):
     def switch_events(self, on: bool) -> bool:
         """Switch the log of events on or off for everybody who uses the database; False where nothing changed.
 
-        Switching it on writes what the database holds as a snapshot event of each stream; writers wait meanwhile.
+        Switching it on writes what the database holds as a snapshot event of each stream; writers wait meanwhile. On Postgres
+        it takes the rights to make functions and triggers: NotPermitted says which of them the role lacks.
         """
         was_on = self.logs_events
         try:
-            with self.begin() as tx:
+            with self.begin() as tx, tx._work.verb("switch_events", writes=True):
                 changed = (switching.switch_on if check_flag("on", on) else switching.switch_off)(tx._work)
         except BaseException:
             self.runtime.keep_log(was_on)

@@ -22,6 +22,11 @@ class WholeTables(Intake):
         assert self._connection is not None
         self.runtime.dialect.lock_tables(self._connection, tables)
 
+    def check_guard(self, tables: Sequence[Table], *, on: bool) -> None:
+        """NotPermitted where `guard` would be refused, with the rights that lack."""
+        assert self._connection is not None
+        self.runtime.dialect.check_guard(self._connection, tables, on=on)
+
     def guard(self, tables: Sequence[Table], *, on: bool) -> None:
         """Refuse whoever changes these without keeping the log of events; or refuse nobody."""
         assert self._connection is not None

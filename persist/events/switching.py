@@ -35,6 +35,8 @@ def switch_on(work: Work) -> bool:
     What the tables hold already becomes one snapshot of each stream.
     """
     tables = logged_tables(work.runtime.tables())
+    if work.row(_ON) != work.row(_REVISION):
+        work.check_guard(tables, on=True)
     work.lock_tables(tables)
     revision, noted, counting = work.row(_REVISION), work.row(_ON), work.row(_LOGGING)
     assert revision is not None, "an open store has its revision noted"
@@ -55,8 +57,10 @@ def switch_on(work: Work) -> bool:
 def switch_off(work: Work) -> bool:
     """Nobody keeps the log from now on; what it holds stays. False where it was off."""
     tables = logged_tables(work.runtime.tables())
+    if is_on(work):
+        work.check_guard(tables, on=False)
     work.lock_tables(tables)
-    if work.row(_ON) is None:
+    if not is_on(work):
         return False
     work.run(_STOP)
     work.guard(tables, on=False)

@@ -242,6 +242,10 @@ class Dialect(ABC):
         """The opposite."""
 
     @abstractmethod
+    def check_guard(self, connection: Connection, tables: Sequence[Table], *, on: bool) -> None:
+        """NotPermitted where the role may not do one of the two."""
+
+    @abstractmethod
     def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
         """Wait until nobody else is changing them, and let nobody until the transaction ends."""
 

@@ -26,7 +26,7 @@ FUNCTION = "persist_keeps_event_log"
 SETTING = "persist.keeps_event_log"
 MESSAGE = "the log of events is on, and this writer does not keep it"
 SQLSTATE = "PE001"
-_PREFIX = "persist_event_guard"
+PREFIX = "persist_event_guard"
 _DOINGS = ("INSERT", "UPDATE", "DELETE")
 _ESCAPED = 0xFDD0
 """The character that stored text escapes with: such a piece is not plain JSON, so its writer has to log it."""
@@ -48,7 +48,7 @@ def sqlite_guards(tables: Iterable[Table]) -> list[str]:
 
 
 def _sqlite_trigger(table: str, when: str, what: str, body: str) -> str:
-    name = f'"{_PREFIX}_{table}_{what}"'
+    name = f'"{PREFIX}_{table}_{what}"'
     return f'CREATE TRIGGER IF NOT EXISTS {name} {when} ON "{table}" WHEN NOT {FUNCTION}() BEGIN {body} END'
 
 
@@ -67,13 +67,13 @@ def _sqlite_piece(pieces: Pieces) -> str:
 
 def sqlite_lowered(connection: sqlite3.Connection) -> list[str]:
     """The statements that take it away."""
-    found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE ?", (_PREFIX + "%",))
+    found = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE ?", (PREFIX + "%",))
     return [f'DROP TRIGGER "{name}"' for (name,) in found.fetchall()]
 
 
 def postgres_guards(schema: str, tables: Sequence[Table]) -> list[str]:
     """The statements that raise the guard: once per statement, however many rows."""
-    function = f'"{schema}".{_PREFIX}()'
+    function = f'"{schema}".{PREFIX}()'
     unkept = f"current_setting('{SETTING}', true) IS DISTINCT FROM 'on'"
     refuse = f"RAISE EXCEPTION '{MESSAGE}' USING ERRCODE = '{SQLSTATE}';"
     made = [_postgres_function(function, f"BEGIN IF {unkept} THEN {refuse} END IF; RETURN NULL; END")]
@@ -81,14 +81,14 @@ def postgres_guards(schema: str, tables: Sequence[Table]) -> list[str]:
         pieces = pieces_of(table)
         doings = " OR ".join(doing for doing in _DOINGS if pieces is None or doing != "INSERT")
         made.append(
-            f'CREATE OR REPLACE TRIGGER "{_PREFIX}" BEFORE {doings} ON "{schema}"."{table.name}" '
+            f'CREATE OR REPLACE TRIGGER "{PREFIX}" BEFORE {doings} ON "{schema}"."{table.name}" '
             f"FOR EACH STATEMENT EXECUTE FUNCTION {function}"
         )
         if pieces is not None:
-            piece = f'"{schema}".{_PREFIX}_piece()'
+            piece = f'"{schema}".{PREFIX}_piece()'
             made.append(_postgres_function(piece, _postgres_piece(schema, pieces, refuse)))
             made.append(
-                f'CREATE OR REPLACE TRIGGER "{_PREFIX}_piece" AFTER INSERT ON "{schema}"."{table.name}" '
+                f'CREATE OR REPLACE TRIGGER "{PREFIX}_piece" AFTER INSERT ON "{schema}"."{table.name}" '
                 f"FOR EACH ROW WHEN ({unkept}) EXECUTE FUNCTION {piece}"
             )
     return made
@@ -116,4 +116,4 @@ def _postgres_piece(schema: str, pieces: Pieces, refuse: str) -> str:
 
 def postgres_lowered(schema: str) -> list[str]:
     """The statements that take it away, with every trigger of its functions."""
-    return [f'DROP FUNCTION IF EXISTS "{schema}".{_PREFIX}{name}() CASCADE' for name in ("", "_piece")]
+    return [f'DROP FUNCTION IF EXISTS "{schema}".{PREFIX}{name}() CASCADE' for name in ("", "_piece")]

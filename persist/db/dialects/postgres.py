@@ -17,6 +17,7 @@ from persist.db.dialects.postgres_endings import Endings
 from persist.db.dialects.postgres_errors import meaning
 from persist.db.dialects.postgres_patience import interrupt, patience
 from persist.db.dialects.postgres_raw_rows import PostgresRawRows
+from persist.db.dialects.postgres_rights import check_guard_rights
 from persist.db.dialects.postgres_upkeep import SECRETS, PostgresUpkeep
 from persist.db.dialects.postgres_wakeups import Notices, notice
 from persist.db.dialects.wakeups import Polling, Wakeups
@@ -226,6 +227,9 @@ class PostgresDialect(Dialect):
     def unguard(self, connection: Connection) -> None:
         for statement in guards.postgres_lowered(self.schema):
             connection.exec_driver_sql(statement)
+
+    def check_guard(self, connection: Connection, tables: Sequence[Table], *, on: bool) -> None:
+        check_guard_rights(connection, self.schema, tables, guards.PREFIX, on=on)
 
     def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
         named = ", ".join(f'"{self.schema}"."{table.name}"' for table in tables)

@@ -190,6 +190,9 @@ class SqliteDialect(SqliteEngines):
         for statement in guards.sqlite_lowered(_driver(connection)):
             _driver(connection).execute(statement)
 
+    def check_guard(self, connection: Connection, tables: Sequence[Table], *, on: bool) -> None:
+        """Whoever may write to the file may."""
+
     def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
         """The one writer has them all."""
 
