@@ -209,12 +209,7 @@ class HeldConnection:
 
     def _begin(self, driver: Any) -> None:
         kept = self.runtime.log
-        try:
-            self.runtime.dialect.begin_driver(driver)
-        except Exception as error:
-            if not self.runtime.dialect.usable(driver):
-                raise self._ours(error) from error
-            self.runtime.retrying_lock(lambda: self.runtime.dialect.begin_driver(driver))
+        self.runtime.retrying_lock(lambda: self.runtime.dialect.begin_driver(driver))
         self._log = kept or self.runtime.log
         self._statements.journal = None if self._log is None else Journal()
 

@@ -4,6 +4,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from persist.errors import StoreBusy, TransactionOpen
 
@@ -15,6 +16,13 @@ Owner = object
 
 class Cancelled(BaseException):
     """The wait was called off by whoever asked for it; never seen outside the package."""
+
+
+class Waiting(NamedTuple):
+    """Since when, by time.monotonic(), somebody wants a lock, and how to learn that nobody does any more."""
+
+    since: float | None = None
+    cancelled: Callable[[], bool] | None = None
 
 
 class WriterLock:

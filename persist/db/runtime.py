@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from persist.settings import Settings
 
 _ATTEMPTS = 5
-_NO_NEW_ATTEMPT_AFTER = 10.0
 _inherited: list[Any] = []
 
 entered: ContextVar[tuple[Owner, ...]] = ContextVar("persist_entered", default=())
@@ -179,9 +178,12 @@ class Runtime:
         # a look at the log ends by itself before the store does, which may yet fail to
         return self.closed or (bool(self._closers) and owner not in self._closers and owner not in self.watchers)
 
-    def retrying_lock(self, begin: Callable[[], None]) -> None:
-        """Try to take the database's write lock: 5 attempts, 100·2ⁿ ms apart, no new one after 10 s."""
-        started = time.monotonic()
+    def retrying_lock(self, begin: Callable[[], None], asked: float | None = None) -> None:
+        """Try to take the database's write lock: 5 attempts, 100·2ⁿ ms apart, none once the dialect's patience is over.
+
+        `asked`: when it was asked for, by time.monotonic(); whatever was waited for since then counts.
+        """
+        started, patience = time.monotonic() if asked is None else asked, self.dialect.patience
         for attempt in range(_ATTEMPTS):
             try:
                 return begin()
@@ -190,9 +192,9 @@ class Runtime:
                 waited = time.monotonic() - started
                 if not isinstance(classified, StoreBusy):
                     raise (classified or error) from error
-                if attempt == _ATTEMPTS - 1 or waited >= _NO_NEW_ATTEMPT_AFTER:
+                if attempt == _ATTEMPTS - 1 or waited >= patience:
                     raise StoreBusy(waited) from error
-                self.sleep(0.1 * 2**attempt)
+                self.sleep(min(0.1 * 2**attempt, patience - waited))
         return None
 
     def keep_log(self, on: bool) -> None:

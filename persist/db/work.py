@@ -11,7 +11,7 @@ from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, Nes
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.changes import COMMITTED, Deed, Journal, twin_of
 from persist.db.hot import Hot, Row
-from persist.db.locks import Owner
+from persist.db.locks import Owner, Waiting
 from persist.db.runtime import EventLog, Runtime
 from persist.db.verb import Verb
 from persist.db.whole_tables import WholeTables
@@ -37,7 +37,7 @@ class Work(WholeTables):
         self._wrote = False
         self._depth = 0
         self._doomed = False
-        self._began = 0.0
+        self._asked, self._began = time.monotonic(), 0.0
         self.announcements: list[tuple[str, Any]] = []
         self.written: list[Any] = []
         """The events of the transaction so far."""
@@ -72,11 +72,11 @@ class Work(WholeTables):
 
             def start() -> None:
                 self._connection = self._connection or dialect.connect(write=self.writable)
-                driver = dialect.begin(self._connection, write=self.writable, cancelled=cancelled)
+                driver = dialect.begin(self._connection, write=self.writable, waiting=Waiting(self._asked, cancelled))
                 self._driver = driver if runtime.owns_engine else None
 
             kept = runtime.log
-            runtime.retrying_lock(start)
+            runtime.retrying_lock(start, self._asked)
             self.log = kept or runtime.log  # whatever others find out meanwhile: only the log itself knows at the commit
             if self.writable and self.log is not None:
                 self.journal = Journal()

@@ -26,7 +26,7 @@ class Role:
         self.grant("USAGE ON ALL SEQUENCES IN SCHEMA persist")
 
     def grant(self, rights: str) -> None:
-        self._owner.execute(f'GRANT {rights} TO "{self.name}"')  # type: ignore[arg-type]  # names of this test's own
+        self._owner.execute(f'GRANT {rights} TO "{self.name}"')
 
     def refused(self, *, on: bool) -> str:
         with Store.open(self.url) as store:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, Table, exc
 
 from persist.db.compiled import Kind, compiled_for
 from persist.db.idle import IdleConnections
+from persist.db.locks import Waiting
 from persist.errors import InvalidValue, NotFound, PersistError, StoreBusy, StoreCorrupt, UnsupportedEngine
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ class Dialect(ABC):
     """Whether the database is one file, which may be that of one run, instance or workspace."""
     one_writer: bool
     """Whether writers queue on the store's own lock before they ask the database."""
+
+    patience: float = 10.0
+    """Seconds after which nobody tries again to take the write lock."""
 
     disposed: bool = False
     """Whether the store is closed: what is connected still is not kept for anybody."""
@@ -134,7 +138,7 @@ class Dialect(ABC):
         """Called once, when the schema has been found or made right and before anything else is written."""
 
     @abstractmethod
-    def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> Any:
+    def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
         """Start a transaction on a connection that is in none -> its driver connection. The only place where one starts.
 
         On a connection of ours the driver's alone: SQLAlchemy's begins with the first statement it runs, and `end` ends both.

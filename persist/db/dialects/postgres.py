@@ -23,6 +23,7 @@ from persist.db.dialects.postgres_wakeups import Notices, notice
 from persist.db.dialects.wakeups import Polling, Wakeups
 from persist.db.idle import IdleConnections
 from persist.db.key_order import from_jsonb
+from persist.db.locks import Waiting
 from persist.db.turns import LOCK_TIMEOUT
 from persist.errors import InvalidValue, PersistError, StoreBusy, Unavailable, UnsupportedEngine
 
@@ -129,7 +130,7 @@ class PostgresDialect(Dialect):
     def settle(self, driver: Any) -> None:
         """A server needs nothing from its clients."""
 
-    def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> Any:
+    def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
         if self._guest and not connection.in_transaction():
             connection.begin()
         driver: Any = connection.connection.driver_connection

@@ -19,7 +19,7 @@ from persist.db.dialects.sqlite_errors import error_name, meaning
 from persist.db.dialects.sqlite_journal import never_waiting
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.idle import IdleConnections
-from persist.db.locks import Cancelled
+from persist.db.locks import Cancelled, Waiting
 from persist.errors import PersistError, StoreBusy
 from persist.later import later
 
@@ -75,7 +75,7 @@ class SqliteDialect(SqliteEngines):
             connection.rollback()
         return self
 
-    def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> Any:
+    def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
         if not self._owned and not connection.in_transaction():
             connection.begin()
         driver = _driver(connection)
@@ -85,24 +85,26 @@ class SqliteDialect(SqliteEngines):
             driver.execute(f"PRAGMA query_only={'OFF' if write else 'ON'}")
         if not driver.in_transaction:
             if write:
-                self._begin_immediate(driver, cancelled)
+                self._begin_immediate(driver, waiting or Waiting())
             else:
                 driver.execute("BEGIN")
         elif write:
             self._lock(driver)
         return driver
 
-    def _begin_immediate(self, driver: Any, cancelled: Callable[[], bool] | None) -> None:
-        """With a way to call it off, wait in slices: interrupt() does not end a busy wait."""
-        if cancelled is None:
+    def _begin_immediate(self, driver: Any, waiting: Waiting) -> None:
+        """With a way to call it off, wait in slices: interrupt() does not end a busy wait. What was waited before counts."""
+        timeout, now, cancelled = self._settings.busy_timeout_ms, time.monotonic(), waiting.cancelled
+        waited = 0 if waiting.since is None else int(1000 * (now - waiting.since))
+        if cancelled is None and (waited < _SLICE_MS or not self._owned):
             driver.execute("BEGIN IMMEDIATE")
             return
-        timeout = self._settings.busy_timeout_ms
-        deadline = time.monotonic() + timeout / 1000
-        driver.execute(f"PRAGMA busy_timeout={min(_SLICE_MS, timeout)}")
+        left = min(timeout, max(_SLICE_MS, timeout - waited))  # a lock that others hold for a moment is waited for in any case
+        deadline = now + left / 1000
+        driver.execute(f"PRAGMA busy_timeout={left if cancelled is None else min(_SLICE_MS, left)}")
         try:
             while True:
-                if cancelled():
+                if cancelled is not None and cancelled():
                     raise Cancelled
                 try:
                     driver.execute("BEGIN IMMEDIATE")

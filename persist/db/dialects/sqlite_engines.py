@@ -32,6 +32,7 @@ class SqliteEngines(Dialect):
 
     def __init__(self, settings: "Settings", engine: Engine | None = None) -> None:
         self._settings = settings
+        self.patience = settings.busy_timeout_ms / 1000
         self._callers = None if engine is None else engine.execution_options(schema_translate_map=_OURS)
         self._owned = engine is None
         self._memory: sqlite3.Connection | None = None
