@@ -16,6 +16,7 @@ from persist.conversations import end_stale, import_runs, stale_sessions
 from persist.conversations.schemas import Branch, ConvMessage, ConvSession, InvocationKind, SourceKind, Status
 from persist.conversations.sweeping import ENDS
 from persist.errors import NotFound
+from persist.maintenance.pruning import prune_conversations
 from persist.transaction import Transaction
 
 _ENDS = [status.value for status in ENDS]
@@ -151,8 +152,8 @@ def prune(database: Database, keep_days: int, keep_n: int, dry_run: bool, as_jso
 
     With them go their branches, and messages that nothing else shows; forks in other sessions keep their history.
     """
-    with database.open_existing() as store, store.begin() as tx:
-        report = tx.conversations.sessions.prune(keep_days=keep_days, keep_n=keep_n, dry_run=dry_run)
+    with database.open_existing() as store:
+        report = prune_conversations(store, keep_days=keep_days, keep_n=keep_n, dry_run=dry_run)
     if as_json:
         say_json({**report.model_dump(mode="json"), "dry_run": dry_run})
     elif not quiet:

@@ -1,7 +1,8 @@
 """Pruning: old sessions go, and with them exactly what nothing else shows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, or_, select, tuple_, type_coerce
 
@@ -19,6 +20,8 @@ from persist.db.work import Work
 from persist.errors import InvalidValue
 
 _BATCH = 100
+_MOST_PLACES = 5_000
+"""Of the conversations that go in one transaction, unless a single one has more."""
 ORPHAN_GRACE = timedelta(days=1)
 """How long a message that nothing names is left alone: it may be about to be named."""
 
@@ -36,6 +39,10 @@ _BRANCH_ITEMS = Hot(
 _POOLS = Hot(select(_S.progression_id).where(_S.id == _id).union(select(_B.progression_id).where(_B.session_id == _id)))
 _COUNT_PLACES = Hot(select(func.count()).where(_P.progression_id == _id))
 _SYSTEM = Hot(select(_B.system_msg_id).where(_B.session_id == _id))
+# places are counted by the last one, which an index leads to
+_in_pool = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _S.progression_id).scalar_subquery()
+_in_branch = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _B.progression_id).scalar_subquery()
+_in_branches = select(func.coalesce(func.sum(_in_branch), 0)).where(_B.session_id == _S.id).scalar_subquery()
 _named = or_(
     exists().where(_P.message_id == _M.id),
     exists().where(_B.system_msg_id == _M.id),
@@ -142,31 +149,54 @@ class _Sessions(Pruning):
     batch = _BATCH
 
     def look(self, work: Work, cut: Cut, after: Row | None) -> list[Row]:
-        query = select(_S.updated_at, _S.id).where(_may_go).order_by(_S.updated_at, _S.id).limit(LOOK)
+        query = select(_S.updated_at, _S.id, _in_pool + _in_branches).where(_may_go).order_by(_S.updated_at, _S.id).limit(LOOK)
         if cut.keep:
             query = query.where(_S.id.not_in(_latest))
         if after is not None:
-            query = query.where(tuple_(_S.updated_at, _S.id) > tuple_(*after))
+            query = query.where(tuple_(_S.updated_at, _S.id) > tuple_(*after[:2]))
         values = {"cutoff": cut.before} | ({"keep": cut.keep} if cut.keep else {})
         return [tuple(row) for row in work.select(query, values)]
+
+    def batches(self, found: Sequence[Row]) -> Iterator[Sequence[Row]]:
+        batch: list[Row] = []
+        places = 0
+        for row in found:
+            if batch and (len(batch) == self.batch or places + int(row[2]) > _MOST_PLACES):
+                yield batch
+                batch, places = [], 0
+            batch.append(row)
+            places += int(row[2])
+        if batch:
+            yield batch
 
     def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
         candidates = set[str]()
         gone = _remove(work, [row[1] for row in found], cut.before, candidates)
-        gone.add(_remove_unnamed(work, candidates))
+        gone.followers += sorted(candidates)
         return gone
+
+    def follow(self, work: Work, followers: Sequence[Any]) -> Removed:
+        return _remove_unnamed(work, followers)
 
 
 class _Messages(Pruning):
-    """Messages that nothing names. `keep` does not count them; one that just came may be about to be named."""
+    """Messages that nothing names. `keep` does not count them; one that just came may be about to be named.
+
+    Those of the age that is asked for; with `any_age` all but those that just came.
+    """
 
     table = messages
+
+    def __init__(self, *, any_age: bool = False) -> None:
+        self._any_age = any_age
 
     def look(self, work: Work, cut: Cut, after: Row | None) -> list[Row]:
         query = select(_M.id).where(_orphan).order_by(_M.id).limit(LOOK)
         if after is not None:
             query = query.where(_M.id > after[0])
-        return [tuple(row) for row in work.select(query, {"guard": _guard(work, cut)})]
+        latest = work.now() - ORPHAN_GRACE
+        guard = latest if self._any_age else min(cut.before, latest)
+        return [tuple(row) for row in work.select(query, {"guard": epoch_us(guard) / 1_000_000})]
 
     def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
         return _remove_unnamed(work, [row[0] for row in found])
@@ -209,8 +239,6 @@ def _was_sent_long_ago(work: Work, cut: Cut) -> ColumnElement[bool]:
     return or_(gone, sent_at < epoch_us(unread) / 1_000_000)
 
 
-def _guard(work: Work, cut: Cut) -> float:
-    return epoch_us(min(cut.before, work.now() - ORPHAN_GRACE)) / 1_000_000
-
-
 PRUNINGS: tuple[Pruning, ...] = (_Sessions(), _Exchange(), _Messages())
+AS_A_VERB: tuple[Pruning, ...] = (_Sessions(), _Messages(any_age=True))
+"""What `sessions.prune` takes."""

@@ -5,7 +5,7 @@ The domains say here which of their rows may go and what goes with them; `persis
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -35,10 +35,11 @@ class Cut:
 
 @dataclass(slots=True)
 class Removed:
-    """How many rows of each table went, and files that they named and that stay where they are."""
+    """How many rows of each table went, files that they named and that stay where they are, and what may follow them now."""
 
     rows: Counter[str] = field(default_factory=Counter)
     files: list[str] = field(default_factory=list)
+    followers: list[Any] = field(default_factory=list)
 
     def add(self, other: "Removed") -> None:
         """Count the other's too."""
@@ -59,6 +60,15 @@ class Pruning(ABC):
     @abstractmethod
     def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
         """Remove those of the candidates that may go still, with what belongs to them."""
+
+    def batches(self, found: Sequence[Row]) -> Iterator[Sequence[Row]]:
+        """The candidates of a look, in the batches in which they go."""
+        for start in range(0, len(found), self.batch):
+            yield found[start : start + self.batch]
+
+    def follow(self, work: Work, followers: Sequence[Any]) -> Removed:
+        """Remove those of the followers that nothing holds any more; those of a killed prune are left to the next one."""
+        return Removed()
 
 
 @dataclass(frozen=True, slots=True)

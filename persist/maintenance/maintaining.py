@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 
 from persist.chat.recovery import fold_some as fold_some_tails
@@ -15,6 +16,7 @@ from persist.errors import PersistError, ReadOnlyTransaction
 from persist.maintenance.pruning import prune
 from persist.maintenance.retention import Policy, policies
 from persist.maintenance.running import running
+from persist.maintenance.trials import tried_on
 from persist.store import Store
 from persist.telemetry.windows import STATUS_LOG, TOOL_HISTORY, USAGE_SAMPLES
 
@@ -46,13 +48,15 @@ def maintain(store: Store, *, dry_run: bool = False) -> MaintenanceReport:
     """Fold what dead writers left unfolded, remove their turns, trim the windows, prune what settings say, tidy the database.
 
     Safe beside writers and beside itself. Deletes nothing but what is over the windows' sizes, unless `<domain>_keep_days` is
-    set. A step that fails does not stop the others. With `dry_run` each is done in a transaction that is rolled back.
+    set. A step that fails does not stop the others. With `dry_run` each is done on a copy of the file, or on a server in a
+    transaction that is rolled back.
     """
     check_flag("dry_run", dry_run)
     if store.runtime.read_only:
         raise ReadOnlyTransaction("maintain()")
     store.runtime.check_process()
-    return MaintenanceReport(dry_run=dry_run, steps=list(_steps(store, dry_run)))
+    with tried_on(store) if dry_run else nullcontext(store) as stage:
+        return MaintenanceReport(dry_run=dry_run, steps=list(_steps(stage, dry_run)))
 
 
 def _steps(store: Store, trial: bool) -> Iterator[MaintenanceStep]:

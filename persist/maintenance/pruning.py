@@ -13,10 +13,11 @@ import persist.messaging.pruning
 import persist.programs.pruning
 import persist.telemetry.pruning
 import persist.workflows.pruning
+from persist.conversations.schemas import PruneReport as ConversationsPruned
 from persist.db.checks import check_count, check_flag, check_span
 from persist.db.clock import aware
 from persist.db.hot import Row
-from persist.db.pruning import LOOK, Cut, Pruning, Removed
+from persist.db.pruning import BATCH, LOOK, Cut, Pruning, Removed
 from persist.db.values import Value
 from persist.errors import InvalidValue, shown
 from persist.maintenance.running import Run, running
@@ -67,7 +68,7 @@ def prune(
 
     `table_or_domain` is one of `prunable()`. `keep`: the newest so many stay, however old; of telemetry, of each instance.
     Batches are transactions of their own: other writers come in between, and a prune that is killed can simply be run again.
-    `dry_run` does the same in one transaction that is rolled back, so its counts are exact; on SQLite others wait for it.
+    `dry_run` does the same on a copy of the file, or on a server in a transaction that is rolled back: its counts are exact.
     `progress` is told the number of rows after every batch. InvalidValue for an unknown name, a negative age or `keep`.
     """
     prunings, cut = _named(table_or_domain), Cut(_before(store, older_than), check_count("keep", keep))
@@ -82,6 +83,17 @@ def prune(
     return PruneReport(
         what=table_or_domain, before=cut.before, keep=cut.keep, dry_run=dry_run, tables=tables, files=removed.files
     )
+
+
+def prune_conversations(store: Store, *, keep_days: int, keep_n: int, dry_run: bool = False) -> ConversationsPruned:
+    """What `tx.conversations.sessions.prune` does, in transactions of a few thousand messages: others write in between."""
+    prunings, days = persist.conversations.pruning.AS_A_VERB, check_span("keep_days", timedelta(days=keep_days))
+    cut, removed = Cut(_before(store, days), check_count("keep_n", keep_n)), Removed()
+    with running(store, trial=check_flag("dry_run", dry_run)) as run:
+        for pruning in prunings:
+            for batch in _batches(run, pruning, cut):
+                removed.add(batch)
+    return ConversationsPruned(**{name: removed.rows[name] for name in ConversationsPruned.model_fields})
 
 
 def prunable() -> list[str]:
@@ -115,9 +127,11 @@ def _batches(run: Run, pruning: Pruning, cut: Cut) -> Iterator[Removed]:
     last: Row | None = None
     while True:
         found = run(partial(pruning.look, cut=cut, after=last), writes=False)
-        for start in range(0, len(found), pruning.batch):
-            some = found[start : start + pruning.batch]
-            yield run(partial(pruning.remove, cut=cut, found=some))
+        for some in pruning.batches(found):
+            removed = run(partial(pruning.remove, cut=cut, found=some))
+            yield removed
+            for start in range(0, len(removed.followers), BATCH):
+                yield run(partial(pruning.follow, followers=removed.followers[start : start + BATCH]))
         if len(found) < LOOK:
             return
         last = found[-1]

@@ -1,4 +1,4 @@
-"""Steps of maintenance: each in a transaction of its own, or for a trial all in one that is rolled back."""
+"""Steps of maintenance: each in a transaction of its own; or for a trial all in one that is rolled back, on a copy of a file."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 
 from persist.db.trial import undone
 from persist.db.work import Work
+from persist.maintenance.trials import tried_on
 from persist.store import Store
 
 T = TypeVar("T")
@@ -30,7 +31,9 @@ def running(store: Store, *, trial: bool) -> Iterator[Run]:
 
         yield run
         return
-    with store.begin() as tx, undone(tx._work):
+    with tried_on(store) as stage, stage.begin() as tx, undone(tx._work):
+        if stage is not store:
+            tx._work._began = 0.0  # its lock is nobody else's to wait for, however long it is held
 
         def try_out(step: Callable[[Work], T], /, *, writes: bool = True) -> T:
             return _framed(tx._work, step)
