@@ -24,6 +24,7 @@
     ├── SchemaError (RuntimeError)
     │   ├── SchemaOutdated                        found, known, command
     │   ├── SchemaTooNew                          found, known
+    │   ├── SchemaUnknown                         found, known, place
     │   ├── UnmanagedDatabase                     tables
     │   └── MigrationFailed                       path, from_version, to_version, revision
     ├── StoreBusy (OSError)                       waited
@@ -231,6 +232,17 @@ class SchemaTooNew(SchemaError):
     def __init__(self, found: str, known: str) -> None:
         self.found, self.known = found, known
         super().__init__(f"The schema is at {found}, newer than {known}, the newest this version knows; upgrade persist.")
+
+
+class SchemaUnknown(SchemaError):
+    """What the database notes as its version is no revision that persist ever had; it was left untouched."""
+
+    def __init__(self, found: object, known: str, place: str) -> None:
+        self.found, self.known, self.place = shown(found), known, place
+        super().__init__(
+            f"{place} is {self.found}, which is no revision; this version knows them up to {known}. "
+            "Nothing was changed: correct what was noted, or restore a backup."
+        )
 
 
 class UnmanagedDatabase(SchemaError):

@@ -33,8 +33,8 @@ def open_instance(
 ) -> Store:
     """Open an instance's file, and make it, and its folder, if it is not there; `instance_id` of the store is the name.
 
-    NotPermitted if it cannot be made. MigrationFailed (with file, versions, revision and cause) and SchemaTooNew leave it as it
-    was. Conflict if it is the file of another instance. `read_only`: NotFound instead of making one.
+    NotPermitted if it cannot be made. MigrationFailed (with file, versions, revision and cause), SchemaTooNew and SchemaUnknown
+    leave it as it was. Conflict if it is the file of another instance. `read_only`: NotFound instead of making one.
     """
     path = _path(data_dir, name)
     if not read_only:

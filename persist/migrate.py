@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from persist.db.dialects.base import Dialect
 from persist.db.engine import dialect_for
-from persist.errors import MigrationFailed, PersistError, SchemaOutdated, SchemaTooNew, UnmanagedDatabase
+from persist.errors import MigrationFailed, PersistError, SchemaOutdated, SchemaTooNew, SchemaUnknown, UnmanagedDatabase
 from persist.metadata import HEAD
 from persist.revision import found_revision, verify
 from persist.settings import Settings
@@ -37,8 +37,8 @@ def config() -> Config:
 def upgrade(url: str, *, schema: str | None = None) -> None:
     """Create or upgrade the tables of a database: what `persist upgrade` and `alembic upgrade head` do.
 
-    A host's own tables are left alone. SchemaTooNew: a newer persist was here. UnmanagedDatabase: tables with our names,
-    but without our version. MigrationFailed: nothing was changed.
+    A host's own tables are left alone. SchemaTooNew: a newer persist was here. SchemaUnknown: the version that is noted is
+    none. UnmanagedDatabase: tables with our names, but without our version. MigrationFailed: nothing was changed.
     """
     dialect = dialect_for(url, Settings(), schema=schema)
     try:
@@ -53,7 +53,7 @@ def current(url: str, *, schema: str | None = None) -> str | None:
 
 
 def check(url: str, *, schema: str | None = None) -> None:
-    """SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at this code's revision."""
+    """SchemaOutdated, SchemaTooNew, SchemaUnknown or UnmanagedDatabase, unless the database is at this code's revision."""
     _look(url, schema, verify)
 
 
@@ -90,7 +90,7 @@ def upgrade_with(dialect: Dialect) -> None:
             settings.attributes.update(connection=connection, schema=dialect.schema, before=before, applied=applied)
             command.upgrade(settings, "head")
             connection.commit()
-    except (SchemaTooNew, UnmanagedDatabase):
+    except (SchemaTooNew, SchemaUnknown, UnmanagedDatabase):
         raise
     except Exception as error:
         ours = dialect.classify(error) or error

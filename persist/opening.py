@@ -68,7 +68,7 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
         found = None if looked else _found(driver, dialect)
         if found is None:
             _bring_up(connection, dialect, migrate=migrate)
-            found = _found(driver, dialect) or Found({})
+            found = _found(driver, dialect, None) or Found({})
         dialect.settle(driver)
     except BaseException:
         connection.close()
@@ -80,10 +80,10 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
     return found
 
 
-def _found(driver: Any, dialect: Dialect) -> Found | None:
-    """None unless the database is at HEAD: one statement, and one more for the tails."""
+def _found(driver: Any, dialect: Dialect, revision: str | None = HEAD) -> Found | None:
+    """None unless the database is at the revision (None: any): one statement, and one more for the tails."""
     try:
-        noted = scopes_at(lambda hot: dialect.hot[hot].one(driver, {}), HEAD)
+        noted = scopes_at(lambda hot: dialect.hot[hot].one(driver, {}), revision)
         if noted is None:
             return None
         logged_at = noted.pop(EVENTS, None)

@@ -7,8 +7,8 @@ from sqlalchemy import Connection
 from persist.db.base import VERSION_TABLE
 from persist.db.dialects.base import Dialect
 from persist.db.models import Meta
-from persist.db.version import HEAD, REVISIONS, read_noted, read_version
-from persist.errors import SchemaOutdated, SchemaTooNew, UnmanagedDatabase
+from persist.db.version import HEAD, REVISIONS, is_newer, number_of, read_noted, read_version
+from persist.errors import SchemaOutdated, SchemaTooNew, SchemaUnknown, UnmanagedDatabase
 from persist.later import later
 
 if TYPE_CHECKING:
@@ -23,12 +23,19 @@ def found_revision(connection: Connection, dialect: Dialect) -> str | None:
 
 
 def verify(connection: Connection, dialect: Dialect) -> None:
-    """SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at HEAD."""
+    """SchemaOutdated, SchemaTooNew, SchemaUnknown or UnmanagedDatabase, unless the database is at HEAD.
+
+    The version row says what the tables are. A `_meta.schema_version` that lags behind it, as another program writes it, is
+    none of these.
+    """
     tables = dialect.tables(connection)  # looked at once: another process may be making them right now
     found = read_version(connection) if VERSION_TABLE in tables else None
     noted = read_noted(connection) if found is not None and Meta.__tablename__ in tables else None
-    if noted is not None and noted not in REVISIONS:
-        raise SchemaTooNew(noted, HEAD)
+    for mark in (noted, found):
+        if is_newer(mark):
+            raise SchemaTooNew(str(mark), HEAD)
+    if noted is not None and number_of(noted) is None:
+        raise SchemaUnknown(noted, HEAD, f"{Meta.__tablename__}.schema_version")
     if found == HEAD:
         return
     if found is None:
@@ -36,5 +43,5 @@ def verify(connection: Connection, dialect: Dialect) -> None:
         if strangers:
             raise UnmanagedDatabase(strangers)
     elif found not in REVISIONS:
-        raise SchemaTooNew(found, HEAD)
+        raise SchemaUnknown(found, HEAD, f"{VERSION_TABLE}.version_num")
     raise SchemaOutdated(found, HEAD, dialect.upgrade_command())

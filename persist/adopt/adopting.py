@@ -36,7 +36,7 @@ def adopt(
     A copy is put beside the file first, unless `backup` is False. `dry_run` works on a copy in a temporary folder and only
     reports. A file of ours is brought up to date, as opening it would. NotFound: no such file. UnmanagedDatabase: tables of our
     names with other keys or columns. InvalidValue: none of its tables is one that persist knows. StoreCorrupt, SchemaTooNew,
-    StoreBusy: as in opening. Whatever is raised, the file is as it was. UnsupportedEngine: not a file.
+    SchemaUnknown, StoreBusy: as in opening. Whatever is raised, the file is as it was. UnsupportedEngine: not a file.
     """
     settings = settings or Settings()
     dialect = dialect_for(url, settings)

@@ -15,13 +15,13 @@ from persist.db.dialects.base import Dialect
 from persist.db.dialects.catalog_facts import Index, catalog_of_statements
 from persist.db.dialects.foreign_files import ForeignFile, Orphans
 from persist.db.models import Meta
-from persist.db.version import version_table
+from persist.db.version import ADOPTED, version_table
 from persist.errors import Conflict, UnmanagedDatabase
 from persist.metadata import HEAD, metadata
 from persist.opening import ddl, table_ddl
 
 _meta = table_of(Meta)
-_VERSION, _THEIR_VERSION = "schema_version", "adopted_schema_version"
+_VERSION = "schema_version"
 
 
 class Changes:
@@ -142,8 +142,8 @@ class Changes:
         theirs = facts.get(_VERSION)
         new = {**self._takeover.facts, _VERSION: HEAD}
         if theirs is not None and theirs != HEAD:
-            new[_THEIR_VERSION] = theirs
-            self._takeover.settle(_meta, f"the file's own {_VERSION}, {theirs!r}, is now {_THEIR_VERSION}", 1)
+            new[ADOPTED] = theirs
+            self._takeover.settle(_meta, f"the file's own {_VERSION}, {theirs!r}, is now {ADOPTED}", 1)
         for key, value in new.items():
             if key not in facts:
                 self._takeover.run(insert(_meta).values(key=key, value=value))

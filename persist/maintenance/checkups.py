@@ -13,12 +13,12 @@ from persist.conversations.checkup import checkup as of_conversations
 from persist.db.base import table_of
 from persist.db.models import Meta
 from persist.db.trouble import Severity, Trouble
-from persist.db.version import version_table
+from persist.db.version import is_newer, version_table
 from persist.db.work import Work
 from persist.maintenance.drift import drift, index_of
 from persist.maintenance.setting_aside import set_aside
 from persist.maintenance.unreadable import bad_rows
-from persist.metadata import HEAD, REVISIONS, metadata
+from persist.metadata import HEAD, metadata
 from persist.programs.checkup import checkup as of_programs
 from persist.telemetry.checkup import checkup as of_telemetry
 from persist.workflows.checkup import checkup as of_workflows
@@ -35,7 +35,7 @@ def check_marks(work: Work) -> Iterator[Trouble]:
     """The version row and `_meta.schema_version`: of this version, and the same."""
     found = work.select(select(version_table.c.version_num)).scalar()
     noted = work.select(select(_meta.c.value).where(_MARK)).scalar()
-    if newer := [mark for mark in (found, noted) if mark is not None and mark not in REVISIONS]:
+    if newer := [mark for mark in (found, noted) if is_newer(mark)]:
         message = f"the database is at {newer[0]}, newer than {HEAD}, the newest this version knows; upgrade persist."
         yield Trouble("schema_newer", Severity.INFO, "schema", message)
     elif noted != found:

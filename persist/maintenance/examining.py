@@ -9,6 +9,7 @@ from persist.errors import (
     ReadOnlyTransaction,
     SchemaOutdated,
     SchemaTooNew,
+    SchemaUnknown,
     StoreCorrupt,
     UnmanagedDatabase,
 )
@@ -21,6 +22,7 @@ _CODES = {
     StoreCorrupt: "corrupt",
     SchemaOutdated: "schema_outdated",
     SchemaTooNew: "schema_newer",
+    SchemaUnknown: "schema_unknown",
     UnmanagedDatabase: "unmanaged",
 }
 _OF_CELLS = (InvalidValue, StoreCorrupt, TypeError, ValueError, LookupError, AttributeError)

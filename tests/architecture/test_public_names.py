@@ -24,6 +24,7 @@ NAMES = [
     "RecursionLimitExceeded",
     "SchemaOutdated",
     "SchemaTooNew",
+    "SchemaUnknown",
     "Settings",
     "Store",
     "StoreBusy",

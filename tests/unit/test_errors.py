@@ -29,6 +29,7 @@ EXAMPLES = [
     errors.StoreCorrupt("state.db", "not a database"),
     errors.SchemaOutdated(None, "0001", "persist upgrade"),
     errors.SchemaTooNew("0002", "0001"),
+    errors.SchemaUnknown("v2", "0001", "_meta.schema_version"),
     errors.UnmanagedDatabase(["run", "sessions"]),
     errors.MigrationFailed("state.db", "0001", "0002", "0002", "boom"),
     errors.StoreBusy(1.5),

@@ -1,0 +1,131 @@
+"""Versions that a database notes: compared as numbers, older, newer or none at all, and what is said of each."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import persist
+from persist.db.version import is_newer, number_of
+from persist.errors import SchemaUnknown
+from persist.maintenance import adopt, doctor
+from persist.metadata import HEAD
+from persist.programs import create_run_file
+from persist.store import Store
+from tests.schema.places import VERSION_TABLE, Place
+
+OLDER = ["0", "1", "6", "0001", str(int(HEAD)), f"0000{int(HEAD)}"]
+NEWER = [str(int(HEAD) + 1), f"{int(HEAD) + 1:04}", "9999", "00100"]
+NONE = ["", "v3", "-1", "7.0", " 7", "0x7", "\u0667", "9" * 40]
+
+
+def note(place: Place, value: str) -> None:
+    place.run(f"UPDATE {place.named('_meta')} SET value = '{value}' WHERE key = 'schema_version'")
+
+
+def row(place: Place, value: str) -> None:
+    place.run(f"UPDATE {place.named(VERSION_TABLE)} SET version_num = '{value[:32]}'")
+
+
+def noted(place: Place) -> list[Any]:
+    return [value for (value,) in place.ask(f"SELECT value FROM {place.named('_meta')} WHERE key = 'schema_version'")]
+
+
+@pytest.mark.parametrize(
+    ("mark", "number"), [("0007", 7), ("0", 0), ("12", 12), ("", None), ("v1", None), (b"7", None), (7, None), ("\u0663", None)]
+)
+def test_marks_are_numbers(mark: object, number: int | None) -> None:
+    assert number_of(mark) == number
+
+
+def test_only_numbers_beyond_the_last_are_newer() -> None:
+    assert [is_newer(mark) for mark in (HEAD, *OLDER)] == [False] * (len(OLDER) + 1)
+    assert all(is_newer(mark) for mark in NEWER)
+    assert not any(is_newer(mark) for mark in NONE)
+
+
+@pytest.mark.parametrize("value", OLDER)
+def test_an_older_note_is_set_right(migrated: Place, value: str) -> None:
+    note(migrated, value)
+    persist.check(migrated.url)
+    with Store.open(migrated.url, read_only=True) as store, store.read() as tx:
+        assert tx.workflows.runs.list().items == []
+    assert noted(migrated) == [value]
+    Store.open(migrated.url, migrate=True).close()
+    assert noted(migrated) == [HEAD]
+
+
+@pytest.mark.parametrize("mark", [note, row])
+@pytest.mark.parametrize("value", NEWER)
+def test_a_newer_mark_is_refused_as_newer(migrated: Place, mark: Any, value: str) -> None:
+    mark(migrated, value)
+    for use in (Store.open, persist.upgrade, persist.check):
+        with pytest.raises(persist.SchemaTooNew) as caught:
+            use(migrated.url)
+        assert (caught.value.found, caught.value.known) == (value, HEAD)
+    Store.open(migrated.url, read_only=True).close()
+
+
+@pytest.mark.parametrize("mark", [note, row])
+@pytest.mark.parametrize("value", NONE)
+def test_what_is_no_version_is_said_to_be_none(migrated: Place, mark: Any, value: str) -> None:
+    mark(migrated, value)
+    before = migrated.rows()
+    for use in (Store.open, persist.upgrade, persist.check, lambda url: Store.open(url, read_only=True)):
+        with pytest.raises(SchemaUnknown) as caught:
+            use(migrated.url)
+        assert caught.value.known == HEAD
+        assert caught.value.place in ("_meta.schema_version", f"{VERSION_TABLE}.version_num")
+        assert caught.value.place in str(caught.value)
+        assert caught.value.found == repr(value if mark is note else value[:32])
+        assert "newer" not in str(caught.value)
+    assert migrated.rows() == before
+
+
+@pytest.mark.parametrize("value", ["0", "1", "6"])
+def test_a_version_row_that_no_revision_has_is_not_upgraded_from(migrated: Place, value: str) -> None:
+    """Whether the tables are those of 0001 nobody knows; nothing is run on a guess."""
+    row(migrated, value)
+    with pytest.raises(SchemaUnknown) as caught:
+        Store.open(migrated.url, migrate=True)
+    assert (caught.value.found, caught.value.place) == (repr(value), f"{VERSION_TABLE}.version_num")
+
+
+@pytest.mark.parametrize("statement", ["x'37'", "x'ff00'"])
+def test_bytes_are_no_version(sqlite_url: str, statement: str) -> None:
+    Store.open(sqlite_url).close()
+    Place(sqlite_url).run(f"UPDATE _meta SET value = {statement} WHERE key = 'schema_version'")
+    with pytest.raises(SchemaUnknown):
+        Store.open(sqlite_url)
+
+
+@pytest.mark.parametrize("value", ["0", "6", "9999"])
+def test_a_file_says_whose_it_is_whatever_its_version(tmp_path: Path, value: str) -> None:
+    with create_run_file(tmp_path) as made:
+        path, run = made.path, made.run_id
+    url = f"sqlite:///{path}"
+    note(Place(url), value)
+    with Store.open(url, read_only=True) as store:
+        assert store.run_id == run
+
+
+@pytest.mark.parametrize("theirs", ["3", "12", "v3"])
+def test_the_program_whose_file_was_adopted_may_note_its_own_version(tmp_path: Path, theirs: str) -> None:
+    path = tmp_path / "theirs.db"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE _meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
+        other.execute("CREATE TABLE status_log (id INTEGER PRIMARY KEY, occurred_at INTEGER NOT NULL, new_status TEXT NOT NULL)")
+        other.execute("INSERT INTO _meta VALUES ('schema_version', ?)", (theirs,))
+    other.close()
+    adopt(f"sqlite:///{path}")
+    note(Place(f"sqlite:///{path}"), theirs)
+    Store.open(f"sqlite:///{path}").close()
+    assert noted(Place(f"sqlite:///{path}")) == [HEAD]
+
+
+def test_doctor_says_what_a_mark_is(migrated: Place) -> None:
+    note(migrated, "6")
+    with Store.open(migrated.url, read_only=True) as store:
+        found = {one.code: one.message for one in doctor(store)}
+    assert found["version_marks"] == f"_meta says 6 of the schema's version, which is {HEAD}."
