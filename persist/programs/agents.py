@@ -12,7 +12,7 @@ from persist.db.repository import Repository, reads, writes
 from persist.db.values import build
 from persist.errors import NotFound
 from persist.programs.models import agents, segments
-from persist.programs.run_rows import this_second
+from persist.programs.run_rows import check_agents_owner, this_second
 from persist.programs.schemas import Agent, AgentScope, AgentSegment
 
 log = logging.getLogger("persist")
@@ -36,18 +36,22 @@ _ADD_SEGMENT = Hot(insert(segments).values(**{name: param(name) for name in _GIV
 
 
 class Agents(Repository):
-    """`tx.programs.agents`. In the file of a project's or a user's agents `run_id` is "project" or "user"."""
+    """`tx.programs.agents`. In the file of a project's or a user's agents `run_id` is "project" or "user".
+
+    What is remembered is for a run that is there, or for one of these two: NotFound. Agents of runs that are gone are still read.
+    """
 
     @writes
     def start(self, run_id: str, name: str, *, resume: bool, scope: str = "execution") -> Agent:
         """The agent, as its next session finds it; call it before the subagent starts, whose commands only UPDATE the row.
 
         `resume`: with its memory, NotFound if there is none. Otherwise it starts without: a memory that is there is cleared,
-        with a warning in the log, and its segments stay. `scope` is that of a new agent.
+        with a warning in the log, and its segments stay. `scope` is that of a new agent. NotFound for the run.
         """
         work = self._work
         label, word = work.label("name", name), check_word("scope", scope, AgentScope)
         stored = stored_scope(work, "run_id", run_id)
+        check_agents_owner(work, run_id)
         found = self._find(run_id, label, lock=True)
         if resume:
             if found is None or found.memory is None:
@@ -62,10 +66,11 @@ class Agents(Repository):
 
     @writes
     def remember(self, run_id: str, name: str, memory: str, *, scope: str = "execution") -> Agent:
-        """Replace what the agent remembers; an agent that is not there yet is made, with that scope."""
+        """Replace what the agent remembers; an agent that is not there yet is made, with that scope. NotFound for the run."""
         work = self._work
         label, word = work.label("name", name), check_word("scope", scope, AgentScope)
         text, stored = work.body("memory", memory), stored_scope(work, "run_id", run_id)
+        check_agents_owner(work, run_id)
         if not self._add(stored, label, word, text):
             work.run(_SET, row_run=stored, row_name=label, text=text, at=this_second(work))
         return self._get(run_id, label)
@@ -83,10 +88,11 @@ class Agents(Repository):
 
     @writes
     def add_segment(self, run_id: str, agent_name: str, *, prompt: str, summary: str) -> AgentSegment:
-        """One more invocation, numbered 1, 2, 3 … per agent; NotFound for the agent."""
+        """One more invocation, numbered 1, 2, 3 … per agent; NotFound for the run or the agent."""
         work = self._work
         label = work.label("agent_name", agent_name)
         texts = {"prompt": work.body("prompt", prompt), "summary": work.body("summary", summary)}
+        check_agents_owner(work, run_id)
         if self._find(run_id, label, lock=True) is None:
             raise NotFound("agent", label)
         stored = stored_scope(work, "run_id", run_id)

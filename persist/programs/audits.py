@@ -49,8 +49,10 @@ def audit_executions(work: Work, run_id: str) -> Iterator[AuditFinding]:
             yield AuditFinding.of("circle", subject, "it is among its own parents.")
 
 
-def audit_bindings(work: Work, run_id: str, found: list[Binding], frames: set[int]) -> Iterator[AuditFinding]:
-    """Frames that are not there, words that are unknown, attachments that are missing or unused."""
+def audit_bindings(
+    work: Work, run_id: str, found: list[Binding], frames: set[int], *, unused: bool = True
+) -> Iterator[AuditFinding]:
+    """Frames that are not there, words that are unknown, attachments that are missing or `unused`."""
     folder = attachments.folder_of(work, run_id)
     used = set()
     for one in found:
@@ -70,7 +72,7 @@ def audit_bindings(work: Work, run_id: str, found: list[Binding], frames: set[in
                 yield AuditFinding.of("attachment_missing", subject, f"{one.attachment_path} is not there.")
             except PersistError as error:
                 yield AuditFinding.of("attachment_missing", subject, str(error))
-    if folder is not None:
+    if folder is not None and unused:
         yield from _unused(folder, used)
 
 

@@ -17,13 +17,13 @@ _SEVERITY = {
 
 
 def checkup(work: Work) -> Iterator[Trouble]:
-    """The audit of the run whose file this is; a database of many runs has no attachments, and nothing is found."""
+    """The audit of the run, or of the agents, whose file this is; in a database of many runs nothing is looked for."""
     run_id = work.runtime.scopes.get("run_id")
     if run_id is None:
         return
     try:
         found = ProgramRuns(work).audit(run_id)
-    except NotFound:  # a file of agents has no run
+    except NotFound:  # its maker died before the run was there
         return
     for finding in found:
         severity = _SEVERITY.get(finding.code, Severity.INFO)

@@ -1,4 +1,4 @@
-"""One run's row: reading and locking it."""
+"""One run's row: reading and locking it, and who may have agents without one."""
 
 from datetime import datetime
 
@@ -9,7 +9,7 @@ from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import NotFound
 from persist.programs.models import runs
-from persist.programs.schemas import ProgramRun
+from persist.programs.schemas import AgentScope, ProgramRun
 
 _R = runs.c
 FIELDS = tuple(ProgramRun.model_fields)
@@ -36,6 +36,17 @@ def check_run_exists(work: Work, id: str) -> None:
     """NotFound."""
     if work.row(_EXISTS, row_id=work.label("run_id", id)) is None:
         raise NotFound("program run", id)
+
+
+def outlives_runs(id: object, own: str | None) -> bool:
+    """Whether it names the agents of a project or of a user: in a file of theirs, or in a database of many (`own` None)."""
+    return id in (AgentScope.PROJECT, AgentScope.USER) and own in (None, id)
+
+
+def check_agents_owner(work: Work, id: str) -> None:
+    """NotFound unless it is a run, or a project's or a user's agents."""
+    if not outlives_runs(work.label("run_id", id), work.runtime.scopes.get("run_id")):
+        check_run_exists(work, id)
 
 
 def this_second(work: Work) -> datetime:

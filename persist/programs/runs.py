@@ -21,7 +21,7 @@ from persist.programs.bindings import Bindings
 from persist.programs.executions import ProgramExecutions
 from persist.programs.models import runs
 from persist.programs.resume import resume_point
-from persist.programs.run_rows import COLUMNS, get_run, run_value, this_second
+from persist.programs.run_rows import COLUMNS, check_agents_owner, get_run, outlives_runs, run_value, this_second
 from persist.programs.schemas import AuditFinding, ProgramRun, ResumePoint, RunStatus
 from persist.programs.transitions import check_run
 
@@ -113,18 +113,19 @@ class ProgramRuns(Repository):
 
         Findings tell of: statuses that this library did not write, words it does not know, parents, frames and agents that
         are not there, circles, attachments that are missing, unused or not to be read, and in the run's own file tables
-        that are not named x_….
+        that are not named x_…. In the file of a project's or a user's agents the id is "project" or "user". NotFound.
         """
         work = self._work
-        run = get_run(work, id)
-        frames = {one.id for one in ProgramExecutions(work).list(run.id)}
-        agents = {agent.name: agent.scope for agent in Agents(work).list(run.id)}
+        check_agents_owner(work, id)
+        frames = {one.id for one in ProgramExecutions(work).list(id)}
+        agents = {agent.name: agent.scope for agent in Agents(work).list(id)}
+        has_folder = not outlives_runs(id, work.runtime.scopes.get("run_id"))
         return [
-            *audits.audit_run(work, run.id),
-            *audits.audit_executions(work, run.id),
-            *audits.audit_bindings(work, run.id, Bindings(work).list(run.id), frames),
-            *audits.audit_agents(work, run.id, dict(agents)),
-            *audits.audit_tables(work, run.id, {VERSION_TABLE, *(table.name for table in runs.metadata.sorted_tables)}),
+            *audits.audit_run(work, id),
+            *audits.audit_executions(work, id),
+            *audits.audit_bindings(work, id, Bindings(work).list(id), frames, unused=has_folder),
+            *audits.audit_agents(work, id, dict(agents)),
+            *audits.audit_tables(work, id, {VERSION_TABLE, *(table.name for table in runs.metadata.sorted_tables)}),
         ]
 
     def _become(self, id: str, to: RunStatus) -> ProgramRun:

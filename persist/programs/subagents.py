@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from persist.programs.repository import Programs
+from persist.programs.run_rows import outlives_runs
 from persist.programs.schemas import Agent, AgentSegment, AuditFinding, Binding
 
 
@@ -116,8 +117,12 @@ class SubagentHandle:
 
 
 def subagent(store: ProgramStore, run_id: str, execution_id: int | None = None) -> SubagentHandle:
-    """A handle for a subagent of the run, in the frame of an execution or in the root; NotFound for either."""
-    check_frame(store, run_id, execution_id)
+    """A handle for a subagent of the run, in the frame of an execution or in the root; NotFound for either.
+
+    On a file of a project's or a user's agents the run is "project" or "user": the handle remembers, and has no values to bind.
+    """
+    if execution_id is not None or not outlives_runs(run_id, store.run_id):
+        check_frame(store, run_id, execution_id)
     return SubagentHandle(store, run_id, execution_id)
 
 

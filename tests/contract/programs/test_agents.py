@@ -78,3 +78,39 @@ def test_words_are_checked(store: Any) -> None:
         do(store, "agents", "start", RUN, "captain", resume=False, scope="world")
     with pytest.raises(InvalidValue):
         do(store, "agents", "remember", RUN, "captain", None)
+
+
+@pytest.mark.parametrize(
+    ("verb", "args", "options"),
+    [
+        ("remember", ["captain", "m"], {}),
+        ("start", ["captain"], {"resume": False}),
+        ("start", ["captain"], {"resume": True}),
+        ("add_segment", ["captain"], {"prompt": "p", "summary": "s"}),
+    ],
+)
+def test_a_run_that_is_not_there_has_no_agents(store: Any, raw: Any, verb: str, args: list[Any], options: dict[str, Any]) -> None:
+    with pytest.raises(NotFound) as caught:
+        do(store, "agents", verb, OTHER, *args, **options)
+    assert (caught.value.kind, caught.value.id) == ("program run", OTHER)
+    assert (raw.count("agents"), raw.count("agent_segments")) == (0, 0)
+
+
+def test_agents_of_a_run_that_is_gone_are_still_read(store: Any, raw: Any) -> None:
+    do(store, "agents", "remember", RUN, "captain", "the plan")
+    segment = do(store, "agents", "add_segment", RUN, "captain", prompt="p", summary="s")
+    raw.rows("DELETE FROM run")
+    assert ask(store, "agents", "recall", RUN, "captain").memory == "the plan"
+    assert [one.name for one in ask(store, "agents", "list", RUN)] == ["captain"]
+    assert ask(store, "agents", "segments", RUN, "captain") == [segment]
+    with pytest.raises(NotFound):
+        do(store, "agents", "remember", RUN, "captain", "another")
+    assert ask(store, "agents", "recall", RUN, "captain").memory == "the plan"
+
+
+@pytest.mark.parametrize("scope", ["project", "user"])
+def test_agents_of_a_project_or_a_user_need_no_run(store: Any, scope: str) -> None:
+    """As they are in a database that such a file was copied to."""
+    remembered = do(store, "agents", "remember", scope, "captain", "m", scope=scope)
+    assert ask(store, "agents", "recall", scope, "captain") == remembered
+    assert ask(store, "runs", "audit", scope) == []
