@@ -11,6 +11,9 @@ from persist.errors import InvalidValue
 
 log = logging.getLogger("persist")
 
+UNDO = "undo"
+"""The topic of what a transaction did outside of the database: a function that takes it back, called when it was rolled back."""
+
 Callback = Callable[[Any], Any]
 
 
@@ -64,6 +67,17 @@ class Observers:
                 log.exception("an observer of %s failed", topic)
             else:
                 yield result
+
+
+def take_back(announcements: list[tuple[str, Any]]) -> None:
+    """After a rollback: nothing is told to anybody, and what can be undone is."""
+    undoing = [undo for topic, undo in announcements if topic == UNDO]
+    announcements.clear()
+    for undo in reversed(undoing):
+        try:
+            undo()
+        except Exception:
+            log.exception("something that a transaction did beside the database stays, though it was rolled back")
 
 
 def check_callback(callback: object) -> None:

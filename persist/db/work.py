@@ -12,6 +12,7 @@ from persist.db.base import SCHEMA_TOKEN
 from persist.db.changes import COMMITTED, Deed, Journal, twin_of
 from persist.db.hot import Hot, Row
 from persist.db.locks import Owner, Waiting
+from persist.db.observers import take_back
 from persist.db.runtime import EventLog, Runtime
 from persist.db.verb import Verb
 from persist.db.whole_tables import WholeTables
@@ -161,7 +162,6 @@ class Work(WholeTables):
     def rollback(self) -> None:
         """Undo everything; never raises for a connection that is already gone."""
         self._open = False
-        self.announcements.clear()
         if self.runtime.leave_to_parent(self._connection):
             return
         try:
@@ -173,6 +173,7 @@ class Work(WholeTables):
             log.warning("rolling back on a lost connection: %s", type(error).__name__)
         finally:
             self._release()
+            take_back(self.announcements)
 
     @property
     def own_connection(self) -> Connection | None:

@@ -170,6 +170,7 @@ TYPES = {
     "ProgramExecutions.set_iteration": "execution.iterated",
     "ProgramExecutions.record_retry": "execution.retried",
     "Bindings.bind": "binding.bound",
+    "Bindings.bind_file": "binding.bound",
     "Agents.start": "agent.started",
     "Agents.remember": "agent.remembered",
     "Agents.add_segment": "agent.segment_added",

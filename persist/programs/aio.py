@@ -44,7 +44,9 @@ class AsyncBindings(AsyncRepository[Bindings]):
     """See Bindings."""
 
     bind = awaitable(Bindings.bind)
+    bind_file = awaitable(Bindings.bind_file)
     resolve = awaitable(Bindings.resolve)
+    open_file = awaitable(Bindings.open_file)
     get = awaitable(Bindings.get)
     list = awaitable(Bindings.list)
     next_anonymous = awaitable(Bindings.next_anonymous)

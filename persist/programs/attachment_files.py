@@ -9,16 +9,19 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from persist.db.folders import replace, sync_file, sync_folder
 from persist.errors import InvalidValue
 
 Identity: TypeAlias = tuple[int, int]
 """The device and the inode of a file, which all of its names have in common."""
+
+Own: TypeAlias = Callable[[], Collection[Identity]]
+"""What is never opened, whatever its name."""
 
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _EACH = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | _NO_LINK
@@ -66,21 +69,24 @@ class Folder:
             self._handle = inner
         self._path = self._path / name
 
-    def check(self, name: str, own: Callable[[], Collection[Identity]]) -> os.stat_result:
-        """What is known of a file without opening it. InvalidValue if it is none that may be opened; `own` never are."""
-        return _checked(name, os.stat(self._at(name), dir_fd=self._handle, follow_symlinks=False), own)
+    def check(self, name: str, own: Own, *, shared: bool = False) -> os.stat_result:
+        """What is known of a file without opening it. InvalidValue if it is none that may be opened; `own` never are.
 
-    def read(self, name: str, own: Callable[[], Collection[Identity]]) -> bytes:
-        """The content of a file. InvalidValue as `check`."""
-        with open(self._opened(name, own), "rb") as file:
-            return file.read()
+        `shared`: a file that has other names (hard links), too.
+        """
+        return _checked(name, os.stat(self._at(name), dir_fd=self._handle, follow_symlinks=False), own, shared)
 
-    def write(self, name: str, content: bytes) -> None:
+    def open(self, name: str, own: Own, *, shared: bool = False) -> BinaryIO:
+        """A file, for reading. InvalidValue as `check`."""
+        return open(self._opened(name, own, shared), "rb")
+
+    def write(self, name: str, content: Iterable[bytes]) -> None:
         """A file, durably and all at once: a temporary one beside it, fsync, rename."""
         temporary = f".{secrets.token_hex(8)}.part"
         try:
             with open(os.open(self._at(temporary), _WRITE, 0o600, dir_fd=self._handle), "wb") as file:
-                file.write(content)
+                for piece in content:
+                    file.write(piece)
                 file.flush()
                 sync_file(file.fileno())
             replace(self._at(temporary), self._at(name), folder=self._handle)
@@ -98,16 +104,16 @@ class Folder:
     def _at(self, name: str) -> str:
         return name if self._handle is not None else str(self._path / name)
 
-    def _opened(self, name: str, own: Callable[[], Collection[Identity]]) -> int:
+    def _opened(self, name: str, own: Own, shared: bool) -> int:
         if _HANDLES and hasattr(os, "O_PATH"):
             held = os.open(name, _HOLD, dir_fd=self._handle)  # closing it drops nobody's locks: it is not open for reading
             try:
-                _checked(name, os.fstat(held), own)
+                _checked(name, os.fstat(held), own, shared)
                 if os.path.isdir(_HELD):
                     return os.open(f"{_HELD}/{held}", _READ & ~_NO_LINK)
             finally:
                 os.close(held)
-        seen = self.check(name, own)
+        seen = self.check(name, own, shared=shared)
         handle = os.open(self._at(name), _READ, dir_fd=self._handle)
         if os.path.samestat(seen, os.fstat(handle)):
             return handle
@@ -136,12 +142,12 @@ def opened(home: Path, below: Sequence[str], *, make: bool = False) -> Iterator[
         folder.close()
 
 
-def _checked(name: str, status: os.stat_result, own: Callable[[], Collection[Identity]]) -> os.stat_result:
+def _checked(name: str, status: os.stat_result, own: Own, shared: bool) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):
         what = "a symbolic link, which is not followed" if stat.S_ISLNK(status.st_mode) else "no regular file"
     elif (status.st_dev, status.st_ino) in own():
-        what = "the database, which is not opened as a file"
-    elif status.st_nlink > 1:
+        what = "a database that is in use, which is not opened as a file"
+    elif status.st_nlink > 1 and not shared:
         what = "a file with other names (hard links), which may be anybody's; a copy of it can be read"
     else:
         return status

@@ -8,13 +8,15 @@ they name is read if it is a regular file below attachments/, and never removed.
 import logging
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from persist.db.dialects.files import identities
 from persist.db.escape import utf8_size
+from persist.db.observers import UNDO
 from persist.db.paths import files, typed
 from persist.db.work import Work
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge, PersistError
@@ -25,6 +27,8 @@ log = logging.getLogger("persist")
 KIND = "attachment"
 REPLACED = "programs.attachment_replaced"
 """The topic of files that a committed transaction made superfluous."""
+
+_ADVICE = "`bindings.open_file` gives it as a stream of bytes."
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +42,30 @@ class RunFolder:
         """What stored paths are relative to."""
         return self.database.parent
 
-    def write(self, name: str, execution_id: int | None, value: str) -> str:
+    def write(self, name: str, execution_id: int | None, content: Iterable[bytes]) -> str:
         """A new file for a value -> its path, which no row has named before."""
         path = names.attachment_path(name, execution_id, secrets.token_hex(16))
         *below, file = names.attachment_parts(path)
         with files(self.home / path), attachment_files.opened(self.home, below, make=True) as folder:
-            folder.write(file, value.encode("utf-8", "surrogatepass"))
+            folder.write(file, content)
         return path
 
-    def read(self, path: str) -> str:
-        """The text of an attachment. NotFound without the file, InvalidValue for what is no regular file below attachments/."""
+    def open(self, path: str) -> BinaryIO:
+        """An attachment, for reading. NotFound without the file, InvalidValue for what is no regular file below attachments/."""
         with self._folder_of(path) as (folder, file):
-            content = folder.read(file, self._own)
+            return folder.open(file, self._own)
+
+    def read(self, path: str, limit: int) -> str:
+        """The text of an attachment. Errors as `open`; PayloadTooLarge for more bytes than that."""
+        with files(self.home / path), self.open(path) as file:
+            content = file.read(limit + 1)
+            if len(content) > limit:
+                size = max(len(content), os.fstat(file.fileno()).st_size)
+                raise PayloadTooLarge("attachment_path", size, limit, advice=_ADVICE)
         try:
             return content.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:
-            raise InvalidValue("attachment_path", f"{path!r} is not text in UTF-8.") from None
+            raise InvalidValue("attachment_path", f"{path!r} is not text in UTF-8. {_ADVICE}") from None
 
     def check(self, path: str) -> None:
         """Raises what `read` would, and opens no file."""
@@ -108,6 +120,12 @@ def check_inline(work: Work, value: str) -> None:
     size, limit = utf8_size(value), work.runtime.settings.max_json_bytes
     if size > limit:
         raise PayloadTooLarge("value", size, limit, advice="A run file of its own keeps large values as attachments.")
+
+
+def remove_unless_committed(work: Work, folder: RunFolder, path: str) -> None:
+    """A new file goes with the transaction that made it; in one of the caller's own nobody knows of that, and it stays."""
+    if not work.joined:
+        work.announcements.append((UNDO, lambda: folder.remove(path)))
 
 
 def forget(work: Work, folder: RunFolder, path: str) -> None:

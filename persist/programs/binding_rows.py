@@ -1,5 +1,7 @@
 """One binding's row: reading, locking, and writing the value of a name in a frame."""
 
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import select, update
@@ -9,7 +11,7 @@ from persist.db.insert import insert_missing
 from persist.db.own import shown_scope, stored_scope
 from persist.db.values import build
 from persist.db.work import Work
-from persist.errors import Conflict
+from persist.errors import Conflict, PersistError
 from persist.programs import attachments, names
 from persist.programs.attachments import RunFolder
 from persist.programs.models import FRAME, bindings
@@ -52,13 +54,10 @@ def put(
     *,
     kind: BindingKind,
     source_statement: str | None,
-    summary: str | None,
+    content: Iterable[bytes] | None = None,
 ) -> Binding:
-    """Write the value, in its row or beside the run's file. Conflict where the name is bound once and for all."""
+    """Write the value into its row, or the `content` beside the run's file. Conflict where the name is bound once and for all."""
     folder = attachments.folder_of(work, run_id)
-    large = value is not None and attachments.is_large(work, value) and folder is not None
-    if value is not None and not large:
-        attachments.check_inline(work, value)
     fields: dict[str, Any] = {
         "kind": kind,
         "value": value,
@@ -67,24 +66,47 @@ def put(
         "updated_at": this_second(work),
     }
     row = find_row(work, run_id, name, execution_id, lock=True)
+    _check_rebinding(name, row)
+    if content is None or folder is None:
+        return _put(work, run_id, name, execution_id, fields, row, folder)
+    path = folder.write(name, execution_id, content)
+    attachments.remove_unless_committed(work, folder, path)
+    try:
+        return _put(work, run_id, name, execution_id, {**fields, "attachment_path": path}, row, folder)
+    except BaseException:
+        with suppress(PersistError):
+            folder.remove(path)  # the transaction may go on
+        raise
+
+
+def _put(
+    work: Work,
+    run_id: str,
+    name: str,
+    execution_id: int | None,
+    fields: dict[str, Any],
+    row: Row | None,
+    folder: RunFolder | None,
+) -> Binding:
     while True:
         before = None if row is None else binding_value(work, row)
-        if before is not None and before.kind in FIXED:
-            raise Conflict(f"{name!r} is bound already, as {before.kind}, which is bound once.", constraint="bindings.kind")
-        if large and fields["attachment_path"] is None:
-            assert folder is not None
-            assert value is not None
-            fields |= {"attachment_path": folder.write(name, execution_id, value), "value": summary}
         if before is None:
             if _added(work, run_id, name, execution_id, fields):
                 break
             row = find_row(work, run_id, name, execution_id, lock=True)  # another writer was faster: that one is replaced
+            _check_rebinding(name, row)
             continue
         _replace(work, before, fields, folder)
         break
     written = find_row(work, run_id, name, execution_id)
     assert written is not None
     return binding_value(work, written)
+
+
+def _check_rebinding(name: str, row: Row | None) -> None:
+    kind = None if row is None else row[FIELDS.index("kind")]
+    if kind in FIXED:
+        raise Conflict(f"{name!r} is bound already, as {kind}, which is bound once.", constraint="bindings.kind")
 
 
 def _added(work: Work, run_id: str, name: str, execution_id: int | None, fields: dict[str, Any]) -> bool:

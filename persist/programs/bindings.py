@@ -1,5 +1,11 @@
 """Bindings: the named values of a run, in its root or in the frame of an execution."""
 
+from collections.abc import Callable
+from contextlib import closing
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
 from sqlalchemy import bindparam, case, select, update
 
 from persist.db.checks import check_count, check_word, optional_count
@@ -10,7 +16,8 @@ from persist.db.runtime import Runtime
 from persist.db.types import Whole
 from persist.db.work import Work
 from persist.errors import InvalidValue, NotFound
-from persist.programs import attachments, names, scopes
+from persist.programs import attachments, names, scopes, source_files
+from persist.programs.attachments import RunFolder
 from persist.programs.binding_rows import binding_value, find_row, put
 from persist.programs.execution_rows import get_execution
 from persist.programs.models import FRAME, bindings, runs
@@ -18,6 +25,10 @@ from persist.programs.run_rows import check_run_exists
 from persist.programs.schemas import Binding, BindingKind
 
 List = list
+T = TypeVar("T")
+Give = Callable[[Work, Binding, RunFolder | None], T]
+"""What is made of a binding that was found, and of its attachment."""
+
 _LOOKS = 10
 _B, _R = bindings.c, runs.c
 _OF_RUN = select(*scopes.COLUMNS).where(_B.run_id == param("run")).order_by(_B.created_at, FRAME, _B.name)
@@ -57,14 +68,44 @@ class Bindings(Repository):
         work = self._work
         label, word = work.label("name", name), check_word("kind", kind, BindingKind)
         text = None if value is None else work.body("value", value)
-        statement = None if source_statement is None else work.body("source_statement", source_statement)
-        if summary is not None:
-            attachments.check_inline(work, work.body("summary", summary))
-        if execution_id is None:
-            check_run_exists(work, run_id)
-        else:
-            get_execution(work, run_id, check_count("execution_id", execution_id))
-        return put(work, run_id, label, execution_id, text, kind=word, source_statement=statement, summary=summary)
+        statement, short = self._said(source_statement, summary)
+        self._check_frame(run_id, execution_id)
+        content = None
+        if text is not None and attachments.folder_of(work, run_id) is not None and attachments.is_large(work, text):
+            content, text = [text.encode("utf-8", "surrogatepass")], short
+        elif text is not None:
+            attachments.check_inline(work, text)
+        return put(work, run_id, label, execution_id, text, kind=word, source_statement=statement, content=content)
+
+    @writes
+    def bind_file(
+        self,
+        run_id: str,
+        name: str,
+        path: str | Path,
+        *,
+        kind: str = "let",
+        execution_id: int | None = None,
+        source_statement: str | None = None,
+        summary: str | None = None,
+    ) -> Binding:
+        """Give a name the content of a file, of any size and kind, as it is now; see `bind` for everything else.
+
+        In a run file it becomes an attachment, copied a megabyte at a time, which holds the file's write lock meanwhile. If the
+        transaction is rolled back, the copy goes. Elsewhere it is text in UTF-8 up to `max_json_bytes`, and a value like others.
+        NotFound: no such file, or it vanished meanwhile. InvalidValue: anything but a regular file, a link included; a database
+        that this process has open; a file that was changed while it was read. PayloadTooLarge: elsewhere. Nothing is written.
+        """
+        work = self._work
+        label, word = work.label("name", name), check_word("kind", kind, BindingKind)
+        source = source_files.check_source(path)
+        statement, short = self._said(source_statement, summary)
+        self._check_frame(run_id, execution_id)
+        if attachments.folder_of(work, run_id) is None:
+            text = source_files.whole_text(source, work.runtime.settings.max_json_bytes)
+            return put(work, run_id, label, execution_id, text, kind=word, source_statement=statement)
+        with closing(source_files.pieces(source)) as content:
+            return put(work, run_id, label, execution_id, short, kind=word, source_statement=statement, content=content)
 
     @reads
     def resolve(self, run_id: str, name: str, *, execution_id: int | None = None) -> Binding:
@@ -73,16 +114,19 @@ class Bindings(Repository):
         A large value that was replaced since the snapshot began is the newer one, since its file is gone.
 
         NotFound for the name, the frame, or the file of a large value; InvalidValue for a stored path of anything but a
-        regular file below `attachments/`, a link included; Conflict where the frames' parents form a circle.
+        regular file below `attachments/`, a link included, and for what is no text; PayloadTooLarge over `max_text_bytes`, which
+        `open_file` reads; Conflict where the frames' parents form a circle.
         """
-        label = self._work.label("name", name)
-        frame = None if execution_id is None else check_count("execution_id", execution_id)
-        try:
-            return _resolved(self._work, run_id, label, frame)
-        except NotFound as error:
-            if error.kind != attachments.KIND or self._work.writable:
-                raise
-        return _resolved_now(self._work.runtime, run_id, label, frame)
+        return self._resolve(run_id, name, execution_id, _with_its_text)
+
+    @reads
+    def open_file(self, run_id: str, name: str, *, execution_id: int | None = None) -> BinaryIO:
+        """What the name means in a frame, as a stream of bytes to read and to close: of a value of any size and kind.
+
+        It may be read after the transaction, and stays what it is when the name is bound anew. A value in its row is UTF-8; no
+        value at all is no bytes. Errors as `resolve`, except for what the bytes are and how many.
+        """
+        return self._resolve(run_id, name, execution_id, _as_stream)
 
     @reads
     def get(self, run_id: str, name: str, *, execution_id: int | None = None) -> Binding | None:
@@ -117,8 +161,43 @@ class Bindings(Repository):
             raise NotFound("program run", run_id)
         return names.anonymous_name(number)
 
+    def _said(self, source_statement: str | None, summary: str | None) -> tuple[str | None, str | None]:
+        work = self._work
+        if summary is not None:
+            attachments.check_inline(work, work.body("summary", summary))
+        return None if source_statement is None else work.body("source_statement", source_statement), summary
 
-def _resolved(work: Work, run_id: str, label: str, frame: int | None) -> Binding:
+    def _check_frame(self, run_id: str, execution_id: int | None) -> None:
+        if execution_id is None:
+            check_run_exists(self._work, run_id)
+        else:
+            get_execution(self._work, run_id, check_count("execution_id", execution_id))
+
+    def _resolve(self, run_id: str, name: str, execution_id: int | None, give: Give[T]) -> T:
+        label = self._work.label("name", name)
+        frame = None if execution_id is None else check_count("execution_id", execution_id)
+        try:
+            return _resolved(self._work, run_id, label, frame, give)
+        except NotFound as error:
+            if error.kind != attachments.KIND or self._work.writable:
+                raise
+        return _resolved_now(self._work.runtime, run_id, label, frame, give)
+
+
+def _with_its_text(work: Work, found: Binding, folder: RunFolder | None) -> Binding:
+    if found.attachment_path is None or folder is None:
+        return found
+    text = folder.read(found.attachment_path, work.runtime.settings.max_text_bytes)
+    return found.model_copy(update={"value": text})
+
+
+def _as_stream(work: Work, found: Binding, folder: RunFolder | None) -> BinaryIO:
+    if found.attachment_path is None or folder is None:
+        return BytesIO((found.value or "").encode("utf-8", "surrogatepass"))
+    return folder.open(found.attachment_path)
+
+
+def _resolved(work: Work, run_id: str, label: str, frame: int | None, give: Give[T]) -> T:
     if frame is None:
         row = find_row(work, run_id, label, None)
         if row is None:
@@ -126,22 +205,20 @@ def _resolved(work: Work, run_id: str, label: str, frame: int | None) -> Binding
     else:
         row = scopes.resolve(work, run_id, label, frame)
     found = binding_value(work, row)
-    if found.attachment_path is None:
-        return found
     folder = attachments.folder_of(work, found.run_id)
-    if folder is None:
+    if found.attachment_path is not None and folder is None:
         raise InvalidValue("attachment_path", f"{found.attachment_path!r} is a file, which only the run's own store can read.")
-    return binding_value(work, row, value=folder.read(found.attachment_path))
+    return give(work, found, folder)
 
 
-def _resolved_now(runtime: Runtime, run_id: str, label: str, frame: int | None) -> Binding:
+def _resolved_now(runtime: Runtime, run_id: str, label: str, frame: int | None, give: Give[T]) -> T:
     """In new snapshots, one of which is read before another writer replaces its value, too."""
     for attempt in range(_LOOKS):
         work = Work(runtime, writable=False, owner=object())
         work.begin()
         try:
             with work.verb("Bindings.resolve", writes=False):
-                return _resolved(work, run_id, label, frame)
+                return _resolved(work, run_id, label, frame, give)
         except NotFound as error:
             if error.kind != attachments.KIND or attempt == _LOOKS - 1:
                 raise

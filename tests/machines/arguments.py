@@ -4,6 +4,7 @@ What is in angle brackets stands for what the scene could not choose, such as an
 """
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from persist.checkpoints.schemas import Blob, Memory, Write
@@ -205,6 +206,7 @@ ARGUMENTS: dict[str, Any] = {
     "programs.memory": "m",
     "programs.outputs_schema": {"type": "object"},
     "programs.parallel_id": "p",
+    "programs.bindings.path": str(Path(__file__).with_name("arguments.py")),
     "programs.parent_id": "<statement>",
     "programs.program_path": "main.prose",
     "programs.program_source": "x",

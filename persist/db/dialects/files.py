@@ -6,9 +6,11 @@ import sqlite3
 from contextlib import closing, suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 from persist.db.folders import create_private
 from persist.db.paths import file_uri, typed
+from persist.db.weak import WeakGroup
 from persist.errors import NotPermitted, StoreInUse
 
 log = logging.getLogger("persist")
@@ -38,6 +40,21 @@ def identities(path: Path) -> frozenset[tuple[int, int]]:
                 status = os.stat(name + suffix)
                 found.add((status.st_dev, status.st_ino))
     return frozenset(found)
+
+
+class HasPath(Protocol):
+    """What has a database file open, or may have."""
+
+    path: Path | None
+
+
+IN_USE: WeakGroup[HasPath] = WeakGroup()
+"""The dialects of this process that were not disposed of."""
+
+
+def identities_in_use() -> frozenset[tuple[int, int]]:
+    """The identities of every database file that this process has open."""
+    return frozenset().union(*(identities(one.path) for one in IN_USE.members() if one.path is not None))
 
 
 def remove_file(path: Path) -> None:

@@ -12,7 +12,7 @@ from persist.db.base import SCHEMA_TOKEN
 from persist.db.compiled import Kind
 from persist.db.dialects import guards
 from persist.db.dialects.base import Dialect
-from persist.db.dialects.files import make_private_file
+from persist.db.dialects.files import IN_USE, make_private_file
 from persist.db.dialects.sqlite_connections import connect
 from persist.db.dialects.sqlite_journal import use_wal
 from persist.db.paths import file_uri
@@ -39,6 +39,7 @@ class SqliteEngines(Dialect):
         self._first: list[sqlite3.Connection] = []
         self._unkept: set[int] = set()
         self._settled = False
+        IN_USE.add(self)
 
     def _make_engine(self, *, write: bool) -> Engine:
         if self._callers is not None:
@@ -68,6 +69,7 @@ class SqliteEngines(Dialect):
             return None
 
     def dispose(self) -> None:
+        IN_USE.discard(self)
         super().dispose()
         if (unused := self._kept()) is not None:
             unused.close()
