@@ -57,11 +57,11 @@ class RunFolder:
 
     def read(self, path: str, limit: int) -> str:
         """The text of an attachment. Errors as `open`; PayloadTooLarge for more bytes than that."""
-        with files(self.home / path), self.open(path) as file:
-            content = file.read(limit + 1)
-            if len(content) > limit:
-                size = max(len(content), os.fstat(file.fileno()).st_size)
-                raise PayloadTooLarge("attachment_path", size, limit, advice=_ADVICE)
+        with self.open(path) as file, files(self.home / path):
+            size = os.fstat(file.fileno()).st_size
+            content = file.read(limit + 1) if size <= limit else b""
+            if max(size, len(content)) > limit:
+                raise PayloadTooLarge("attachment_path", max(size, len(content)), limit, advice=_ADVICE)
         try:
             return content.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError:

@@ -9,16 +9,18 @@ import os
 import secrets
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any, overload
 
 from persist.db.checks import check_word, optional_label
 from persist.db.escape import has_half
 from persist.db.types import check_label
 from persist.errors import InvalidValue, NotFound
 from persist.programs import names
-from persist.programs.schemas import BindingKind
-from persist.programs.subagents import ProgramStore, check_frame
+from persist.programs.schemas import BindingKind, ProgramExecution
+from persist.programs.stores import AnyStore, AsyncProgramStore, ProgramStore, ask
+from persist.programs.subagents import frame_questions
 
 VALUE, SUMMARY, MEMORY, PROMPT = "YOUR_OUTPUT", "YOUR_SUMMARY", "YOUR_MEMORY", "YOUR_PROMPT"
 """What a subagent replaces, each inside of single quotes."""
@@ -83,6 +85,7 @@ def bind_sql(
     )
 
 
+@overload
 def instructions_for_subagent(
     store: ProgramStore,
     run_id: str,
@@ -93,29 +96,76 @@ def instructions_for_subagent(
     source_statement: str | None = None,
     agent: str | None = None,
     agents: ProgramStore | None = None,
-) -> str:
+) -> str: ...
+@overload
+def instructions_for_subagent(
+    store: AsyncProgramStore,
+    run_id: str,
+    execution_id: int | None = None,
+    *,
+    binding: str = "result",
+    kind: str = "let",
+    source_statement: str | None = None,
+    agent: str | None = None,
+    agents: AsyncProgramStore | None = None,
+) -> Coroutine[Any, Any, str]: ...
+def instructions_for_subagent(
+    store: AnyStore,
+    run_id: str,
+    execution_id: int | None = None,
+    *,
+    binding: str = "result",
+    kind: str = "let",
+    source_statement: str | None = None,
+    agent: str | None = None,
+    agents: AnyStore | None = None,
+) -> str | Coroutine[Any, Any, str]:
     """What to tell a subagent that has a shell: where its output goes, and the exact commands to write it with.
 
     `binding` is the name it binds, in the frame of the execution or in the root. For an agent that remembers give its name,
     and in `agents` the store of its memory if that is another file; call `tx.programs.agents.start` first, since the commands
     only UPDATE the row. NotFound for the run, the execution or the agent; InvalidValue for a store without a file, and on
-    Windows.
+    Windows. Over an AsyncStore it is awaited.
     """
-    check_frame(store, run_id, execution_id)
-    name, word = check_label("binding", binding), check_word("kind", kind, BindingKind)
-    file = _Output(_file_of(store), run_id if store.run_id != run_id else "")
-    parts = list(_output(store, file, run_id, execution_id, name, word, source_statement))
-    remembers = optional_label("agent", agent)
-    if remembers is not None:
+    questions = frame_questions(store, run_id, execution_id)
+    if execution_id is not None:
+        questions.append(lambda programs: programs.executions.depth(run_id, execution_id))
+
+    def tell(found: list[Any]) -> Any:
+        name, word = check_label("binding", binding), check_word("kind", kind, BindingKind)
+        file = _Output(_file_of(store), run_id if store.run_id != run_id else "")
+        frame = None if execution_id is None else _Frame(found[1], found[2])
+        parts = list(_output(file, frame, name, word, source_statement))
+        remembers = optional_label("agent", agent)
+        if remembers is None:
+            return _joined(parts)
         memory_store = agents or store
         memory_run = run_id if agents is None else str(agents.run_id)
-        with memory_store.read() as tx:
-            found = tx.programs.agents.recall(memory_run, remembers)
-        if found is None:
-            raise NotFound("agent", remembers)
-        place = _Output(_file_of(memory_store), memory_run if memory_store.run_id != memory_run else "")
-        parts += _memory(place, remembers)
+
+        def tell_memory(recalled: list[Any]) -> str:
+            if recalled[0] is None:
+                raise NotFound("agent", remembers)
+            place = _Output(_file_of(memory_store), memory_run if memory_store.run_id != memory_run else "")
+            return _joined([*parts, *_memory(place, remembers)])
+
+        return ask(memory_store, [lambda programs: programs.agents.recall(memory_run, remembers)], tell_memory)
+
+    told: str | Coroutine[Any, Any, str] = ask(store, questions, tell)
+    return told
+
+
+def _joined(parts: list[str]) -> str:
     return "\n\n".join(parts) + "\n"
+
+
+class _Frame:
+    """The statement that a subagent works for, and how deep it is nested."""
+
+    __slots__ = ("depth", "id", "label")
+
+    def __init__(self, block: ProgramExecution, depth: int) -> None:
+        self.id, self.depth = block.id, depth
+        self.label = " ".join((block.statement_text or "").split())
 
 
 class _Output:
@@ -130,7 +180,7 @@ class _Output:
         return f"{column} = {quoted(value)} AND run_id = {quoted(self.scope)}"
 
 
-def _file_of(store: ProgramStore) -> Path:
+def _file_of(store: AnyStore) -> Path:
     if sys.platform == "win32":
         raise InvalidValue("store", "the commands need a POSIX shell, which Windows has not; give the subagent a handle instead.")
     if store.path is None:
@@ -138,25 +188,13 @@ def _file_of(store: ProgramStore) -> Path:
     return store.path
 
 
-def _output(
-    store: ProgramStore,
-    file: _Output,
-    run_id: str,
-    execution_id: int | None,
-    name: str,
-    kind: BindingKind,
-    source_statement: str | None,
-) -> Iterator[str]:
-    path = os.path.abspath(file.path)
+def _output(file: _Output, frame: _Frame | None, name: str, kind: BindingKind, source_statement: str | None) -> Iterator[str]:
+    path, execution_id = os.path.abspath(file.path), None if frame is None else frame.id
     yield f"Your output database is:\n  {path}"
-    if execution_id is None:
+    if frame is None:
         yield "Execution scope: root"
     else:
-        with store.read() as tx:
-            block = tx.programs.executions.get(run_id, execution_id)
-            depth = tx.programs.executions.depth(run_id, execution_id)
-        label = " ".join((block.statement_text or "").split())
-        yield f"Execution scope:\n  execution_id: {execution_id}\n  block: {label}\n  depth: {depth}"
+        yield f"Execution scope:\n  execution_id: {frame.id}\n  block: {frame.label}\n  depth: {frame.depth}"
     options = {"execution_id": execution_id, "kind": kind.value, "source_statement": source_statement, "scope": file.scope}
     sql = bind_sql(name, VALUE, **options)  # type: ignore[arg-type]  # each has the type of its parameter
     yield (
@@ -168,10 +206,12 @@ def _output(
     if not file.scope:
         attachment = names.lent_path(name, execution_id, secrets.token_hex(16))
         target = os.path.join(os.path.dirname(path), attachment)
+        copy = f"mkdir -p {shlex.quote(os.path.dirname(target))} && cp FILE {shlex.quote(target)}"
         large = bind_sql(name, SUMMARY, attachment_path=attachment, **options)  # type: ignore[arg-type]  # as above
         yield (
             f"If it is larger than about 100 KB, write it to this file first (its folder may be missing):\n  {target}\n"
-            "then bind a summary of it, with the file's path:\n\n" + command(file.path, large)
+            f"If a file holds it already, copy that one there, replacing FILE:\n  {copy}\n"
+            "Then bind a summary of it, with the file's path:\n\n" + command(file.path, large)
         )
     read = f"SELECT execution_id, value, attachment_path FROM bindings WHERE {file.where('name', 'NAME')};"
     yield (

@@ -38,7 +38,8 @@ def pieces(path: Path) -> Generator[bytes, None, None]:
                 size += len(piece)
                 yield piece
             same = _is_as_it_was(file, before) and size == before.st_size
-        if not same or not os.path.samestat(before, folder.check(path.name, identities_in_use, shared=True)):
+        there = folder.check(path.name, identities_in_use, shared=True)
+        if not same or not os.path.samestat(before, there):
             raise InvalidValue("path", f"{str(path)!r} was changed while it was read; try again when nobody writes to it.")
 
 

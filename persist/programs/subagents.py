@@ -1,41 +1,27 @@
 """What a subagent is given when it runs in this process: its values and its memory, and nothing else of the run."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Coroutine, Generator
+from functools import wraps
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, ParamSpec, TypeVar, overload
 
-from persist.programs.repository import Programs
 from persist.programs.run_rows import outlives_runs
 from persist.programs.schemas import Agent, AgentSegment, AuditFinding, Binding
+from persist.programs.stores import AnyStore, AsyncProgramStore, ProgramStore, Question, ask, is_async, transactions
 
-
-class _ProgramTransaction(Protocol):
-    programs: Programs
-
-
-class ProgramStore(Protocol):
-    """What this module needs of a Store."""
-
-    path: Path | None
-
-    @property
-    def run_id(self) -> str | None: ...
-
-    def begin(self) -> AbstractContextManager[_ProgramTransaction]: ...
-
-    def read(self) -> AbstractContextManager[_ProgramTransaction]: ...
-
-
-Run = Callable[[Callable[[Programs], Any]], Any]
+P = ParamSpec("P")
+R = TypeVar("R")
+Run = Callable[[Question], Any]
 
 
 class SubagentBindings:
     """The values of the subagent's frame."""
 
-    __slots__ = ("bind", "get", "resolve")
+    __slots__ = ("bind", "bind_file", "get", "open_file", "resolve")
 
     def __init__(self, write: Run, read: Run, run_id: str, execution_id: int | None) -> None:
+        frame = {"execution_id": execution_id}
+
         def bind(
             name: str,
             value: str | None,
@@ -46,22 +32,38 @@ class SubagentBindings:
         ) -> Binding:
             """See Bindings.bind."""
             options: dict[str, Any] = {"kind": kind, "source_statement": source_statement, "summary": summary}
-            bound: Binding = write(
-                lambda programs: programs.bindings.bind(run_id, name, value, execution_id=execution_id, **options)
-            )
+            bound: Binding = write(lambda programs: programs.bindings.bind(run_id, name, value, **frame, **options))
+            return bound
+
+        def bind_file(
+            name: str,
+            path: str | Path,
+            *,
+            kind: str = "let",
+            source_statement: str | None = None,
+            summary: str | None = None,
+        ) -> Binding:
+            """See Bindings.bind_file."""
+            options: dict[str, Any] = {"kind": kind, "source_statement": source_statement, "summary": summary}
+            bound: Binding = write(lambda programs: programs.bindings.bind_file(run_id, name, path, **frame, **options))
             return bound
 
         def get(name: str) -> Binding | None:
             """See Bindings.get."""
-            found: Binding | None = read(lambda programs: programs.bindings.get(run_id, name, execution_id=execution_id))
+            found: Binding | None = read(lambda programs: programs.bindings.get(run_id, name, **frame))
             return found
 
         def resolve(name: str) -> Binding:
             """See Bindings.resolve."""
-            found: Binding = read(lambda programs: programs.bindings.resolve(run_id, name, execution_id=execution_id))
+            found: Binding = read(lambda programs: programs.bindings.resolve(run_id, name, **frame))
             return found
 
-        self.bind, self.get, self.resolve = bind, get, resolve
+        def open_file(name: str) -> BinaryIO:
+            """See Bindings.open_file."""
+            stream: BinaryIO = read(lambda programs: programs.bindings.open_file(run_id, name, **frame))
+            return stream
+
+        self.bind, self.bind_file, self.get, self.resolve, self.open_file = bind, bind_file, get, resolve, open_file
 
 
 class SubagentAgents:
@@ -96,45 +98,110 @@ class SubagentAgents:
 
 
 class SubagentHandle:
-    """`.bindings.bind(…) .get(…) .resolve(…)`, `.agents.remember(…) .recall(…) .add_segment(…) .segments(…)`.
+    """`.bindings.bind(…) .bind_file(…) .get(…) .resolve(…) .open_file(…)`, `.agents.remember(…) .recall(…) .add_segment(…)
+    .segments(…)`.
 
     Run and frame are fixed, every call is a transaction of its own, and no attribute leads to the store.
     """
 
     __slots__ = ("agents", "bindings")
 
-    def __init__(self, store: ProgramStore, run_id: str, execution_id: int | None) -> None:
-        def write(call: Callable[[Programs], Any]) -> Any:
-            with store.begin() as tx:
-                return call(tx.programs)
-
-        def read(call: Callable[[Programs], Any]) -> Any:
-            with store.read() as tx:
-                return call(tx.programs)
-
+    def __init__(self, store: AnyStore, run_id: str, execution_id: int | None) -> None:
+        write, read = transactions(store)
         self.bindings = SubagentBindings(write, read, run_id, execution_id)
         self.agents = SubagentAgents(write, read, run_id)
 
 
-def subagent(store: ProgramStore, run_id: str, execution_id: int | None = None) -> SubagentHandle:
+def _awaited(method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """The method of a handle over an AsyncStore, as what it is there."""
+
+    @wraps(method)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = await method(*args, **kwargs)  # type: ignore[misc]  # its transactions give coroutines
+        return result
+
+    return call
+
+
+class AsyncSubagentBindings:
+    """See SubagentBindings."""
+
+    __slots__ = ("bind", "bind_file", "get", "open_file", "resolve")
+
+    def __init__(self, bindings: SubagentBindings) -> None:
+        self.bind = _awaited(bindings.bind)
+        self.bind_file = _awaited(bindings.bind_file)
+        self.get = _awaited(bindings.get)
+        self.resolve = _awaited(bindings.resolve)
+        self.open_file = _awaited(bindings.open_file)
+
+
+class AsyncSubagentAgents:
+    """See SubagentAgents."""
+
+    __slots__ = ("add_segment", "recall", "remember", "segments")
+
+    def __init__(self, agents: SubagentAgents) -> None:
+        self.remember = _awaited(agents.remember)
+        self.recall = _awaited(agents.recall)
+        self.add_segment = _awaited(agents.add_segment)
+        self.segments = _awaited(agents.segments)
+
+
+class AsyncSubagentHandle:
+    """See SubagentHandle. Its methods are awaited; awaited itself it is the handle, once run and frame were looked for."""
+
+    __slots__ = ("_checked", "agents", "bindings")
+
+    def __init__(self, store: AsyncProgramStore, run_id: str, execution_id: int | None) -> None:
+        handle = SubagentHandle(store, run_id, execution_id)
+        self.bindings = AsyncSubagentBindings(handle.bindings)
+        self.agents = AsyncSubagentAgents(handle.agents)
+        self._checked: Callable[[], Any] = lambda: check_frame(store, run_id, execution_id, self)
+
+    def __await__(self) -> Generator[Any, None, "AsyncSubagentHandle"]:
+        checked: Coroutine[Any, Any, AsyncSubagentHandle] = self._checked()
+        return checked.__await__()
+
+
+@overload
+def subagent(store: ProgramStore, run_id: str, execution_id: int | None = None) -> SubagentHandle: ...
+@overload
+def subagent(store: AsyncProgramStore, run_id: str, execution_id: int | None = None) -> AsyncSubagentHandle: ...
+def subagent(store: AnyStore, run_id: str, execution_id: int | None = None) -> SubagentHandle | AsyncSubagentHandle:
     """A handle for a subagent of the run, in the frame of an execution or in the root; NotFound for either.
 
+    Over an AsyncStore its methods are coroutines, and it is itself awaited: `await subagent(store, run_id)`.
     On a file of a project's or a user's agents the run is "project" or "user": the handle remembers, and has no values to bind.
     """
-    if execution_id is not None or not outlives_runs(run_id, store.run_id):
-        check_frame(store, run_id, execution_id)
-    return SubagentHandle(store, run_id, execution_id)
+    if is_async(store):
+        return AsyncSubagentHandle(store, run_id, execution_id)  # type: ignore[arg-type]  # it was looked at
+    handle: SubagentHandle = check_frame(store, run_id, execution_id, SubagentHandle(store, run_id, execution_id))
+    return handle
 
 
-def check_frame(store: ProgramStore, run_id: str, execution_id: int | None) -> None:
-    """NotFound for the run or the execution."""
-    with store.read() as tx:
-        tx.programs.runs.get(run_id)
-        if execution_id is not None:
-            tx.programs.executions.get(run_id, execution_id)
+def frame_questions(store: AnyStore, run_id: str, execution_id: int | None) -> list[Question]:
+    """They raise NotFound for the run or the execution."""
+    questions: list[Question] = [lambda programs: programs.runs.get(run_id)]
+    if execution_id is not None:
+        questions.append(lambda programs: programs.executions.get(run_id, execution_id))
+    return questions
 
 
-def audit(store: ProgramStore, run_id: str) -> list[AuditFinding]:
-    """What a raw writer left in the run that was not its to write. See `tx.programs.runs.audit`."""
-    with store.read() as tx:
-        return tx.programs.runs.audit(run_id)
+def check_frame(store: AnyStore, run_id: str, execution_id: int | None, then: R) -> Any:
+    """`then`, or a coroutine of it. NotFound for the run, unless these are agents that have none, or for the execution."""
+    if execution_id is None and outlives_runs(run_id, store.run_id):
+        return ask(store, [], lambda _: then)
+    return ask(store, frame_questions(store, run_id, execution_id), lambda _: then)
+
+
+@overload
+def audit(store: ProgramStore, run_id: str) -> list[AuditFinding]: ...
+@overload
+def audit(store: AsyncProgramStore, run_id: str) -> Coroutine[Any, Any, list[AuditFinding]]: ...
+def audit(store: AnyStore, run_id: str) -> list[AuditFinding] | Coroutine[Any, Any, list[AuditFinding]]:
+    """What a raw writer left in the run that was not its to write; awaited over an AsyncStore. See `tx.programs.runs.audit`."""
+    found: list[AuditFinding] | Coroutine[Any, Any, list[AuditFinding]] = ask(
+        store, [lambda programs: programs.runs.audit(run_id)], lambda answers: answers[0]
+    )
+    return found

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
+from io import BytesIO
 from typing import Any
 
 from pydantic import BaseModel
@@ -56,6 +57,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes) and value.startswith(b"["):  # JSON, spliced from stored pieces
         with suppress(InvalidValue):
             return "json", plain(decode(value))
+    if isinstance(value, BytesIO):
+        return "stream", value.getvalue()
     if isinstance(value, datetime):
         return "datetime", value.isoformat()
     if hasattr(value, "items") and hasattr(value, "cursor"):

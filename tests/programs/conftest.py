@@ -2,14 +2,17 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from persist.programs import attachment_files, create_run_file
+from persist.programs.attachment_files import Folder
 from persist.store import Store
 from persist.testing import FrozenClock
+from tests.programs.bound import MB
 
 
 @pytest.fixture
@@ -70,3 +73,32 @@ def outside(tmp_path: Path) -> Path:
     path = tmp_path / "secret.md"
     path.write_text("secret")
     return path
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A file that was written a while ago."""
+    path = tmp_path / "source.bin"
+    path.write_bytes(b"\xff\x00 as it was" + b"x" * 3 * MB)
+    os.utime(path, (1_700_000_000, 1_700_000_000))
+    return path
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Have something done when the first megabyte was copied."""
+    really = Folder.write
+
+    def arrange(deed: Callable[[], object]) -> None:
+        def write(folder: Folder, name: str, content: Any) -> None:
+            def told() -> Iterator[bytes]:
+                for number, piece in enumerate(content):
+                    if number == 1:
+                        deed()
+                    yield piece
+
+            really(folder, name, told())
+
+        monkeypatch.setattr(Folder, "write", write)
+
+    return arrange

@@ -1,7 +1,10 @@
 """What a subagent with a shell is told: its commands run as they are printed, wait for others, and no value breaks them."""
 
+import asyncio
 import re
+import shlex
 import sqlite3
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from persist import AsyncStore
 from persist.errors import InvalidValue, NotFound
 from persist.programs import agents_file, create_run_file, instructions_for_subagent
 from persist.programs.instructions import MEMORY, PROMPT, SUMMARY, VALUE, bind_sql, command
@@ -207,3 +211,35 @@ def test_the_database_is_unharmed(run_file: Store, file: Path, raw: sqlite3.Conn
     sqlite3_shell.shell(command(file, bind_sql("x", NASTY)))
     assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert raw.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+def test_an_async_store_tells_the_same(run_file: Store, run: str, file: Path, tmp_path: Path) -> None:
+    with run_file.begin() as tx:
+        frame = tx.programs.executions.begin(run, statement_index=1, statement_text="do process(topic)").id
+        tx.programs.agents.start(run, "captain", resume=False)
+
+    async def told(agent: str) -> str:
+        async with AsyncStore.open(f"sqlite:///{file}") as store:
+            return await instructions_for_subagent(store, run, frame, agent=agent)
+
+    def without_marks(text: str) -> str:
+        return re.sub(r"[0-9a-f]{32}", "MARK", text)
+
+    here = instructions_for_subagent(run_file, run, frame, agent="captain")
+    assert without_marks(asyncio.run(told("captain"))) == without_marks(here)
+    with pytest.raises(NotFound):
+        asyncio.run(told("nobody"))
+
+
+def test_a_file_is_copied_to_where_a_large_value_goes(run_file: Store, run: str, file: Path, tmp_path: Path) -> None:
+    text = instructions_for_subagent(run_file, run, binding="x")
+    (copy,) = [line.strip() for line in text.splitlines() if "cp FILE" in line]
+    made = tmp_path / "it's made"
+    made.write_text("from a file")
+    subprocess.run(["sh", "-c", copy.replace("FILE", shlex.quote(str(made)))], check=True)
+    (attachment,) = (file.parent / "attachments").iterdir()
+    with sqlite3.connect(file) as raw:
+        raw.execute(bind_sql("x", "a summary", attachment_path=f"attachments/{attachment.name}"))
+    raw.close()
+    with run_file.read() as tx:
+        assert tx.programs.bindings.resolve(run, "x").value == "from a file"

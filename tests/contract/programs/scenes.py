@@ -1,8 +1,10 @@
 """Short ways to say what the tests of programs say all the time, each verb in a transaction of its own."""
 
+from collections.abc import Callable
 from typing import Any
 
 from persist.programs.schemas import Binding, ProgramExecution
+from tests.portal import PortalStore, SyncFace
 
 RUN = "20260116-143052-a7b3c9"
 OTHER = "20260116-143053-b8c4d0"
@@ -24,6 +26,18 @@ def ask(store: Any, aggregate: str, verb: str, *args: Any, **options: Any) -> An
     """A reading verb."""
     with store.read() as tx:
         return getattr(getattr(tx.programs, aggregate), verb)(*args, **options)
+
+
+def given(store: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """What `subagent`, `audit` and the like make of the store: over an AsyncStore awaited, and a handle used like the other."""
+    if not isinstance(store, PortalStore):
+        return function(store, *args, **options)
+
+    async def awaited() -> Any:
+        return await function(store._target, *args, **options)
+
+    made = store._portal.call(awaited)
+    return SyncFace(store._portal, made) if hasattr(made, "bindings") else made
 
 
 def begin(store: Any, run: str = RUN, parent: int | None = None, **options: Any) -> int:

@@ -1,6 +1,7 @@
 """Bindings: names in frames, which one a name means, names that are bound once, names that nobody gave."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,3 +146,89 @@ def test_large_values_stay_inline_without_a_run_file(store: Any, open_store: Cal
     assert (bound.value, bound.attachment_path) == (value, None)
     with pytest.raises(PayloadTooLarge):
         bind(open_store(settings=Settings(max_json_bytes=1000)), "x", "y" * 1001)
+
+
+def read(store: Any, name: str, frame: int | None = None) -> bytes:
+    """The bytes that a name means in a frame."""
+    with ask(store, "bindings", "open_file", RUN, name, execution_id=frame) as stream:
+        return bytes(stream.read())
+
+
+def test_a_text_file_is_bound_without_a_run_file(store: Any, tmp_path: Path) -> None:
+    path = tmp_path / "report.md"
+    path.write_bytes("it's\r\n\x00 報告 🦊".encode())
+    frame = begin(store)
+    bound = do(
+        store,
+        "bindings",
+        "bind_file",
+        RUN,
+        "report",
+        path,
+        kind="output",
+        execution_id=frame,
+        source_statement="output report",
+        summary="unused",
+    )
+    assert (bound.value, bound.kind, bound.execution_id) == ("it's\r\n\x00 報告 🦊", "output", frame)
+    assert (bound.source_statement, bound.attachment_path) == ("output report", None)
+    assert resolve(store, "report", frame) == bound.value
+    assert read(store, "report", frame) == path.read_bytes()
+    with pytest.raises(NotFound):
+        read(store, "report")
+    path.write_bytes(b"")
+    assert do(store, "bindings", "bind_file", RUN, "report", str(path)).value == ""
+
+
+def test_a_stream_is_the_nearest_value(store: Any) -> None:
+    frame = begin(store)
+    bind(store, "x", "far \ud800")
+    assert read(store, "x", frame) == "far \ud800".encode("utf-8", "surrogatepass")
+    bind(store, "x", None, execution_id=frame)
+    assert (read(store, "x", frame), read(store, "x")[:3]) == (b"", b"far")
+
+
+def test_what_a_row_does_not_take_is_refused_without_a_run_file(
+    store: Any, open_store: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"\xff\x00")
+    with pytest.raises(InvalidValue, match="UTF-8"):
+        do(store, "bindings", "bind_file", RUN, "x", path)
+    path.write_bytes(b"x" * 1001)
+    with pytest.raises(PayloadTooLarge) as caught:
+        do(open_store(settings=Settings(max_json_bytes=1000)), "bindings", "bind_file", RUN, "x", path)
+    assert (caught.value.path, caught.value.size, caught.value.limit) == ("path", 1001, 1000)
+    assert "run file" in str(caught.value)
+    assert ask(store, "bindings", "list", RUN) == []
+
+
+def test_a_file_is_bound_by_the_rules_of_names(store: Any, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("two")
+    bind(store, "x", "one", kind="const")
+    with pytest.raises(Conflict):
+        do(store, "bindings", "bind_file", RUN, "x", path)
+    with pytest.raises(NotFound):
+        do(store, "bindings", "bind_file", OTHER, "y", path)
+    with pytest.raises(NotFound):
+        do(store, "bindings", "bind_file", RUN, "y", path, execution_id=999)
+    with pytest.raises(InvalidValue):
+        do(store, "bindings", "bind_file", RUN, "y", path, kind="var")
+    assert resolve(store, "x") == "one"
+
+
+@pytest.mark.parametrize("path", ["nowhere", "nowhere/x", "there/x"])
+def test_there_must_be_a_file(store: Any, tmp_path: Path, path: str) -> None:
+    (tmp_path / "there").touch()
+    with pytest.raises(NotFound) as caught:
+        do(store, "bindings", "bind_file", RUN, "x", tmp_path / path)
+    assert (caught.value.kind, caught.value.id) == ("file", str(tmp_path / path))
+
+
+@pytest.mark.parametrize("path", ["", ".", "..", "/", "a\x00b", "x" * 5000, 3, None, b"x"])
+def test_paths_are_checked(store: Any, path: Any) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        do(store, "bindings", "bind_file", RUN, "x", path)
+    assert caught.value.path == "path"
+    assert ask(store, "bindings", "get", RUN, "x") is None

@@ -1,14 +1,23 @@
 """What a subagent may do through its handle, and what an audit finds of what it did behind it."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from persist.errors import Conflict, NotFound
-from persist.programs import audit, subagent
-from tests.contract.programs.scenes import OTHER, RUN, ask, begin, bind, do, make, resolve
+from persist.errors import Conflict, InvalidValue, NotFound
+from persist.programs import audit, instructions_for_subagent, subagent
+from persist.programs.subagents import (
+    AsyncSubagentAgents,
+    AsyncSubagentBindings,
+    AsyncSubagentHandle,
+    SubagentAgents,
+    SubagentBindings,
+    SubagentHandle,
+)
+from tests.contract.programs.scenes import OTHER, RUN, ask, begin, bind, do, given, make, resolve
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +29,7 @@ def test_a_handle_writes_values_and_memory_of_its_frame(store: Any) -> None:
     """17"""
     frame = begin(store)
     bind(store, "topic", "safety")
-    handle = subagent(store, RUN, frame)
+    handle = given(store, subagent, RUN, frame)
     assert handle.bindings.resolve("topic").value == "safety"
     bound = handle.bindings.bind("result", "it's done", kind="const", source_statement="const result = …")
     assert (bound.execution_id, bound.kind, bound.value) == (frame, "const", "it's done")
@@ -37,30 +46,57 @@ def test_a_handle_writes_values_and_memory_of_its_frame(store: Any) -> None:
 
 
 def test_a_handle_without_a_frame_writes_to_the_root(store: Any) -> None:
-    assert subagent(store, RUN).bindings.bind("x", "1").execution_id is None
+    assert given(store, subagent, RUN).bindings.bind("x", "1").execution_id is None
+
+
+def public(thing: object) -> set[str]:
+    return {name for name in dir(thing) if not name.startswith("_")}
 
 
 def test_nothing_else_is_reachable(store: Any) -> None:
     """17"""
-    handle = subagent(store, RUN)
-
-    def public(thing: object) -> set[str]:
-        return {name for name in dir(thing) if not name.startswith("__")}
-
+    handle = given(store, subagent, RUN)
+    handle = getattr(handle, "_target", handle)
     assert public(handle) == {"agents", "bindings"}
-    assert public(handle.bindings) == {"bind", "get", "resolve"}
+    assert public(handle.bindings) == {"bind", "bind_file", "get", "open_file", "resolve"}
     assert public(handle.agents) == {"add_segment", "recall", "remember", "segments"}
     with pytest.raises(TypeError):
-        handle.bindings.bind("x", "1", execution_id=1)  # type: ignore[call-arg]  # what is refused here
+        given(store, subagent, RUN).bindings.bind("x", "1", execution_id=1)
     with pytest.raises(AttributeError):
-        handle.executions = None  # type: ignore[attr-defined]  # what is refused here
+        handle.executions = None
+
+
+def test_both_handles_have_the_same_methods() -> None:
+    for sync, other in ((SubagentBindings, AsyncSubagentBindings), (SubagentAgents, AsyncSubagentAgents)):
+        assert sync.__slots__ == other.__slots__
+    assert SubagentHandle.__slots__ == tuple(name for name in AsyncSubagentHandle.__slots__ if name != "_checked")
+
+
+def test_a_handle_binds_files_and_reads_them(store: Any, tmp_path: Path) -> None:
+    frame = begin(store)
+    path = tmp_path / "report.md"
+    path.write_text("Three approaches.")
+    handle = given(store, subagent, RUN, frame)
+    bound = handle.bindings.bind_file("report", path, kind="output", source_statement="output report")
+    assert (bound.execution_id, bound.kind, bound.source_statement) == (frame, "output", "output report")
+    with handle.bindings.open_file("report") as stream:
+        assert stream.read() == b"Three approaches."
+
+
+@pytest.mark.parametrize("what", [None, "state.db", 3, object()])
+@pytest.mark.parametrize("use", [subagent, audit, instructions_for_subagent])
+def test_what_is_no_store_is_said(use: Any, what: Any) -> None:
+    with pytest.raises(InvalidValue) as caught:
+        use(what, RUN)
+    assert caught.value.path == "store"
+    assert type(what).__name__ in str(caught.value)
 
 
 def test_a_handle_needs_its_run_and_frame(store: Any) -> None:
     with pytest.raises(NotFound):
-        subagent(store, OTHER)
+        given(store, subagent, OTHER)
     with pytest.raises(NotFound):
-        subagent(store, RUN, 999)
+        given(store, subagent, RUN, 999)
 
 
 def test_what_the_library_did_is_clean(store: Any) -> None:
@@ -75,7 +111,7 @@ def test_what_the_library_did_is_clean(store: Any) -> None:
     do(store, "executions", "update", RUN, outer, {"note": 1})
     do(store, "runs", "finish", RUN, "interrupted")
     do(store, "runs", "resume", RUN)
-    assert audit(store, RUN) == []
+    assert given(store, audit, RUN) == []
 
 
 @pytest.mark.parametrize(
@@ -96,7 +132,7 @@ def test_what_a_raw_writer_did_is_found(store: Any, raw: Any, statement: str, co
     do(store, "agents", "start", RUN, "captain", resume=False)
     segment = do(store, "agents", "add_segment", RUN, "captain", prompt="p", summary="s").id
     raw.rows(statement)
-    found = [(one.code, one.subject) for one in audit(store, RUN)]
+    found = [(one.code, one.subject) for one in given(store, audit, RUN)]
     assert found == [(code, subject.format(frame=frame, segment=segment))]
 
 
@@ -104,7 +140,7 @@ def test_a_raw_execution_is_found(store: Any, raw: Any) -> None:
     scope = "" if raw.is_sqlite else RUN
     run = make(store, "own") if raw.is_sqlite else RUN
     raw.rows("INSERT INTO execution (run_id, statement_text, status) VALUES (?, 'x', 'executing')", scope or run)
-    assert [one.code for one in audit(store, run)] == ["status_not_ours"]
+    assert [one.code for one in given(store, audit, run)] == ["status_not_ours"]
     assert ask(store, "executions", "list", run)[0].status == "executing"
 
 

@@ -1,0 +1,30 @@
+"""Short ways to bind files, and to look at what became of them."""
+
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from persist.programs.schemas import Binding
+from persist.store import Store
+
+MB = 2**20
+
+
+def bind_file(store: Store, run: str, name: str, path: object, **options: Any) -> Binding:
+    with store.begin() as tx:
+        return tx.programs.bindings.bind_file(run, name, path, **options)  # type: ignore[arg-type]  # whatever a caller gives
+
+
+def read(store: Store, run: str, name: str, frame: int | None = None) -> bytes:
+    with store.read() as tx, tx.programs.bindings.open_file(run, name, execution_id=frame) as stream:
+        return stream.read()
+
+
+def attached(file: Path) -> list[str]:
+    """What is in attachments/."""
+    return sorted(one.name for one in (file.parent / "attachments").glob("*"))
+
+
+def open_stream(store: Store, run: str, name: str) -> BinaryIO:
+    """It outlives its transaction."""
+    with store.read() as tx:
+        return tx.programs.bindings.open_file(run, name)
