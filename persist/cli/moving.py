@@ -119,10 +119,13 @@ def export(database: Database, file: Path, session_id: str | None, force: bool, 
     if streams:
         sys.stdout.buffer.flush()
     if as_json and not streams:
-        say_json({"kind": report.kind, "tables": report.tables})
+        say_json({"kind": report.kind, "tables": report.tables, "files": report.files})
     elif not quiet:
         what = "Exported" if report.kind is None else f"Exported a {report.kind}:"
         say(f"{what} {_rows(report.tables)}.", err=streams)
+        if report.files:
+            count = f"{len(report.files):,} {'file' if len(report.files) == 1 else 'files'}"
+            say(f"Not in it: {count} that bindings name, beside the database; --json names them.", err=streams)
 
 
 @click.command("import", short_help="Write the rows of an export.")

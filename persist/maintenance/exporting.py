@@ -24,6 +24,7 @@ from persist.maintenance.emptiness import FIXED
 from persist.maintenance.exported import kind_of, values_for
 from persist.maintenance.lines import LineWriter
 from persist.maintenance.transactions import TABLES, Session, session
+from persist.programs.exporting import FILES
 from persist.store import Store
 
 _META = table_of(Meta)
@@ -31,10 +32,14 @@ _META = table_of(Meta)
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was written: rows by table, in the order of the file; `kind` is what the session id named, such as "chat session"."""
+    """What was written: rows by table, in the order of the file; `kind` is what the session id named, such as "chat session".
+
+    `files`: what the rows name and the export does not hold, the attachments of runs, relative to the folder of the run.
+    """
 
     tables: dict[str, int]
     kind: str | None = None
+    files: tuple[str, ...] = ()
 
 
 def export(store: Store, path: Path | str | IO[bytes], *, session_id: str | None = None, overwrite: bool = False) -> ExportReport:
@@ -60,13 +65,14 @@ def export(store: Store, path: Path | str | IO[bytes], *, session_id: str | None
                 for rows in kind.rows:
                     export.part(rows, values)
                 writer.end({})
-    return ExportReport(writer.tables, None if kind is None else kind.kind)
+    return ExportReport(writer.tables, None if kind is None else kind.kind, tuple(sorted(export.files)))
 
 
 class _Export:
     def __init__(self, reading: Session, writer: LineWriter) -> None:
         self.reading, self.writer = reading, writer
         self.folds = has_tails(reading.work)
+        self.files: set[str] = set()
 
     def whole(self, table: Table) -> None:
         if table is FOLDED:
@@ -90,6 +96,9 @@ class _Export:
     def _write(self, columns: Columns, rows: list[Row]) -> None:
         if self.folds and columns[0].table is parts:
             rows = with_tails(self.reading.work, rows)
+        if columns[0].table is FILES.table:
+            place = columns.index(FILES)
+            self.files |= {str(row[place]) for row in rows if row[place] is not None}
         self.writer.rows(columns, rows)
 
 

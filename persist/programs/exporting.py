@@ -16,3 +16,5 @@ RUN = Exported(
     ),
 )
 SCOPE = "run_id"
+FILES = bindings.c.attachment_path
+"""The column that names files beside a run's own, which are in no export."""

@@ -9,6 +9,7 @@ import pytest
 from click.testing import Result
 
 from persist import Store
+from persist.run_files import create_run_file
 from persist.testing import FrozenClock
 from tests.cli.golden import assert_golden
 from tests.maintenance.moving import filled, new_url
@@ -105,3 +106,13 @@ def test_a_file_or_a_database_is_missing_in_the_call(command: Command, monkeypat
     monkeypatch.delenv("PERSIST_DATABASE_URL")
     assert command("export", "-").exit_code == 2
     assert command("import", "-").exit_code == 2
+
+
+def test_attachments_are_named(command: Command, tmp_path: Path) -> None:
+    with create_run_file(tmp_path) as store, store.begin() as tx:
+        bound = tx.programs.bindings.bind_file(str(store.run_id), "x", __file__)
+        url = f"sqlite:///{store.path}"
+    said = command("export", str(tmp_path / "one.jsonl"), "--url", url).stdout
+    assert said.splitlines()[1] == "Not in it: 1 file that bindings name, beside the database; --json names them."
+    told = json.loads(command("export", str(tmp_path / "two.jsonl"), "--url", url, "--json").stdout)
+    assert told["files"] == [bound.attachment_path]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound, PayloadTooLarge, StoreFull
+from persist.maintenance import export
 from persist.programs import audit, subagent
 from persist.store import Store
 from tests.programs.bound import MB, attached, bind_file, open_stream, read
@@ -191,3 +192,13 @@ with open_run_file(sys.argv[1]) as store:
             assert read(run_file, run, "x") in (b"a" * 2 * MB, b"b" * 2 * MB)
     assert [process.wait() for process in processes] == [0, 0]
     assert (len(attached(file)), audit(run_file, run)) == (1, [])
+
+
+@pytest.mark.parametrize("session", [False, True])
+def test_an_export_names_what_it_does_not_hold(run_file: Store, run: str, source: Path, tmp_path: Path, session: bool) -> None:
+    bind(run_file, run, "small", "1")
+    paths = [str(bind_file(run_file, run, name, source).attachment_path) for name in ("y", "x")]
+    report = export(run_file, tmp_path / "out.jsonl", session_id=run if session else None)
+    assert report.files == tuple(sorted(paths))
+    assert report.tables["bindings"] == 3
+    assert source.read_bytes()[2:13] not in (tmp_path / "out.jsonl").read_bytes()
