@@ -96,7 +96,10 @@ def instructions_for_subagent(
     source_statement: str | None = None,
     agent: str | None = None,
     agents: ProgramStore | None = None,
-) -> str: ...
+) -> str:
+    """Over a Store."""
+
+
 @overload
 def instructions_for_subagent(
     store: AsyncProgramStore,
@@ -108,7 +111,10 @@ def instructions_for_subagent(
     source_statement: str | None = None,
     agent: str | None = None,
     agents: AsyncProgramStore | None = None,
-) -> Coroutine[Any, Any, str]: ...
+) -> Coroutine[Any, Any, str]:
+    """Over an AsyncStore."""
+
+
 def instructions_for_subagent(
     store: AnyStore,
     run_id: str,

@@ -165,9 +165,15 @@ class AsyncSubagentHandle:
 
 
 @overload
-def subagent(store: ProgramStore, run_id: str, execution_id: int | None = None) -> SubagentHandle: ...
+def subagent(store: ProgramStore, run_id: str, execution_id: int | None = None) -> SubagentHandle:
+    """Over a Store."""
+
+
 @overload
-def subagent(store: AsyncProgramStore, run_id: str, execution_id: int | None = None) -> AsyncSubagentHandle: ...
+def subagent(store: AsyncProgramStore, run_id: str, execution_id: int | None = None) -> AsyncSubagentHandle:
+    """Over an AsyncStore."""
+
+
 def subagent(store: AnyStore, run_id: str, execution_id: int | None = None) -> SubagentHandle | AsyncSubagentHandle:
     """A handle for a subagent of the run, in the frame of an execution or in the root; NotFound for either.
 
@@ -196,9 +202,15 @@ def check_frame(store: AnyStore, run_id: str, execution_id: int | None, then: R)
 
 
 @overload
-def audit(store: ProgramStore, run_id: str) -> list[AuditFinding]: ...
+def audit(store: ProgramStore, run_id: str) -> list[AuditFinding]:
+    """Over a Store."""
+
+
 @overload
-def audit(store: AsyncProgramStore, run_id: str) -> Coroutine[Any, Any, list[AuditFinding]]: ...
+def audit(store: AsyncProgramStore, run_id: str) -> Coroutine[Any, Any, list[AuditFinding]]:
+    """Over an AsyncStore."""
+
+
 def audit(store: AnyStore, run_id: str) -> list[AuditFinding] | Coroutine[Any, Any, list[AuditFinding]]:
     """What a raw writer left in the run that was not its to write; awaited over an AsyncStore. See `tx.programs.runs.audit`."""
     found: list[AuditFinding] | Coroutine[Any, Any, list[AuditFinding]] = ask(
