@@ -6,7 +6,7 @@ what those chunks make; a new recorder goes on with the same message, and in the
 
 What going on means here: the new recorder is told of the message by `start`, and of the half sentence by a `text-start` with the
 id of the open part, and goes on with both. (A harness that can only ask its provider again would feed the interrupted step from
-its `start-step`; tool calls that were cut off become errors first, by `repair_interrupted`, so that the model sees what happened.)
+its `start-step`; tool calls that were cut off become errors first, by `repair_interrupted`, for the model to see what happened.)
 """
 
 import argparse
