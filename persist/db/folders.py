@@ -8,6 +8,9 @@ from pathlib import Path
 
 from persist.errors import NotPermitted, StoreInUse
 
+if sys.platform == "darwin":
+    import fcntl
+
 _IN_USE = (5, 32, 33)
 """What Windows says where a file is open: access denied, and two that name the reason."""
 _TRIES = 20
@@ -17,8 +20,6 @@ _PAUSE = 0.05  # seconds; scanners and indexers, which open every new file, are 
 def sync_file(handle: int) -> None:
     """Bring an open file to the disk. A Mac's fsync only brings it to the drive, which may keep it in memory."""
     if sys.platform == "darwin":
-        import fcntl
-
         with suppress(OSError):  # network drives have no such call
             fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
             return

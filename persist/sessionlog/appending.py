@@ -16,6 +16,9 @@ from pathlib import Path
 from persist.db.folders import make_private, private, sync_file
 from persist.db.paths import typed
 
+if sys.platform == "win32":
+    import msvcrt
+
 _LOOKS = 5
 _PAUSE = 0.002  # seconds; a write that another process has begun ends sooner
 _LOCKED = 2**31 - 2
@@ -64,22 +67,26 @@ def _opened(path: Path) -> FileIO:
 @contextmanager
 def _alone(file: FileIO) -> Iterator[None]:
     """On Windows the lock of this log: on a byte that no log comes to, since what is locked there nobody can read."""
-    if sys.platform != "win32":
+    if sys.platform == "win32":
+        _lock(file)
+        try:
+            yield
+        finally:
+            file.seek(_LOCKED)
+            msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+    else:
         yield
-        return
-    import msvcrt
 
-    file.seek(_LOCKED)
-    while True:
-        with suppress(PermissionError):
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-            break
-        time.sleep(_PAUSE)
-    try:
-        yield
-    finally:
+
+def _lock(file: FileIO) -> None:
+    """Another writer holds it for one append; a dead one holds nothing."""
+    if sys.platform == "win32":
         file.seek(_LOCKED)
-        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+        while True:
+            with suppress(PermissionError):
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+                return
+            time.sleep(_PAUSE)
 
 
 def _ends_with_a_line(file: FileIO) -> bool:

@@ -122,6 +122,10 @@ def test_imports_are_at_the_top() -> None:
     assert {late for late in _late_imports() if not late[0].startswith(LATE_IN_COMMANDS)} == set(LATE_IMPORTS)
 
 
+ASKS_THE_SYSTEM = ("persist/chat/windows_processes.py", "ctypes")
+"""It hands numbers to four functions of kernel32, and the number of a process that it reads is checked before."""
+
+
 def test_nothing_runs_what_it_reads() -> None:
     """Neither a value of the database nor a file is ever taken for a program, an object or a command."""
     modules = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "code", "subprocess", "ctypes", "xml", "yaml", "zipfile"}
@@ -131,6 +135,7 @@ def test_nothing_runs_what_it_reads() -> None:
         for node in ast.walk(source.tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [str(node.module)]
+                names = [name for name in names if (source.name, name.partition(".")[0]) != ASKS_THE_SYSTEM]
                 found += [f"{source.name}:{node.lineno}: {name}" for name in names if name.partition(".")[0] in modules]
             if isinstance(node, ast.Call) and ast.unparse(node.func) in calls:
                 found.append(f"{source.name}:{node.lineno}: {ast.unparse(node.func)}")

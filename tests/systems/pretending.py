@@ -212,17 +212,17 @@ def _kernel() -> Any:
         _looking.error = 0 if state else 87
         return pid if state else 0
 
-    def GetExitCodeProcess(process: int, code: Any) -> bool:  # noqa: N802
+    def GetExitCodeProcess(process: int, code: Any) -> bool:  # noqa: N802  # its name
         state = _stat(process)
         code._obj.value = 259 if state and state[0] != "Z" else 1
         return True
 
-    def GetProcessTimes(process: int, created: Any, *rest: Any) -> bool:  # noqa: N802
+    def GetProcessTimes(process: int, created: Any, *rest: Any) -> bool:  # noqa: N802  # its name
         ticks = int(_stat(process)[19]) + (1 << 40)
         created._obj.dwHighDateTime, created._obj.dwLowDateTime = ticks >> 32, ticks & 0xFFFFFFFF
         return True
 
-    def CloseHandle(process: int) -> bool:  # noqa: N802
+    def CloseHandle(process: int) -> bool:  # noqa: N802  # its name
         return True
 
     functions: list[Callable[..., Any]] = [OpenProcess, GetExitCodeProcess, GetProcessTimes, CloseHandle]

@@ -103,7 +103,7 @@ def test_a_mac_brings_files_to_the_disk_not_only_to_the_drive(
             raise OSError(errno.ENOTSUP, "Not supported")
 
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setitem(sys.modules, "fcntl", SimpleNamespace(fcntl=control, F_FULLFSYNC=51))
+    monkeypatch.setattr(folders, "fcntl", SimpleNamespace(fcntl=control, F_FULLFSYNC=51), raising=False)
     monkeypatch.setattr(os, "fsync", lambda handle: calls.append("fsync"))
     with open(tmp_path / "file", "wb") as file:
         folders.sync_file(file.fileno())
@@ -148,15 +148,15 @@ class Kernel:
             self.handles += not self.error
             return 0 if self.error else pid
 
-        def GetExitCodeProcess(process: int, code: Any) -> bool:  # noqa: N802
+        def GetExitCodeProcess(process: int, code: Any) -> bool:  # noqa: N802  # its name
             code._obj.value = ended.get(process, 259)
             return True
 
-        def GetProcessTimes(process: int, created: Any, *rest: Any) -> bool:  # noqa: N802
+        def GetProcessTimes(process: int, created: Any, *rest: Any) -> bool:  # noqa: N802  # its name
             created._obj.dwHighDateTime, created._obj.dwLowDateTime = divmod(started[process], 1 << 32)
             return True
 
-        def CloseHandle(process: int) -> bool:  # noqa: N802
+        def CloseHandle(process: int) -> bool:  # noqa: N802  # its name
             self.handles -= 1
             return True
 
