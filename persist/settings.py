@@ -56,6 +56,8 @@ class Settings(BaseSettings):
 
     # one value of a run's scratch or context, or one entry of its phase history
     max_scratch_bytes: int = Field(64 * 2**10, ge=1)
+    # all of a run's phase history
+    max_history_bytes: int = Field(4 * 2**20, ge=1)
 
     # programs: a larger value of a binding goes into a file beside the run's own
     attachment_bytes: int = Field(102_400, ge=1)

@@ -6,9 +6,6 @@ import click
 
 from persist.cli.output import inline
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
-
 _CREDENTIALS = re.compile(r"(://[^\s:/@]*:)\S*@")
 _PARAMETERS = re.compile(r"(?i)\b((?:ssl)?password=)[^\s&'\"]+")
 

@@ -7,7 +7,8 @@ import click
 from pydantic import ValidationError
 
 from persist import __version__
-from persist.cli.failures import INTERRUPTED, Failed, redacted
+from persist.cli.failures import Failed, redacted
+from persist.command import INTERRUPTED, raise_again
 from persist.errors import PersistError
 
 _WHERE = {
@@ -44,6 +45,10 @@ _WHERE = {
 }
 
 
+_AT_ONCE = {"copy"}
+"""What Ctrl-C ends as a kill would: it puts nothing away, since all it does is one transaction."""
+
+
 class Root(click.Group):
     """Imports a command's module when the command is asked for: `persist --help` reads the table above, and no more."""
 
@@ -53,6 +58,8 @@ class Root(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _WHERE:
             return None
+        if cmd_name not in _AT_ONCE:
+            raise_again()
         module, name, _ = _WHERE[cmd_name]
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)

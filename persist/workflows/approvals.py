@@ -18,7 +18,7 @@ from persist.workflows import leases
 from persist.workflows.finishing import finish_run
 from persist.workflows.gates import has_open_gate
 from persist.workflows.models import IS_PENDING, approvals, runs
-from persist.workflows.payloads import history_item, marker_of, small_values, with_error
+from persist.workflows.payloads import history_item, history_with, marker_of, small_values, with_error
 from persist.workflows.run_rows import get_run, held_run
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, Lease, RunStatus, WorkflowRun
 from persist.workflows.transitions import TERMINAL, check_transition
@@ -154,7 +154,7 @@ class Approvals(Repository):
         asked = _asked(work, gate=gate, summary=summary, kind=kind, requested_by=requested_by)
         run = held_run(work, workflow_run_id, lease)
         check_transition(run.id, run.status, RunStatus.PAUSED)
-        history = work.json("phase_history", [*run.phase_history, item])
+        history = history_with(work, run.phase_history, item)
         value = _merged(work, run, patch)
         work.run(_PAUSE, row_id=run.id, phase=item["phase"], history=history, value=value, at=work.now())
         return _insert(work, None, run.id, asked)

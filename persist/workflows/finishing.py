@@ -11,7 +11,7 @@ from persist.db.work import Work
 from persist.errors import InvalidValue
 from persist.workflows.gates import close_gates
 from persist.workflows.models import runs
-from persist.workflows.payloads import history_item, marker_of, with_error
+from persist.workflows.payloads import history_item, history_with, marker_of, with_error
 from persist.workflows.run_rows import find_run, get_run, held_run
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
 from persist.workflows.transitions import check_transition
@@ -45,7 +45,7 @@ def finish_run(
 
     Gates that still wait are rejected with it, by nobody: whoever looks for work to approve must not find what is over.
     """
-    history = run.phase_history if marker is None else work.json("phase_history", [*run.phase_history, marker])
+    history = run.phase_history if marker is None else history_with(work, run.phase_history, marker)
     work.run(
         _FINISH,
         row_id=run.id,

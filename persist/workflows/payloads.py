@@ -59,6 +59,15 @@ def history_item(work: Work, phase: object, entry: Json, at: datetime) -> dict[s
     return {"phase": name, "timestamp": iso_ms(at), **extra}
 
 
+def history_with(work: Work, history: list[Any], item: dict[str, Any]) -> Any:
+    """The history and one more item, as a whole within its cap."""
+    longer = work.json("phase_history", [*history, item])
+    size, limit = utf8_size(encode(longer, "phase_history", work.runtime.limits)), work.runtime.settings.max_history_bytes
+    if size > limit:
+        raise PayloadTooLarge("phase_history", size, limit, advice=_ADVICE)
+    return longer
+
+
 def with_error(work: Work, context: dict[str, Any] | None, error: str | None, *, path: str = "error") -> dict[str, Any] | None:
     """The context with that error in it: the one change that a context ever sees."""
     if error is None:

@@ -8,7 +8,7 @@ from persist.db.hot import Hot, param
 from persist.db.json import Json
 from persist.db.work import Work
 from persist.workflows.models import runs
-from persist.workflows.payloads import history_item, small, small_label, small_values
+from persist.workflows.payloads import history_item, history_with, small, small_label, small_values
 from persist.workflows.run_rows import get_run, held_run
 from persist.workflows.schemas import Lease, WorkflowRun
 
@@ -22,7 +22,7 @@ def append_phase(work: Work, id: str, phase: str, entry: Json, lease: Lease | No
     """The phase joins the history and becomes the current one."""
     item = history_item(work, phase, entry, work.now())
     run = held_run(work, id, lease)
-    history = work.json("phase_history", [*run.phase_history, item])
+    history = history_with(work, run.phase_history, item)
     work.run(_SET_PHASE, row_id=id, phase=item["phase"], history=history, at=work.now())
     return get_run(work, id)
 

@@ -15,6 +15,7 @@ from sqlalchemy import Select, bindparam, cast, func, literal_column, select, tu
 from persist.db.checks import check_word
 from persist.db.clock import aware, epoch_ms, from_epoch_ms
 from persist.db.cursor import Page, check_limit, decode_cursor, encode_cursor
+from persist.db.excerpts import excerpt
 from persist.db.hot import Hot, Row, among, param
 from persist.db.types import Amount, IsoMs, Label
 from persist.db.values import build
@@ -30,7 +31,9 @@ _FIELDS = tuple(WorkflowRunSummary.model_fields)
 _USED = ("total_tokens", "cost_usd")
 _PAGE_ROWS = (21, 51, 101, 1001)
 """A page and one row more, which says that there is another page."""
-_STORED = tuple(_R[name] for name in _FIELDS if name not in _USED)
+_PHASES = excerpt(_R.phase_history, "phase", "timestamp", optional=("status", "success"))
+"""What came of the phases, up to 64 KiB each, is for `get`."""
+_STORED = tuple(_PHASES.label(name) if name == _R.phase_history.name else _R[name] for name in _FIELDS if name not in _USED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,10 @@ class StopReason(StrEnum):
 
 
 class WorkflowRunSummary(Value):
-    """A run as lists show it: without its blobs, with what its executions used."""
+    """A run as lists show it: without its blobs, with what its executions used.
+
+    Of each phase in the history its `phase`, `timestamp`, and its `status` and `success` where they are short scalars.
+    """
 
     id: str
     workflow_name: str

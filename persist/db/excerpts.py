@@ -1,0 +1,98 @@
+"""A JSON array of objects, read with a few short fields of each: what is large about them stays in the database.
+
+A small array comes as it is and is cut here, which costs less; of a large one the database itself picks the fields. What is no
+object has no fields, and is left out. Anything but an array comes as it is.
+"""
+
+from typing import Any
+
+from sqlalchemy import Dialect, Text
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.types import TypeDecorator
+
+from persist.db.escape import unescape_json
+from persist.db.json import decode
+from persist.db.times import Processor, is_postgres
+
+_SMALL = 2_000
+"""Bytes up to which the whole array is read."""
+_SHORT = 600
+"""Characters up to which a text is short."""
+_PICKED = "picked"
+_SCALARS = (str, bool, int, float)
+
+
+class Excerpt(TypeDecorator[Any]):
+    """What `excerpt` reads: objects with the required fields, and of the optional ones short scalars."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, required: tuple[str, ...], optional: tuple[str, ...]) -> None:
+        self.required, self.optional = required, optional
+        super().__init__()
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
+        escaped = is_postgres(dialect)
+        return lambda text: None if text is None else self._cut(decode(unescape_json(text) if escaped else text))
+
+    def _cut(self, value: Any) -> Any:
+        if type(value) is dict and value.keys() == {_PICKED}:
+            names = (*self.required, *self.optional)
+            return [self._fields(dict(zip(names, one, strict=True))) for one in value[_PICKED]]
+        if type(value) is not list:
+            return value
+        return [self._fields(item) for item in value if type(item) is dict]
+
+    def _fields(self, item: dict[str, Any]) -> dict[str, Any]:
+        fields = {name: item.get(name) for name in self.required}
+        for name in self.optional:
+            value = item.get(name)
+            if type(value) in _SCALARS and not (type(value) is str and len(value) > _SHORT):
+                fields[name] = value
+        return fields
+
+
+class excerpt(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
+    """The array in a Json column, cut."""
+
+    inherit_cache = False  # compiled once per store, as part of a hot statement
+
+    def __init__(self, column: ColumnElement[Any], *required: str, optional: tuple[str, ...]) -> None:
+        self.column, self.required, self.optional = column, required, optional
+        self.type = Excerpt(required, optional)
+
+
+@compiles(excerpt, "sqlite")
+def _render_lite(element: excerpt, compiler: SQLCompiler, **kw: Any) -> str:
+    """Several paths in one call give JSON text, in which every string is written as it was. An object has no item 0."""
+    column = compiler.process(element.column, **kw)
+    paths = [f"'$.{name}'" for name in element.required]
+    for path in (f"'$.{name}'" for name in element.optional):
+        kind, short = f"json_type(item.value, {path})", f"length(json_extract(item.value, {path})) <= {_SHORT}"
+        is_scalar = f"{kind} IN ('integer', 'real', 'true', 'false') OR ({kind} = 'text' AND {short})"
+        paths.append(f"CASE WHEN {is_scalar} THEN {path} ELSE '$[0]' END")
+    return (
+        f"CASE WHEN length({column}) <= {_SMALL} OR NOT json_valid({column}) THEN {column}"
+        f" WHEN json_type({column}) <> 'array' THEN {column}"
+        f" ELSE (SELECT json_object('{_PICKED}', json_group_array(json_extract(item.value, {', '.join(paths)})))"
+        f" FROM json_each({column}) AS item WHERE item.type = 'object') END"
+    )
+
+
+@compiles(excerpt, "postgresql")
+def _render_pg(element: excerpt, compiler: SQLCompiler, **kw: Any) -> str:
+    column = compiler.process(element.column, **kw)
+    values = [f"item.value -> '{name}'" for name in element.required]
+    for name in element.optional:
+        kind, short = f"jsonb_typeof(item.value -> '{name}')", f"length(item.value ->> '{name}') <= {_SHORT}"
+        is_scalar = f"{kind} IN ('number', 'boolean') OR ({kind} = 'string' AND {short})"
+        values.append(f"CASE WHEN {is_scalar} THEN item.value -> '{name}' END")
+    return (
+        f"CAST(CASE WHEN pg_column_size({column}) <= {_SMALL} OR jsonb_typeof({column}) <> 'array' THEN {column}"
+        f" ELSE (SELECT jsonb_build_object('{_PICKED}', coalesce(jsonb_agg(jsonb_build_array({', '.join(values)})"
+        f" ORDER BY item.place), '[]')) FROM jsonb_array_elements({column}) WITH ORDINALITY AS item(value, place)"
+        f" WHERE jsonb_typeof(item.value) = 'object') END AS TEXT)"
+    )
