@@ -100,3 +100,8 @@ def check_schema(name: str) -> str:
     if not (name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit() and len(name) <= 63):
         raise InvalidValue("schema", f"{name!r} is not a schema name of letters, digits and underscores.")
     return name
+
+
+def dialect_for_file(path: Path, settings: "Settings") -> Dialect:
+    """For a file that is there."""
+    return dialect_for(f"sqlite:///{path.as_posix()}", settings, schema=None, pooler=None, read_only=False)

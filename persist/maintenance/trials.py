@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from persist.db.engine import dialect_for
+from persist.db.engine import dialect_for_file
 from persist.maintenance.backups import backup
 from persist.store import Store
 
@@ -25,7 +25,7 @@ def tried_on(store: Store) -> Iterator[Store]:
     with TemporaryDirectory(prefix="persist-trial-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "trial.db"
         backup(store, path)
-        dialect = dialect_for(f"sqlite:///{path.as_posix()}", settings, schema=None, pooler=None, read_only=False)
+        dialect = dialect_for_file(path, settings)
         # as if it were somebody's else: a store that opens its own file folds what dead writers left, which would be counted
         copy = Trial._prepared(dialect, settings, runtime.clock, runtime.sleep, migrate=False, owns_engine=False)
         copy.runtime.owns_engine = True

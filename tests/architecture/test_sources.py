@@ -30,6 +30,7 @@ LATE_IMPORTS = {
     ("persist/db/dialects/vector_functions.py", "sqlite_vec"): "an optional library",
     ("persist/integrations/langgraph/strict.py", "numpy"): "an optional library; only a value that holds an array needs it",
     ("persist/conversations/candidates.py", "numpy"): "an optional library, and slow to import; only a search needs it",
+    ("persist/command.py", "persist.cli.root"): "slow to import; by then the command can be interrupted",
 }
 LATE_IN_COMMANDS = "persist/cli/"  # a command's module is imported when the command runs, so that `persist --help` is quick
 
