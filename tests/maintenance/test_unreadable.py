@@ -1,13 +1,15 @@
 """Cells that nobody can read: doctor names each of them, sets its row aside, and the row comes back byte for byte."""
 
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import groupby, zip_longest
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from persist.db.trouble import Trouble
 from persist.errors import Conflict, NotFound, PersistError, ReadOnlyTransaction
@@ -18,6 +20,7 @@ from persist.maintenance.examining import _mended
 from persist.maintenance.looking import looking
 from persist.maintenance.quarantine import quarantined, quarantined_row, restore_row
 from persist.metadata import metadata
+from persist.programs import create_run_file
 from persist.store import Store
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled
@@ -242,3 +245,48 @@ def test_while_others_write(database_url: str) -> None:
     for table in ("chat_sessions", "chat_messages", "chat_parts"):
         assert place.ask(f"SELECT count(*) FROM {place.named(table)}") == [(0,)]
     assert len([row for row in aside if row.table == "chat_parts"]) == len(written)
+
+
+def test_a_word_that_a_check_refuses_is_no_damage(filled_file: Path, tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    shutil.copyfile(filled_file, path)
+    (cell,) = [one for one in CELLS if (one[0].name, one[1].name, one[2]) == ("chat_messages", "role", "'unheard-of'")]
+    spoil(path, cell)
+    with Store.open(f"sqlite:///{path}", clock=FrozenClock()) as store:
+        (finding,) = [one for one in doctor(store, full=True) if one.severity == "error"]
+    assert finding.code == "unreadable"
+    assert finding.message == "role holds 'unheard-of', which is none of user, assistant, system."
+
+
+@pytest.mark.parametrize("where", ["memory", "engine"])
+def test_every_kind_of_store(where: str, tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'state.db'}")
+    Store.open(f"sqlite:///{tmp_path / 'state.db'}").close()
+    with Store.open("sqlite://") if where == "memory" else Store.from_engine(engine) as store:
+        with store.begin() as tx:
+            session = tx.chat.sessions.create(agent="build", model={})
+            tx.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": "?"}])
+            tx._work.select(text("UPDATE chat_sessions SET created_at = 'soon'"))
+            tx._work.select(text("UPDATE chat_messages SET created_at = 'soon'"))
+        fixed = [one for one in doctor(store, fix=True) if one.code == "unreadable"]
+        assert [one.fixed for one in fixed] == [True, True]
+        assert [one.table for one in quarantined(store)] == ["chat_sessions", "chat_messages", "chat_parts"]
+        for group in reversed(dict.fromkeys(row.group_id for row in quarantined(store))):
+            restore_row(store, group)
+        assert len([one for one in doctor(store) if one.code == "unreadable"]) == 2
+    engine.dispose()
+
+
+def test_a_file_of_one_run(tmp_path: Path) -> None:
+    with create_run_file(tmp_path, clock=FrozenClock()) as store:
+        assert store.run_id is not None
+        assert store.path is not None
+        with store.begin() as tx:
+            tx.programs.executions.start(store.run_id, 1, "session: look")
+        with closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
+            raw.execute("UPDATE execution SET metadata = 'not json', status = 'thinking'")
+        (finding,) = [one for one in doctor(store) if one.severity == "error"]
+        assert (finding.subject, finding.message) == ("execution 1", "metadata holds 'not json', which is no JSON.")
+        assert [one.fixed for one in doctor(store, fix=True) if one.code == "unreadable"] == [True]
+        assert [one for one in doctor(store) if one.code == "unreadable"] == []
+        assert [row.key for row in quarantined(store)] == ["1"]
