@@ -282,7 +282,7 @@ def test_a_file_of_one_run(tmp_path: Path) -> None:
         assert store.run_id is not None
         assert store.path is not None
         with store.begin() as tx:
-            tx.programs.executions.start(store.run_id, 1, "session: look")
+            tx.programs.executions.begin(store.run_id, statement_index=1, statement_text="session: look")
         with closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
             raw.execute("UPDATE execution SET metadata = 'not json', status = 'thinking'")
         (finding,) = [one for one in doctor(store) if one.severity == "error"]
