@@ -5,13 +5,15 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, insert
 
 from persist.errors import Conflict, InvalidValue, PersistError, SchemaTooNew, StoreCorrupt, UnsupportedEngine
-from persist.maintenance import copy
+from persist.maintenance import copy, quarantined
+from persist.maintenance.setting_aside import quarantine
 from persist.metadata import metadata
 from persist.store import Store
 from persist.testing import FrozenClock
@@ -39,10 +41,20 @@ def rows_of(url: str) -> dict[str, int]:
     return {table: len(rows) for table, rows in found.items() if table != "persist_alembic_version"}
 
 
+def _set_aside(store: Store, clock: FrozenClock) -> None:
+    """A row in quarantine, with bytes that only a file has."""
+    row: dict[str, Any] = {"table_name": "tasks", "moved_at": clock(), "row_key": "1", "cause": "\x00 holds \ud83d."}
+    with store.begin() as tx:
+        contents = '{"database": "sqlite", "row": {"body": {"text_base64": "wyg="}}}'
+        tx._work.change(insert(quarantine).values(id="qua_1", group_id="qua_1", position=0, contents=contents, **row))
+
+
 def test_everything_arrives(pair: Pair, clock: FrozenClock) -> None:
     with Store.open(pair[0], clock=clock, settings=LONG) as source, Store.open(pair[1]) as target, ExitStack() as stack:
         fill(source, clock, stack)  # a turn runs, and its text is not folded yet
+        _set_aside(source, clock)
         report = copy(source, target)
+        assert quarantined(target) == quarantined(source) != []
         assert transcript(target) == transcript(source)
         assert checksums(target) == checksums(source)
         counted = {**rows_of(pair[1]), "_meta": 0}
