@@ -17,7 +17,7 @@ from sqlalchemy import Table, bindparam, delete, select
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.changes import Op
 from persist.db.checks import check_count
-from persist.db.dialects.raw_rows import Cell, Cells, RawRows
+from persist.db.dialects.raw_rows import Cells, RawRows
 from persist.db.hot import LIMIT, Hot, Row
 from persist.db.streams import key_of
 from persist.db.types import Label
@@ -26,7 +26,7 @@ from persist.db.work import Work
 from persist.errors import Conflict, NotFound
 from persist.maintenance.hanging import parents_of, referred
 from persist.maintenance.looking import looking
-from persist.maintenance.setting_aside import note, quarantine, settle, typed
+from persist.maintenance.setting_aside import note, quarantine, settle, text_of, typed
 from persist.maintenance.unreadable import bad_cells, columns_of
 from persist.metadata import metadata
 from persist.store import Store
@@ -101,6 +101,7 @@ class _Restoring:
     def __init__(self, work: Work, raw: RawRows) -> None:
         self._work, self._raw = work, raw
         self.rows: list[tuple[Table, Cells]] = []
+        self._told = False
 
     def row(self, entry: Quarantined, content: Mapping[str, Any]) -> None:
         """Insert it, or put back what was replaced in it."""
@@ -140,24 +141,19 @@ class _Restoring:
                     raise Conflict(text, constraint=str(key.name))
 
     def tell(self) -> None:
-        """The log of events hears of rows that it can tell."""
-        if self._work.journal is None:
-            return
-        for table, cells in self.rows:
-            place = self._place(table, cells)
-            if not (bad := self._bad(table, cells)):
-                note(self._work, Op.PUT, table, typed(self._work, self._raw, table, place, bad))
+        """The log of events hears of them, unless one cannot be read still: the others lean on it."""
+        self._told = self._work.journal is not None and not any(self._bad(*row) for row in self.rows)
+        for table, cells in self.rows if self._told else ():
+            note(self._work, Op.PUT, table, typed(self._work, self._raw, table, self._place(table, cells), ()))
 
     def hold_again(self, let_go: Mapping[str, Any]) -> None:
         """A row that was told not to refer to this one does so again, unless it is gone or refers to another one now."""
         table, was = metadata.tables[f"{SCHEMA_TOKEN}.{let_go['table']}"], let_go["was"]
         found = self._raw.find(table, let_go["key"])
         if found and all(self._raw.cells(table, found[0])[name] is None for name in was):
-            columns = columns_of(self._raw, table)
-            values = self._raw.values(table, found[0], columns)
-            bad = bad_cells(self._raw, columns, values or ())
-            row = typed(self._work, self._raw, table, found[0], bad)
-            note(self._work, Op.SET, table, row, {name: _readable(cell) for name, cell in was.items()})
+            if self._told:
+                row = typed(self._work, self._raw, table, found[0], self._bad(table, let_go["key"]))
+                note(self._work, Op.SET, table, row, {name: text_of(cell) for name, cell in was.items()})
             self._raw.set(table, found[0], was)
 
     def _place(self, table: Table, cells: Cells) -> Any:
@@ -211,8 +207,3 @@ def _value(row: Row) -> Quarantined:
     names = ("id", "group_id", "table", "key", "cause", "moved_at")
     held = loads(row[len(names)])["row"] if len(row) > len(names) else None
     return build(Quarantined, {**dict(zip(names, row, strict=False)), "row": held})
-
-
-def _readable(cell: Cell) -> Any:
-    """What a cell of a pointer says, which is the text of an id."""
-    return None if cell is None else next(iter(cell.values()))
