@@ -35,8 +35,7 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False) -> list[Findi
     `full` also compares every index with its table, where the database can. `fix` mends what it safely can: it folds text and
     progressions, notes the version, makes missing indexes, moves sequences past the highest id, drops turns whose process is
     dead, and moves rows that cannot be read into the quarantine. No row that says anything is deleted, and a damaged file is
-    not written to. ReadOnlyTransaction on a read-only
-    store.
+    not written to. ReadOnlyTransaction on a read-only store.
     """
     if fix and store.runtime.read_only:
         raise ReadOnlyTransaction("doctor(fix=True)")

@@ -3,11 +3,25 @@
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import sql
 from sqlalchemy import make_url
+
+from persist.store import Store
+from persist.testing import FrozenClock
+from tests.schema.filling import fill
+
+
+@pytest.fixture(scope="module")
+def filled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with something in every table, and nothing running."""
+    path, clock = tmp_path_factory.mktemp("filled") / "state.db", FrozenClock()
+    with Store.open(f"sqlite:///{path}", clock=clock) as store, ExitStack() as stack:
+        fill(store, clock, stack)
+    return path
 
 
 @pytest.fixture
