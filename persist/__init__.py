@@ -27,6 +27,7 @@ from persist.errors import (
     TransitionError,
     Unavailable,
     UnmanagedDatabase,
+    UnreadableRow,
     UnsupportedEngine,
     WrongOwner,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "TransitionError",
     "Unavailable",
     "UnmanagedDatabase",
+    "UnreadableRow",
     "UnsupportedEngine",
     "WrongOwner",
     "check",

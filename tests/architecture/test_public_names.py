@@ -38,6 +38,7 @@ NAMES = [
     "TransitionError",
     "Unavailable",
     "UnmanagedDatabase",
+    "UnreadableRow",
     "UnsupportedEngine",
     "WrongOwner",
     "check",
