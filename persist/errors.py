@@ -209,16 +209,14 @@ class StoreCorrupt(StoreError):
 
 
 class UnreadableRow(StoreCorrupt):
-    """One row holds what no program of ours wrote there, so it cannot be read; nothing was changed, and other rows are fine.
-
-    `key`: the values of its primary key, as far as they are known; None where nothing is. Lists and sweeps leave such a row out.
-    """
+    """One row holds what no program of ours wrote, so it cannot be read; nothing was changed. `key`: as far as it is known."""
 
     def __init__(self, table: str, key: Sequence[Any] | None, column: str, reason: str) -> None:
         self.table, self.key, self.column = table, None if key is None else tuple(key), column
         known = None if not self.key else self.key[0] if len(self.key) == 1 else self.key
         row = f"a row of {table}" if known is None else f"row {shown(known)} of {table}"
-        super().__init__(f"{row}, {column}", f"{reason}; `persist doctor` names such rows and `persist doctor --fix` sets them aside.")
+        super().__init__(f"{row}, {column}", f"{reason}; `persist doctor` names it, `persist doctor --fix` sets it aside.")
+        self.reason = reason
 
 
 class SchemaError(PersistError, RuntimeError):

@@ -2,9 +2,15 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from persist.db.work import Work
+from persist.later import later
+
+if TYPE_CHECKING:
+    from persist.db import readable
+else:
+    readable = later("persist.db.readable")
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -53,7 +59,9 @@ def _verb(method: Callable[Concatenate[S, P], R], *, writes: bool) -> Callable[C
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._work.verb(name, writes=writes):
-            return method(self, *args, **kwargs)
+        work = self._work
+        with work.verb(name, writes=writes):
+            result = method(self, *args, **kwargs)
+            return cast("R", readable.without_spoilt(result)) if work.carried and work._depth == 1 else result
 
     return call

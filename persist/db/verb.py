@@ -27,6 +27,10 @@ class Verb:
         if work._depth > 1:
             return
         work._wrote = False
+        if self._writes:
+            work.carried = []
+        else:
+            work.listing = True
         if work.joined and self._writes:
             assert work._connection is not None
             if work.journal is None and work.runtime.log is not None:
@@ -46,6 +50,7 @@ class Verb:
         work._depth -= 1
         if work._depth:
             return
+        work.carried, work.listing = None, False
         if self._savepoint is not None:
             error = self._end_joined(self._savepoint, error)
         if error is None:
