@@ -142,14 +142,14 @@ class Compiled:
             found = self._again(driver, values, None if row is None else [row], error, by)
             return found[0] if found else None
 
-    def chunks(self, cursor: Any, values: Mapping[str, Any], rows: int) -> Iterator[list[Row]]:
+    def chunks(self, cursor: Any, values: Mapping[str, Any], rows: int, by: "By" = NOBODY) -> Iterator[list[Row]]:
         """Execute on a cursor that reads on demand; so many rows at a time, decoded."""
         cursor.execute(self.sql, self.args(values))
         while found := cursor.fetchmany(rows):
             try:
                 decoded = self._decoded(found)
             except Exception as error:
-                decoded = self._again(cursor, values, found, error, NOBODY)
+                decoded = self._again(cursor, values, found, error, by)
             yield decoded
 
     def _again(self, driver: Any, values: Mapping[str, Any], rows: list[Row] | None, error: Exception, by: "By") -> list[Row]:

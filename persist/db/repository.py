@@ -62,6 +62,8 @@ def _verb(method: Callable[Concatenate[S, P], R], *, writes: bool) -> Callable[C
         work = self._work
         with work.verb(name, writes=writes):
             result = method(self, *args, **kwargs)
-            return cast("R", readable.without_spoilt(result)) if work.carried and work._depth == 1 else result
+            if work.carried and work._depth == 1:
+                return cast("R", readable.given_back(result, writes=writes))
+            return result
 
     return call

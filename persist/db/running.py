@@ -8,7 +8,7 @@ from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, Nes
 from persist.db.changes import Journal, twin_of
 from persist.db.hot import By, Hot, Row
 from persist.db.runtime import Runtime
-from persist.db.spoilt import Spoilt, Unreadable
+from persist.db.spoilt import Spoilt, Unreadable, kept_as_it_is
 from persist.db.through_core import fetched
 from persist.db.whole_tables import WholeTables
 
@@ -34,12 +34,13 @@ class Running(WholeTables):
         return self._all(hot, values)
 
     def _all(self, hot: Hot, values: Mapping[str, Any]) -> list[Row]:
-        by = self._by(hot.spoilt)
+        by = self.by(hot.spoilt)
         if self._driver is not None:
             return self.runtime.hot[hot].all(self._driver, values, by)
         return self._fetched(hot.statement, values, by)
 
-    def _by(self, spoilt: Spoilt | None) -> By:
+    def by(self, spoilt: Spoilt | None) -> By:
+        """What becomes of rows that cannot be read, of a statement that says so or not."""
         return (Spoilt.LEAVE_OUT if spoilt is None and self.listing else spoilt), self.carried
 
     def row(self, hot: Hot, **values: Any) -> Row | None:
@@ -52,6 +53,8 @@ class Running(WholeTables):
 
     def run(self, hot: Hot, **values: Any) -> int:
         """Run a hot INSERT, UPDATE or DELETE; the number of rows."""
+        if self.carried and (smaller := kept_as_it_is(hot.statement, values)) is not None:
+            return self.change(*smaller)
         if self.journal is not None and (kept := self.journal.run(hot, values, self._all)) is not None:
             count = len(kept)
         elif self._driver is not None:
@@ -83,7 +86,7 @@ class Running(WholeTables):
 
     def found(self, statement: Select[Any], values: Mapping[str, Any] | None = None, spoilt: Spoilt | None = None) -> list[Row]:
         """Every row of a Core SELECT that is put together per call; of rows that cannot be read, see persist.db.spoilt."""
-        return self._fetched(statement, values, self._by(spoilt))
+        return self._fetched(statement, values, self.by(spoilt))
 
     def _fetched(self, statement: Any, values: Mapping[str, Any] | None, by: By) -> list[Row]:
         assert self._connection is not None
@@ -98,14 +101,17 @@ class Running(WholeTables):
         result: CursorResult[Any] = self._connection.execute(statement, values, execution_options=self._options)
         return result
 
-    def change(self, statement: Insert | Update | Delete) -> int:
+    def change(self, statement: Insert | Update | Delete, values: Mapping[str, Any] | None = None) -> int:
         """Run a Core INSERT, UPDATE or DELETE that is put together per call; the number of rows."""
         self._wrote = True
         if self.journal is not None:
-            kept = self.journal.run(Hot(statement), {}, lambda twin, _: self._fetched(twin.statement, None, (None, self.carried)))
+            kept = self.journal.run(Hot(statement), values or {}, self._returned)
             if kept is not None:
                 return len(kept)
-        return self._core(statement, None).rowcount
+        return self._core(statement, values).rowcount
+
+    def _returned(self, twin: Hot, values: Mapping[str, Any]) -> list[Row]:
+        return self._fetched(twin.statement, values, (None, self.carried))
 
     def savepoint(self) -> NestedTransaction:
         """A point to roll back to."""

@@ -1,9 +1,10 @@
 """Rows that hold what no program of ours wrote there: another program, a shell or a damaged disk did.
 
-What becomes of such a row depends on who asks. A verb that reads a list leaves it out and says so in the log; a get of it
-raises `UnreadableRow`. A verb that writes carries an `Unreadable` in the place of the cell: it ends or replaces the row as
-long as it does not touch that cell, and whatever does touch it raises `UnreadableRow`. Outside of verbs, where whole tables
-are copied, it raises. A statement may say otherwise, see `Spoilt`.
+What becomes of such a row depends on who asks. The lists of a verb that reads leave it out and say so in the log. Where one row
+is asked for, and in a verb that writes, an `Unreadable` stands in the place of the cell: a verb that does not touch it ends or
+replaces the row, and whatever touches it, or would give it back as what was asked for, raises `UnreadableRow`. What would be
+written back to where it came from stays as it is. Outside of verbs, where whole tables are copied, such a row raises. A
+statement may say otherwise, see `Spoilt`.
 """
 
 import logging
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NoReturn
 
-from sqlalchemy import BindParameter, Boolean, Column, Executable, Float, Integer, String, Table
+from sqlalchemy import BindParameter, Boolean, Column, Executable, Float, Integer, String, Table, Update, update
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, ColumnElement
 from sqlalchemy.sql.visitors import iterate
@@ -73,6 +74,31 @@ for _name in _ASKED.split():
     setattr(Unreadable, f"__{_name}__", Unreadable._refuse)
 
 
+def kept_as_it_is(statement: Executable, values: Mapping[str, Any]) -> tuple[Update, dict[str, Any]] | None:
+    """An UPDATE without the cells that would be given what cannot be read in them, and its values; None where there are none."""
+    spoilt = {name for name, value in values.items() if type(value) is Unreadable}
+    if not spoilt or not isinstance(statement, Update) or not isinstance(statement.table, Table):
+        return None
+    kept: dict[Any, Any] = {}
+    given = dict(values)
+    for column, value in (statement._values or {}).items():
+        name = value.key if isinstance(value, BindParameter) else None
+        if name in spoilt and _is_from(values[name], statement.table.name, str(getattr(column, "name", column))):
+            spoilt.discard(name)
+            del given[name]
+        else:
+            kept[column] = value
+    if spoilt or not kept:
+        return None
+    changed = update(statement.table).values(kept)
+    return (changed if statement.whereclause is None else changed.where(statement.whereclause)), given
+
+
+def _is_from(cell: Unreadable, table: str, column: str) -> bool:
+    error: UnreadableRow = object.__getattribute__(cell, "_error")
+    return (error.table, error.column) == (table, column)
+
+
 def is_unreadable(value: object) -> bool:
     """Whether it stands for a cell that could not be read."""
     return type(value) is Unreadable
@@ -131,7 +157,7 @@ class Cells:
         if value is None:
             return None
         if kind is not None and type(value) not in kind:
-            wanted = " or ".join(sorted(_WORDS.get(one, one.__name__) for one in kind))
+            wanted = " or ".join(sorted(_WORDS.get(one, one.__name__) for one in kind if one is not _NONE))
             raise InvalidValue("", f"{_WORDS.get(type(value), type(value).__name__)} is stored where {wanted} belongs")
         return value if code is None else code(value)
 

@@ -27,10 +27,7 @@ class Verb:
         if work._depth > 1:
             return
         work._wrote = False
-        if self._writes:
-            work.carried = []
-        else:
-            work.listing = True
+        work.carried, work.listing = [], not self._writes
         if work.joined and self._writes:
             assert work._connection is not None
             if work.journal is None and work.runtime.log is not None:

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
@@ -15,6 +15,12 @@ from persist.db.running import Running
 from persist.db.runtime import EventLog, Runtime
 from persist.db.verb import Verb
 from persist.errors import Closed, ReadOnlyTransaction, StoreForked, TransactionAborted, Unavailable, WrongOwner
+from persist.later import later
+
+if TYPE_CHECKING:
+    from persist.db import readable
+else:
+    readable = later("persist.db.readable")
 
 log = logging.getLogger("persist")
 
@@ -197,7 +203,7 @@ class Work(Running):
     def announce(self, topic: str, value: Any) -> None:
         """After the commit, whoever observes the topic is told. Not in join(), where the commit is the caller's."""
         if not self.joined and self.runtime.observers.wanted(topic):
-            self.announcements.append((topic, value))
+            self.announcements.append((topic, readable.given_back(value, writes=True) if self.carried else value))
 
     # -- verbs
 

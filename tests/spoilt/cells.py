@@ -1,0 +1,129 @@
+"""One cell of a database that holds the scene, spoilt as another program might have, and a verb called on what is left.
+
+All of it happens in one transaction that is undone, so that the next cell finds the scene as it was.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Table, TypeDecorator, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from persist.db.times import Instant
+from persist.db.types import Json, Vocabulary
+from persist.errors import PersistError
+from persist.metadata import domain_of, metadata
+from tests.machines.scene import Verb, arguments
+from tests.machines.trials import work_of
+from tests.machines.twins import Undo, alike
+
+NOT_UTF8 = "CAST(x'fffe' AS TEXT)"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A column of the row at that place of its table, and the SQL of what is put there."""
+
+    table: Table
+    column: str
+    place: int
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.table.name}.{self.column}[{self.place}] = {self.value}"
+
+
+def lite_values(column: Column[Any]) -> list[str]:
+    """What any column of SQLite takes, and no program of ours writes there."""
+    kind = column.type
+    if isinstance(kind, Json):
+        return ["'not json'", "'{}'", "'[]'", "'null'", "'[1]'", "'5'", NOT_UTF8]
+    if isinstance(kind, Instant):
+        return ["'soon'", "x'ff'", "9000000000000000000", NOT_UTF8]
+    if isinstance(kind, Vocabulary):
+        return ["'unheard of'", "x'ff'", NOT_UTF8]
+    stored: Any = kind.impl_instance if isinstance(kind, TypeDecorator) else kind
+    if isinstance(stored, Integer | Float | Boolean):
+        return ["'soon'", "x'ff'"]
+    if isinstance(stored, LargeBinary):
+        return ["'text'"]
+    return ["x'ff'", NOT_UTF8]
+
+
+def pg_values(column: Column[Any]) -> list[str]:
+    """What the types of Postgres let in."""
+    kind = column.type
+    if isinstance(kind, Json):
+        return ["'{}'", "'[]'", "'null'", "'[1]'", "'5'"]
+    if isinstance(kind, Vocabulary):
+        return ["'unheard of'"]
+    if isinstance(kind, Instant):
+        return ["'infinity'", "9000000000000000000", "'NaN'"]
+    return []
+
+
+def cells(table: Table, *, lite: bool, rows: int) -> Iterator[Cell]:
+    """Every column of the table, in each of its first rows."""
+    for column in table.columns:
+        for value in (lite_values if lite else pg_values)(column):
+            for place in range(rows):
+                yield Cell(table, column.name, place, value)
+
+
+def spoil(tx: Any, cell: Cell) -> bool:
+    """Put it there; False where there is no such row, or the database refuses."""
+    work = work_of(tx)
+    connection = work._connection
+    lite = work.runtime.dialect.schema is None
+    name = f'"{cell.table.name}"' if lite else f'"{work.runtime.dialect.schema}"."{cell.table.name}"'
+    row = "rowid" if lite else "ctid"
+    if lite:
+        connection.execute(text("PRAGMA ignore_check_constraints=ON"))
+        connection.execute(text("PRAGMA defer_foreign_keys=ON"))
+    where = f"{row} = (SELECT {row} FROM {name} ORDER BY {row} LIMIT 1 OFFSET {cell.place})"
+    try:
+        with connection.begin_nested():
+            return bool(connection.execute(text(f'UPDATE {name} SET "{cell.column}" = {cell.value} WHERE {where}')).rowcount)
+    except SQLAlchemyError:
+        return False
+    finally:
+        if lite:
+            connection.execute(text("PRAGMA ignore_check_constraints=OFF"))
+
+
+class Attempt:
+    """What a verb answers over a spoilt cell, or over none; whatever it wrote is undone."""
+
+    def __init__(self, store: Any, verb: Verb, ids: Any, cell: Cell | None) -> None:
+        self.applies, self.value = True, None
+        self.error: Exception | None = None
+        self.size: int | None = None
+        alike(store)
+        with suppress(Undo), store.begin() as tx:
+            if cell is not None and not spoil(tx, cell):
+                self.applies = False
+                raise Undo
+            try:
+                self.value = verb.call(tx, arguments(verb, ids))
+                self.size = size(self.value)
+            except Exception as error:
+                self.error = error
+            raise Undo
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it failed with what is no error of ours."""
+        return self.error is not None and not isinstance(self.error, PersistError)
+
+
+def size(value: Any) -> int | None:
+    """How many there are in a list or a page; None for anything else."""
+    items = getattr(value, "items", value)
+    return len(items) if isinstance(items, list) else None
+
+
+def tables(domain: str) -> list[Table]:
+    """Those of a domain."""
+    return [table for table in metadata.sorted_tables if domain_of(table) == domain]
