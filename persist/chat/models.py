@@ -83,7 +83,7 @@ class ChatPartRow(Base):
     tool_state: Mapped[str | None] = mapped_column(Label())
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
-    data_json: Mapped[Any] = mapped_column(Json())
+    data_json: Mapped[Any] = mapped_column(Json(dict, required=True))
 
     __table_args__ = (
         Index("ix_chat_parts_message_id_index", "message_id", "index", unique=True),

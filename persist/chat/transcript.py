@@ -110,11 +110,11 @@ def _fetch(
     query = query.order_by(_M.created_at.desc(), _M.id.desc())
     if limit is not None:
         query = query.limit(literal(limit, BigInteger()))  # a plain number would have 32 bits
-    heads = [tuple(row)[:3] for row in work.select(query)][::-1]
+    heads = [row[:3] for row in work.found(query)][::-1]
     wanted = [head[0] for head in heads]
     if not wanted:
         return heads, []
-    return heads, [tuple(row) for row in work.select(select(*_BODY).where(_P.message_id.in_(wanted)))]
+    return heads, work.found(select(*_BODY).where(_P.message_id.in_(wanted)))
 
 
 def _messages(work: Work, heads: list[Row], rows: list[Row]) -> list[UIMessage]:

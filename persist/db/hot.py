@@ -67,7 +67,19 @@ class Driver(Protocol):
 class Compiled:
     """One statement for one dialect and schema: its text, and how values go in and come out."""
 
-    __slots__ = ("_cells", "_constants", "_decoders", "_encoders", "_kinds", "_known", "_pick", "_reader", "names", "sql")
+    __slots__ = (
+        "_again_gives_the_same",
+        "_cells",
+        "_constants",
+        "_decoders",
+        "_encoders",
+        "_kinds",
+        "_known",
+        "_pick",
+        "_reader",
+        "names",
+        "sql",
+    )
 
     def __init__(self, statement: Executable, dialect: SADialect, schema: str | None, reader: "Rereader") -> None:
         compiled = statement.compile(  # type: ignore[attr-defined]  # every Executable we use is a ClauseElement
@@ -95,7 +107,7 @@ class Compiled:
         self._known: set[tuple[type, ...]] = set()
         """The types of rows that were looked at before, in each of which a column holds what it may hold."""
         self._cells = Cells(statement, list(columns), decoders, kinds)
-        self._reader = reader if isinstance(statement, Select) else None
+        self._reader, self._again_gives_the_same = reader, isinstance(statement, Select)
 
     def args(self, values: Mapping[str, Any]) -> list[Any]:
         """The driver's positional arguments, each through its column type."""
@@ -155,8 +167,10 @@ class Compiled:
     def _again(self, driver: Any, values: Mapping[str, Any], rows: list[Row] | None, error: Exception, by: "By") -> list[Row]:
         """The rows cell by cell, after an error of the driver or of a decoder; asked for again where the driver has none."""
         if rows is None:
-            if self._reader is None or not self._reader.refused(error):
+            if not self._reader.refused(error):
                 raise error
+            if not self._again_gives_the_same:
+                raise self._cells.unknown() from error
             with self._reader.lenient(driver):
                 rows = driver.execute(self.sql, self.args(values)).fetchall()
         return self._cells.rows(rows, values, *by)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NoReturn
 
-from sqlalchemy import BindParameter, Boolean, Column, Executable, Float, Integer, String, Table, Update, update
+from sqlalchemy import BindParameter, Boolean, Column, Executable, Float, Integer, LargeBinary, String, Table, Update, update
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, ColumnElement
 from sqlalchemy.sql.visitors import iterate
@@ -57,7 +57,7 @@ class Unreadable:
         object.__setattr__(self, "_error", error)
 
     def _refuse(self, *_: Any) -> NoReturn:
-        error: UnreadableRow = object.__getattribute__(self, "_error")
+        error = error_of(self)
         raise UnreadableRow(error.table, error.key, error.column, error.reason)
 
     __class__ = property(_refuse)  # what isinstance() asks: it would say no, and data be taken for none
@@ -95,8 +95,14 @@ def kept_as_it_is(statement: Executable, values: Mapping[str, Any]) -> tuple[Upd
 
 
 def _is_from(cell: Unreadable, table: str, column: str) -> bool:
-    error: UnreadableRow = object.__getattribute__(cell, "_error")
+    error = error_of(cell)
     return (error.table, error.column) == (table, column)
+
+
+def error_of(cell: Unreadable) -> UnreadableRow:
+    """What whoever touches the cell is told."""
+    error: UnreadableRow = object.__getattribute__(cell, "_error")
+    return error
 
 
 def is_unreadable(value: object) -> bool:
@@ -132,11 +138,17 @@ class Cells:
             refused.append(errors[0])
             if spoilt is Spoilt.RAISE or (spoilt is None and carried is None):
                 raise errors[0]
-            if spoilt is None and carried is not None:
+            if carried is not None:
                 carried += [cell for cell in cells if type(cell) is Unreadable]
+            if spoilt is None:
                 found.append(cells)
         self._report(refused, left_out=spoilt is Spoilt.LEAVE_OUT)
         return found
+
+    def unknown(self) -> UnreadableRow:
+        """Of a statement that wrote, and that is not run once more to find out which row and column it is."""
+        column = next((origin for one in self._columns if (origin := _origin(one)) is not None), None)
+        return UnreadableRow("the result" if column is None else column.table.name, None, "a column", "the value cannot be read")
 
     def _row(self, row: Sequence[Any], values: Mapping[str, Any]) -> tuple[_Row, list[UnreadableRow]]:
         cells, errors = [], []
@@ -163,6 +175,8 @@ class Cells:
 
     def _error(self, place: int, row: Sequence[Any], values: Mapping[str, Any], error: Exception) -> UnreadableRow:
         column = _origin(self._columns[place])
+        if column is None:
+            column = _computed_from(self._columns[place])
         if column is None:
             return UnreadableRow("the result", None, str(getattr(self._columns[place], "name", place)), reason_of(error, None))
         return UnreadableRow(column.table.name, self._key(column.table, row, values), column.name, reason_of(error, column))
@@ -192,11 +206,11 @@ class Cells:
 def kind_of(column: ColumnElement[Any]) -> frozenset[type] | None:
     """What a driver gives for a column of a table that holds what it may hold, NULL included; None where its decoder knows."""
     origin = _origin(column)
-    if origin is None:
-        return None
-    kind = origin.type
+    kind = column.type if origin is None else origin.type
     if isinstance(kind, Instant):
         return None
+    if origin is None and isinstance(kind, Integer):
+        return _COUNTED
     stored = kind.impl_instance if isinstance(kind, TypeDecorator) else kind
     return next((types for of, types in _KINDS if isinstance(stored, of)), None)
 
@@ -207,7 +221,10 @@ _KINDS: list[tuple[type[TypeEngine[Any]], frozenset[type]]] = [
     (Boolean, frozenset({int, _NONE})),
     (Float, frozenset({float, int, _NONE})),
     (String, frozenset({str, _NONE})),
+    (LargeBinary, frozenset({bytes, _NONE})),
 ]
+_COUNTED: frozenset[type] = frozenset({int, float, _NONE})
+"""A sum of whole numbers and of what is none is a float."""
 _WORDS: dict[type, str] = {str: "text", int: "an integer", float: "a number", bytes: "a blob"}
 
 
@@ -228,6 +245,12 @@ def _origin(column: ColumnElement[Any]) -> Column[Any] | None:
     """The column of a table that it is read from, unless it is computed."""
     base = next(iter(column.base_columns), None)
     return base if isinstance(base, Column) and isinstance(base.table, Table) else None
+
+
+def _computed_from(column: ColumnElement[Any]) -> Column[Any] | None:
+    """The first column of a table that something computed is made of."""
+    parts = (part for part in iterate(column) if isinstance(part, Column) and isinstance(part.table, Table))
+    return next(parts, None)
 
 
 def _searched(statement: Executable, values: Mapping[str, Any]) -> dict[Column[Any], Any]:

@@ -211,7 +211,8 @@ class Json(TypeDecorator[Any]):
             if text is None:
                 return None
             value: Any = decode(text if stored is None else stored(text))
-            if type(value) is shape and (of is None or all(type(item) is of for item in value)):
+            kinds = set() if of is None or type(value) is not list else set(map(type, value))
+            if type(value) is shape and kinds <= {of}:
                 return value
             if value is None and empty:
                 return None

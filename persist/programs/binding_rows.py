@@ -7,6 +7,7 @@ from sqlalchemy import select, update
 from persist.db.hot import Hot, Row, param
 from persist.db.insert import insert_missing
 from persist.db.own import shown_scope, stored_scope
+from persist.db.spoilt import is_unreadable
 from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import Conflict
@@ -69,7 +70,7 @@ def put(
     row = find_row(work, run_id, name, execution_id, lock=True)
     while True:
         before = None if row is None else binding_value(work, row)
-        if before is not None and before.kind in FIXED:
+        if before is not None and not is_unreadable(before.kind) and before.kind in FIXED:
             raise Conflict(f"{name!r} is bound already, as {before.kind}, which is bound once.", constraint="bindings.kind")
         if large and fields["attachment_path"] is None:
             assert folder is not None
@@ -98,7 +99,7 @@ def _replace(work: Work, before: Binding, fields: dict[str, Any], folder: RunFol
     frame = _ROOT if before.execution_id is None else before.execution_id
     stored = stored_scope(work, "run_id", before.run_id)
     work.run(_SET, row_run=stored, row_name=before.name, row_frame=frame, **named)
-    if folder is None or before.attachment_path is None:
+    if folder is None or before.attachment_path is None or is_unreadable(before.attachment_path):
         return
     token = names.attachment_token(before.attachment_path)
     if token is not None and work.row(_NAMED, token=token) is None:

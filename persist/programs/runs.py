@@ -112,20 +112,21 @@ class ProgramRuns(Repository):
         """What a raw writer left in the run that is not its to write, or that does not fit together; nothing is changed.
 
         Findings tell of: statuses that this library did not write, words it does not know, parents, frames and agents that
-        are not there, circles, attachments that are missing, unused or not to be read, and in the run's own file tables
-        that are not named x_….
+        are not there, circles, attachments that are missing, unused or not to be read, cells that cannot be read, and in
+        the run's own file tables that are not named x_….
         """
         work = self._work
         run = get_run(work, id)
         frames = {one.id for one in ProgramExecutions(work).list(run.id)}
         agents = {agent.name: agent.scope for agent in Agents(work).list(run.id)}
-        return [
+        found = [
             *audits.audit_run(work, run.id),
             *audits.audit_executions(work, run.id),
             *audits.audit_bindings(work, run.id, Bindings(work).list(run.id), frames),
             *audits.audit_agents(work, run.id, dict(agents)),
             *audits.audit_tables(work, run.id, {VERSION_TABLE, *(table.name for table in runs.metadata.sorted_tables)}),
         ]
+        return [*found, *audits.audit_cells(work)]
 
     def _become(self, id: str, to: RunStatus) -> ProgramRun:
         work = self._work
