@@ -5,7 +5,8 @@ from functools import lru_cache
 
 from sqlalchemy import Dialect
 
-from persist.db.hot import HotCache, Rereader
+from persist.db.hot import HotCache
+from persist.db.rereading import Rereader
 
 Kind = Callable[..., Dialect]
 

@@ -5,7 +5,6 @@ Column types still encode and decode every value, so a hot statement reads and w
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +15,8 @@ from sqlalchemy.sql.selectable import Select
 from sqlalchemy.types import NullType, TypeEngine
 
 from persist.db.base import SCHEMA_TOKEN
-from persist.db.spoilt import Cells, Decoder, Spoilt, Unreadable, kind_of
+from persist.db.rereading import NOBODY, By, Rereader
+from persist.db.spoilt import Cells, Decoder, Spoilt, kind_of
 
 if TYPE_CHECKING:
     from persist.db.changes import Journal
@@ -36,26 +36,6 @@ LIMIT = bindparam("limit", type_=BigInteger())
 def among(column: ColumnElement[Any], words: Iterable[Any]) -> ColumnElement[bool]:
     """`column IN (…)` for words known now; a plain list would be expanded at execution, which a hot statement is not."""
     return column.in_([literal(word, column.type) for word in words])
-
-
-By = tuple[Spoilt | None, list[Unreadable] | None]
-"""Whether rows that cannot be read are left out or refused, and where what stands for their cells is noted; see `Cells.rows`."""
-NOBODY: By = (None, None)
-
-
-class Rereader(Protocol):
-    """What a dialect knows of values that its driver cannot give."""
-
-    def __hash__(self) -> int: ...
-
-    typed: bool
-    """Whether a column holds only what its type allows."""
-
-    def refused(self, error: BaseException) -> bool:
-        """Whether the driver could not make an object of a value."""
-
-    def lenient(self, driver: Any) -> AbstractContextManager[None]:
-        """Statements of the connection that fetch inside of it are given something in the place of such a value."""
 
 
 class Driver(Protocol):
@@ -81,7 +61,7 @@ class Compiled:
         "sql",
     )
 
-    def __init__(self, statement: Executable, dialect: SADialect, schema: str | None, reader: "Rereader") -> None:
+    def __init__(self, statement: Executable, dialect: SADialect, schema: str | None, reader: Rereader) -> None:
         compiled = statement.compile(  # type: ignore[attr-defined]  # every Executable we use is a ClauseElement
             dialect=dialect, schema_translate_map={SCHEMA_TOKEN: schema}, render_schema_translate=True
         )
@@ -131,7 +111,7 @@ class Compiled:
         cursor.close()
         return count
 
-    def all(self, driver: Driver, values: Mapping[str, Any], by: "By" = NOBODY) -> list[Row]:
+    def all(self, driver: Driver, values: Mapping[str, Any], by: By = NOBODY) -> list[Row]:
         """Execute; every row, decoded. Of rows that cannot be read, see `persist.db.spoilt`."""
         cursor, rows = driver.execute(self.sql, self.args(values)), None
         try:
@@ -140,7 +120,7 @@ class Compiled:
         except Exception as error:
             return self._again(driver, values, rows, error, by)
 
-    def one(self, driver: Driver, values: Mapping[str, Any], by: "By" = NOBODY) -> Row | None:
+    def one(self, driver: Driver, values: Mapping[str, Any], by: By = NOBODY) -> Row | None:
         """Execute; the first row, decoded, or None."""
         cursor, row = driver.execute(self.sql, self.args(values)), None
         try:
@@ -154,7 +134,7 @@ class Compiled:
             found = self._again(driver, values, None if row is None else [row], error, by)
             return found[0] if found else None
 
-    def chunks(self, cursor: Any, values: Mapping[str, Any], rows: int, by: "By" = NOBODY) -> Iterator[list[Row]]:
+    def chunks(self, cursor: Any, values: Mapping[str, Any], rows: int, by: By = NOBODY) -> Iterator[list[Row]]:
         """Execute on a cursor that reads on demand; so many rows at a time, decoded."""
         cursor.execute(self.sql, self.args(values))
         while found := cursor.fetchmany(rows):
@@ -164,7 +144,7 @@ class Compiled:
                 decoded = self._again(cursor, values, found, error, by)
             yield decoded
 
-    def _again(self, driver: Any, values: Mapping[str, Any], rows: list[Row] | None, error: Exception, by: "By") -> list[Row]:
+    def _again(self, driver: Any, values: Mapping[str, Any], rows: list[Row] | None, error: Exception, by: By) -> list[Row]:
         """The rows cell by cell, after an error of the driver or of a decoder; asked for again where the driver has none."""
         if rows is None:
             if not self._reader.refused(error):

@@ -6,7 +6,8 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, NestedTransaction, Select, Update
 
 from persist.db.changes import Journal, twin_of
-from persist.db.hot import By, Hot, Row
+from persist.db.hot import Hot, Row
+from persist.db.rereading import By
 from persist.db.runtime import Runtime
 from persist.db.spoilt import Spoilt, Unreadable, kept_as_it_is
 from persist.db.through_core import fetched

@@ -6,7 +6,8 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, CursorResult, Select
 
-from persist.db.hot import By, Rereader, Row, decoder_of
+from persist.db.hot import Row, decoder_of
+from persist.db.rereading import By, Rereader
 from persist.db.spoilt import Cells, kind_of
 
 Kinds = list[tuple[int, frozenset[type]]]

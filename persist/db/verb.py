@@ -65,7 +65,7 @@ class Verb:
         if (work._wrote or from_database) and not work.joined:
             work._doomed = True
         if ours is not raised:
-            raise ours from raised or error
+            raise ours from (raised if ours is error else error)
 
     def _end_joined(self, savepoint: NestedTransaction, error: BaseException | None) -> BaseException | None:
         """The host's transaction survives a refused verb: only our savepoint goes. Its commit is the host's, so what the

@@ -3,9 +3,11 @@
 All of it happens in one transaction that is undone, so that the next cell finds the scene as it was.
 """
 
+import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Table, TypeDecorator, text
@@ -31,6 +33,17 @@ class Cell:
     place: int
     value: str
 
+    @property
+    def is_key(self) -> bool:
+        """Whether rows are found by it: nobody finds what is asked for then."""
+        column = self.table.c[self.column]
+        return column.primary_key or bool(column.foreign_keys)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether many rows of other tables are read with it."""
+        return self.table.name == "message_types"
+
     def __str__(self) -> str:
         return f"{self.table.name}.{self.column}[{self.place}] = {self.value}"
 
@@ -39,37 +52,33 @@ def lite_values(column: Column[Any]) -> list[str]:
     """What any column of SQLite takes, and no program of ours writes there."""
     kind = column.type
     if isinstance(kind, Json):
-        return ["'not json'", "'{}'", "'[]'", "'null'", "'[1]'", "'5'", NOT_UTF8]
+        return ["'not json'", "'[1]'", "'null'", "'{}'", NOT_UTF8]
     if isinstance(kind, Instant):
-        return ["'soon'", "x'ff'", "9000000000000000000", NOT_UTF8]
+        return ["'soon'", "9000000000000000000", NOT_UTF8]
     if isinstance(kind, Vocabulary):
         return ["'unheard of'", "x'ff'", NOT_UTF8]
     stored: Any = kind.impl_instance if isinstance(kind, TypeDecorator) else kind
     if isinstance(stored, Integer | Float | Boolean):
         return ["'soon'", "x'ff'"]
-    if isinstance(stored, LargeBinary):
-        return ["'text'"]
-    return ["x'ff'", NOT_UTF8]
+    return ["'text'"] if isinstance(stored, LargeBinary) else [NOT_UTF8, "x'ff'"]
 
 
 def pg_values(column: Column[Any]) -> list[str]:
     """What the types of Postgres let in."""
     kind = column.type
     if isinstance(kind, Json):
-        return ["'{}'", "'[]'", "'null'", "'[1]'", "'5'"]
-    if isinstance(kind, Vocabulary):
-        return ["'unheard of'"]
+        return ["'[1]'", "'5'", "'null'", "'{}'"]
     if isinstance(kind, Instant):
         return ["'infinity'", "9000000000000000000", "'NaN'"]
-    return []
+    return ["'unheard of'"] if isinstance(kind, Vocabulary) else []
 
 
-def cells(table: Table, *, lite: bool, rows: int) -> Iterator[Cell]:
-    """Every column of the table, in each of its first rows."""
+def cells(table: Table, *, lite: bool) -> Iterator[Cell]:
+    """Every column of the table, each value in its first row, and the first value in its second row, too."""
     for column in table.columns:
-        for value in (lite_values if lite else pg_values)(column):
-            for place in range(rows):
-                yield Cell(table, column.name, place, value)
+        values = (lite_values if lite else pg_values)(column)
+        yield from (Cell(table, column.name, 0, value) for value in values)
+        yield from (Cell(table, column.name, 1, value) for value in values[:1])
 
 
 def spoil(tx: Any, cell: Cell) -> bool:
@@ -91,6 +100,18 @@ def spoil(tx: Any, cell: Cell) -> bool:
     finally:
         if lite:
             connection.execute(text("PRAGMA ignore_check_constraints=OFF"))
+
+
+def spoil_row(path: Path, table: Table) -> None:
+    """Every column of a file's first row of the table at once, but for what other rows find it by."""
+    columns = [column for column in table.columns if not column.primary_key and not column.foreign_keys]
+    with closing(sqlite3.connect(path, isolation_level=None)) as raw:
+        raw.execute("PRAGMA ignore_check_constraints=ON")
+        for column in columns:
+            with suppress(sqlite3.IntegrityError):
+                name = f'"{table.name}"'
+                first = f"(SELECT rowid FROM {name} ORDER BY rowid LIMIT 1)"
+                raw.execute(f'UPDATE {name} SET "{column.name}" = {NOT_UTF8} WHERE rowid = {first}')
 
 
 class Attempt:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from persist.db.dialects.upkeep import Upkeep
     from persist.db.dialects.vector_functions import VectorFunctions
     from persist.db.dialects.wakeups import Wakeups
-    from persist.db.hot import Hot, HotCache, Rereader
+    from persist.db.hot import Hot, HotCache
+    from persist.db.rereading import Rereader
 
 
 class Dialect(ABC):

@@ -10,7 +10,7 @@ from persist.db.spoilt import NotLoaded
 
 
 class PostgresRereader:
-    """See `persist.db.hot.Rereader`."""
+    """See `persist.db.rereading.Rereader`."""
 
     typed = True
 

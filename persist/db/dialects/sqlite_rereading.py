@@ -8,7 +8,7 @@ from persist.db.spoilt import NotText
 
 
 class SqliteRereader:
-    """See `persist.db.hot.Rereader`."""
+    """See `persist.db.rereading.Rereader`."""
 
     typed = False
 
