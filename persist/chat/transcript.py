@@ -13,6 +13,7 @@ from persist.chat.stored import read_object, stored_objects
 from persist.db.checks import optional_count
 from persist.db.hot import Hot, Row, param
 from persist.db.json import decode, encode
+from persist.db.spoilt import Spoilt
 from persist.db.types import Label
 from persist.db.wire import NO_OBJECT, joined_objects, wire_text
 from persist.db.work import Work
@@ -39,7 +40,8 @@ _TAIL = Hot(
     select(deltas.c.delta)
     .join(parts, _P.id == deltas.c.part_id)
     .where(_P.message_id == param("message_id"), _P.index == param("place"))
-    .order_by(deltas.c.seq)
+    .order_by(deltas.c.seq),
+    spoilt=Spoilt.RAISE,
 )
 
 _GROWING = ("streaming", "input-streaming")
