@@ -38,7 +38,8 @@ def fetched(
 
 
 def _fit(rows: list[Row], kinds: Kinds) -> bool:
-    return all(kind.issuperset([type(row[place]) for row in rows]) for place, kind in kinds)
+    columns = list(zip(*rows, strict=True))
+    return all(kind.issuperset(map(type, columns[place])) for place, kind in kinds)
 
 
 def _kinds_of(result: CursorResult[Any], statement: Any) -> Kinds:
