@@ -28,6 +28,7 @@ from persist.errors import (
     TransitionError,
     Unavailable,
     UnmanagedDatabase,
+    UnreadableRow,
     UnsupportedEngine,
     WrongOwner,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "TransitionError",
     "Unavailable",
     "UnmanagedDatabase",
+    "UnreadableRow",
     "UnsupportedEngine",
     "WrongOwner",
     "check",

@@ -21,6 +21,7 @@
     │   ├── Closed                                what
     │   ├── UnsupportedEngine                     found, reason
     │   └── StoreCorrupt                          path, reason
+    │       └── UnreadableRow                     table, key, column, reason
     ├── SchemaError (RuntimeError)
     │   ├── SchemaOutdated                        found, known, command
     │   ├── SchemaTooNew                          found, known
@@ -212,6 +213,17 @@ class StoreCorrupt(StoreError):
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
         super().__init__(f"{path}: {reason}")
+
+
+class UnreadableRow(StoreCorrupt):
+    """One row holds what no program of ours wrote, so it cannot be read; nothing was changed. `key`: as far as it is known."""
+
+    def __init__(self, table: str, key: Sequence[Any] | None, column: str, reason: str) -> None:
+        self.table, self.key, self.column = table, None if key is None else tuple(key), column
+        known = None if not self.key else self.key[0] if len(self.key) == 1 else self.key
+        row = f"a row of {table}" if known is None else f"row {shown(known)} of {table}"
+        super().__init__(f"{row}, {column}", f"{reason}; `persist doctor` names it, `persist doctor --fix` sets it aside.")
+        self.reason = reason
 
 
 class SchemaError(PersistError, RuntimeError):

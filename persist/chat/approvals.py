@@ -7,6 +7,7 @@ from persist.chat.posting import lock_session
 from persist.chat.schemas import ToolState
 from persist.chat.statements import REWRITE_PART
 from persist.db.hot import Hot, param
+from persist.db.spoilt import Spoilt
 from persist.db.work import Work
 from persist.errors import InvalidValue
 
@@ -15,7 +16,8 @@ _REQUESTED = Hot(
     select(_P.id, _P.type, _P.data_json)
     .join(messages, _M.id == _P.message_id)
     .where(_P.session_id == param("session_id"), IS_UNFINISHED, _P.tool_state == ToolState.APPROVAL_REQUESTED, VISIBLE)
-    .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc())
+    .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc()),
+    spoilt=Spoilt.LEAVE_OUT,
 )
 
 

@@ -12,6 +12,7 @@ from persist.chat.recovery import OLD_AFTER
 from persist.chat.schemas import ToolState, TurnState
 from persist.chat.tails import fold
 from persist.chat.turns import Turn, end_turn, read_turn
+from persist.db.spoilt import Spoilt
 from persist.db.trouble import Severity, Trouble
 from persist.db.work import Work
 
@@ -37,7 +38,7 @@ def checkup(work: Work) -> Iterator[Trouble]:
     now = work.now()
     alive: set[str] = set()
     dead: list[tuple[str, str]] = []
-    running: Iterable[Any] = work.select(_RUNNING.order_by(_T.session_id))
+    running: Iterable[Any] = work.found(_RUNNING.order_by(_T.session_id), spoilt=Spoilt.LEAVE_OUT)
     for session, *rest in running:
         turn = Turn(*rest)
         if turn.running(now):
@@ -48,7 +49,7 @@ def checkup(work: Work) -> Iterator[Trouble]:
         message = f"its turn says running, and {owner} is gone; the next recorder takes over, and so does --fix."
         yield Trouble("turn_dead", Severity.WARNING, f"session {session}", message, partial(_drop, session=session))
     yield from _tails(work, alive, now - OLD_AFTER)
-    calls: Iterable[Any] = work.select(_CALLS.where(_P.updated_at < now - _IDLE))
+    calls: Iterable[Any] = work.found(_CALLS.where(_P.updated_at < now - _IDLE), spoilt=Spoilt.LEAVE_OUT)
     for session, part, kind, state in calls:
         if session not in alive:
             message = (
@@ -58,7 +59,7 @@ def checkup(work: Work) -> Iterator[Trouble]:
 
 
 def _tails(work: Work, alive: set[str], before: datetime) -> Iterator[Trouble]:
-    rows: Iterable[Any] = work.select(_TAILS.having(func.max(_D.created_at) < before))
+    rows: Iterable[Any] = work.found(_TAILS.having(func.max(_D.created_at) < before), spoilt=Spoilt.LEAVE_OUT)
     unfolded = [part for session, part, _ in rows if session not in alive]
     if unfolded:
         message = f"parts whose latest text is not folded; it is shown, but takes longer to read: {len(unfolded):,}."

@@ -55,8 +55,8 @@ def with_tails(work: Work, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, .
     id, data = _PLACES["id"], _PLACES["data_json"]
     tails: dict[str, list[str]] = {}
     wanted = select(_D.part_id, _D.delta).where(_D.part_id.in_([row[id] for row in rows])).order_by(_D.part_id, _D.seq)
-    for found in work.select(wanted):
-        tails.setdefault(found.part_id, []).append(found.delta)
+    for part_id, delta in work.found(wanted):
+        tails.setdefault(part_id, []).append(delta)
     folded = []
     for row in rows:
         if row[id] in tails:

@@ -40,9 +40,9 @@ class ChatSessionRow(Base):
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
     archived_at: Mapped[datetime | None] = mapped_column(EpochMs())
-    model_json: Mapped[Any] = mapped_column(Json())
-    permissions_json: Mapped[Any] = mapped_column(Json(), server_default="[]")
-    metadata_json: Mapped[Any] = mapped_column(Json(), server_default="{}")
+    model_json: Mapped[Any] = mapped_column(Json(dict, required=True))
+    permissions_json: Mapped[Any] = mapped_column(Json(list, dict, required=True), server_default="[]")
+    metadata_json: Mapped[Any] = mapped_column(Json(dict, required=True), server_default="{}")
 
     __table_args__ = (
         Index("ix_chat_sessions_agent_updated_at", "agent", "updated_at"),
@@ -62,7 +62,7 @@ class ChatMessageRow(Base):
     role: Mapped[Role] = mapped_column(Vocabulary(Role))
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
-    metadata_json: Mapped[Any] = mapped_column(Json(), server_default="{}")
+    metadata_json: Mapped[Any] = mapped_column(Json(dict, required=True), server_default="{}")
 
     __table_args__ = (
         CheckConstraint("role IN ('user', 'assistant', 'system')", name="role"),
@@ -83,7 +83,7 @@ class ChatPartRow(Base):
     tool_state: Mapped[str | None] = mapped_column(Label())
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
-    data_json: Mapped[Any] = mapped_column(Json())
+    data_json: Mapped[Any] = mapped_column(Json(dict, required=True))
 
     __table_args__ = (
         Index("ix_chat_parts_message_id_index", "message_id", "index", unique=True),

@@ -9,6 +9,7 @@ from persist.chat.turns import Turn
 from persist.db.base import json_key_set
 from persist.db.hot import Row
 from persist.db.pruning import LOOK, AgedRows, Below, Condition, Cut, Ids, Pruning, Removed, delete_rows
+from persist.db.spoilt import Spoilt
 from persist.db.turns import lock_table
 from persist.db.work import Work
 
@@ -19,7 +20,8 @@ def _running(work: Work, ids: Ids) -> set[str]:
     """The sessions in which somebody alive is recording."""
     now = work.now()
     query = select(_T.session_id, _T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id.in_(ids))
-    found = [(row.session_id, Turn(row.owner, row.state, row.seen_at, row.message_id)) for row in work.select(query)]
+    rows = work.found(query, spoilt=Spoilt.LEAVE_OUT)
+    found = [(session_id, Turn(owner, state, seen_at, message_id)) for session_id, owner, state, seen_at, message_id in rows]
     return {session for session, turn in found if turn.running(now)}
 
 
@@ -56,7 +58,7 @@ class _Prompts(Pruning):
         query = select(prompts.c.digest).where(self._unnamed(cut)).order_by(prompts.c.digest).limit(LOOK)
         if after is not None:
             query = query.where(prompts.c.digest > after[0])
-        return [tuple(row) for row in work.select(query)]
+        return work.found(query, spoilt=Spoilt.LEAVE_OUT)
 
     def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
         work.select(lock_table(prompts))  # waits for whoever is about to name one in a message that nobody sees yet

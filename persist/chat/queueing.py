@@ -15,16 +15,20 @@ from persist.chat.tool_parts import tool_name
 from persist.db.clock import epoch_ms
 from persist.db.hot import Hot, param
 from persist.db.json import Json, decode, encode, merge_patch
+from persist.db.spoilt import Spoilt
 from persist.db.work import Work
 from persist.errors import Conflict, InvalidValue, NotFound
 
 _M, _P = messages.c, parts.c
 _id = param("row_id")
-_QUEUED = Hot(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, QUEUED))
-_USERS = Hot(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, _M.role == Role.USER))
+_QUEUED = Hot(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, QUEUED), spoilt=Spoilt.LEAVE_OUT)
+_USERS = Hot(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, _M.role == Role.USER), spoilt=Spoilt.LEAVE_OUT)
 _PARTS = Hot(select(_P.data_json).where(_P.message_id == _id).order_by(_P.index))
 _OPEN = Hot(
-    select(_P.tool_state, _P.data_json).join(messages, _M.id == _P.message_id).where(_P.session_id == _id, IS_UNFINISHED, VISIBLE)
+    select(_P.tool_state, _P.data_json)
+    .join(messages, _M.id == _P.message_id)
+    .where(_P.session_id == _id, IS_UNFINISHED, VISIBLE),
+    spoilt=Spoilt.LEAVE_OUT,
 )
 _OWN_KEYS = frozenset({"queued_at", "queue_enqueued_at", "queue_canceled_at", "hidden_at"})
 

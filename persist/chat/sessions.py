@@ -120,7 +120,7 @@ class ChatSessions(Repository):
         if after is not None:
             at, id = decode_cursor(work.label("after", after), "chat.sessions", filters, (int, str))
             query = query.where(tuple_(_S.updated_at, _S.id) < (from_epoch_ms(at), id))
-        found = [session_value(tuple(row)) for row in work.select(query)]
+        found = [session_value(row) for row in work.found(query)]
         more = len(found) > limit
         items = found[:limit]
         key = [epoch_ms(items[-1].updated_at), items[-1].id] if more else []

@@ -13,6 +13,7 @@ from persist.chat.stored import read_object, stored_objects
 from persist.db.checks import optional_count
 from persist.db.hot import Hot, Row, param
 from persist.db.json import decode, encode
+from persist.db.spoilt import Spoilt
 from persist.db.types import Label
 from persist.db.wire import NO_OBJECT, joined_objects, wire_text
 from persist.db.work import Work
@@ -39,7 +40,8 @@ _TAIL = Hot(
     select(deltas.c.delta)
     .join(parts, _P.id == deltas.c.part_id)
     .where(_P.message_id == param("message_id"), _P.index == param("place"))
-    .order_by(deltas.c.seq)
+    .order_by(deltas.c.seq),
+    spoilt=Spoilt.RAISE,
 )
 
 _GROWING = ("streaming", "input-streaming")
@@ -110,11 +112,11 @@ def _fetch(
     query = query.order_by(_M.created_at.desc(), _M.id.desc())
     if limit is not None:
         query = query.limit(literal(limit, BigInteger()))  # a plain number would have 32 bits
-    heads = [tuple(row)[:3] for row in work.select(query)][::-1]
+    heads = [row[:3] for row in work.found(query)][::-1]
     wanted = [head[0] for head in heads]
     if not wanted:
         return heads, []
-    return heads, [tuple(row) for row in work.select(select(*_BODY).where(_P.message_id.in_(wanted)))]
+    return heads, work.found(select(*_BODY).where(_P.message_id.in_(wanted)))
 
 
 def _messages(work: Work, heads: list[Row], rows: list[Row]) -> list[UIMessage]:

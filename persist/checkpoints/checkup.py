@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import select
 
 from persist.checkpoints.models import states
+from persist.db.spoilt import Spoilt
 from persist.db.trouble import Severity, Trouble
 from persist.db.work import Work
 from persist.errors import named
@@ -17,10 +18,10 @@ _SUSPECTS = select(_S.thread_id, _S.namespace).where(_S.parent_id >= _S.id).dist
 
 def checkup(work: Work) -> Iterator[Trouble]:
     """Circles of checkpoints, each named by its smallest id."""
-    suspects: Iterable[Any] = work.select(_SUSPECTS)
-    for thread_id, namespace in list(suspects):
+    suspects = work.found(_SUSPECTS, spoilt=Spoilt.LEAVE_OUT)
+    for thread_id, namespace in suspects:
         steps = select(_S.id, _S.parent_id).where(_S.thread_id == thread_id, _S.namespace == namespace, _S.parent_id.is_not(None))
-        rows: Iterable[Any] = work.select(steps)
+        rows: Iterable[Any] = work.found(steps, spoilt=Spoilt.LEAVE_OUT)
         for circle in _circles(dict(iter(rows))):
             message = (
                 f"the checkpoint {named(circle[0])} is among its own ancestors ({len(circle)} in a circle): its "

@@ -15,6 +15,7 @@ from persist.db.cursor import check_limit
 from persist.db.hot import LIMIT, Hot, Row, param
 from persist.db.insert import insert_missing, merge, upsert
 from persist.db.repository import Repository, reads, writes
+from persist.db.spoilt import Spoilt
 from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import InvalidValue, StoreCorrupt, named
@@ -48,7 +49,8 @@ _WRITE = Hot(upsert(pending, *_KEY_OF_WRITE))
 _WRITES = Hot(
     select(_W.task_id, _W.channel, _W.kind, _W.data)
     .where(_W.thread_id == param("thread_id"), _W.namespace == param("namespace"), _W.checkpoint_id == param("row_id"))
-    .order_by(_W.task_path, _W.task_id, _W.idx)
+    .order_by(_W.task_path, _W.task_id, _W.idx),
+    spoilt=Spoilt.RAISE,
 )
 
 

@@ -11,6 +11,7 @@ from persist.checkpoints.models import pieces, values
 from persist.checkpoints.schemas import Blob, Stored
 from persist.db.hot import Hot, param
 from persist.db.insert import upsert
+from persist.db.spoilt import Spoilt
 from persist.db.types import Label, Whole
 from persist.db.work import Work
 from persist.errors import StoreCorrupt, named
@@ -36,7 +37,8 @@ _DIGESTS = Hot(select(_P.digest, _P.position).where(*_of_list))
 _PIECES = Hot(
     select(_P.position, _P.kind, _P.data)
     .where(*_of_list, _P.position >= bindparam("low", type_=Whole()), _P.position < bindparam("high", type_=Whole()))
-    .order_by(_P.position)
+    .order_by(_P.position),
+    spoilt=Spoilt.RAISE,
 )
 _ADD_PIECE = Hot(pieces.insert())
 _PUT = Hot(upsert(values, "thread_id", "namespace", "channel", "version"))
@@ -139,7 +141,9 @@ def _reading(count: int) -> Hot:
         for n in range(count)
     )
     wanted = select(_V.channel, _V.kind, _V.spans_json, _V.data)
-    return Hot(wanted.where(_V.thread_id == param("thread_id"), _V.namespace == param("namespace"), or_(*one_of)))
+    return Hot(
+        wanted.where(_V.thread_id == param("thread_id"), _V.namespace == param("namespace"), or_(*one_of)), spoilt=Spoilt.RAISE
+    )
 
 
 class Reading:

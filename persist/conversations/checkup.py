@@ -9,6 +9,7 @@ from persist.conversations import membership, pointers
 from persist.conversations.models import members, progressions
 from persist.conversations.repository import Conversations
 from persist.conversations.sweeping import stale_sessions
+from persist.db.spoilt import Spoilt
 from persist.db.trouble import Severity, Trouble
 from persist.db.work import Work
 
@@ -26,7 +27,7 @@ def checkup(work: Work) -> Iterator[Trouble]:
     for branch, why, mends in pointers.astray(work):
         repair = partial(pointers.adopt, id=branch.id) if mends else None
         yield Trouble("branch_pointers", Severity.WARNING, f"branch {branch.id}", why, repair)
-    lagging = [id for (id,) in work.select(_LAGGING) if not membership.folds_at_close(work, id)]
+    lagging = [id for (id,) in work.found(_LAGGING, spoilt=Spoilt.LEAVE_OUT) if not membership.folds_at_close(work, id)]
     if lagging:
         message = f"progressions whose published array lags behind the members, which are what counts: {len(lagging):,}."
         yield Trouble("progressions_lagging", Severity.INFO, "table progressions", message, partial(_fold, ids=lagging))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from sqlalchemy import func, insert, or_, select, update
+from sqlalchemy import func, or_, select, update
 
 from persist.conversations import membership
 from persist.conversations.intake import message_fields
@@ -31,7 +31,9 @@ INBOX, OUTBOX = "inbox", "outbox"
 
 _I, _C, _M = exchange_items.c, exchange_cursors.c, messages.c
 _HEAD = Hot(update(exchange_cursors).where(_C.owner == "", _C.channel == "").values(seq=_C.seq + 1).returning(_C.seq))
-_ADD = Hot(insert(exchange_items))
+_LAST = select(func.coalesce(func.max(_I.seq), 0) + 1).scalar_subquery()
+_RECOUNT = Hot(update(exchange_cursors).where(_C.owner == "", _C.channel == "").values(seq=_LAST).returning(_C.seq))
+_ADD = Hot(insert_missing(exchange_items, "seq"))
 _channel = func.coalesce(_I.channel, "")
 _for_owner = or_(_I.recipient == param("owner"), _I.recipient.is_(None) & (_I.sender != param("owner")))
 _with_cursor = exchange_items.outerjoin(exchange_cursors, (_C.owner == param("owner")) & (_C.channel == _channel))
@@ -158,13 +160,22 @@ class Exchange(Repository):
             membership.append(work, pool, message_id)
         if not was_sent:
             head = work.returned(_HEAD)
-            assert head is not None, "the row of the last place is there from the beginning"
             # whoever sent the same message meanwhile had its place before this one was given, and is seen now
             if minted or not self._was_sent(message_id, way):
-                work.run(_ADD, seq=head[0], message_id=message_id, sent_at=work.now(), **way)
+                item = {"message_id": message_id, "sent_at": work.now(), **way}
+                if head is None or not work.run(_ADD, seq=head[0], **item):
+                    work.run(_ADD, seq=self._recounted(), **item)
         message = find_message(work, message_id)
         assert message is not None
         return message
+
+    def _recounted(self) -> int:
+        """The next place, by those that were given: another program took the count of them away, or changed it."""
+        work = self._work
+        work.run(_ADD_CURSOR, owner="", channel="", seq=0)
+        head = work.returned(_RECOUNT)
+        assert head is not None
+        return int(head[0])
 
     def _was_sent(self, message_id: str, way: Mapping[str, str | None]) -> bool:
         row = self._work.row(_SENT, message=message_id)

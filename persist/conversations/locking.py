@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, or_, select
 
 from persist.conversations.models import branches, progressions, sessions
+from persist.db.spoilt import Spoilt
 from persist.db.work import Work
 
 _S, _B, _P = sessions.c, branches.c, progressions.c
@@ -24,7 +25,7 @@ def lock_line(work: Work, chosen: ColumnElement[bool]) -> None:
     query = select(_B.id).where(line).order_by(_B.id).with_for_update()
     before: set[str] = set()
     for _ in range(_MOST_LOOKS):  # who was waited for may have forked one of them
-        found = {id for (id,) in work.select(query)}
+        found = {id for (id,) in work.found(query, spoilt=Spoilt.LEAVE_OUT)}
         if found == before:
             return
         before = found
@@ -37,5 +38,5 @@ def lock_whole(work: Work, ids: Sequence[str]) -> None:
     lock_line(work, _B.session_id.in_(ids))
     pools = select(_S.progression_id).where(_S.id.in_(ids)), select(_B.progression_id).where(_B.session_id.in_(ids))
     owned = or_(*(_P.id.in_(pool) for pool in pools))
-    work.select(select(_P.id).where(owned).order_by(_P.id).with_for_update()).all()
-    work.select(select(_S.id).where(_S.id.in_(ids)).order_by(_S.id).with_for_update()).all()
+    work.found(select(_P.id).where(owned).order_by(_P.id).with_for_update(), spoilt=Spoilt.LEAVE_OUT)
+    work.found(select(_S.id).where(_S.id.in_(ids)).order_by(_S.id).with_for_update(), spoilt=Spoilt.LEAVE_OUT)

@@ -263,7 +263,7 @@ def _present(work: Work, id: str, ids: Sequence[str]) -> set[str]:
     found: set[str] = set()
     for start in range(0, len(ids), _CHUNK):
         some = _M.message_id.in_(ids[start : start + _CHUNK])
-        found |= {message_id for (message_id,) in work.select(select(_M.message_id).where(_M.progression_id == id, some))}
+        found |= {message_id for (message_id,) in work.found(select(_M.message_id).where(_M.progression_id == id, some))}
     return found
 
 

@@ -56,7 +56,7 @@ def find_messages(work: Work, ids: Sequence[str]) -> dict[str, ConvMessage]:
     distinct = list(dict.fromkeys(ids))
     for start in range(0, len(distinct), CHUNK):
         query = select(*COLUMNS).select_from(WITH_TYPE).where(_M.id.in_(distinct[start : start + CHUNK]))
-        found |= {row[0]: message_value(tuple(row)) for row in work.select(query)}
+        found |= {row[0]: message_value(row) for row in work.found(query)}
     return {id: found[id] for id in distinct if id in found}
 
 

@@ -59,7 +59,7 @@ class MessageRow(Base):
     lion_class: Mapped[int] = mapped_column(Whole(), _ref("message_types.type_id"), server_default=_ZERO)
     stored_at: Mapped[datetime | None] = mapped_column(EpochReal())
     """When it first came, by the store's clock: what protects one that no progression names yet."""
-    node_metadata: Mapped[Any | None] = mapped_column(Json())
+    node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
     embedding: Mapped[bytes | None] = mapped_column(LargeBinary())
     content: Mapped[Any] = mapped_column(Json())
 
@@ -78,7 +78,7 @@ class ProgressionRow(Base):
     folded: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
     """How many members, from the first, `collection` shows."""
     name: Mapped[str | None] = mapped_column(Body())
-    node_metadata: Mapped[Any | None] = mapped_column(Json())
+    node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
     collection: Mapped[Any] = mapped_column(Json(), server_default="[]")
 
 
@@ -120,7 +120,7 @@ class SessionRow(Base):
     ended_at_is_approximate: Mapped[bool] = mapped_column(Flag(), server_default=flag_default(False))
     status_reason_summary: Mapped[str | None] = mapped_column(Body())
     status_evidence_refs: Mapped[Any | None] = mapped_column(Json())
-    node_metadata: Mapped[Any | None] = mapped_column(Json())
+    node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
 
     __table_args__ = (
         _one_of("invocation_kind", InvocationKind),
@@ -154,7 +154,7 @@ class BranchRow(Base):
     ended_at: Mapped[datetime | None] = mapped_column(EpochReal())
     parent_branch_id: Mapped[str | None] = mapped_column(Label())
     forked_at_ord: Mapped[int | None] = mapped_column(Whole())
-    node_metadata: Mapped[Any | None] = mapped_column(Json())
+    node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
     former_of: Mapped[str | None] = mapped_column(Label())
     """Set on a row that no list shows: it keeps what this branch was, for the forks that inherit it."""
 

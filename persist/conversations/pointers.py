@@ -11,6 +11,7 @@ from persist.conversations.membership import member_ids
 from persist.conversations.models import branches
 from persist.conversations.schemas import Branch
 from persist.db.hot import Hot, param
+from persist.db.spoilt import Spoilt
 from persist.db.work import Work
 from persist.errors import Conflict
 
@@ -24,7 +25,7 @@ _ADOPT = Hot(
 
 def astray(work: Work) -> Iterator[tuple[Branch, str, bool]]:
     """The branches whose pointers are not what they show, why, and whether `adopt` makes them so."""
-    for (id,) in work.select(_SUSPECTS.order_by(_B.id)):
+    for (id,) in work.found(_SUSPECTS.order_by(_B.id), spoilt=Spoilt.LEAVE_OUT):
         branch = find_branch(work, id)
         if branch is None:
             continue

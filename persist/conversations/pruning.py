@@ -14,6 +14,7 @@ from persist.db.checks import check_flag, check_span
 from persist.db.clock import epoch_us
 from persist.db.hot import Hot, Row, param
 from persist.db.pruning import LOOK, Cut, Pruning, Removed, delete_rows
+from persist.db.spoilt import Spoilt
 from persist.db.trial import undone
 from persist.db.types import Amount, Whole
 from persist.db.work import Work
@@ -155,7 +156,7 @@ class _Sessions(Pruning):
         if after is not None:
             query = query.where(tuple_(_S.updated_at, _S.id) > tuple_(*after[:2]))
         values = {"cutoff": cut.before} | ({"keep": cut.keep} if cut.keep else {})
-        return [tuple(row) for row in work.select(query, values)]
+        return work.found(query, values, spoilt=Spoilt.LEAVE_OUT)
 
     def batches(self, found: Sequence[Row]) -> Iterator[Sequence[Row]]:
         batch: list[Row] = []
@@ -196,7 +197,7 @@ class _Messages(Pruning):
             query = query.where(_M.id > after[0])
         latest = work.now() - ORPHAN_GRACE
         guard = latest if self._any_age else min(cut.before, latest)
-        return [tuple(row) for row in work.select(query, {"guard": epoch_us(guard) / 1_000_000})]
+        return work.found(query, {"guard": epoch_us(guard) / 1_000_000}, spoilt=Spoilt.LEAVE_OUT)
 
     def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
         return _remove_unnamed(work, [row[0] for row in found])
@@ -213,13 +214,13 @@ class _Exchange(Pruning):
             query = query.where(_I.seq.not_in(select(_I.seq).order_by(_I.seq.desc()).limit(cut.keep)))
         if after is not None:
             query = query.where(_I.seq > after[0])
-        return [tuple(row) for row in work.select(query)]
+        return work.found(query, spoilt=Spoilt.LEAVE_OUT)
 
     def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
         gone = Removed()
         seqs = [row[0] for row in found]
         held = select(_I.seq, _I.message_id).where(_I.seq.in_(seqs)).order_by(_I.seq).with_for_update(skip_locked=True)
-        rows = [tuple(row) for row in work.select(held)]  # what is read stays read, so there is no second look
+        rows = work.found(held, spoilt=Spoilt.LEAVE_OUT)  # what is read stays read, so there is no second look
         gone.rows[exchange_items.name] = delete_rows(work, exchange_items, _I.seq.in_([row[0] for row in rows]))
         gone.add(_remove_unnamed(work, [row[1] for row in rows]))
         return gone

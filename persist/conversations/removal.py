@@ -14,7 +14,9 @@ from persist.conversations.inheritance import Heirs, copied_progression, forks_o
 from persist.conversations.locking import lock_line
 from persist.conversations.membership import cut, lock_progression
 from persist.conversations.models import branches, messages, progressions, sessions
+from persist.db import given_back
 from persist.db.hot import Hot, param
+from persist.db.spoilt import is_unreadable
 from persist.db.work import Work
 from persist.errors import Conflict
 
@@ -26,6 +28,8 @@ _OWNERS = Hot(select(*COLUMNS).where(_B.progression_id == _id).order_by(_B.id).w
 _OF_SESSION = Hot(select(_B.id).where(_B.session_id == _id).order_by(_B.id).with_for_update())
 _SESSION_POOL = Hot(select(_S.progression_id).where(_S.id == _id))
 _DELETE_BRANCH = Hot(delete(branches).where(_B.id == _id))
+_DELETE_NAMELESS = Hot(delete(branches).where(_B.session_id == _id))
+"""Branches of a session that goes whose ids cannot be read."""
 _DELETE_SESSION = Hot(delete(sessions).where(_S.id == _id))
 _owned = or_(exists().where(_B.progression_id == _P.id), exists().where(_S.progression_id == _P.id))
 _DELETE_POOL = Hot(delete(progressions).where(_P.id == _id, ~_owned))
@@ -39,8 +43,11 @@ _SHOWN_UPTO = Hot(select(func.max(_B.forked_at_ord)).where(_B.parent_branch_id =
 
 def remove_sessions(work: Work, ids: Sequence[str]) -> tuple[int, int]:
     """Delete these with their branches; how many rows of branches and of progressions are fewer now."""
-    branches_gone, pools_gone = remove_branches(work, [row[0] for id in ids for row in work.rows(_OF_SESSION, row_id=id)])
-    pools = [pool for id in ids for (pool,) in work.rows(_SESSION_POOL, row_id=id)]
+    found = [branch for id in ids for (branch,) in work.rows(_OF_SESSION, row_id=id)]
+    branches_gone, pools_gone = remove_branches(work, [id for id in found if not is_unreadable(id)])
+    pools = [pool for id in ids for (pool,) in work.rows(_SESSION_POOL, row_id=id) if not is_unreadable(pool)]
+    if any(map(is_unreadable, found)):
+        branches_gone += sum(work.run(_DELETE_NAMELESS, row_id=id) for id in ids)
     for id in ids:
         work.run(_DELETE_SESSION, row_id=id)
     return branches_gone, pools_gone + remove_unowned(work, pools)
@@ -50,7 +57,10 @@ def remove_branches(work: Work, ids: Sequence[str]) -> tuple[int, int]:
     """Delete these branches; how many rows of branches and of progressions are fewer now."""
     victims = [branch_value(row) for id in ids for row in work.rows(_BRANCH, row_id=id)]
     going = {branch.id for branch in victims}
-    heirs = Heirs(work, victims, [fork for branch in victims for fork in forks_of(work, branch.id) if fork.id not in going])
+    forks = [fork for branch in victims for fork in forks_of(work, branch.id) if fork.id not in going]
+    if work.carried and not forks:  # what cannot be read of them goes with them; a fork would be told by it what it shows
+        victims = [given_back.given_back(branch, writes=True) for branch in victims]
+    heirs = Heirs(work, victims, forks)
     kept = heirs.keep()
     for branch in victims:
         work.run(_DELETE_BRANCH, row_id=branch.id)
@@ -60,9 +70,9 @@ def remove_branches(work: Work, ids: Sequence[str]) -> tuple[int, int]:
     return len(victims) - len(kept) + settled, pools_gone + pools_settled
 
 
-def remove_unowned(work: Work, pools: Sequence[str]) -> int:
+def remove_unowned(work: Work, pools: Sequence[str | None]) -> int:
     """Delete those of these progressions that no session or branch owns; how many."""
-    return sum(work.run(_DELETE_POOL, row_id=pool) for pool in dict.fromkeys(pools))
+    return sum(work.run(_DELETE_POOL, row_id=pool) for pool in dict.fromkeys(pools) if pool is not None)
 
 
 def lock_owners(work: Work, pool: str) -> None:

@@ -57,6 +57,5 @@ class Scope:
         """The embeddings of these messages; one that is gone is left out."""
         for start in range(0, len(ids), CHUNK):
             query = select(_M.id, _M.embedding).where(_M.id.in_(ids[start : start + CHUNK]), _M.embedding.is_not(None))
-            for row in self._work.select(query):
-                id, packed = tuple(row)
-                yield id, packed
+            rows: list[Any] = self._work.found(query)
+            yield from rows

@@ -15,12 +15,13 @@ from sqlalchemy.sql.selectable import Select
 from sqlalchemy.types import NullType, TypeEngine
 
 from persist.db.base import SCHEMA_TOKEN
+from persist.db.rereading import NOBODY, By, Rereader
+from persist.db.spoilt import Cells, Decoder, Spoilt, kind_of
 
 if TYPE_CHECKING:
     from persist.db.changes import Journal
 
 Row = tuple[Any, ...]
-Decoder = Callable[[Any], Any] | None
 
 
 def param(name: str) -> BindParameter[Any]:
@@ -46,9 +47,21 @@ class Driver(Protocol):
 class Compiled:
     """One statement for one dialect and schema: its text, and how values go in and come out."""
 
-    __slots__ = ("_constants", "_decoders", "_encoders", "_pick", "names", "sql")
+    __slots__ = (
+        "_again_gives_the_same",
+        "_cells",
+        "_constants",
+        "_decoders",
+        "_encoders",
+        "_kinds",
+        "_known",
+        "_pick",
+        "_reader",
+        "names",
+        "sql",
+    )
 
-    def __init__(self, statement: Executable, dialect: SADialect, schema: str | None) -> None:
+    def __init__(self, statement: Executable, dialect: SADialect, schema: str | None, reader: Rereader) -> None:
         compiled = statement.compile(  # type: ignore[attr-defined]  # every Executable we use is a ClauseElement
             dialect=dialect, schema_translate_map={SCHEMA_TOKEN: schema}, render_schema_translate=True
         )
@@ -67,8 +80,14 @@ class Compiled:
             (place, bind.value if code is None else code(bind.value)) for place, (bind, code) in places if not bind.required
         ]
         columns = statement.selected_columns if isinstance(statement, Select) else getattr(statement, "exported_columns", ())
-        decoders: list[Decoder] = [_decoder(column.type, dialect) for column in columns]
+        decoders: list[Decoder] = [decoder_of(column.type, dialect) for column in columns]
         self._decoders: list[Decoder] | None = decoders if any(decoders) else None
+        kinds = [None if reader.typed else kind_of(column) for column in columns]
+        self._kinds = [(place, kind) for place, kind in enumerate(kinds) if kind is not None]
+        self._known: set[tuple[type, ...]] = set()
+        """The types of rows that were looked at before, in each of which a column holds what it may hold."""
+        self._cells = Cells(statement, list(columns), decoders, kinds)
+        self._reader, self._again_gives_the_same = reader, isinstance(statement, Select)
 
     def args(self, values: Mapping[str, Any]) -> list[Any]:
         """The driver's positional arguments, each through its column type."""
@@ -92,33 +111,84 @@ class Compiled:
         cursor.close()
         return count
 
-    def all(self, driver: Driver, values: Mapping[str, Any]) -> list[Row]:
-        """Execute; every row, decoded."""
-        return self._decoded(driver.execute(self.sql, self.args(values)).fetchall())
+    def all(self, driver: Driver, values: Mapping[str, Any], by: By = NOBODY) -> list[Row]:
+        """Execute; every row, decoded. Of rows that cannot be read, see `persist.db.spoilt`."""
+        cursor, rows = driver.execute(self.sql, self.args(values)), None
+        try:
+            rows = cursor.fetchall()
+            return self._decoded(rows)
+        except Exception as error:
+            return self._again(driver, values, rows, error, by)
 
-    def chunks(self, cursor: Any, values: Mapping[str, Any], rows: int) -> Iterator[list[Row]]:
+    def one(self, driver: Driver, values: Mapping[str, Any], by: By = NOBODY) -> Row | None:
+        """Execute; the first row, decoded, or None."""
+        cursor, row = driver.execute(self.sql, self.args(values)), None
+        try:
+            row = cursor.fetchone()
+            if row is None:
+                return None
+            if self._kinds and (types := tuple(map(type, row))) not in self._known:
+                self._look(types)
+            return row if self._decoders is None else _decode(row, self._decoders)
+        except Exception as error:
+            found = self._again(driver, values, None if row is None else [row], error, by)
+            return found[0] if found else None
+
+    def chunks(self, cursor: Any, values: Mapping[str, Any], rows: int, by: By = NOBODY) -> Iterator[list[Row]]:
         """Execute on a cursor that reads on demand; so many rows at a time, decoded."""
         cursor.execute(self.sql, self.args(values))
         while found := cursor.fetchmany(rows):
-            yield self._decoded(found)
+            try:
+                decoded = self._decoded(found)
+            except Exception as error:
+                decoded = self._again(cursor, values, found, error, by)
+            yield decoded
+
+    def _again(self, driver: Any, values: Mapping[str, Any], rows: list[Row] | None, error: Exception, by: By) -> list[Row]:
+        """The rows cell by cell, after an error of the driver or of a decoder; asked for again where the driver has none."""
+        if rows is None:
+            if not self._reader.refused(error):
+                raise error
+            if not self._again_gives_the_same:
+                raise self._cells.unknown() from error
+            with self._reader.lenient(driver):
+                rows = driver.execute(self.sql, self.args(values)).fetchall()
+        return self._cells.rows(rows, values, *by)
 
     def _decoded(self, rows: list[Row]) -> list[Row]:
         decoders = self._decoders
-        if decoders is None or not rows:
+        if not rows or (decoders is None and not self._kinds):
             return rows
         if len(rows) == 1:
-            return [_decode(rows[0], decoders)]
+            if self._kinds and (types := tuple(map(type, rows[0]))) not in self._known:
+                self._look(types)
+            return rows if decoders is None else [_decode(rows[0], decoders)]
         # Column by column: one call site per decoder instead of one test per cell.
-        columns = [
+        columns = list(zip(*rows, strict=True))
+        for place, kind in self._kinds:
+            if not kind.issuperset(map(type, columns[place])):
+                raise _WrongKindError
+        if decoders is None:
+            return rows
+        decoded = [
             column if code is None else [None if value is None else code(value) for value in column]
-            for column, code in zip(zip(*rows, strict=True), decoders, strict=True)
+            for column, code in zip(columns, decoders, strict=True)
         ]
-        return list(zip(*columns, strict=True))
+        return list(zip(*decoded, strict=True))
 
-    def one(self, driver: Driver, values: Mapping[str, Any]) -> Row | None:
-        """Execute; the first row, decoded, or None."""
-        row: Row | None = driver.execute(self.sql, self.args(values)).fetchone()
-        return row if row is None or self._decoders is None else _decode(row, self._decoders)
+    def _look(self, types: tuple[type, ...]) -> None:
+        for place, kind in self._kinds:
+            if types[place] not in kind:
+                raise _WrongKindError
+        if len(self._known) < _KNOWN:
+            self._known.add(types)
+
+
+class _WrongKindError(Exception):
+    """A column holds what its type does not allow, as SQLite lets any column do."""
+
+
+_KNOWN = 64
 
 
 def _picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Iterable[Any]]:
@@ -131,7 +201,8 @@ def _decode(row: Row, decoders: Sequence[Decoder]) -> Row:
     return tuple([value if code is None or value is None else code(value) for value, code in zip(row, decoders, strict=True)])
 
 
-def _decoder(kind: TypeEngine[Any], dialect: SADialect) -> Decoder:
+def decoder_of(kind: TypeEngine[Any], dialect: SADialect) -> Decoder:
+    """What makes a Python object of what the driver gives; None where that is one."""
     if isinstance(kind, Float):  # both drivers give floats; the processor would want to know the wire type
         return None
     return kind.dialect_impl(dialect).result_processor(dialect, None)
@@ -141,13 +212,14 @@ class Hot:
     """A statement to be compiled when first used: declared at module level, from the models' tables and bindparams.
 
     `silent`: it changes how something is stored and not what, so it is no event.
+    `spoilt`: what becomes of a row that cannot be read, where it is not for the verb to say.
     """
 
     UNMADE = object()
-    __slots__ = ("silent", "statement", "twin")
+    __slots__ = ("silent", "spoilt", "statement", "twin")
 
-    def __init__(self, statement: Executable, *, silent: bool = False) -> None:
-        self.statement, self.silent = statement, silent
+    def __init__(self, statement: Executable, *, silent: bool = False, spoilt: Spoilt | None = None) -> None:
+        self.statement, self.silent, self.spoilt = statement, silent, spoilt
         self.twin: Any = Hot.UNMADE
         """The same statement, returning what it changes; see persist.db.changes."""
 
@@ -155,9 +227,9 @@ class Hot:
 class HotCache(dict[Hot, Compiled]):
     """The compiled statements of one store, each made when it is first asked for."""
 
-    def __init__(self, dialect: SADialect, schema: str | None) -> None:
+    def __init__(self, dialect: SADialect, schema: str | None, reader: Rereader) -> None:
         super().__init__()
-        self._dialect, self._schema = dialect, schema
+        self._dialect, self._schema, self.reader = dialect, schema, reader
 
     def __missing__(self, hot: Hot) -> Compiled:
         compiled = self[hot] = self.compile(hot.statement)
@@ -165,7 +237,7 @@ class HotCache(dict[Hot, Compiled]):
 
     def compile(self, statement: Executable) -> Compiled:
         """One that nobody else will ask for."""
-        return Compiled(statement, self._dialect, self._schema)
+        return Compiled(statement, self._dialect, self._schema, self.reader)
 
 
 class Statements(Protocol):
@@ -196,7 +268,7 @@ class HotConnection:
 
     def rows(self, hot: Hot, **values: Any) -> list[Row]:
         """Every row, decoded."""
-        return self._hot[hot].all(self._driver, values)
+        return self._hot[hot].all(self._driver, values, (hot.spoilt, None))
 
     def row(self, hot: Hot, **values: Any) -> Row | None:
         """The first row, decoded, or None."""

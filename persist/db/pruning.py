@@ -14,6 +14,7 @@ from sqlalchemy import Table, and_, delete, func, literal, select, tuple_
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.hot import Row
+from persist.db.spoilt import Spoilt
 from persist.db.work import Work
 
 LOOK = 20_000
@@ -116,13 +117,13 @@ class AgedRows(Pruning):
         if after is not None:
             last = [literal(value, column.type) for value, column in zip(after, place, strict=True)]
             query = query.where(tuple_(*place) > tuple_(*last))
-        return [tuple(row) for row in work.select(query)]
+        return work.found(query, spoilt=Spoilt.LEAVE_OUT)
 
     def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
         removed = Removed()
         # whatever somebody holds is in use, and is left for the next time
         locked = select(*self._key).where(self._among([row[1:] for row in found]), self._at < cut.before, *self._may_go)
-        rows = [tuple(row) for row in work.select(locked.with_for_update(skip_locked=True))]
+        rows = work.found(locked.with_for_update(skip_locked=True), spoilt=Spoilt.LEAVE_OUT)
         if self._spared is not None and rows:
             spared = self._spared(work, [row[0] for row in rows])
             rows = [row for row in rows if row[0] not in spared]

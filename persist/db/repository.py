@@ -2,9 +2,15 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from persist.db.work import Work
+from persist.later import later
+
+if TYPE_CHECKING:
+    from persist.db import given_back
+else:
+    given_back = later("persist.db.given_back")
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -53,7 +59,11 @@ def _verb(method: Callable[Concatenate[S, P], R], *, writes: bool) -> Callable[C
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._work.verb(name, writes=writes):
-            return method(self, *args, **kwargs)
+        work = self._work
+        with work.verb(name, writes=writes):
+            result = method(self, *args, **kwargs)
+            if work.carried and work._depth == 1:
+                return cast("R", given_back.given_back(result, writes=writes))
+            return result
 
     return call

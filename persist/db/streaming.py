@@ -15,4 +15,4 @@ def chunks(work: Work, hot: Hot, rows: int, **values: Any) -> Iterator[Sequence[
         return
     dialect, driver = work.runtime.dialect, work.own_connection.connection.driver_connection
     with closing(dialect.reading_cursor(driver)) as cursor:
-        yield from work.runtime.hot[hot].chunks(cursor, values, rows)
+        yield from work.runtime.hot[hot].chunks(cursor, values, rows, work.by(hot.spoilt))

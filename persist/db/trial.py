@@ -1,9 +1,34 @@
 """Doing something to see what would come of it."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from persist.db.work import Work
+from persist.errors import UnreadableRow
+
+log = logging.getLogger("persist")
+
+
+@contextmanager
+def left_alone(work: Work, what: str) -> Iterator[None]:
+    """What is done inside is taken back where a row cannot be read, and that is reported: others of its kind go on."""
+    point, journal, written = work.savepoint(), work.journal, len(work.written)
+    mark = (0, 0) if journal is None else journal.mark()
+    try:
+        yield
+    except UnreadableRow as error:
+        point.rollback()
+        if journal is not None:
+            journal.back(mark)
+        del work.written[written:]
+        log.warning("%s is left as it is: %s", what, error)
+    except BaseException:
+        if point.is_active:
+            point.rollback()
+        raise
+    else:
+        point.commit()
 
 
 @contextmanager

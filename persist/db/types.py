@@ -188,13 +188,44 @@ class _PgJson(UserDefinedType[Any]):
 
 
 class Json(TypeDecorator[Any]):
-    """A JSON value of the domain in `persist.db.json`. SQL NULL and JSON null both read as None; None writes SQL NULL."""
+    """A JSON value of the domain in `persist.db.json`. SQL NULL and JSON null both read as None; None writes SQL NULL.
+
+    `shape` is dict or list where the column holds nothing else, `of` what each item of such a list is; where it is `required`,
+    null is not of that shape. What is read and is of another shape is refused, as text is that is no JSON.
+    """
 
     impl = JSON
     cache_ok = True
 
+    def __init__(self, shape: type | None = None, of: type | None = None, *, required: bool = False) -> None:
+        self.shape, self.of, self.required = shape, of, required
+        super().__init__()
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
+        value_of = value_of_jsonb if is_postgres(dialect) else decode
+        shape, of = self.shape, self.of
+        if shape is None:
+            return lambda text: None if text is None else value_of(text)
+        empty = not self.required
+
+        def read(text: Any) -> Any:
+            if text is None:
+                return None
+            value: Any = value_of(text)
+            kinds = set() if of is None or type(value) is not list else set(map(type, value))
+            if type(value) is shape and kinds <= {of}:
+                return value
+            if value is None and empty:
+                return None
+            raise InvalidValue("", f"JSON of another shape is stored where {_SHAPES[shape]} belongs")
+
+        return read
+
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         return _PgJson() if is_postgres(dialect) else _LiteJson()
+
+
+_SHAPES: dict[type, str] = {dict: "an object", list: "a list"}
 
 
 class Vocabulary(TypeDecorator[StrEnum]):

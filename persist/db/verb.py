@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import NestedTransaction
 
 from persist.db.changes import Journal
+from persist.db.spoilt import error_of
+from persist.errors import PersistError
 
 if TYPE_CHECKING:
     from persist.db.work import Work
@@ -27,6 +29,7 @@ class Verb:
         if work._depth > 1:
             return
         work._wrote = False
+        work.carried, work.listing = [], not self._writes
         if work.joined and self._writes:
             assert work._connection is not None
             if work.journal is None and work.runtime.log is not None:
@@ -46,6 +49,10 @@ class Verb:
         work._depth -= 1
         if work._depth:
             return
+        carried, work.carried, work.listing = work.carried, None, False
+        raised = error
+        if carried and isinstance(error, Exception) and not isinstance(work.runtime.translate(error), PersistError):
+            error = error_of(carried[0])  # what is in between did not ask it: timedelta() just says that it is no number
         if self._savepoint is not None:
             error = self._end_joined(self._savepoint, error)
         if error is None:
@@ -53,12 +60,12 @@ class Verb:
         if work.journal is not None:
             work.journal.back(self._mark)
         ours = work.runtime.translate(error)
-        changed = ours is not error
-        from_database = changed and getattr(error, "orig", None) is not ours  # a column may refuse a value before it gets there
+        from_database = ours is not error and getattr(error, "orig", None) is not ours
+        # a column may refuse a value before it gets there
         if (work._wrote or from_database) and not work.joined:
             work._doomed = True
-        if changed or kind is None:
-            raise ours from (error if changed else None)
+        if ours is not raised:
+            raise ours from (raised if ours is error else error)
 
     def _end_joined(self, savepoint: NestedTransaction, error: BaseException | None) -> BaseException | None:
         """The host's transaction survives a refused verb: only our savepoint goes. Its commit is the host's, so what the

@@ -3,39 +3,41 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, NestedTransaction, Update
+from sqlalchemy import Connection
 
 from persist.db.base import SCHEMA_TOKEN
-from persist.db.changes import COMMITTED, Deed, Journal, twin_of
-from persist.db.hot import Hot, Row
+from persist.db.changes import COMMITTED, Deed, Journal
 from persist.db.locks import Owner, Waiting
 from persist.db.observers import take_back
+from persist.db.running import Running
 from persist.db.runtime import EventLog, Runtime
 from persist.db.verb import Verb
-from persist.db.whole_tables import WholeTables
 from persist.errors import Closed, ReadOnlyTransaction, StoreForked, TransactionAborted, Unavailable, WrongOwner
+from persist.later import later
+
+if TYPE_CHECKING:
+    from persist.db import given_back
+else:
+    given_back = later("persist.db.given_back")
 
 log = logging.getLogger("persist")
 
 _LONG_BEGIN = 1.0
 
 
-class Work(WholeTables):
+class Work(Running):
     """A transaction: `writable` or a snapshot, ours (`owner`) or joined into the caller's."""
 
     def __init__(self, runtime: Runtime, *, writable: bool, owner: Owner, joined: Connection | None = None) -> None:
-        super().__init__(runtime)
+        super().__init__(runtime, joined)
         self.writable = writable
         self.owner = owner
         self.thread: int | None = threading.get_ident()
         """The one thread that may use it; None on the async face, which has its own check."""
         self.joined = self._open = joined is not None
-        self._connection: Connection | None = joined
-        self._driver: Any = None
-        self._wrote = False
         self._depth = 0
         self._doomed = False
         self._asked, self._began = time.monotonic(), 0.0
@@ -45,7 +47,6 @@ class Work(WholeTables):
         self.log: EventLog | None = None
         self.journal: Journal | None = None
         """What the transaction changed, where the database's log of events is on."""
-        self._options: dict[str, Any] = {}
         if joined is not None:
             theirs = joined.get_execution_options().get("schema_translate_map") or {}
             self._options = {"schema_translate_map": {**theirs, SCHEMA_TOKEN: runtime.dialect.schema}}
@@ -203,7 +204,7 @@ class Work(WholeTables):
     def announce(self, topic: str, value: Any) -> None:
         """After the commit, whoever observes the topic is told. Not in join(), where the commit is the caller's."""
         if not self.joined and self.runtime.observers.wanted(topic):
-            self.announcements.append((topic, value))
+            self.announcements.append((topic, given_back.given_back(value, writes=True) if self.carried else value))
 
     # -- verbs
 
@@ -224,75 +225,3 @@ class Work(WholeTables):
         """What follows is one event of that name, and of that stream."""
         if self.journal is not None:
             self.journal.open(name, stream)
-
-    # -- statements
-
-    def rows(self, hot: Hot, **values: Any) -> list[Row]:
-        """Every row of a hot SELECT, decoded."""
-        return self._all(hot, values)
-
-    def _all(self, hot: Hot, values: Mapping[str, Any]) -> list[Row]:
-        if self._driver is not None:
-            return self.runtime.hot[hot].all(self._driver, values)
-        return [tuple(row) for row in self._core(hot.statement, values)]
-
-    def row(self, hot: Hot, **values: Any) -> Row | None:
-        """The first row of a hot SELECT, decoded."""
-        if self._driver is not None:
-            return self.runtime.hot[hot].one(self._driver, values)
-        found = self._core(hot.statement, values).first()
-        return None if found is None else tuple(found)
-
-    def run(self, hot: Hot, **values: Any) -> int:
-        """Run a hot INSERT, UPDATE or DELETE; the number of rows."""
-        if self.journal is not None and (kept := self.journal.run(hot, values, self._all)) is not None:
-            count = len(kept)
-        elif self._driver is not None:
-            count = self.runtime.hot[hot].run(self._driver, values)
-        else:
-            count = self._core(hot.statement, values).rowcount
-        self._wrote = self._wrote or count != 0
-        return count
-
-    def returned(self, hot: Hot, **values: Any) -> Row | None:
-        """The first row that a hot INSERT or UPDATE … RETURNING wrote, decoded; None where it wrote none."""
-        found = None if self.journal is None else self.journal.run(hot, values, self._all)
-        if found is None:
-            found = self._all(hot, values)
-        self._wrote = self._wrote or bool(found)
-        return found[0] if found else None
-
-    def run_many(self, hot: Hot, values: Sequence[Mapping[str, Any]]) -> None:
-        """Run one hot statement for many rows."""
-        if len(values) < 2 or (self.journal is not None and twin_of(hot) is not None):
-            for row in values:
-                self.run(hot, **row)
-            return
-        self._wrote = True
-        if self._driver is None:
-            self._core(hot.statement, list(values))
-            return
-        self.runtime.hot[hot].run_many(self._driver, values)
-
-    def select(self, statement: Executable, values: Mapping[str, Any] | None = None) -> CursorResult[Any]:
-        """Run a Core SELECT that is put together per call."""
-        return self._core(statement, values)
-
-    def _core(self, statement: Executable, values: Any) -> CursorResult[Any]:
-        assert self._connection is not None
-        result: CursorResult[Any] = self._connection.execute(statement, values, execution_options=self._options)
-        return result
-
-    def change(self, statement: Insert | Update | Delete) -> int:
-        """Run a Core INSERT, UPDATE or DELETE that is put together per call; the number of rows."""
-        self._wrote = True
-        if self.journal is not None:
-            kept = self.journal.run(Hot(statement), {}, lambda twin, _: [tuple(row) for row in self._core(twin.statement, None)])
-            if kept is not None:
-                return len(kept)
-        return self._core(statement, None).rowcount
-
-    def savepoint(self) -> NestedTransaction:
-        """A point to roll back to."""
-        assert self._connection is not None
-        return self._connection.begin_nested()

@@ -10,7 +10,7 @@ from persist.db.types import EpochMs, Label, Whole
 from persist.db.work import Work
 from persist.events.models import event_heads, event_log
 from persist.events.schemas import ALL
-from persist.events.trimming import lock_log, trim
+from persist.events.trimming import lock_log, trim_each
 
 _E, _H = event_log.c, event_heads.c
 _OLD = Hot(
@@ -37,8 +37,7 @@ class OldEvents(Pruning):
     def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
         removed = Removed()
         lock_log(work)
-        for (stream,) in found:
-            removed.rows[event_log.name] += trim(work, stream, before=cut.before, keep=cut.keep)
+        removed.rows[event_log.name] += trim_each(work, [stream for (stream,) in found], before=cut.before, keep=cut.keep)
         return removed
 
 

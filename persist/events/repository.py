@@ -15,7 +15,7 @@ from persist.db.work import Work
 from persist.errors import InvalidValue
 from persist.events.models import event_log
 from persist.events.schemas import ALL, SNAPSHOT, Event
-from persist.events.trimming import lock_log, streams, trim
+from persist.events.trimming import lock_log, streams, trim, trim_each
 
 List = list
 
@@ -75,7 +75,9 @@ class Events(Repository):
         before = None if older_than is None else _ago(work, older_than)
         work.keep_log()  # what was done before comes before the snapshots
         lock_log(work)
-        return sum(trim(work, one, before=before, keep=kept) for one in (streams(work) if stream == ALL else [stream]))
+        if stream != ALL:
+            return trim(work, stream, before=before, keep=kept)
+        return trim_each(work, streams(work), before=before, keep=kept)
 
 
 def _ago(work: Work, span: timedelta) -> datetime:

@@ -1,11 +1,14 @@
 """Letting go of old events. What the stream holds is written as a snapshot first, so that a reader can begin there."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from sqlalchemy import bindparam, case, delete, func, literal, select, update
 
 from persist.db.hot import Hot
+from persist.db.spoilt import Spoilt
 from persist.db.streams import logged_tables
+from persist.db.trial import left_alone
 from persist.db.types import EpochMs, Label, Whole
 from persist.db.work import Work
 from persist.events.models import event_heads, event_log
@@ -15,7 +18,7 @@ from persist.events.snapshots import write_snapshot
 _E, _H = event_log.c, event_heads.c
 _stream, _upto = bindparam("stream", type_=Label()), bindparam("upto", type_=Whole())
 _COUNT = Hot(select(_H.seq).where(_H.stream_id == ALL).with_for_update())
-_HEADS = Hot(select(_H.stream_id).where(_H.stream_id != ALL).order_by(_H.stream_id))
+_HEADS = Hot(select(_H.stream_id).where(_H.stream_id != ALL).order_by(_H.stream_id), spoilt=Spoilt.LEAVE_OUT)
 _HEAD = Hot(select(_H.seq, _H.first_seq).where(_H.stream_id == _stream).with_for_update())
 _OLDER = Hot(
     select(func.max(_E.seq)).where(_E.stream_id == _stream, _E.at < bindparam("before", type_=EpochMs()), _E.seq <= _upto)
@@ -57,3 +60,12 @@ def trim(work: Work, stream: str, *, before: datetime | None, keep: int) -> int:
         return 0
     work.run(_FIRST, stream=stream, first=upto + 1)
     return work.run(_DELETE, stream=stream, upto=upto)
+
+
+def trim_each(work: Work, streams: Iterable[str], *, before: datetime | None, keep: int) -> int:
+    """The same of many; one with a row that cannot be read stays as it is."""
+    gone = 0
+    for stream in streams:
+        with left_alone(work, f"the stream {stream}"):
+            gone += trim(work, stream, before=before, keep=keep)
+    return gone

@@ -13,6 +13,7 @@ from persist.db.cursor import Page, check_limit, decode_cursor, encode_cursor
 from persist.db.hot import Hot, Row, param
 from persist.db.insert import insert_missing
 from persist.db.repository import Repository, reads, writes
+from persist.db.spoilt import is_unreadable
 from persist.db.types import Whole
 from persist.db.values import build
 from persist.db.work import Work
@@ -129,11 +130,11 @@ class MessagingSessions(Repository):
         key = {**_place(work, platform, channel_id, thread_id), "key_user": work.label("user_id", user_id)}
         for _ in range(_TRIES):
             row = work.row(_OF_KEY, **key)
-            if row is not None and _value(row).last_activity_at < since:
+            if row is not None and not _used_since(_value(row), since):
                 row = work.row(_LOCK_OF_KEY, **key)  # another may have used it, or put one in its place
             if row is not None:
                 found = _value(row)
-                if found.last_activity_at >= since:
+                if _used_since(found, since):
                     return found
                 work.run(_DEACTIVATE_KEY, **key)
             made = _new(work, now, platform=platform, channel_id=channel_id, user_id=user_id, thread_id=thread_id)
@@ -192,6 +193,10 @@ class MessagingSessions(Repository):
         work.run_many(_DELETE_MESSAGES, stale)
         work.run_many(_DELETE, stale)
         return len(stale)
+
+
+def _used_since(session: MessagingSession, since: datetime) -> bool:
+    return not is_unreadable(session.last_activity_at) and session.last_activity_at >= since
 
 
 def _value(row: Row) -> MessagingSession:

@@ -9,8 +9,9 @@ from sqlalchemy import select
 
 from persist.db.hot import Hot, param
 from persist.db.own import stored_scope
+from persist.db.spoilt import error_of, is_unreadable
 from persist.db.work import Work
-from persist.errors import InvalidValue, NotFound, PersistError
+from persist.errors import InvalidValue, NotFound, PersistError, shown
 from persist.programs import attachments, names
 from persist.programs.attachments import RunFolder
 from persist.programs.models import executions, runs, segments
@@ -32,7 +33,7 @@ _SEGMENTS = Hot(select(_S.id, _S.agent_name).where(_S.run_id == param("run")).or
 def audit_run(work: Work, run_id: str) -> Iterator[AuditFinding]:
     """The run's status."""
     row = work.row(_RUN, run=run_id)
-    if row is not None:
+    if row is not None and not any(map(is_unreadable, row)):
         yield from _status(f"run {run_id}", row[0], row[1], RunStatus)
 
 
@@ -84,6 +85,15 @@ def audit_agents(work: Work, run_id: str, known: dict[str, str | None]) -> Itera
     for id, agent in work.rows(_SEGMENTS, run=stored_scope(work, "run_id", run_id)):
         if agent not in known:
             yield AuditFinding.of("orphan", f"segment {id}", f"its agent {agent!r} is not there.")
+
+
+def audit_cells(work: Work) -> Iterator[AuditFinding]:
+    """What could not be read on the way here."""
+    for table, key, column, reason in dict.fromkeys(
+        (e.table, e.key, e.column, e.reason) for e in map(error_of, work.carried or ())
+    ):
+        row = "" if not key else f" {shown(key[0] if len(key) == 1 else key)}"
+        yield AuditFinding.of("unreadable", f"{table}{row}", f"{column}: {reason}.")
 
 
 def audit_tables(work: Work, run_id: str, ours: set[str]) -> Iterator[AuditFinding]:

@@ -9,6 +9,7 @@ from sqlalchemy import select, update
 from persist.db.hot import Hot, Row, param
 from persist.db.insert import insert_missing
 from persist.db.own import shown_scope, stored_scope
+from persist.db.spoilt import is_unreadable
 from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import Conflict, PersistError
@@ -105,7 +106,7 @@ def _put(
 
 def _check_rebinding(name: str, row: Row | None) -> None:
     kind = None if row is None else row[FIELDS.index("kind")]
-    if kind in FIXED:
+    if not is_unreadable(kind) and kind in FIXED:
         raise Conflict(f"{name!r} is bound already, as {kind}, which is bound once.", constraint="bindings.kind")
 
 
@@ -120,7 +121,7 @@ def _replace(work: Work, before: Binding, fields: dict[str, Any], folder: RunFol
     frame = _ROOT if before.execution_id is None else before.execution_id
     stored = stored_scope(work, "run_id", before.run_id)
     work.run(_SET, row_run=stored, row_name=before.name, row_frame=frame, **named)
-    if folder is None or before.attachment_path is None:
+    if folder is None or before.attachment_path is None or is_unreadable(before.attachment_path):
         return
     token = names.attachment_token(before.attachment_path)
     if token is not None and work.row(_NAMED, token=token) is None:

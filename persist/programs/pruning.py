@@ -4,6 +4,7 @@ from sqlalchemy import select
 
 from persist.db.hot import among
 from persist.db.pruning import AgedRows, Below, Ids, Pruning
+from persist.db.spoilt import Spoilt
 from persist.db.work import Work
 from persist.programs.models import agents, bindings, executions, imports, runs, segments
 from persist.programs.schemas import RunStatus
@@ -19,7 +20,7 @@ def _own(work: Work, ids: Ids) -> set[str]:
 def _attachments(work: Work, ids: Ids) -> list[str]:
     """Values that are files of a run's folder; what becomes of the folder is up to whoever made it."""
     query = select(_B.run_id, _B.attachment_path).where(_B.run_id.in_(ids), _B.attachment_path.is_not(None))
-    return [f"{row.run_id}: {row.attachment_path}" for row in work.select(query.order_by(_B.run_id, _B.attachment_path))]
+    return [f"{run}: {path}" for run, path in work.found(query.order_by(_B.run_id, _B.attachment_path), spoilt=Spoilt.LEAVE_OUT)]
 
 
 RUNS = AgedRows(

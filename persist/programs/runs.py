@@ -112,21 +112,23 @@ class ProgramRuns(Repository):
         """What a raw writer left in the run that is not its to write, or that does not fit together; nothing is changed.
 
         Findings tell of: statuses that this library did not write, words it does not know, parents, frames and agents that
-        are not there, circles, attachments that are missing, unused or not to be read, and in the run's own file tables
-        that are not named x_…. In the file of a project's or a user's agents the id is "project" or "user". NotFound.
+        are not there, circles, attachments that are missing, unused or not to be read, cells that cannot be read, and in
+        the run's own file tables that are not named x_…. In the file of a project's or a user's agents the id is "project"
+        or "user". NotFound.
         """
         work = self._work
         check_agents_owner(work, id)
         frames = {one.id for one in ProgramExecutions(work).list(id)}
         agents = {agent.name: agent.scope for agent in Agents(work).list(id)}
         has_folder = not outlives_runs(id, work.runtime.scopes.get("run_id"))
-        return [
+        found = [
             *audits.audit_run(work, id),
             *audits.audit_executions(work, id),
             *audits.audit_bindings(work, id, Bindings(work).list(id), frames, unused=has_folder),
             *audits.audit_agents(work, id, dict(agents)),
             *audits.audit_tables(work, id, {VERSION_TABLE, *(table.name for table in runs.metadata.sorted_tables)}),
         ]
+        return [*found, *audits.audit_cells(work)]
 
     def _become(self, id: str, to: RunStatus) -> ProgramRun:
         work = self._work

@@ -166,7 +166,7 @@ class AuditFinding(Value):
     """Something in a run that this library did not put there, or that does not fit together."""
 
     code: str
-    """orphan, circle, unknown_word, status_not_ours, attachment_(missing, escapes, unused), unexpected_table."""
+    """orphan, circle, unknown_word, status_not_ours, attachment_(missing, escapes, unused), unexpected_table, unreadable."""
     subject: str
     message: str
 

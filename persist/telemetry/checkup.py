@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any
 
 from sqlalchemy import func, select
 
 from persist.db.own import shown_scope
+from persist.db.spoilt import Spoilt
 from persist.db.trouble import Severity, Trouble
 from persist.db.work import Work
 from persist.telemetry.link_urls import meaning
@@ -25,7 +25,7 @@ _CANDIDATES = (
 
 def checkup(work: Work) -> Iterator[Trouble]:
     """Links with more rows than one: the one fetched last counts, and the next write of the link lets the others go."""
-    candidates: list[tuple[Any, ...]] = [tuple(row) for row in work.select(_CANDIDATES)]
+    candidates = work.found(_CANDIDATES, spoilt=Spoilt.LEAVE_OUT)
     for owner, rows in groupby(candidates, lambda row: row[0]):
         counts: dict[str, int] = {}
         for _, url in rows:

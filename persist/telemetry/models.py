@@ -128,8 +128,8 @@ class TaskRow(Base):
     claimed_at: Mapped[datetime | None] = mapped_column(EpochS())
     completed_at: Mapped[datetime | None] = mapped_column(EpochS())
     outcome: Mapped[str | None] = mapped_column(Body())
-    labels: Mapped[Any] = mapped_column(Json(), server_default="[]")
-    links: Mapped[Any] = mapped_column(Json(), server_default="[]")
+    labels: Mapped[Any] = mapped_column(Json(list, required=True), server_default="[]")
+    links: Mapped[Any] = mapped_column(Json(list, required=True), server_default="[]")
     body: Mapped[str | None] = mapped_column(Body())
 
     __table_args__ = (Index("ix_tasks_workspace_id_state_discovered_at_id", "workspace_id", "state", "discovered_at", "id"),)

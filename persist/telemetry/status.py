@@ -13,6 +13,7 @@ from persist.db.hot import LIMIT, Hot, Row, param
 from persist.db.json import Json, decode
 from persist.db.own import own_scope, shown_scope
 from persist.db.repository import Repository, reads, writes
+from persist.db.spoilt import is_unreadable
 from persist.db.types import Whole
 from persist.db.values import build
 from persist.db.work import Work
@@ -183,6 +184,8 @@ def _entry(work: Work, owner: str, row: Row) -> StatusEntry:
 
 def _stands(standing: Row, status: str, metadata: Json) -> bool:
     _, new_status, known = standing
+    if is_unreadable(new_status) or is_unreadable(known):
+        return False
     return new_status == status and (status != AgentStatus.QUESTION or _ordered(known) == _ordered(metadata))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, null, select, update
 
 from persist.db.checks import check_count, check_items, check_span, check_word
+from persist.db.first import FirstReadable
 from persist.db.hot import Hot, Row, param
 from persist.db.insert import insert_missing
 from persist.db.json import Json
@@ -34,13 +35,7 @@ _also = tasks.alias("others")
 
 _ADD = Hot(insert_missing(tasks, "workspace_id", "id"))
 _TURN = Hot(select(turn()))
-_NEXT = (
-    select(_also.c.id)
-    .where(_also.c.workspace_id == param("owner"), _also.c.state == TaskState.QUEUED)
-    .order_by(_also.c.discovered_at, _also.c.id)
-    .limit(1)
-    .scalar_subquery()
-)
+_NEXT = FirstReadable(select(*_COLUMNS).where(_mine, _T.state == TaskState.QUEUED).order_by(_T.discovered_at, _T.id))
 _BUSY = (
     select(func.count())
     .select_from(_also)
@@ -49,9 +44,8 @@ _BUSY = (
 )
 _CLAIM = Hot(
     update(tasks)
-    .where(_mine, _T.id == _NEXT, bindparam("most", type_=Whole()) > _BUSY)
+    .where(*_this, _T.state == TaskState.QUEUED, bindparam("most", type_=Whole()) > _BUSY)
     .values(state=TaskState.IN_PROGRESS, instance_name=param("instance"), claimed_at=param("at"))
-    .returning(*_COLUMNS)
 )
 _END = Hot(
     update(tasks)
@@ -97,8 +91,13 @@ class Tasks(Repository):
         if check_count("max_parallel", max_parallel) == 0:
             raise InvalidValue("max_parallel", "expected 1 or more.")
         work.row(_TURN, turn=f"persist tasks of {owner}")
-        row = work.returned(_CLAIM, owner=owner, instance=instance, at=second("clock", work.now()), most=max_parallel)
-        return None if row is None else _task(work, row)
+        row = _NEXT.find(work, owner=owner)
+        if row is None:
+            return None
+        task, at = _task(work, row), second("clock", work.now())
+        if not work.run(_CLAIM, owner=owner, row_id=task.id, instance=instance, at=at, most=max_parallel):
+            return None
+        return task.model_copy(update={"state": TaskState.IN_PROGRESS, "instance_name": instance, "claimed_at": at})
 
     @writes
     def complete(self, id: str, *, outcome: str | None = None, workspace_id: str | None = None) -> bool:

@@ -7,6 +7,7 @@ from sqlalchemy import null, update
 from persist.db.checks import check_word
 from persist.db.hot import Hot, param
 from persist.db.json import Json
+from persist.db.spoilt import is_unreadable
 from persist.db.work import Work
 from persist.errors import InvalidValue
 from persist.workflows.gates import close_gates
@@ -45,7 +46,9 @@ def finish_run(
 
     Gates that still wait are rejected with it, by nobody: whoever looks for work to approve must not find what is over.
     """
-    history = run.phase_history if marker is None else history_with(work, run.phase_history, marker)
+    history: Any = run.phase_history
+    if marker is not None and not is_unreadable(history):
+        history = history_with(work, history, marker)
     work.run(
         _FINISH,
         row_id=run.id,
@@ -53,8 +56,9 @@ def finish_run(
         phase=run.current_phase if marker is None else marker["phase"],
         history=history,
         said=context,
-        # a run that workers never claimed stays one that they never claim, when it is restarted too
-        token=run.lease_token + (status is RunStatus.CANCELLED and run.lease_token > 0),
+        token=run.lease_token
+        if is_unreadable(run.lease_token) or status is not RunStatus.CANCELLED
+        else _fenced(run.lease_token),
         at=work.now(),
     )
     close_gates(work, run.id, f"The run ended: it {_ENDED[status]}.")
@@ -75,6 +79,11 @@ def end_run(
     run = held_run(work, id, lease)
     check_transition(run.id, run.status, to)
     return finish_run(work, run, to, context=with_error(work, run.context, error), marker=marker)
+
+
+def _fenced(token: int) -> int:
+    """A run that workers never claimed stays one that they never claim, when it is restarted too."""
+    return token if is_unreadable(token) else token + (token > 0)
 
 
 def cancel_run(work: Work, id: str, reason: str | None, statuses: frozenset[RunStatus]) -> bool:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import null, select, update
 
 from persist.db.checks import check_span, optional_label
+from persist.db.first import FirstReadable
 from persist.db.hot import Hot, param
 from persist.db.values import build
 from persist.db.work import Work
@@ -22,14 +23,17 @@ from persist.workflows.transitions import TERMINAL
 
 _R = runs.c
 _id = param("row_id")
-_WAITING = select(*COLUMNS).limit(1).with_for_update(skip_locked=True)
+_WAITING = select(*COLUMNS).with_for_update(skip_locked=True)
 # as expressions, or an index of all runs would be read instead of the one of the few that are leased
 _running = _R.status.concat("") == RunStatus.RUNNING
 _named_as_well = _R.workflow_name.concat("") == param("workflow_name")
 _LET_GO = _WAITING.where(IS_LEASED, _R.lease_expires_at <= param("at"), _running).order_by(_R.lease_expires_at, _R.id)
 _OLDEST = _WAITING.where(_R.status == RunStatus.QUEUED).order_by(_R.started_at, _R.id)
 _named = _R.workflow_name == param("workflow_name")
-_CLAIMABLE = {False: (Hot(_LET_GO), Hot(_OLDEST)), True: (Hot(_LET_GO.where(_named_as_well)), Hot(_OLDEST.where(_named)))}
+_CLAIMABLE = {
+    False: (FirstReadable(_LET_GO), FirstReadable(_OLDEST)),
+    True: (FirstReadable(_LET_GO.where(_named_as_well)), FirstReadable(_OLDEST.where(_named))),
+}
 _HELD = Hot(
     select(*COLUMNS)
     .where(IS_LEASED, _R.lease_expires_at > param("at"), _R.lease_owner == param("worker"))
@@ -70,7 +74,7 @@ def claim(work: Work, worker: str, lease: timedelta, workflow_name: str | None) 
     let_go, oldest = _CLAIMABLE[name is not None]
     now = work.now()
     until = _instant("lease", now, span)
-    while (row := work.row(let_go, at=now, **values) or work.row(oldest, **values)) is not None:
+    while (row := let_go.find(work, at=now, **values) or oldest.find(work, **values)) is not None:
         run = run_value(row)
         count = run.restart_count
         if run.lease_owner is not None:

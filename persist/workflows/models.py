@@ -38,10 +38,10 @@ class WorkflowRunRow(Base):
     started_at: Mapped[datetime] = mapped_column(IsoMs())
     updated_at: Mapped[datetime] = mapped_column(IsoMs())
     finished_at: Mapped[datetime | None] = mapped_column(IsoMs())
-    phase_history: Mapped[Any] = mapped_column(Json(), server_default="[]")
-    context: Mapped[Any | None] = mapped_column(Json())
-    scratch: Mapped[Any | None] = mapped_column(Json())
-    node_statuses: Mapped[Any | None] = mapped_column(Json())
+    phase_history: Mapped[Any] = mapped_column(Json(list, required=True), server_default="[]")
+    context: Mapped[Any | None] = mapped_column(Json(dict))
+    scratch: Mapped[Any | None] = mapped_column(Json(dict))
+    node_statuses: Mapped[Any | None] = mapped_column(Json(dict))
 
     __table_args__ = (
         CheckConstraint("max_restarts IS NULL OR restart_count <= max_restarts", name="max_restarts"),

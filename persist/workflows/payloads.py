@@ -11,6 +11,7 @@ from typing import Any
 from persist.db.clock import iso_ms
 from persist.db.escape import utf8_size
 from persist.db.json import Json, encode
+from persist.db.spoilt import is_unreadable
 from persist.db.work import Work
 from persist.errors import InvalidValue, PayloadTooLarge, shown
 
@@ -69,10 +70,11 @@ def history_with(work: Work, history: list[Any], item: dict[str, Any]) -> Any:
 
 
 def with_error(work: Work, context: dict[str, Any] | None, error: str | None, *, path: str = "error") -> dict[str, Any] | None:
-    """The context with that error in it: the one change that a context ever sees."""
+    """The context with that error in it: the one change that a context ever sees. One that cannot be read stays as it is."""
     if error is None:
         return context
-    return {**(context or {}), "error": small(work, path, work.body(path, error))}
+    said = small(work, path, work.body(path, error))
+    return context if is_unreadable(context) else {**(context or {}), "error": said}
 
 
 def marker_of(marker: object) -> tuple[Any, Any]:

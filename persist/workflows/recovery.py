@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import and_, null, or_, select, update
 
 from persist.db.hot import Hot, param
+from persist.db.spoilt import Spoilt
 from persist.db.work import Work
 from persist.errors import Conflict
 from persist.workflows.finishing import finish_run
@@ -25,7 +26,8 @@ _INTERRUPTED = Hot(
     select(*COLUMNS)
     .where(_R.status == RunStatus.RUNNING, ~or_(_held, _waits_for_worker))
     .order_by(_R.started_at, _R.id)
-    .with_for_update()
+    .with_for_update(),
+    spoilt=Spoilt.LEAVE_OUT,
 )
 _FAILED = {"success": False, "error": param("reason"), "finished_at": param("at")}
 _FAIL_OF_RUN = Hot(update(executions).where(_E.workflow_run_id == _id, IS_UNFINISHED).values(_FAILED))

@@ -39,6 +39,7 @@ NAMES = [
     "TransitionError",
     "Unavailable",
     "UnmanagedDatabase",
+    "UnreadableRow",
     "UnsupportedEngine",
     "WrongOwner",
     "check",

@@ -26,6 +26,7 @@ MAY_NAME_A_DIALECT = {
 
 LATE_IMPORTS = {
     ("persist/db/dialects/postgres.py", "psycopg"): "an optional driver",
+    ("persist/db/dialects/postgres_rereading.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/postgres_wakeups.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/vector_functions.py", "sqlite_vec"): "an optional library",
     ("persist/integrations/langgraph/strict.py", "numpy"): "an optional library; only a value that holds an array needs it",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, UnreadableRow
 from persist.programs import audit, instructions_for_subagent, open_run_file
 from persist.store import Store
 from tests.programs.raw_rows import codes, put
@@ -54,10 +54,10 @@ def test_a_row_that_names_another_file_costs_nobody_anything(
 
 def test_a_path_that_is_no_text_is_said_and_bound_anew(run_file: Store, run: str, raw: sqlite3.Connection) -> None:
     raw.execute("INSERT INTO bindings (name, kind, attachment_path) VALUES ('x', 'let', x'ff00')")
-    with pytest.raises(InvalidValue) as caught:
+    with pytest.raises(UnreadableRow) as caught:
         resolve(run_file, run, "x")
-    assert caught.value.path == "attachment_path"
-    assert codes(run_file, run) == ["attachment_escapes"]
+    assert caught.value.column == "attachment_path"
+    assert codes(run_file, run) == ["unreadable"]
     bind(run_file, run, "x", "small")
     assert (resolve(run_file, run, "x"), codes(run_file, run)) == ("small", [])
 

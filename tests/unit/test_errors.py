@@ -27,6 +27,7 @@ EXAMPLES = [
     errors.Closed("recorder"),
     errors.UnsupportedEngine("mysql", "not supported."),
     errors.StoreCorrupt("state.db", "not a database"),
+    errors.UnreadableRow("workflow_runs", ("run_1",), "context", "the text is no JSON"),
     errors.SchemaOutdated(None, "0001", "persist upgrade"),
     errors.SchemaTooNew("0002", "0001"),
     errors.SchemaUnknown("v2", "0001", "_meta.schema_version"),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from persist.db.dialects.vector_functions import VectorFunctions
     from persist.db.dialects.wakeups import Wakeups
     from persist.db.hot import Hot, HotCache
+    from persist.db.rereading import Rereader
 
 
 class Dialect(ABC):
@@ -83,6 +84,9 @@ class Dialect(ABC):
     def kind(self) -> Kind:
         """SQLAlchemy's class for it."""
 
+    rereader: "Rereader"
+    """How values are read that the driver cannot give; one for all stores of the kind."""
+
     def first(self) -> Any:
         """A driver connection that the first transaction will use, where one can be had before there is an engine; else None."""
         return None
@@ -90,7 +94,7 @@ class Dialect(ABC):
     @cached_property
     def hot(self) -> "HotCache":
         """The compiled statements."""
-        return compiled_for(self.kind, self.schema)
+        return compiled_for(self.kind, self.schema, self.rereader)
 
     def connect(self, *, write: bool) -> Connection:
         """A connection for one transaction of that kind."""

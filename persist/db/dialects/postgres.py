@@ -17,6 +17,7 @@ from persist.db.dialects.postgres_endings import Endings
 from persist.db.dialects.postgres_errors import meaning
 from persist.db.dialects.postgres_patience import interrupt, patience
 from persist.db.dialects.postgres_raw_rows import PostgresRawRows
+from persist.db.dialects.postgres_rereading import REREADER
 from persist.db.dialects.postgres_rights import check_guard_rights
 from persist.db.dialects.postgres_upkeep import SECRETS, PostgresUpkeep
 from persist.db.dialects.postgres_wakeups import Notices, notice
@@ -38,6 +39,7 @@ class PostgresDialect(Dialect):
     """A Postgres database, reached directly or through a transaction-mode pooler."""
 
     name = "postgresql"
+    rereader = REREADER
     schema: str
     _guest = False
     _said_polling = False

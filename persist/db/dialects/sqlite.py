@@ -17,6 +17,7 @@ from persist.db.dialects.files import warn_of_network
 from persist.db.dialects.sqlite_engines import SqliteEngines
 from persist.db.dialects.sqlite_errors import error_name, meaning
 from persist.db.dialects.sqlite_journal import never_waiting
+from persist.db.dialects.sqlite_rereading import REREADER
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.idle import IdleConnections
 from persist.db.locks import Cancelled, Waiting
@@ -43,6 +44,7 @@ class SqliteDialect(SqliteEngines):
     """A SQLite file, or `:memory:` with its one connection."""
 
     name = "sqlite"
+    rereader = REREADER
     schema = None
     one_writer = True
     one_file = True

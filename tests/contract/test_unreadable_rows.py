@@ -1,0 +1,95 @@
+"""One row that cannot be read: what lists, gets, claims and ends make of it, on both databases and both faces."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue, UnreadableRow
+from persist.store import Store
+
+ABOUT = {"trigger_id": "issue/1", "current_phase": "plan"}
+
+
+@pytest.fixture
+def runs(store: Any, raw: Any) -> Any:
+    """Three queued runs, of which the oldest says of its context what no program of ours writes."""
+    with store.begin() as tx:
+        for id in ("bad", "good", "late"):
+            tx.workflows.runs.create("triage", **ABOUT, status="queued", context={"a": 1}, id=id)
+    raw.rows("UPDATE workflow_runs SET context = '[]' WHERE id = 'bad'")
+    return store
+
+
+def test_a_get_names_table_key_and_column(runs: Any) -> None:
+    with runs.read() as tx, pytest.raises(UnreadableRow) as caught:
+        tx.workflows.runs.get("bad")
+    error = caught.value
+    assert (error.table, error.key, error.column) == ("workflow_runs", ("bad",), "context")
+    assert "persist doctor --fix" in str(error)
+    with runs.read() as tx:
+        assert tx.workflows.runs.get("good").context == {"a": 1}
+
+
+def test_a_claim_passes_it_by(runs: Any) -> None:
+    with runs.begin() as tx:
+        claimed = [tx.workflows.runs.claim("w", lease=timedelta(minutes=5)) for _ in range(3)]
+    assert [lease and lease.run_id for lease in claimed] == ["good", "late", None]
+
+
+@pytest.mark.parametrize("reason", [None, "enough"])
+def test_a_run_ends_without_what_is_broken(runs: Any, raw: Any, reason: str | None) -> None:
+    with runs.begin() as tx:
+        assert tx.workflows.runs.cancel("bad", reason=reason)
+    assert raw.rows("SELECT status FROM workflow_runs WHERE id = 'bad'") == [("cancelled",)]
+    assert raw.json("SELECT context FROM workflow_runs WHERE id = 'bad'") == []
+
+
+def test_what_a_verb_that_ends_gives_back_has_none_there(runs: Any) -> None:
+    with runs.begin() as tx:
+        assert tx.workflows.runs.admit("bad")
+        assert tx.workflows.runs.finish("bad", "failed", error="it broke").context is None
+
+
+def test_a_list_leaves_out_a_row_whose_list_is_none(runs: Any, raw: Any) -> None:
+    raw.rows("UPDATE workflow_runs SET phase_history = '{}' WHERE id = 'good'")
+    with runs.read() as tx:
+        assert sorted(run.id for run in tx.workflows.runs.list().items) == ["bad", "late"]
+    with runs.begin() as tx, pytest.raises(UnreadableRow):
+        tx.workflows.runs.append_phase("good", "build")
+    assert raw.json("SELECT phase_history FROM workflow_runs WHERE id = 'good'") == {}
+
+
+def test_a_crash_is_recovered_from_beside_it(runs: Any, raw: Any) -> None:
+    raw.rows("UPDATE workflow_runs SET status = 'running'")
+    with runs.begin() as tx:
+        again, failed = tx.workflows.runs.recover_interrupted()
+    assert ([run.id for run in again], failed) == (["good", "late"], [])
+
+
+def test_a_count_of_the_exchange_that_was_changed_is_made_again(sqlite_store: Store, sqlite_url: str, open_raw: Any) -> None:
+    with sqlite_store.begin() as tx:
+        first = tx.conversations.exchange.send(sender="a", recipient="b", content="one")
+    open_raw(sqlite_url).rows("UPDATE exchange_cursors SET seq = 'soon' WHERE owner = ''")
+    with sqlite_store.begin() as tx:
+        second = tx.conversations.exchange.send(sender="a", recipient="b", content="two")
+        assert [message.id for message in tx.conversations.exchange.inbox("b").items] == [first.id, second.id]
+
+
+def test_text_that_is_no_text_is_passed_by_and_ends_no_transaction(sqlite_store: Store, sqlite_url: str, open_raw: Any) -> None:
+    with sqlite_store.begin() as tx:
+        for id in ("bad", "good"):
+            tx.chat.sessions.create(agent="build", model={}, id=id)
+    open_raw(sqlite_url).rows("UPDATE chat_sessions SET agent = CAST(x'ff' AS TEXT) WHERE id = 'bad'")
+    with sqlite_store.begin() as tx:
+        assert [session.id for session in tx.chat.sessions.list().items] == ["good"]
+        with pytest.raises(UnreadableRow):
+            tx.chat.sessions.get("bad")
+        tx.chat.sessions.delete("bad")
+    with sqlite_store.read() as tx:
+        assert [session.id for session in tx.chat.sessions.list().items] == ["good"]
+
+
+def test_what_cannot_be_read_is_no_valid_argument_either(sqlite_store: Store) -> None:
+    with sqlite_store.begin() as tx, pytest.raises(InvalidValue):
+        tx.chat.sessions.create(agent=b"\xff", model={})  # type: ignore[arg-type]  # what a stranger wrote
