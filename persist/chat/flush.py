@@ -22,12 +22,13 @@ from persist.chat.statements import (
     SET_MODEL,
     TOUCH_SESSION,
 )
+from persist.chat.stored import stored_object
 from persist.chat.tails import fold_long, rewrite_long
 from persist.db.clock import to_ms
 from persist.db.hot import Hot, Statements, param
 from persist.db.insert import insert_missing
 from persist.db.jobs import OneRow
-from persist.db.json import Frame, JsonText, decode, encode
+from persist.db.json import Frame, JsonText, encode
 from persist.db.turns import in_time
 from persist.db.types import Whole
 from persist.errors import PersistError
@@ -269,7 +270,8 @@ class Flush:
         patches = message.patches
         if any("usage" in patch.payload for patch in patches) and usage.has_steps(db, message.id):
             patches = _without_usage(patches)
-        metadata = _merge(decode(db.wire(row[0])), patches, message.owned)
+        stored = stored_object(db, row[0], f"the metadata of message {message.id}")
+        metadata = _merge(stored, patches, message.owned)
         db.run(SET_METADATA, row_id=message.id, metadata=encode(metadata), at=self.at)
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from persist.chat import turns
 from persist.chat.flush import place_after_all
 from persist.chat.models import IS_UNFINISHED, QUEUED, VISIBLE, messages, parts
-from persist.chat.parts import Part
+from persist.chat.parts import Part, is_part
 from persist.chat.posting import MESSAGE_COLUMNS, Posting, fired, get_message, lock_session, message_value, post, set_metadata
 from persist.chat.schemas import ChatMessage, Role, ToolState, TurnState
 from persist.chat.tool_parts import tool_name
@@ -116,7 +116,9 @@ def _same_message(work: Work, given: Posting, id: str) -> ChatMessage | None:
 
 def _waits_for_human(work: Work, session_id: str, tools: frozenset[str]) -> bool:
     for state, data in work.rows(_OPEN, row_id=session_id):
-        if state == ToolState.APPROVAL_REQUESTED or (state == ToolState.INPUT_AVAILABLE and tool_name(data) in tools):
+        if state == ToolState.APPROVAL_REQUESTED:
+            return True
+        if state == ToolState.INPUT_AVAILABLE and is_part(data) and tool_name(data) in tools:
             return True
     return False
 

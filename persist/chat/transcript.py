@@ -1,22 +1,23 @@
 """Reading messages as the AI SDK hydrates them: rows of a session spliced into UIMessage dicts, or straight to JSON."""
 
 import logging
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import orjson
-from sqlalchemy import BigInteger, literal, literal_column, select, tuple_, type_coerce
+from sqlalchemy import BigInteger, literal, select, tuple_, type_coerce
 
+from persist.chat.leftovers import ANY_PIECES
 from persist.chat.models import QUEUED, VISIBLE, deltas, messages, parts, sessions
-from persist.chat.parts import grow
+from persist.chat.parts import Part
 from persist.chat.schemas import UIMessage
-from persist.chat.stored import read_object, stored_objects
+from persist.chat.stored import grown_part, read_object, stored_objects, stored_part, stored_tail
 from persist.db.checks import optional_count
 from persist.db.hot import Hot, Row, param
-from persist.db.json import decode, encode
+from persist.db.json import encode
 from persist.db.types import Label
-from persist.db.wire import NO_OBJECT, joined_objects, wire_text
+from persist.db.wire import NO_OBJECT, joined_objects, stored_text, wire_text
 from persist.db.work import Work
-from persist.errors import NotFound, StoreCorrupt
+from persist.errors import NotFound, StoreCorrupt, UnreadableRow
 
 log = logging.getLogger("persist")
 
@@ -34,9 +35,8 @@ _ALL_PARTS = Hot(select(*_BODY).where(_P.session_id == _session))
 _ONE = Hot(select(*_HEAD).where(_M.id == param("id")))
 _ONE_PARTS = Hot(select(*_BODY).where(_P.message_id == param("id")))
 _PLACE = Hot(select(_M.created_at, _M.id).where(_M.session_id == _session, _M.id == param("id")))
-_ANY_TAIL = Hot(select(deltas.c.seq).limit(literal_column("1")))
 _TAIL = Hot(
-    select(deltas.c.delta)
+    select(stored_text(deltas.c.seq), stored_text(deltas.c.delta), deltas.c.part_id)
     .join(parts, _P.id == deltas.c.part_id)
     .where(_P.message_id == param("message_id"), _P.index == param("place"))
     .order_by(deltas.c.seq)
@@ -68,7 +68,7 @@ def read_json(work: Work, session_id: str, *, include_hidden: bool = False) -> b
     rows = _shown(work.rows(_ALL_JOINED, session_id=session_id), include_hidden)
     if not rows:
         _check_session(work, session_id)
-    growing = work.row(_ANY_TAIL) is not None
+    growing = work.row(ANY_PIECES) is not None
     closer = [id for id, _, _, body in rows if body and (NO_OBJECT in body or (growing and _GROWS in body))]
     looked_at = _looked_at(work, session_id) if closer else None
     pieces: list[str] = []
@@ -181,22 +181,31 @@ def _grown_text(work: Work, message_id: str, index: int, text: str) -> str | Non
     if not _looks_whole(text):
         _leave_out(message_id, index)
         return None
-    tail = _tail(work, message_id, index) if _GROWS in text else ""
-    return encode(grow(decode(text), tail)) if tail else text
+    grown = _with_tail(work, None, message_id, index, text) if _GROWS in text else None
+    return text if grown is None else encode(grown)
 
 
-def _grown(work: Work, data: dict[str, Any] | None, message_id: str, index: int, _: str) -> dict[str, Any] | None:
+def _grown(work: Work, data: Part | None, message_id: str, index: int, text: str) -> Part | None:
     if data is None:
         _leave_out(message_id, index)
         return None
-    tail = _tail(work, message_id, index)
-    return grow(data, tail) if tail else data
+    grown = _with_tail(work, data, message_id, index, text)
+    return data if grown is None else grown
 
 
 def _leave_out(message_id: str, index: int) -> None:
     log.warning("part %s of message %s holds text that is not a JSON object; it is left out", index, message_id)
 
 
-def _tail(work: Work, message_id: str, index: int) -> str:
-    """The text fed to a part and not yet folded into it."""
-    return "".join([delta for (delta,) in work.rows(_TAIL, message_id=message_id, place=index)])
+def _with_tail(work: Work, data: Part | None, message_id: str, index: int, text: str) -> Part | None:
+    """The part with what was fed to it and is not yet folded into it; None where there is nothing, or nothing to read."""
+    rows = work.rows(_TAIL, message_id=message_id, place=index)
+    if not rows:
+        return None
+    part_id = rows[0][2]
+    try:
+        tail, _ = stored_tail(part_id, [(seq, piece) for seq, piece, _ in rows])
+        return grown_part(part_id, stored_part(part_id, text) if data is None else data, tail)
+    except UnreadableRow as error:
+        log.warning("part %s of message %s is shown without its latest text: %s", index, message_id, error)
+        return None
