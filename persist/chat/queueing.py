@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from persist.chat import turns
+from persist.chat import turns, usage
 from persist.chat.flush import place_after_all
 from persist.chat.models import IS_UNFINISHED, QUEUED, VISIBLE, messages, parts
 from persist.chat.parts import Part, is_part
@@ -72,6 +72,11 @@ def claim(work: Work, session_id: str, human_input_tools: frozenset[str]) -> Cha
     metadata = {key: value for key, value in message.metadata.items() if key != "queued_at"}
     claimed = set_metadata(work, message.id, metadata, created=place_after_all(work, session_id, message.id, now))
     fired(work, session_id, metadata, now)
+    marker = usage.newest_marker(work, session_id)
+    if marker is not None and marker[0] == claimed.id:  # shown from now on, and so what came before it counts no more
+        usage.recompute(work, session_id)
+    else:
+        usage.tally(work, session_id, claimed.id, claimed.role, message.metadata, claimed.metadata)
     return claimed
 
 
@@ -97,7 +102,9 @@ def patch_metadata(work: Work, id: str, patch: Mapping[str, Json]) -> ChatMessag
     if owned:
         raise InvalidValue(f"patch.{owned[0]}", "this key belongs to the queue and rewind verbs.")
     message = get_message(work, id, lock=True)
-    return set_metadata(work, id, merge_patch(message.metadata, patch))
+    changed = set_metadata(work, id, merge_patch(message.metadata, patch))
+    usage.tally(work, message.session_id, id, message.role, message.metadata, changed.metadata)
+    return changed
 
 
 def _same_message(work: Work, given: Posting, id: str) -> ChatMessage | None:
