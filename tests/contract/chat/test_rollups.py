@@ -11,8 +11,8 @@ from tests.contract.chat.scenes import create, record, rollup, shown, text
 from tests.contract.conftest import Raw
 
 COUNTS = st.integers(0, 1000) | st.sampled_from([-1, 2**53, 2**60, 1.5, "7", None])
-USAGE = st.dictionaries(st.sampled_from(COUNTERS), COUNTS, max_size=3) | st.sampled_from([None, 5, []])
-METADATA = st.builds(lambda usage: {"usage": usage}, USAGE) | st.just({})
+USAGE: st.SearchStrategy[Any] = st.dictionaries(st.sampled_from(COUNTERS), COUNTS, max_size=3) | st.sampled_from([None, 5, []])
+METADATA: st.SearchStrategy[Any] = st.builds(lambda usage: {"usage": usage}, USAGE) | st.just({})
 STEPS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 99), st.integers(0, 99)), max_size=3)
 MARK = st.integers(0, 4).map(lambda drawn: drawn == 0)
 PLACE = st.integers(0, 50)
