@@ -4,15 +4,16 @@ import logging
 from typing import TypeVar
 
 import orjson
-from sqlalchemy import BigInteger, literal, select, tuple_, type_coerce
+from sqlalchemy import bindparam, select, tuple_, type_coerce
 
 from persist.chat.leftovers import ANY_PIECES
-from persist.chat.models import QUEUED, VISIBLE, deltas, messages, parts, sessions
+from persist.chat.models import deltas, messages, parts, sessions
 from persist.chat.parts import Part
 from persist.chat.schemas import UIMessage
 from persist.chat.stored import grown_part, read_object, stored_objects, stored_part, stored_tail
+from persist.db.arrays import among_labels
 from persist.db.checks import optional_count
-from persist.db.hot import Hot, Row, param
+from persist.db.hot import LIMIT, Hot, Row, param
 from persist.db.json import encode
 from persist.db.types import Label
 from persist.db.wire import NO_OBJECT, joined_objects, stored_text, wire_text
@@ -34,6 +35,12 @@ _ALL_JOINED = Hot(select(*_HEAD, joined_objects(_OWN_PARTS)).where(_M.session_id
 _ALL_PARTS = Hot(select(*_BODY).where(_P.session_id == _session))
 _ONE = Hot(select(*_HEAD).where(_M.id == param("id")))
 _ONE_PARTS = Hot(select(*_BODY).where(_P.message_id == param("id")))
+_SOME_PARTS = Hot(select(*_BODY).where(among_labels(_P.message_id, "ids")))
+_newest_first = select(*_HEAD, _M.created_at).where(_M.session_id == _session).order_by(_M.created_at.desc(), _M.id.desc())
+_last = tuple_(bindparam("at", type_=_M.created_at.type), bindparam("last", type_=_M.id.type))
+_LATEST = Hot(_newest_first.limit(LIMIT))
+_EARLIER = Hot(_newest_first.where(tuple_(_M.created_at, _M.id) < _last).limit(LIMIT))
+_MOST = 2**62
 _PLACE = Hot(select(_M.created_at, _M.id).where(_M.session_id == _session, _M.id == param("id")))
 _TAIL = Hot(
     select(stored_text(deltas.c.seq), stored_text(deltas.c.delta), deltas.c.part_id)
@@ -97,24 +104,31 @@ def _fetch(
         heads = work.rows(_ALL, session_id=session_id)
         if heads:
             return _shown(heads, include_hidden), work.rows(_ALL_PARTS, session_id=session_id)
-    _check_session(work, session_id)
-    if limit is None and before is None:
-        return [], []
     optional_count("limit", limit)
-    query = select(*_HEAD, _M.created_at).where(_M.session_id == session_id, ~QUEUED if include_hidden else VISIBLE)
-    if before is not None:
-        place = work.row(_PLACE, session_id=session_id, id=before)
+    heads = [] if limit is None and before is None else _newest(work, session_id, include_hidden, limit, before)
+    if not heads:
+        _check_session(work, session_id)
+        return [], []
+    return heads, work.rows(_SOME_PARTS, ids=[head[0] for head in heads])
+
+
+def _newest(work: Work, session_id: str, include_hidden: bool, limit: int | None, before: str | None) -> list[Row]:
+    """Read along the index until there are enough: what a message's metadata holds no database estimates well."""
+    place: Row | None = None
+    if before is not None and (place := work.row(_PLACE, session_id=session_id, id=before)) is None:
+        _check_session(work, session_id)
+        raise NotFound("message", before)
+    shown: list[Row] = []
+    window = _MOST if limit is None else min(limit, _MOST)
+    while True:
         if place is None:
-            raise NotFound("message", before)
-        query = query.where(tuple_(_M.created_at, _M.id) < place)
-    query = query.order_by(_M.created_at.desc(), _M.id.desc())
-    if limit is not None:
-        query = query.limit(literal(limit, BigInteger()))  # a plain number would have 32 bits
-    heads = [tuple(row)[:3] for row in work.select(query)][::-1]
-    wanted = [head[0] for head in heads]
-    if not wanted:
-        return heads, []
-    return heads, [tuple(row) for row in work.select(select(*_BODY).where(_P.message_id.in_(wanted)))]
+            rows = work.rows(_LATEST, session_id=session_id, limit=window)
+        else:
+            rows = work.rows(_EARLIER, session_id=session_id, limit=window, at=place[0], last=place[1])
+        shown += _shown([row[:3] for row in rows], include_hidden)
+        if len(rows) < window or limit is None or len(shown) >= limit:
+            return shown[:limit][::-1]
+        place, window = (rows[-1][3], rows[-1][0]), min(2 * window, _MOST)
 
 
 def _messages(work: Work, heads: list[Row], rows: list[Row]) -> list[UIMessage]:
