@@ -3,17 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Text, bindparam, select
 
 from persist.chat import turns, usage
 from persist.chat.flush import place_after_all
-from persist.chat.models import IS_UNFINISHED, QUEUED, VISIBLE, messages, parts
+from persist.chat.models import DELIVERY, IS_UNFINISHED, QUEUED, TRIGGERED, VISIBLE, messages, parts
 from persist.chat.parts import Part, is_part
 from persist.chat.posting import MESSAGE_COLUMNS, Posting, fired, get_message, lock_session, message_value, post, set_metadata
 from persist.chat.schemas import ChatMessage, Role, ToolState, TurnState
 from persist.chat.tool_parts import tool_name
+from persist.db.base import LABEL_CHARACTERS
 from persist.db.clock import epoch_ms
-from persist.db.hot import Hot, param
+from persist.db.escape import escape_text
+from persist.db.hot import Hot, Row, param
 from persist.db.json import Json, decode, encode, merge_patch
 from persist.db.work import Work
 from persist.errors import Conflict, InvalidValue, NotFound
@@ -21,6 +23,11 @@ from persist.errors import Conflict, InvalidValue, NotFound
 _M, _P = messages.c, parts.c
 _id = param("row_id")
 _QUEUED = Hot(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, QUEUED))
+_DELIVERED = Hot(
+    select(*MESSAGE_COLUMNS).where(
+        _M.session_id == _id, TRIGGERED, bindparam("delivery", type_=Text()) == DELIVERY, _M.role == Role.USER
+    )
+)
 _USERS = Hot(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, _M.role == Role.USER))
 _PARTS = Hot(select(_P.data_json).where(_P.message_id == _id).order_by(_P.index))
 _OPEN = Hot(
@@ -38,7 +45,7 @@ def enqueue(work: Work, given: Posting, *, id: str | None) -> ChatMessage:
             return earlier
     delivery = _delivery_id(given.metadata)
     if delivery is not None:
-        for row in work.rows(_USERS, row_id=given.session_id):
+        for row in _maybe_delivered(work, given.session_id, delivery):
             message = message_value(work, row)
             if _delivery_id(message.metadata) == delivery:
                 return message
@@ -134,6 +141,13 @@ def _delivery_id(metadata: Mapping[str, Any]) -> str | None:
     trigger = metadata.get("trigger")
     found = trigger.get("delivery_id") if isinstance(trigger, dict) else None
     return found if isinstance(found, str) and found else None
+
+
+def _maybe_delivered(work: Work, session_id: str, delivery: str) -> list[Row]:
+    """The user messages whose delivery begins like that one; all of them where text is kept escaped, by either database."""
+    if escape_text(delivery, nul=True) != delivery:
+        return work.rows(_USERS, row_id=session_id)
+    return work.rows(_DELIVERED, row_id=session_id, delivery=delivery[:LABEL_CHARACTERS])
 
 
 def _stamp(message: ChatMessage) -> float:

@@ -14,7 +14,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement, Grouping
 from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.sql.visitors import InternalTraversal
-from sqlalchemy.types import Boolean
+from sqlalchemy.types import Boolean, Text
 
 SCHEMA_TOKEN = "persist"
 VERSION_TABLE = "persist_alembic_version"
@@ -105,6 +105,37 @@ def _render_lite(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str
 def _render_pg(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str:
     column = compiler.process(element.column, **kw)
     return f"({column} ->> '{element.json_key}') IS {'NOT ' if element.present else ''}NULL"
+
+
+LABEL_CHARACTERS = 200
+
+
+class json_label(ColumnElement[str]):  # noqa: N801  # reads as the SQL function it stands for
+    """The first 200 characters of the text at a path in a JSON column, so few that an index takes them; NULL where none is."""
+
+    inherit_cache = True
+    _traverse_internals = [  # noqa: RUF012  # SQLAlchemy's own declaration
+        ("column", InternalTraversal.dp_clauseelement),
+        ("path", InternalTraversal.dp_string_list),
+    ]
+    type = Text()
+
+    def __init__(self, column: ColumnElement[Any], *path: str) -> None:
+        assert all(key.isidentifier() for key in path), path  # they are rendered into the statement
+        self.column, self.path = column, path
+
+
+@compiles(json_label, "sqlite")
+def _render_label_lite(element: json_label, compiler: SQLCompiler, **kw: Any) -> str:
+    column, path = compiler.process(element.column, **kw), ".".join(element.path)
+    value = f"CASE WHEN json_valid({column}) THEN json_extract({column}, '$.{path}') END"
+    return f"substr({value}, 1, {LABEL_CHARACTERS})"
+
+
+@compiles(json_label, "postgresql")
+def _render_label_pg(element: json_label, compiler: SQLCompiler, **kw: Any) -> str:
+    column, path = compiler.process(element.column, **kw), ",".join(element.path)
+    return f"left({column} #>> '{{{path}}}', {LABEL_CHARACTERS})"
 
 
 class flag_set(_Predicate):  # noqa: N801  # reads as the SQL function it stands for

@@ -219,6 +219,7 @@ def test_older_messages_are_reached_page_by_page(store: Any, talking: str, clock
         with pytest.raises(NotFound) as missing:
             tx.messaging.messages.history(NOWHERE, before=everything[0].id)
         assert missing.value.kind == "messaging session"
-        for before in (-1, True, "1", 2**63):
+        wrong: list[Any] = [-1, True, "1", 2**63]
+        for place in wrong:
             with pytest.raises(InvalidValue):
-                tx.messaging.messages.history(talking, before=before)
+                tx.messaging.messages.history(talking, before=place)
