@@ -4,7 +4,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from json import loads
 from typing import Any
 
@@ -13,9 +12,10 @@ from sqlalchemy.types import NullType
 
 from persist.db.adopting import Takeover
 from persist.db.dialects.base import Dialect
-from persist.db.json import INT_MAX, INT_MIN, decode
-from persist.db.types import EpochMs, EpochReal, IsoMs, Json, SqlSeconds
-from persist.errors import InvalidValue
+from persist.db.json import INT_MAX, INT_MIN
+from persist.db.readable import instant_reader, json_reader
+from persist.db.times import Instant
+from persist.db.types import IsoMs, Json, SqlSeconds
 
 UNREADABLE_JSON = "text that is no JSON"
 DIGITS_LOST = "integers beyond 64 bits, which are read as floats"
@@ -23,7 +23,6 @@ DIGITS_LOST_BEFORE = "numbers so large that the file has kept them as floats"
 UNREADABLE_INSTANT = "values that are no instants"
 OTHER_FORMAT = "instants in another format than the rest, which do not sort among them"
 
-_INSTANTS = (EpochMs, EpochReal, IsoMs, SqlSeconds)
 _AS_TEXT = (IsoMs, SqlSeconds)
 _MANY_DIGITS = re.compile(r"\d{19}")
 _LARGE = 2.0**63
@@ -52,16 +51,14 @@ def look_through(takeover: Takeover, dialect: Dialect, tables: Sequence[Table]) 
 def _reader(type: Any, dialect: Dialect) -> Reader | None:
     if isinstance(type, Json):
         return _json
-    if isinstance(type, _INSTANTS):
-        words = dialect.writer.dialect
-        fetch, store = type.result_processor(words, None), type.store if isinstance(type, _AS_TEXT) else None
+    if isinstance(type, Instant):
+        words, readable = dialect.writer.dialect, instant_reader(type)
+        same_form = type.store if isinstance(type, _AS_TEXT) else None
 
         def instant(value: Any) -> str | None:
-            try:
-                found: datetime = fetch(value)
-                return OTHER_FORMAT if store is not None and store(found, words) != value else None
-            except Exception:  # whatever a stored value may be, it is only counted
+            if readable(value) is not None:
                 return UNREADABLE_INSTANT
+            return OTHER_FORMAT if same_form is not None and same_form(type.fetch(value, words), words) != value else None
 
         return instant
     return None
@@ -73,10 +70,11 @@ def _json(value: Any) -> str | None:
     if isinstance(value, float):
         return DIGITS_LOST_BEFORE if math.isinf(value) or abs(value) >= _LARGE else None
     try:
-        decode(value)
-        return DIGITS_LOST if _MANY_DIGITS.search(value) and _beyond(value) else None
-    except (InvalidValue, TypeError, ValueError, RecursionError):
-        return UNREADABLE_JSON
+        if json_reader(value) is None:
+            return DIGITS_LOST if _MANY_DIGITS.search(value) and _beyond(value) else None
+    except (TypeError, ValueError, RecursionError):  # bytes that are JSON by chance, and what only the quick decoder takes
+        pass
+    return UNREADABLE_JSON
 
 
 def _beyond(text: str) -> bool:

@@ -1,14 +1,37 @@
-"""`_meta`: facts about the database itself, by key (`schema_version` is the revision its rows are written for)."""
+"""Tables that are no domain's: facts about the database itself, and rows that were set aside."""
 
+from datetime import datetime
+
+from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.base import Base
-from persist.db.types import Label
+from persist.db.types import Body, EpochMs, Label, Whole
 
 
 class Meta(Base):
-    """One fact: a key and its value as text."""
+    """One fact: a key and its value as text (`schema_version` is the revision its rows are written for)."""
 
     __tablename__ = "_meta"
     key: Mapped[str] = mapped_column(Label(), primary_key=True)
     value: Mapped[str] = mapped_column(Label())
+
+
+class QuarantineRow(Base):
+    """One row that was moved out of its table, since it, or one that it hangs on, could not be read.
+
+    Rows that were moved together have the `group_id` of the first, and are brought back in the order of their positions.
+    `contents` is a JSON object with what each column held, in a form that loses nothing: see `persist.maintenance.quarantine`.
+    """
+
+    __tablename__ = "quarantine"
+    id: Mapped[str] = mapped_column(Label(), primary_key=True)
+    group_id: Mapped[str] = mapped_column(Label())
+    position: Mapped[int] = mapped_column(Whole())
+    table_name: Mapped[str] = mapped_column(Label())
+    moved_at: Mapped[datetime] = mapped_column(EpochMs())
+    row_key: Mapped[str] = mapped_column(Body())
+    cause: Mapped[str] = mapped_column(Body())
+    contents: Mapped[str] = mapped_column(Body())
+
+    __table_args__ = (UniqueConstraint("group_id", "position"),)

@@ -1,10 +1,14 @@
 """What a unit of work does with whole tables, for the log of events and for maintenance."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Table
 
 from persist.db.intake import Intake
+
+if TYPE_CHECKING:
+    from persist.db.dialects.raw_rows import RawRows
 
 
 class WholeTables(Intake):
@@ -36,3 +40,8 @@ class WholeTables(Intake):
         """The names of the tables in our schema, those of others included."""
         assert self._connection is not None
         return self.runtime.dialect.tables(self._connection)
+
+    def raw_rows(self) -> "RawRows":
+        """Rows as they are, in this transaction."""
+        assert self._connection is not None
+        return self.runtime.dialect.raw_rows(self._connection.connection.driver_connection)

@@ -16,6 +16,7 @@ from persist.db.trouble import Severity, Trouble
 from persist.db.version import version_table
 from persist.db.work import Work
 from persist.maintenance.drift import drift, index_of
+from persist.maintenance.unreadable import check_rows
 from persist.metadata import HEAD, REVISIONS, metadata
 from persist.programs.checkup import checkup as of_programs
 from persist.telemetry.checkup import checkup as of_telemetry
@@ -24,6 +25,8 @@ from persist.workflows.checkup import checkup as of_workflows
 Checkup = Callable[[Work], Iterator[Trouble]]
 
 _meta = table_of(Meta)
+ROWS = "rows"
+"""What looks at every cell: where it finds any that cannot be read, the others may fail for that reason."""
 _MARK = _meta.c.key == "schema_version"
 
 
@@ -62,6 +65,7 @@ def check_surroundings(work: Work) -> Iterator[Trouble]:
 CHECKUPS: dict[str, Checkup] = {
     "the schema's version": check_marks,
     "the catalog": check_catalog,
+    ROWS: check_rows,
     "foreign keys": check_references,
     "the surroundings": check_surroundings,
     "chat": of_chat,

@@ -2,6 +2,7 @@
 
 from persist.db.trouble import Severity, Trouble
 from persist.errors import (
+    InvalidValue,
     PersistError,
     ReadOnlyTransaction,
     SchemaOutdated,
@@ -9,7 +10,7 @@ from persist.errors import (
     StoreCorrupt,
     UnmanagedDatabase,
 )
-from persist.maintenance.checkups import CHECKUPS, Checkup
+from persist.maintenance.checkups import CHECKUPS, ROWS, Checkup
 from persist.maintenance.findings import Finding, capped, finding_of, told
 from persist.maintenance.looking import looking
 from persist.store import Store
@@ -20,6 +21,8 @@ _CODES = {
     SchemaTooNew: "schema_newer",
     UnmanagedDatabase: "unmanaged",
 }
+_OF_CELLS = (InvalidValue, StoreCorrupt, TypeError, ValueError, LookupError, AttributeError)
+"""What checks raise where they come upon a cell that cannot be read."""
 
 
 def doctor(store: Store, *, fix: bool = False, full: bool = False) -> list[Finding]:
@@ -38,9 +41,11 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False) -> list[Findi
     if damage:
         return told(finding_of(trouble) for trouble in damage)
     found: list[Finding] = []
+    cells = False
     for subject, checkup in CHECKUPS.items():
-        for trouble in _guarded(store, subject, checkup, fix=fix):
+        for trouble in _guarded(store, subject, checkup, fix=fix, cells=cells):
             found.append(_mended(store, trouble) if fix and trouble.repair is not None else finding_of(trouble))
+        cells = cells or (subject == ROWS and not all(finding.fixed for finding in found if finding.code == "unreadable"))
     return told(found)
 
 
@@ -52,12 +57,16 @@ def finding_of_error(error: PersistError) -> Finding | None:
     return Finding(code=code, severity=Severity.ERROR, subject="database", message=str(error))
 
 
-def _guarded(store: Store, subject: str, checkup: Checkup, *, fix: bool) -> list[Trouble]:
-    """Its troubles; that it could not look is one too."""
+def _guarded(store: Store, subject: str, checkup: Checkup, *, fix: bool, cells: bool = False) -> list[Trouble]:
+    """Its troubles; that it could not look is one too, unless `cells` that nobody can read are known already."""
     try:
         with looking(store, "doctor()") as work:
             return capped(checkup(work), fix=fix)
-    except PersistError as error:
+    except Exception as error:
+        if cells and isinstance(error, _OF_CELLS):
+            return []
+        if not isinstance(error, PersistError):
+            raise
         code = "corrupt" if isinstance(error, StoreCorrupt) else "unreadable"
         return [Trouble(code, Severity.ERROR, subject, f"{error}")]
 

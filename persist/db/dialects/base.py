@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from persist.db.dialects.bulk import Bulk
+    from persist.db.dialects.raw_rows import RawRows
     from persist.db.dialects.upkeep import Upkeep
     from persist.db.dialects.vector_functions import VectorFunctions
     from persist.db.dialects.wakeups import Wakeups
@@ -262,6 +263,10 @@ class Dialect(ABC):
     @abstractmethod
     def bulk(self, driver: Any) -> "Bulk":
         """Whole tables in and out, inside the transaction that the driver connection is in."""
+
+    @abstractmethod
+    def raw_rows(self, driver: Any) -> "RawRows":
+        """Rows as they are, inside the transaction that the driver connection is in."""
 
     def adoptable(self) -> Path:
         """The file, which another program may have made: UnsupportedEngine, InvalidValue or NotFound where there is none."""

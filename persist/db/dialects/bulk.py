@@ -47,7 +47,7 @@ class Bulk(ABC):
                 cursor.execute(compiled.sql, compiled.args(values or {}))
                 while found := cursor.fetchmany(size):
                     yield converted(found, columns, steps)
-                    size = _next_size(found, large, size)
+                    size = next_size(found, large, size)
         except Exception as error:
             raise self.explained(error, columns) from error
 
@@ -145,7 +145,7 @@ def _key(row: Row, columns: Columns) -> str:
     return ", ".join(text[:100] for text in named)
 
 
-def _next_size(found: Sequence[Row], large: Sequence[int], size: int) -> int:
+def next_size(found: Sequence[Row], large: Sequence[int], size: int) -> int:
     """Rows may be of a hundred bytes or of a hundred megabytes; the next ones are likely to be like these."""
     weight = sum(len(value) for row in found for index in large if isinstance(value := row[index], str | bytes))
     if weight > _MOST_BYTES:

@@ -16,6 +16,7 @@ from persist.db.dialects.postgres_bulk import PostgresBulk
 from persist.db.dialects.postgres_endings import Endings
 from persist.db.dialects.postgres_errors import meaning
 from persist.db.dialects.postgres_patience import interrupt, patience
+from persist.db.dialects.postgres_raw_rows import PostgresRawRows
 from persist.db.dialects.postgres_upkeep import SECRETS, PostgresUpkeep
 from persist.db.dialects.postgres_wakeups import Notices, notice
 from persist.db.dialects.wakeups import Polling, Wakeups
@@ -261,6 +262,9 @@ class PostgresDialect(Dialect):
 
     def bulk(self, driver: Any) -> PostgresBulk:
         return PostgresBulk(self, driver)
+
+    def raw_rows(self, driver: Any) -> PostgresRawRows:
+        return PostgresRawRows(driver, self.schema, self.reading_cursor)
 
     def upkeep(self) -> PostgresUpkeep:
         return PostgresUpkeep(self)

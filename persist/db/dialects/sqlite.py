@@ -24,10 +24,11 @@ from persist.errors import PersistError, StoreBusy
 from persist.later import later
 
 if TYPE_CHECKING:
-    from persist.db.dialects import sqlite_bulk, sqlite_upkeep, sqlite_wakeups, vector_functions
+    from persist.db.dialects import sqlite_bulk, sqlite_raw_rows, sqlite_upkeep, sqlite_wakeups, vector_functions
     from persist.settings import Settings
 else:
     sqlite_bulk = later("persist.db.dialects.sqlite_bulk")
+    sqlite_raw_rows = later("persist.db.dialects.sqlite_raw_rows")
     sqlite_upkeep = later("persist.db.dialects.sqlite_upkeep")
     sqlite_wakeups = later("persist.db.dialects.sqlite_wakeups")
     vector_functions = later("persist.db.dialects.vector_functions")
@@ -209,6 +210,9 @@ class SqliteDialect(SqliteEngines):
 
     def bulk(self, driver: Any) -> "sqlite_bulk.SqliteBulk":
         return sqlite_bulk.SqliteBulk(self, driver)
+
+    def raw_rows(self, driver: Any) -> "sqlite_raw_rows.SqliteRawRows":
+        return sqlite_raw_rows.SqliteRawRows(driver)
 
     def vector_functions(self, connection: Connection) -> "vector_functions.VectorFunctions | None":
         return vector_functions.sqlite_vec_functions(connection)

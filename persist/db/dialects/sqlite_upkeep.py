@@ -1,8 +1,10 @@
 """SQLite for operators: checkpoints, VACUUM, the online backup API, and what pragmas and dbstat tell of a file."""
 
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,9 @@ _WORDS = {
 }
 _LARGE_WAL = 64 * 2**20
 _MOST_DAMAGE = 20
+_MOST_LINES = 10**9
+_OF_VALUES = re.compile("^(CHECK constraint failed in|NULL value in|(NUMERIC|TEXT|non-numeric|non-INTEGER) value in) ")
+"""Lines about what a row holds, which is no damage of the file: of these the check of rows says which row it is."""
 _BYTES = "SELECT name, sum(pgsize) FROM dbstat WHERE aggregate = TRUE GROUP BY name"
 _TREES = "SELECT name, tbl_name, type FROM sqlite_master WHERE type IN ('table', 'index')"
 
@@ -88,10 +93,10 @@ class SqliteUpkeep(Upkeep):
 
     def integrity(self, ask: Ask, *, full: bool) -> Iterator[Trouble]:
         check = "integrity_check" if full else "quick_check"
-        found = [line for (lines,) in ask(text(f"PRAGMA {check}({_MOST_DAMAGE})")) for line in lines.splitlines()]
-        for line in found:
-            if line != "ok" and not line.startswith("***"):
-                yield Trouble("corrupt", Severity.ERROR, self._where, f"{line}; restore a backup.")
+        found = (line for (lines,) in ask(text(f"PRAGMA {check}({_MOST_LINES})")) for line in lines.splitlines())
+        damage = (line for line in found if line != "ok" and not line.startswith("***") and not _OF_VALUES.search(line))
+        for line in islice(damage, _MOST_DAMAGE):
+            yield Trouble("corrupt", Severity.ERROR, self._where, f"{line}; restore a backup.")
 
     def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Trouble]:
         there = {name for name, table, kind in ask(text(_TREES)) if kind == "table"}

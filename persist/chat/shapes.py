@@ -1,0 +1,28 @@
+"""What the JSON columns of chat must hold to be read."""
+
+from typing import Any
+
+from persist.chat.models import messages, parts, sessions
+from persist.chat.parts import TEXT_TYPES
+from persist.db.shapes import Shapes, json_object, objects
+
+
+def _part(value: Any) -> str | None:
+    """What readers and folds take for granted of a part."""
+    if not isinstance(value, dict):
+        return "no object"
+    kind = value.get("type")
+    if not isinstance(kind, str):
+        return "an object without a type"
+    grows = "text" if kind in TEXT_TYPES else "rawInput"
+    found = value.get(grows)
+    fits = isinstance(found, str) or (found is None and (grows == "rawInput" or "text" not in value))
+    return None if fits else f"a part whose {grows} is no text"
+
+
+SHAPES: Shapes = {
+    sessions.c.permissions_json: objects,
+    sessions.c.metadata_json: json_object,
+    messages.c.metadata_json: json_object,
+    parts.c.data_json: _part,
+}

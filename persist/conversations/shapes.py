@@ -1,0 +1,22 @@
+"""What the columns of conversations must hold to be read, beyond what their types say."""
+
+from persist.conversations.models import messages, progressions
+from persist.db.clock import from_epoch_s
+from persist.db.shapes import Shapes, floats32, texts
+from persist.errors import InvalidValue
+
+
+def _seconds(value: float) -> str | None:
+    """The instant of a message is kept as the number that its runtime gave."""
+    try:
+        from_epoch_s(value)
+    except InvalidValue:
+        return "no instant"
+    return None
+
+
+SHAPES: Shapes = {
+    messages.c.created_at: _seconds,
+    messages.c.embedding: floats32,
+    progressions.c.collection: texts,
+}

@@ -1,0 +1,107 @@
+"""Cells that persist cannot read: every row of every table is looked at as the database keeps it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Column, Table, select
+
+from persist.chat.shapes import SHAPES as OF_CHAT
+from persist.checkpoints.shapes import SHAPES as OF_CHECKPOINTS
+from persist.conversations.shapes import SHAPES as OF_CONVERSATIONS
+from persist.db.dialects.raw_rows import RawRows
+from persist.db.readable import Reader, reader_of
+from persist.db.scope import OWN, scope_of
+from persist.db.shapes import Shapes
+from persist.db.streams import key_of
+from persist.db.trouble import Severity, Trouble
+from persist.db.version import version_table
+from persist.db.work import Work
+from persist.errors import shown
+from persist.metadata import HEAD, metadata
+from persist.programs.shapes import SHAPES as OF_PROGRAMS
+from persist.workflows.shapes import SHAPES as OF_WORKFLOWS
+
+SHAPES: Shapes = {**OF_CHAT, **OF_CHECKPOINTS, **OF_CONVERSATIONS, **OF_PROGRAMS, **OF_WORKFLOWS}
+"""What columns must hold beyond what their types say."""
+
+_MOST_OF_A_VALUE = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """One cell that cannot be read, and why."""
+
+    column: str
+    reason: str
+
+
+def check_rows(work: Work) -> Iterator[Trouble]:
+    """Every such cell. Rows that a newer persist writes are its own business."""
+    if work.select(select(version_table.c.version_num)).scalar() != HEAD:
+        return
+    there = work.tables()
+    with work.raw_rows() as raw:
+        for table in metadata.sorted_tables:
+            if table.name in there:
+                yield from _in_table(raw, table)
+
+
+def bad_cells(raw: RawRows, columns: Sequence[Column[Any]], values: Sequence[Any]) -> list[Bad]:
+    """What is wrong with the values of a row; they are as `RawRows` gives them."""
+    found = []
+    for column, value in zip(columns, values, strict=True):
+        if value is None:
+            if not raw.may_be_null(column):
+                found.append(Bad(column.name, f"{column.name} holds nothing, and must hold something."))
+        elif (reason := _reader(column)(value)) is not None:
+            found.append(Bad(column.name, f"{column.name} holds {_short(value)}, which is {reason}."))
+    return found
+
+
+def columns_of(raw: RawRows, table: Table) -> list[Column[Any]]:
+    """Those whose values may be unreadable, of those that are there."""
+    there = set(raw.names(table))
+    wanted = [column for column in table.columns if column.name in there]
+    return [column for column in wanted if raw.may_spoil(column) or column in SHAPES]
+
+
+def key_text(table: Table, values: Sequence[Any]) -> str:
+    """The key of a row for people; what belongs to a file itself says nothing of whose it is."""
+    pairs = zip(key_of(table), values, strict=True)
+    return ", ".join(_plain(value) for name, value in pairs if not (value == OWN and scope_of(table.c[name])))
+
+
+def _in_table(raw: RawRows, table: Table) -> Iterator[Trouble]:
+    key, columns = key_of(table), columns_of(raw, table)
+    if not columns or not {*key} <= {*raw.names(table)}:
+        return
+    count, readers = len(key), [_reader(column) for column in columns]
+    optional = [raw.may_be_null(column) for column in columns]
+    for row in raw.scan(table, key, columns):
+        values = row[count:]
+        for reader, value, may_be_null in zip(readers, values, optional, strict=True):
+            if (reader(value) is not None) if value is not None else not may_be_null:
+                yield from _troubles(table, row[:count], bad_cells(raw, columns, values))
+                break
+
+
+def _troubles(table: Table, key: Sequence[Any], bad: Sequence[Bad]) -> Iterator[Trouble]:
+    subject = f"{table.name} {key_text(table, key)}"
+    for cell in bad:
+        yield Trouble("unreadable", Severity.ERROR, subject, cell.reason)
+
+
+@cache
+def _reader(column: Column[Any]) -> Reader:
+    return reader_of(column, SHAPES.get(column))
+
+
+def _short(value: Any) -> str:
+    text = shown(bytes(value) if isinstance(value, bytes) else value)
+    return text if len(text) <= _MOST_OF_A_VALUE else f"{text[:_MOST_OF_A_VALUE]}…"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) and value.isprintable() and value else _short(value)

@@ -1,0 +1,11 @@
+"""What the JSON columns of workflows must hold to be read."""
+
+from persist.db.shapes import Shapes, json_object, objects, optional
+from persist.workflows.models import runs
+
+SHAPES: Shapes = {
+    runs.c.phase_history: objects,
+    runs.c.context: optional(json_object),
+    runs.c.scratch: optional(json_object),
+    runs.c.node_statuses: optional(json_object),
+}
