@@ -163,6 +163,7 @@ IS_COMPACTION = predicate("type = 'data-compaction'")
 IS_UNFINISHED = predicate(f"tool_state IN ({', '.join(repr(str(state)) for state in UNFINISHED)})")
 
 partial_index("ix_chat_messages_queued", messages.c.session_id, where=QUEUED)
+partial_index("ix_chat_messages_delivery", messages.c.session_id, DELIVERY, where=TRIGGERED)
 partial_index("ix_chat_parts_compaction", parts.c.session_id, where=IS_COMPACTION)
 partial_index("ix_chat_parts_unfinished", parts.c.session_id, parts.c.tool_call_id, where=IS_UNFINISHED)
 

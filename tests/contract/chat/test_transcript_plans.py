@@ -1,4 +1,4 @@
-"""The newest messages of a long session cost what those of a short one do."""
+"""Messages of a long session are found at the cost of those of a short one: the newest, and the one of a delivery."""
 
 from contextlib import closing
 from typing import Any
@@ -81,3 +81,21 @@ def test_pages_are_full_whatever_is_hidden_between(store: Any, raw: Raw, databas
         assert shown(store, session, limit=limit) == (everything[-limit:] if limit else [])
         assert len(shown(store, session, limit=limit, include_hidden=True)) == min(limit, 198)
     assert [message["id"] for message in shown(store, session, limit=2, before="m195")] == ["m191", "m194"]
+
+
+def test_a_delivery_is_found_by_its_own_index(asked: list[Asked], store: Any, raw: Raw, database_url: str, session: str) -> None:
+    """Every message of a long session may have come by one."""
+    plant(database_url, session, 5000)
+    told = '\'{"trigger": {"delivery_id": "d\' || created_at || \'"}}\''
+    raw.rows(f"UPDATE chat_messages SET metadata_json = {told if raw.is_sqlite else f'CAST({told} AS JSONB)'}")
+    raw.rows("ANALYZE")
+    asked.clear()
+    with store.begin() as tx:
+        again = tx.chat.messages.enqueue(session, parts=[], metadata={"trigger": {"delivery_id": "d2500"}})
+    assert again.id == "m2500"
+    (look,) = [statement for statement in asked if "delivery_id" in statement[0]]
+    if raw.is_sqlite:
+        (step,) = plan(database_url, look)
+        assert step.endswith("USING INDEX ix_chat_messages_delivery (session_id=? AND <expr>=?)")
+    else:
+        assert rows_read(database_url, look) == 1, plan(database_url, look)
