@@ -3,12 +3,13 @@
 from typing import Any
 
 import orjson
-from sqlalchemy import Boolean, Dialect, Select, bindparam
+from sqlalchemy import Dialect, Select, bindparam
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import UserDefinedType
 
+from persist.db.base import Worded
 from persist.db.escape import LEAD
 from persist.db.times import is_postgres
 from persist.db.types import Json, Processor
@@ -59,11 +60,10 @@ class _Labels(UserDefinedType[Any]):
         return list if is_postgres(dialect) else lambda labels: orjson.dumps(labels).decode()
 
 
-class among_labels(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
+class among_labels(Worded):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a column of labels holds one of a list: a plain list would be a parameter for each, of which there is a most."""
 
     inherit_cache = False  # compiled once per store, as part of a hot statement
-    type = Boolean()
 
     def __init__(self, column: ColumnElement[Any], name: str) -> None:
         self.column, self.labels = column, bindparam(name, type_=_Labels())

@@ -47,7 +47,7 @@ def table_of(model: type[Base]) -> Table:
     return table
 
 
-class _Predicate(ColumnElement[bool]):
+class Worded(ColumnElement[bool]):
     """A condition as it is written. SQLAlchemy would compare it with 1 where booleans are integers, and then a partial index
     over the same words would no longer serve it."""
 
@@ -59,7 +59,7 @@ class _Predicate(ColumnElement[bool]):
         return self if plain else Grouping(self)
 
 
-class predicate(_Predicate):  # noqa: N801  # reads as the SQL it stands for
+class predicate(Worded):  # noqa: N801  # reads as the SQL it stands for
     """A condition in the words of both databases, over columns of one table: for partial indexes and their queries."""
 
     _traverse_internals = [("sql", InternalTraversal.dp_string)]  # noqa: RUF012  # SQLAlchemy's own declaration
@@ -73,7 +73,7 @@ def _render_predicate(element: predicate, compiler: SQLCompiler, **kw: Any) -> s
     return element.sql
 
 
-class json_key_set(_Predicate):  # noqa: N801  # reads as the SQL function it stands for
+class json_key_set(Worded):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a JSON object column has a non-null value under a key: the same predicate in queries and partial indexes."""
 
     inherit_cache = True
@@ -138,7 +138,7 @@ def _render_label_pg(element: json_label, compiler: SQLCompiler, **kw: Any) -> s
     return f"left({column} #>> '{{{path}}}', {LABEL_CHARACTERS})"
 
 
-class flag_set(_Predicate):  # noqa: N801  # reads as the SQL function it stands for
+class flag_set(Worded):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a Flag column is true, in the words of each database: for partial indexes and the queries they serve."""
 
     inherit_cache = True
