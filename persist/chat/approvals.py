@@ -3,6 +3,7 @@
 from sqlalchemy import select
 
 from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts
+from persist.chat.parts import is_part
 from persist.chat.posting import lock_session
 from persist.chat.schemas import ToolState
 from persist.chat.statements import REWRITE_PART
@@ -29,7 +30,7 @@ def answer(work: Work, session_id: str, approval_id: str, *, approved: bool, rea
         work.body("reason", reason)
     lock_session(work, session_id)
     for id, kind, data in work.rows(_REQUESTED, session_id=session_id):
-        approval = data.get("approval")
+        approval = data.get("approval") if is_part(data) else None
         if not isinstance(approval, dict) or approval.get("id") != approval_id:
             continue
         said = {"id": approval_id, "approved": approved} | ({} if reason is None else {"reason": reason})

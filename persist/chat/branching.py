@@ -12,7 +12,7 @@ from persist.chat.schemas import ChatSession, Role
 from persist.chat.statements import INSERT_MESSAGE, INSERT_PART, SET_METADATA
 from persist.chat.stored import stored_object
 from persist.chat.tails import fold_session
-from persist.chat.usage import recompute
+from persist.chat.usage import COMPACTION, recompute
 from persist.db.clock import epoch_ms
 from persist.db.hot import Hot, Row, param
 from persist.db.json import Json
@@ -99,7 +99,7 @@ def copy_messages(work: Work, child: ChatSession, shown: list[Row]) -> None:
     copies = []
     for new_id, row in zip(new_ids, stored, strict=True):
         copy = dict(zip(names, row, strict=True))
-        data = _remapped(copy["data_json"], ids) if copy["type"] == "data-compaction" else copy["data_json"]
+        data = _remapped(copy["data_json"], ids) if copy["type"] == COMPACTION else copy["data_json"]
         copies.append(
             {**copy, "id": new_id, "message_id": ids[row[0]], "session_id": child.id, "data_json": work.json("part", data)}
         )

@@ -10,20 +10,23 @@ from sqlalchemy import func, select
 from persist.chat.models import IS_UNFINISHED, VISIBLE, deltas, messages, parts, turns
 from persist.chat.recovery import OLD_AFTER
 from persist.chat.schemas import ToolState, TurnState
-from persist.chat.tails import fold
+from persist.chat.tails import PART_ID, fold_each, look, part_ids, tell
 from persist.chat.turns import Turn, end_turn, read_turn
 from persist.db.spoilt import Spoilt
 from persist.db.trouble import Severity, Trouble
+from persist.db.wire import stored_text
 from persist.db.work import Work
+from persist.errors import UnreadableRow
 
 _IDLE = timedelta(minutes=5)
 _WAITS_FOR_PERSON = ToolState.APPROVAL_REQUESTED
 _T, _P, _D = turns.c, parts.c, deltas.c
 _RUNNING = select(_T.session_id, _T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.state == TurnState.RUNNING)
 _TAILS = (
-    select(_P.session_id, _D.part_id, func.max(_D.created_at))
-    .join(parts, _P.id == _D.part_id)
+    select(PART_ID, stored_text(_P.session_id))
+    .outerjoin(parts, _P.id == _D.part_id)
     .group_by(_P.session_id, _D.part_id)
+    .order_by(_D.part_id)
 )
 _CALLS = (
     select(_P.session_id, _P.id, _P.type, _P.tool_state)
@@ -59,16 +62,24 @@ def checkup(work: Work) -> Iterator[Trouble]:
 
 
 def _tails(work: Work, alive: set[str], before: datetime) -> Iterator[Trouble]:
-    rows: Iterable[Any] = work.found(_TAILS.having(func.max(_D.created_at) < before), spoilt=Spoilt.LEAVE_OUT)
-    unfolded = [part for session, part, _ in rows if session not in alive]
+    theirs = {session.encode() for session in alive} | alive
+    rows: Iterable[Any] = work.select(_TAILS.having(func.max(_D.created_at) < before)).all()
+    unreadable: list[UnreadableRow] = []
+    unfolded = []
+    for part in part_ids([(part,) for part, session in rows if session not in theirs], unreadable.append):
+        try:
+            unfolded += [part] if look(work, part) else []
+        except UnreadableRow as error:
+            unreadable.append(error)
+    for stuck in unreadable:
+        yield Trouble("tail_unreadable", Severity.ERROR, "table chat_part_deltas", f"text waits that cannot be folded: {stuck}")
     if unfolded:
         message = f"parts whose latest text is not folded; it is shown, but takes longer to read: {len(unfolded):,}."
         yield Trouble("tails_unfolded", Severity.INFO, "table chat_part_deltas", message, partial(_fold, parts=unfolded))
 
 
 def _fold(work: Work, *, parts: list[str]) -> None:
-    for part in parts:
-        fold(work, part)
+    fold_each(work, parts, tell)
 
 
 def _drop(work: Work, *, session: str) -> None:

@@ -5,11 +5,9 @@ from typing import Any
 from persist.chat.posting import Posting, check_parts, post
 from persist.chat.schemas import ChatMessage, Role, SummaryAs, UIMessage
 from persist.chat.transcript import read_messages
-from persist.chat.usage import newest_marker, recompute, since_boundary
+from persist.chat.usage import COMPACTION, newest_marker, since_boundary
 from persist.db.work import Work
 from persist.errors import InvalidValue, NotFound
-
-COMPACTION = "data-compaction"
 
 
 def compact(
@@ -28,9 +26,7 @@ def compact(
     data = {"summary": summary, "tail_start_id": tail_start_id, "auto": auto, "summary_tokens": summary_tokens}
     parts = check_parts(work, [{"type": COMPACTION, "data": data}])
     usage = {"input": summary_tokens, "output": 0, "reasoning": 0, "cache_read": 0, "cache_write": 0}
-    marker = post(work, Posting(session_id, Role.ASSISTANT, parts, {"usage": usage}), id=None)
-    recompute(work, session_id)
-    return marker
+    return post(work, Posting(session_id, Role.ASSISTANT, parts, {"usage": usage}), id=None)
 
 
 def model_view(work: Work, session_id: str, summary_as: SummaryAs) -> list[UIMessage]:

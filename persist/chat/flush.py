@@ -8,9 +8,8 @@ from typing import Any
 from sqlalchemy import Text, bindparam, cast, delete, func, insert, select, update
 
 from persist.chat import turns, usage
-from persist.chat.message_state import merged
 from persist.chat.models import deltas, messages, parts, prompts, sessions
-from persist.chat.pending import Patch
+from persist.chat.pending import Patch, patched, without_usage
 from persist.chat.resume import check_shown
 from persist.chat.schemas import Role, StepUsage
 from persist.chat.statements import (
@@ -22,12 +21,13 @@ from persist.chat.statements import (
     SET_MODEL,
     TOUCH_SESSION,
 )
+from persist.chat.stored import stored_object
 from persist.chat.tails import fold_long, rewrite_long
 from persist.db.clock import to_ms
 from persist.db.hot import Hot, Statements, param
 from persist.db.insert import insert_missing
 from persist.db.jobs import OneRow
-from persist.db.json import Frame, JsonText, decode, encode
+from persist.db.json import Frame, JsonText, encode
 from persist.db.turns import in_time
 from persist.db.types import Whole
 from persist.errors import PersistError
@@ -206,8 +206,8 @@ class Flush:
 
     def _message(self, db: Statements, message: MessageWrite) -> None:
         if message.new:
-            patches = _without_usage(message.patches) if message.usage else message.patches
-            metadata = _merge(message.base, patches, message.owned)
+            patches = without_usage(message.patches) if message.usage else message.patches
+            metadata = patched(message.base, patches, message.owned)
             at = place_after_all(db, self.session_id, message.id, self.at)
             row = {
                 "id": message.id,
@@ -217,6 +217,7 @@ class Flush:
                 "updated_at": self.at,
             }
             db.run(INSERT_MESSAGE, **row, metadata_json=encode(metadata))
+            usage.tally(db, self.session_id, message.id, Role.ASSISTANT, {}, metadata)
         elif message.patches or message.owned:
             self._merge_metadata(db, message)
         elif message.touch:
@@ -225,6 +226,8 @@ class Flush:
             Piece(self.session_id, self.owner, self.at_ms, *piece).add(db)
         for part in message.parts:
             self._part(db, part)
+        if any(part.kind == usage.COMPACTION for part in message.parts):
+            usage.recompute(db, self.session_id)
         if db.journal is not None:
             for piece in message.told:
                 Piece(self.session_id, self.owner, self.at_ms, *piece).add(db)
@@ -268,9 +271,11 @@ class Flush:
             raise turns.lost(db, self.session_id)
         patches = message.patches
         if any("usage" in patch.payload for patch in patches) and usage.has_steps(db, message.id):
-            patches = _without_usage(patches)
-        metadata = _merge(decode(db.wire(row[0])), patches, message.owned)
+            patches = without_usage(patches)
+        stored = stored_object(db, row[0], f"the metadata of message {message.id}")
+        metadata = patched(stored, patches, message.owned)
         db.run(SET_METADATA, row_id=message.id, metadata=encode(metadata), at=self.at)
+        usage.tally(db, self.session_id, message.id, Role.ASSISTANT, stored, metadata)
 
 
 def place_after_all(db: Statements, session_id: str, message_id: str, now: datetime) -> datetime:
@@ -280,14 +285,3 @@ def place_after_all(db: Statements, session_id: str, message_id: str, now: datet
         return now
     newest: datetime = row[0]
     return newest if message_id > row[1] else newest + _MILLISECOND
-
-
-def _merge(base: Mapping[str, Any], patches: list[Patch], owned: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = dict(base)
-    for patch in patches:
-        metadata = merged(metadata, patch.payload, skipped=frozenset()) if patch.first else merged(metadata, patch.payload)
-    return {**metadata, **owned}
-
-
-def _without_usage(patches: list[Patch]) -> list[Patch]:
-    return [Patch({key: value for key, value in patch.payload.items() if key != "usage"}, patch.first) for patch in patches]

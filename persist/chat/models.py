@@ -10,7 +10,7 @@ from sqlalchemy import CheckConstraint, ForeignKey, Index, and_, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.chat.schemas import UNFINISHED, Role, TurnState
-from persist.db.base import ONE_TREE, SCHEMA_TOKEN, Base, json_key_set, partial_index, predicate, table_of
+from persist.db.base import ONE_TREE, SCHEMA_TOKEN, Base, json_key_set, json_label, partial_index, predicate, table_of
 from persist.db.streams import Streams, tail_of
 from persist.db.types import LONG_LABEL_BYTES, Amount, Body, EpochMs, Json, Label, Vocabulary, Whole
 
@@ -156,11 +156,14 @@ prompts = table_of(SystemPromptRow)
 # Written with their values, in queries too: an index over part of a table serves only a query that says the same words.
 QUEUED = json_key_set(messages.c.metadata_json, "queued_at")
 HIDDEN = json_key_set(messages.c.metadata_json, "hidden_at")
+TRIGGERED = json_key_set(messages.c.metadata_json, "trigger")
+DELIVERY = json_label(messages.c.metadata_json, "trigger", "delivery_id")
 VISIBLE = and_(~QUEUED, ~HIDDEN)
 IS_COMPACTION = predicate("type = 'data-compaction'")
 IS_UNFINISHED = predicate(f"tool_state IN ({', '.join(repr(str(state)) for state in UNFINISHED)})")
 
 partial_index("ix_chat_messages_queued", messages.c.session_id, where=QUEUED)
+partial_index("ix_chat_messages_delivery", messages.c.session_id, DELIVERY, where=TRIGGERED)
 partial_index("ix_chat_parts_compaction", parts.c.session_id, where=IS_COMPACTION)
 partial_index("ix_chat_parts_unfinished", parts.c.session_id, parts.c.tool_call_id, where=IS_UNFINISHED)
 

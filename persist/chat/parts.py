@@ -78,10 +78,20 @@ def picked(source: Mapping[str, Any], *keys: str) -> Part:
     return {key: source[key] for key in keys if key in source}
 
 
+def is_part(data: object) -> bool:
+    """Whether what is stored as a part, which others may have written, is an object with a type."""
+    return isinstance(data, dict) and isinstance(data.get("type"), str)
+
+
+def can_grow(data: Part) -> bool:
+    """Whether `grow` makes sense of a stored part, which others may have written."""
+    return isinstance(data.get("text" if data["type"] in TEXT_TYPES else "rawInput") or "", str)
+
+
 def grow(data: Part, text: str) -> Part:
     """Apply the concatenated tail to a stored part -> the whole part: `text`, or a tool's `rawInput` and `input`."""
     if data["type"] in TEXT_TYPES:
-        return {**data, "text": join_halves(data.get("text", "") + text)}
+        return {**data, "text": join_halves((data.get("text") or "") + text)}
     raw_input = join_halves((data.get("rawInput") or "") + text)
     grown = {**data, "rawInput": raw_input}
     value = derived_input(raw_input, data.get("inputEncoding"))

@@ -1,11 +1,12 @@
 """What a recorder has accepted and not yet written, by message."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from persist.chat.accumulator import Change, PartState
+from persist.chat.message_state import merged
 from persist.chat.schemas import StepUsage
 
 
@@ -34,6 +35,19 @@ class Patch:
 
     payload: Mapping[str, Any]
     first: bool
+
+
+def patched(base: Mapping[str, Any], patches: Iterable[Patch], owned: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata with what the stream sent, and over all of it what is the recorder's own."""
+    metadata = dict(base)
+    for patch in patches:
+        metadata = merged(metadata, patch.payload, skipped=frozenset()) if patch.first else merged(metadata, patch.payload)
+    return {**metadata, **owned}
+
+
+def without_usage(patches: Iterable[Patch]) -> list[Patch]:
+    """The same, where the usage is the store's to count."""
+    return [Patch({key: value for key, value in patch.payload.items() if key != "usage"}, patch.first) for patch in patches]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from persist.chat.schemas import ChatMessage, Role
 from persist.chat.statements import INSERT_PART, SET_METADATA, SET_MODEL, TOUCH_SESSION
 from persist.chat.stored import stored_object
 from persist.chat.tool_parts import tool_columns
+from persist.chat.usage import COMPACTION, recompute, tally
 from persist.db.hot import Hot, Row, Statements, param
 from persist.db.json import Json, JsonText, decode, plain_object
 from persist.db.types import Whole
@@ -111,6 +112,10 @@ def post(work: Work, given: Posting, *, id: str | None, touch: bool = True) -> C
             }
         )
     work.run_many(INSERT_PART, written)
+    if any(data["type"] == COMPACTION for data, _ in given.parts):
+        recompute(work, given.session_id)
+    else:
+        tally(work, given.session_id, id, given.role, {}, given.metadata)
     return _message(id, given.session_id, given.role, decode(metadata), created, now)
 
 

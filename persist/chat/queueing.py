@@ -3,17 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Text, bindparam, select
 
-from persist.chat import turns
+from persist.chat import turns, usage
 from persist.chat.flush import place_after_all
-from persist.chat.models import IS_UNFINISHED, QUEUED, VISIBLE, messages, parts
-from persist.chat.parts import Part
+from persist.chat.models import DELIVERY, IS_UNFINISHED, QUEUED, TRIGGERED, VISIBLE, messages, parts
+from persist.chat.parts import Part, is_part
 from persist.chat.posting import MESSAGE_COLUMNS, Posting, fired, get_message, lock_session, message_value, post, set_metadata
 from persist.chat.schemas import ChatMessage, Role, ToolState, TurnState
 from persist.chat.tool_parts import tool_name
+from persist.db.base import LABEL_CHARACTERS
 from persist.db.clock import epoch_ms
-from persist.db.hot import Hot, param
+from persist.db.escape import escape_text
+from persist.db.hot import Hot, Row, param
 from persist.db.json import Json, decode, encode, merge_patch
 from persist.db.spoilt import Spoilt
 from persist.db.work import Work
@@ -22,6 +24,12 @@ from persist.errors import Conflict, InvalidValue, NotFound
 _M, _P = messages.c, parts.c
 _id = param("row_id")
 _QUEUED = Hot(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, QUEUED), spoilt=Spoilt.LEAVE_OUT)
+_DELIVERED = Hot(
+    select(*MESSAGE_COLUMNS).where(
+        _M.session_id == _id, TRIGGERED, bindparam("delivery", type_=Text()) == DELIVERY, _M.role == Role.USER
+    ),
+    spoilt=Spoilt.LEAVE_OUT,
+)
 _USERS = Hot(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, _M.role == Role.USER), spoilt=Spoilt.LEAVE_OUT)
 _PARTS = Hot(select(_P.data_json).where(_P.message_id == _id).order_by(_P.index))
 _OPEN = Hot(
@@ -42,7 +50,7 @@ def enqueue(work: Work, given: Posting, *, id: str | None) -> ChatMessage:
             return earlier
     delivery = _delivery_id(given.metadata)
     if delivery is not None:
-        for row in work.rows(_USERS, row_id=given.session_id):
+        for row in _maybe_delivered(work, given.session_id, delivery):
             message = message_value(work, row)
             if _delivery_id(message.metadata) == delivery:
                 return message
@@ -76,6 +84,11 @@ def claim(work: Work, session_id: str, human_input_tools: frozenset[str]) -> Cha
     metadata = {key: value for key, value in message.metadata.items() if key != "queued_at"}
     claimed = set_metadata(work, message.id, metadata, created=place_after_all(work, session_id, message.id, now))
     fired(work, session_id, metadata, now)
+    marker = usage.newest_marker(work, session_id)
+    if marker is not None and marker[0] == claimed.id:  # shown from now on, and so what came before it counts no more
+        usage.recompute(work, session_id)
+    else:
+        usage.tally(work, session_id, claimed.id, claimed.role, message.metadata, claimed.metadata)
     return claimed
 
 
@@ -101,7 +114,9 @@ def patch_metadata(work: Work, id: str, patch: Mapping[str, Json]) -> ChatMessag
     if owned:
         raise InvalidValue(f"patch.{owned[0]}", "this key belongs to the queue and rewind verbs.")
     message = get_message(work, id, lock=True)
-    return set_metadata(work, id, merge_patch(message.metadata, patch))
+    changed = set_metadata(work, id, merge_patch(message.metadata, patch))
+    usage.tally(work, message.session_id, id, message.role, message.metadata, changed.metadata)
+    return changed
 
 
 def _same_message(work: Work, given: Posting, id: str) -> ChatMessage | None:
@@ -120,7 +135,9 @@ def _same_message(work: Work, given: Posting, id: str) -> ChatMessage | None:
 
 def _waits_for_human(work: Work, session_id: str, tools: frozenset[str]) -> bool:
     for state, data in work.rows(_OPEN, row_id=session_id):
-        if state == ToolState.APPROVAL_REQUESTED or (state == ToolState.INPUT_AVAILABLE and tool_name(data) in tools):
+        if state == ToolState.APPROVAL_REQUESTED:
+            return True
+        if state == ToolState.INPUT_AVAILABLE and is_part(data) and tool_name(data) in tools:
             return True
     return False
 
@@ -129,6 +146,13 @@ def _delivery_id(metadata: Mapping[str, Any]) -> str | None:
     trigger = metadata.get("trigger")
     found = trigger.get("delivery_id") if isinstance(trigger, dict) else None
     return found if isinstance(found, str) and found else None
+
+
+def _maybe_delivered(work: Work, session_id: str, delivery: str) -> list[Row]:
+    """The user messages whose delivery begins like that one; all of them where text is kept escaped, by either database."""
+    if escape_text(delivery, nul=True) != delivery:
+        return work.rows(_USERS, row_id=session_id)
+    return work.rows(_DELIVERED, row_id=session_id, delivery=delivery[:LABEL_CHARACTERS])
 
 
 def _stamp(message: ChatMessage) -> float:

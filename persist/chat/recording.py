@@ -179,11 +179,13 @@ class Recording:
         self._end()
 
     def timed(self, now: float) -> Steps:
-        """What a stalled stream owes: the buffer after buffer_ms, the fold after fold_ms, a sign of life every 20 s."""
+        """What a stream owes: the buffer after buffer_ms, the fold when it is due, a sign of life every 20 s."""
         if self._due.buffer is not None and self._due.buffer <= now:
             yield from self.flushing()
         if self._due.fold is not None and self._due.fold <= now and self._unfolded:
-            yield from self._fold()
+            self._due.fold = self._unfolded.due()  # more may have come since it was set, and then a long part waits
+            if self._due.fold <= now:
+                yield from self._fold()
         if self._due.beat is not None and self._due.beat <= now:
             at = self._runtime.clock()
             yield Job(lambda db: turns.beat(db, self._session_id, self._owner, at))
@@ -274,7 +276,7 @@ class Recording:
             self._arm_fold()
 
     def _arm_fold(self) -> None:
-        self._due.fold = time.monotonic() + self._unfolded.patience()
+        self._due.fold = self._unfolded.due()
 
     def _gone(self, error: BaseException) -> None:
         """After a lost turn, or a commit of unknown outcome, this state no longer tells what is stored."""

@@ -1,5 +1,6 @@
 """After a restart: what a dead turn left unfinished becomes an error that the next turn can build on."""
 
+import logging
 from datetime import datetime, timedelta
 
 from sqlalchemy import func, select
@@ -9,11 +10,15 @@ from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts, session
 from persist.chat.parts import Part
 from persist.chat.schemas import ToolState
 from persist.chat.statements import REWRITE_PART
+from persist.chat.stored import stored_part
 from persist.chat.tails import fold, fold_session
 from persist.chat.tool_parts import is_dynamic, tool_name
 from persist.db.hot import Hot, Row, param
+from persist.db.wire import stored_text
 from persist.db.work import Work
-from persist.errors import NotFound
+from persist.errors import NotFound, UnreadableRow
+
+log = logging.getLogger("persist")
 
 ABORTED = "aborted by host restart"
 
@@ -24,7 +29,7 @@ _OF_SESSION = Hot(
 )
 _OF_ALL = Hot(select(*_COLUMNS).join(messages, _M.id == _P.message_id).where(IS_UNFINISHED, VISIBLE))
 _LATEST = Hot(select(func.max(_P.updated_at)).where(_P.message_id == param("message_id")))
-_DATA = Hot(select(_P.data_json, _P.tool_state).where(_P.id == param("row_id")).with_for_update())
+_DATA = Hot(select(stored_text(_P.data_json), _P.tool_state).where(_P.id == param("row_id")).with_for_update())
 _EXISTS = Hot(select(sessions.c.id).where(sessions.c.id == param("row_id")))
 
 
@@ -46,16 +51,26 @@ def repair(work: Work, session_id: str | None, *, idle: timedelta, human_input_t
             alive[session] = _is_alive(work, session, now)
         if alive[session]:
             continue
-        fold(work, part_id)
-        row = work.row(_DATA, row_id=part_id)
-        if row is None or row[1] != state or tool_name(row[0]) in human_input_tools:
+        try:
+            part = _unfinished(work, part_id, state)
+        except UnreadableRow as error:
+            log.warning("an unfinished tool call is left as it is: %s", error)
             continue
-        data = aborted(row[0])
+        if part is None or tool_name(part) in human_input_tools:
+            continue
+        data = aborted(part)
         work.run(REWRITE_PART, row_id=part_id, kind=kind, tool=ToolState.OUTPUT_ERROR, data=work.json("part", data), at=now)
         repaired += 1
     if session_id is not None and not _is_alive(work, session_id, now):
         fold_session(work, session_id)
     return repaired
+
+
+def _unfinished(work: Work, part_id: str, state: str) -> Part | None:
+    """The part with all of its input, if it is still in that state."""
+    fold(work, part_id)
+    row = work.row(_DATA, row_id=part_id)
+    return None if row is None or row[1] != state else stored_part(part_id, row[0], work.wire)
 
 
 def aborted(part: Part) -> Part:

@@ -7,16 +7,18 @@ from typing import Any
 from sqlalchemy import Text, cast, select
 
 from persist.chat.models import HIDDEN, IS_UNFINISHED, VISIBLE, messages, parts
+from persist.chat.parts import Part
 from persist.chat.schemas import Role, UIMessage
+from persist.chat.stored import stored_object, stored_part
 from persist.chat.tails import fold, fold_message
-from persist.db.hot import Hot, Statements, param
-from persist.db.json import decode
-from persist.errors import Conflict
+from persist.db.hot import Hot, Row, Statements, param
+from persist.db.wire import stored_text
+from persist.errors import Conflict, UnreadableRow
 
 _M, _P = messages.c, parts.c
 _id = param("row_id")
 _HEAD = Hot(select(_M.session_id, _M.role, cast(_M.metadata_json, Text)).where(_M.id == _id))
-_PARTS = Hot(select(_P.id, _P.index, _P.data_json).where(_P.message_id == _id).order_by(_P.index))
+_PARTS = Hot(select(_P.id, _P.index, stored_text(_P.data_json)).where(_P.message_id == _id).order_by(_P.index))
 _CALL = Hot(
     select(_P.id, _P.message_id)
     .join(messages, _M.id == _P.message_id)
@@ -25,7 +27,7 @@ _CALL = Hot(
     .limit(1)
 )
 _HIDDEN = Hot(select(_M.id).where(_M.id == _id, HIDDEN))
-_DATA = Hot(select(_P.data_json).where(_P.id == _id))
+_DATA = Hot(select(_P.id, _P.index, stored_text(_P.data_json)).where(_P.id == _id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,10 @@ class StoredCall:
 
 
 def load_message(db: Statements, session_id: str, id: str) -> StoredMessage | None:
-    """The message to resume, its tails folded first; None if there is none. Conflict for one that is not ours to continue."""
+    """The message to resume, its tails folded first; None if there is none.
+
+    Conflict for one that is not ours to continue, UnreadableRow for one with a part that nobody can read.
+    """
     head = db.row(_HEAD, row_id=id)
     if head is None:
         return None
@@ -55,15 +60,22 @@ def load_message(db: Statements, session_id: str, id: str) -> StoredMessage | No
         raise Conflict(f"Message {id} belongs to another session.", constraint="chat_messages")
     if role != Role.ASSISTANT:
         raise Conflict(f"Message {id} is a {role} message; only an assistant message can be resumed.", constraint="chat_messages")
-    metadata = decode(db.wire(stored))
-    if isinstance(metadata, dict) and metadata.get("hidden_at") is not None:
+    metadata = stored_object(db, stored, f"the metadata of message {id}")
+    if metadata.get("hidden_at") is not None:
         raise hidden(id)
     fold_message(db, id)
     rows = db.rows(_PARTS, row_id=id)
-    message: UIMessage = {"id": id, "role": "assistant", "parts": [data for _, _, data in rows]}
+    message: UIMessage = {"id": id, "role": "assistant", "parts": [_data(db, row) for row in rows]}
     if metadata:
         message["metadata"] = metadata
     return StoredMessage(message, [(part_id, index) for part_id, index, _ in rows])
+
+
+def _data(db: Statements, row: Row) -> Part:
+    part_id, index, stored = row
+    if type(index) is not int:
+        raise UnreadableRow("chat_parts", (part_id,), "index", "it is no number")
+    return stored_part(part_id, stored, db.wire)
 
 
 def check_shown(db: Statements, ids: Iterable[str]) -> None:
@@ -85,6 +97,6 @@ def find_unfinished_call(db: Statements, session_id: str, call_id: str) -> Store
         return None
     part_id, message_id = row
     fold(db, part_id)
-    data = db.row(_DATA, row_id=part_id)
-    assert data is not None  # same transaction
-    return StoredCall(part_id, message_id, data[0])
+    found = db.row(_DATA, row_id=part_id)
+    assert found is not None  # same transaction
+    return StoredCall(part_id, message_id, _data(db, found))

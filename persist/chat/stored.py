@@ -1,4 +1,4 @@
-"""Reading the JSON objects of stored rows, which other programs may have written too."""
+"""Reading what stored rows hold, which other programs may have written too."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -6,10 +6,17 @@ from typing import Any
 
 import orjson
 
+from persist.chat.parts import Part, can_grow, grow, is_part
+from persist.db.escape import unescape_text
 from persist.db.hot import Statements
-from persist.db.json import decode
+from persist.db.json import JsonLimits, JsonText, decode, encode
+from persist.db.wire import readable
+from persist.errors import InvalidValue, UnreadableRow
 
 log = logging.getLogger("persist")
+
+_PARTS, _PIECES = "chat_parts", "chat_part_deltas"
+_ANY_SIZE = JsonLimits(max_bytes=2**31)  # each piece was measured when it came
 
 
 def stored_object(db: Statements, stored: str, what: str) -> dict[str, Any]:
@@ -44,3 +51,45 @@ def _decode_one(text: str) -> dict[str, Any] | None:
     except (ValueError, TypeError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def stored_part(part_id: str, stored: Any, wire: Callable[[str], str] = str) -> Part:
+    """The object in the `stored_text` of a part's data, which has a type; UnreadableRow for anything else."""
+    try:
+        data = decode(wire(readable(stored)))
+    except (ValueError, RecursionError):
+        raise UnreadableRow(_PARTS, (part_id,), "data_json", "the text is no JSON") from None
+    if not is_part(data):
+        raise UnreadableRow(_PARTS, (part_id,), "data_json", "it is no part with a type")
+    part: Part = data
+    return part
+
+
+def stored_tail(part_id: str, pieces: Sequence[tuple[Any, Any]]) -> tuple[str, int]:
+    """The text of (seq, delta) in order, each as `stored_text`, and the last seq. UnreadableRow names what is none."""
+    texts, seq = [], 0
+    for place, stored in pieces:
+        try:
+            seq = int(readable(place))
+        except ValueError:
+            raise UnreadableRow(_PIECES, (part_id, place), "seq", "it is no number") from None
+        try:
+            texts.append(unescape_text(readable(stored)))
+        except ValueError:
+            raise UnreadableRow(_PIECES, (part_id, seq), "delta", "it is no text") from None
+    return "".join(texts), seq
+
+
+def grown_part(part_id: str, data: Part, tail: str) -> Part:
+    """The part with its tail. UnreadableRow where the part is nothing that text can be added to."""
+    if not can_grow(data):
+        raise UnreadableRow(_PARTS, (part_id,), "data_json", "no text can be added to what is stored")
+    return grow(data, tail)
+
+
+def grown_text(part_id: str, data: Part, tail: str) -> JsonText:
+    """As `grown_part`, to be stored."""
+    try:
+        return encode(grown_part(part_id, data, tail), limits=_ANY_SIZE)
+    except InvalidValue as error:
+        raise UnreadableRow(_PARTS, (part_id,), "data_json", f"it holds what is no JSON of ours ({error.path})") from None

@@ -1,23 +1,25 @@
 """Reading messages as the AI SDK hydrates them: rows of a session spliced into UIMessage dicts, or straight to JSON."""
 
 import logging
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import orjson
-from sqlalchemy import BigInteger, literal, literal_column, select, tuple_, type_coerce
+from sqlalchemy import bindparam, select, tuple_, type_coerce
 
-from persist.chat.models import QUEUED, VISIBLE, deltas, messages, parts, sessions
-from persist.chat.parts import grow
+from persist.chat.leftovers import ANY_PIECES
+from persist.chat.models import deltas, messages, parts, sessions
+from persist.chat.parts import Part
 from persist.chat.schemas import UIMessage
-from persist.chat.stored import read_object, stored_objects
+from persist.chat.stored import grown_part, read_object, stored_objects, stored_part, stored_tail
+from persist.db.arrays import among_labels
 from persist.db.checks import optional_count
-from persist.db.hot import Hot, Row, param
-from persist.db.json import decode, encode
+from persist.db.hot import LIMIT, Hot, Row, param
+from persist.db.json import encode
 from persist.db.spoilt import Spoilt
 from persist.db.types import Label
-from persist.db.wire import NO_OBJECT, joined_objects, wire_text
+from persist.db.wire import NO_OBJECT, joined_objects, stored_text, wire_text
 from persist.db.work import Work
-from persist.errors import NotFound, StoreCorrupt
+from persist.errors import NotFound, StoreCorrupt, UnreadableRow
 
 log = logging.getLogger("persist")
 
@@ -34,10 +36,15 @@ _ALL_JOINED = Hot(select(*_HEAD, joined_objects(_OWN_PARTS)).where(_M.session_id
 _ALL_PARTS = Hot(select(*_BODY).where(_P.session_id == _session))
 _ONE = Hot(select(*_HEAD).where(_M.id == param("id")))
 _ONE_PARTS = Hot(select(*_BODY).where(_P.message_id == param("id")))
+_SOME_PARTS = Hot(select(*_BODY).where(among_labels(_P.message_id, "ids")))
+_newest_first = select(*_HEAD, _M.created_at).where(_M.session_id == _session).order_by(_M.created_at.desc(), _M.id.desc())
+_last = tuple_(bindparam("at", type_=_M.created_at.type), bindparam("last", type_=_M.id.type))
+_LATEST = Hot(_newest_first.limit(LIMIT))
+_EARLIER = Hot(_newest_first.where(tuple_(_M.created_at, _M.id) < _last).limit(LIMIT))
+_MOST = 2**62
 _PLACE = Hot(select(_M.created_at, _M.id).where(_M.session_id == _session, _M.id == param("id")))
-_ANY_TAIL = Hot(select(deltas.c.seq).limit(literal_column("1")))
 _TAIL = Hot(
-    select(deltas.c.delta)
+    select(stored_text(deltas.c.seq), stored_text(deltas.c.delta), deltas.c.part_id)
     .join(parts, _P.id == deltas.c.part_id)
     .where(_P.message_id == param("message_id"), _P.index == param("place"))
     .order_by(deltas.c.seq),
@@ -70,7 +77,7 @@ def read_json(work: Work, session_id: str, *, include_hidden: bool = False) -> b
     rows = _shown(work.rows(_ALL_JOINED, session_id=session_id), include_hidden)
     if not rows:
         _check_session(work, session_id)
-    growing = work.row(_ANY_TAIL) is not None
+    growing = work.row(ANY_PIECES) is not None
     closer = [id for id, _, _, body in rows if body and (NO_OBJECT in body or (growing and _GROWS in body))]
     looked_at = _looked_at(work, session_id) if closer else None
     pieces: list[str] = []
@@ -99,24 +106,31 @@ def _fetch(
         heads = work.rows(_ALL, session_id=session_id)
         if heads:
             return _shown(heads, include_hidden), work.rows(_ALL_PARTS, session_id=session_id)
-    _check_session(work, session_id)
-    if limit is None and before is None:
-        return [], []
     optional_count("limit", limit)
-    query = select(*_HEAD, _M.created_at).where(_M.session_id == session_id, ~QUEUED if include_hidden else VISIBLE)
-    if before is not None:
-        place = work.row(_PLACE, session_id=session_id, id=before)
+    heads = [] if limit is None and before is None else _newest(work, session_id, include_hidden, limit, before)
+    if not heads:
+        _check_session(work, session_id)
+        return [], []
+    return heads, work.rows(_SOME_PARTS, ids=[head[0] for head in heads])
+
+
+def _newest(work: Work, session_id: str, include_hidden: bool, limit: int | None, before: str | None) -> list[Row]:
+    """Read along the index until there are enough: what a message's metadata holds no database estimates well."""
+    place: Row | None = None
+    if before is not None and (place := work.row(_PLACE, session_id=session_id, id=before)) is None:
+        _check_session(work, session_id)
+        raise NotFound("message", before)
+    shown: list[Row] = []
+    window = _MOST if limit is None else min(limit, _MOST)
+    while True:
         if place is None:
-            raise NotFound("message", before)
-        query = query.where(tuple_(_M.created_at, _M.id) < place)
-    query = query.order_by(_M.created_at.desc(), _M.id.desc())
-    if limit is not None:
-        query = query.limit(literal(limit, BigInteger()))  # a plain number would have 32 bits
-    heads = [row[:3] for row in work.found(query)][::-1]
-    wanted = [head[0] for head in heads]
-    if not wanted:
-        return heads, []
-    return heads, work.found(select(*_BODY).where(_P.message_id.in_(wanted)))
+            rows = work.rows(_LATEST, session_id=session_id, limit=window)
+        else:
+            rows = work.rows(_EARLIER, session_id=session_id, limit=window, at=place[0], last=place[1])
+        shown += _shown([row[:3] for row in rows], include_hidden)
+        if len(rows) < window or limit is None or len(shown) >= limit:
+            return shown[:limit][::-1]
+        place, window = (rows[-1][3], rows[-1][0]), min(2 * window, _MOST)
 
 
 def _messages(work: Work, heads: list[Row], rows: list[Row]) -> list[UIMessage]:
@@ -183,22 +197,31 @@ def _grown_text(work: Work, message_id: str, index: int, text: str) -> str | Non
     if not _looks_whole(text):
         _leave_out(message_id, index)
         return None
-    tail = _tail(work, message_id, index) if _GROWS in text else ""
-    return encode(grow(decode(text), tail)) if tail else text
+    grown = _with_tail(work, None, message_id, index, text) if _GROWS in text else None
+    return text if grown is None else encode(grown)
 
 
-def _grown(work: Work, data: dict[str, Any] | None, message_id: str, index: int, _: str) -> dict[str, Any] | None:
+def _grown(work: Work, data: Part | None, message_id: str, index: int, text: str) -> Part | None:
     if data is None:
         _leave_out(message_id, index)
         return None
-    tail = _tail(work, message_id, index)
-    return grow(data, tail) if tail else data
+    grown = _with_tail(work, data, message_id, index, text)
+    return data if grown is None else grown
 
 
 def _leave_out(message_id: str, index: int) -> None:
     log.warning("part %s of message %s holds text that is not a JSON object; it is left out", index, message_id)
 
 
-def _tail(work: Work, message_id: str, index: int) -> str:
-    """The text fed to a part and not yet folded into it."""
-    return "".join([delta for (delta,) in work.rows(_TAIL, message_id=message_id, place=index)])
+def _with_tail(work: Work, data: Part | None, message_id: str, index: int, text: str) -> Part | None:
+    """The part with what was fed to it and is not yet folded into it; None where there is nothing, or nothing to read."""
+    rows = work.rows(_TAIL, message_id=message_id, place=index)
+    if not rows:
+        return None
+    part_id = rows[0][2]
+    try:
+        tail, _ = stored_tail(part_id, [(seq, piece) for seq, piece, _ in rows])
+        return grown_part(part_id, stored_part(part_id, text) if data is None else data, tail)
+    except UnreadableRow as error:
+        log.warning("part %s of message %s is shown without its latest text: %s", index, message_id, error)
+        return None

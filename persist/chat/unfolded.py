@@ -1,5 +1,7 @@
 """The growing parts of one recording whose newest text is in rows of its own, and when it is folded into them."""
 
+import time
+
 from persist.chat.parts import PartState
 from persist.chat.tails import fold, fold_long
 from persist.db.hot import Statements
@@ -13,11 +15,12 @@ _SHARE_OF_LONG = 4
 class Unfolded:
     """Those parts, in the order in which they began to grow."""
 
-    __slots__ = ("_least", "_seconds", "parts")
+    __slots__ = ("_began", "_grew", "_least", "_seconds", "parts")
 
     def __init__(self, settings: Settings) -> None:
         self._least, self._seconds = settings.fold_bytes, settings.fold_ms / 1000
         self.parts: dict[PartState, None] = {}
+        self._began = self._grew = 0.0  # when the first and the latest of what is unfolded was stored, in monotonic seconds
 
     def __bool__(self) -> bool:
         return bool(self.parts)
@@ -27,10 +30,14 @@ class Unfolded:
         unfolded = part.tail + size
         return unfolded >= self._least and unfolded >= self._most(part)
 
-    def patience(self) -> float:
-        """Seconds until what grew is folded, however little it is."""
+    def due(self) -> float:
+        """When what grew is folded, however little it is, in monotonic seconds.
+
+        Once nothing has come for fold_ms; while more keeps coming fold_ms after it began, and for a long part as much later as
+        its folds by size are further apart: else its cost would grow with the square of its length.
+        """
         longest = max(self._most(part) for part in self.parts)
-        return self._seconds * longest / self._least
+        return min(self._grew + self._seconds, self._began + self._seconds * longest / self._least)
 
     def fold(self, db: Statements) -> None:
         """What is stored of them; what still waits is written when it is due."""
@@ -43,6 +50,9 @@ class Unfolded:
 
     def grew(self, part: PartState, size: int) -> None:
         """That much of its text is stored in one more row."""
+        self._grew = time.monotonic()
+        if not self.parts:
+            self._began = self._grew
         part.grew(size)
         self.parts[part] = None
 

@@ -1,14 +1,18 @@
-"""Rows as one JSON array, made where they are: what is already in the database is not sent there again."""
+"""Many values as one: rows as a JSON array, made where they are, and labels given as one parameter, however many they are."""
 
 from typing import Any
 
-from sqlalchemy import Select
+import orjson
+from sqlalchemy import Dialect, Select, bindparam
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.types import UserDefinedType
 
+from persist.db.base import Worded
 from persist.db.escape import LEAD
-from persist.db.types import Json
+from persist.db.times import is_postgres
+from persist.db.types import Json, Processor
 
 _LEAD = ord(LEAD)
 
@@ -41,3 +45,36 @@ def _render_pg(element: labels_array, compiler: SQLCompiler, **kw: Any) -> str:
 
 def _parts(element: labels_array, compiler: SQLCompiler, kw: dict[str, Any]) -> tuple[str, str]:
     return compiler.process(element.rows.c[0], **kw), compiler.process(element.rows, **{**kw, "asfrom": True})
+
+
+class _Labels(UserDefinedType[Any]):
+    """A list of labels as one parameter: JSON text on SQLite, an array on Postgres."""
+
+    cache_ok = True
+    render_bind_cast = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "TEXT[]"
+
+    def bind_processor(self, dialect: Dialect) -> Processor:
+        return list if is_postgres(dialect) else lambda labels: orjson.dumps(labels).decode()
+
+
+class among_labels(Worded):  # noqa: N801  # reads as the SQL function it stands for
+    """Whether a column of labels holds one of a list: a plain list would be a parameter for each, of which there is a most."""
+
+    inherit_cache = False  # compiled once per store, as part of a hot statement
+
+    def __init__(self, column: ColumnElement[Any], name: str) -> None:
+        self.column, self.labels = column, bindparam(name, type_=_Labels())
+
+
+@compiles(among_labels, "sqlite")
+def _among_lite(element: among_labels, compiler: SQLCompiler, **kw: Any) -> str:
+    column, labels = compiler.process(element.column, **kw), compiler.process(element.labels, **kw)
+    return f"{column} IN (SELECT value FROM json_each({labels}))"
+
+
+@compiles(among_labels, "postgresql")
+def _among_pg(element: among_labels, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"{compiler.process(element.column, **kw)} = ANY ({compiler.process(element.labels, **kw)})"

@@ -14,7 +14,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement, Grouping
 from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.sql.visitors import InternalTraversal
-from sqlalchemy.types import Boolean
+from sqlalchemy.types import Boolean, Text
 
 SCHEMA_TOKEN = "persist"
 VERSION_TABLE = "persist_alembic_version"
@@ -47,7 +47,7 @@ def table_of(model: type[Base]) -> Table:
     return table
 
 
-class _Predicate(ColumnElement[bool]):
+class Worded(ColumnElement[bool]):
     """A condition as it is written. SQLAlchemy would compare it with 1 where booleans are integers, and then a partial index
     over the same words would no longer serve it."""
 
@@ -59,7 +59,7 @@ class _Predicate(ColumnElement[bool]):
         return self if plain else Grouping(self)
 
 
-class predicate(_Predicate):  # noqa: N801  # reads as the SQL it stands for
+class predicate(Worded):  # noqa: N801  # reads as the SQL it stands for
     """A condition in the words of both databases, over columns of one table: for partial indexes and their queries."""
 
     _traverse_internals = [("sql", InternalTraversal.dp_string)]  # noqa: RUF012  # SQLAlchemy's own declaration
@@ -73,7 +73,7 @@ def _render_predicate(element: predicate, compiler: SQLCompiler, **kw: Any) -> s
     return element.sql
 
 
-class json_key_set(_Predicate):  # noqa: N801  # reads as the SQL function it stands for
+class json_key_set(Worded):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a JSON object column has a non-null value under a key: the same predicate in queries and partial indexes."""
 
     inherit_cache = True
@@ -107,7 +107,38 @@ def _render_pg(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str:
     return f"({column} ->> '{element.json_key}') IS {'NOT ' if element.present else ''}NULL"
 
 
-class flag_set(_Predicate):  # noqa: N801  # reads as the SQL function it stands for
+LABEL_CHARACTERS = 200
+
+
+class json_label(ColumnElement[str]):  # noqa: N801  # reads as the SQL function it stands for
+    """The first 200 characters of the text at a path in a JSON column, so few that an index takes them; NULL where none is."""
+
+    inherit_cache = True
+    _traverse_internals = [  # noqa: RUF012  # SQLAlchemy's own declaration
+        ("column", InternalTraversal.dp_clauseelement),
+        ("path", InternalTraversal.dp_string_list),
+    ]
+    type = Text()
+
+    def __init__(self, column: ColumnElement[Any], *path: str) -> None:
+        assert all(key.isidentifier() for key in path), path  # they are rendered into the statement
+        self.column, self.path = column, path
+
+
+@compiles(json_label, "sqlite")
+def _render_label_lite(element: json_label, compiler: SQLCompiler, **kw: Any) -> str:
+    column, path = compiler.process(element.column, **kw), ".".join(element.path)
+    value = f"CASE WHEN json_valid({column}) THEN json_extract({column}, '$.{path}') END"
+    return f"substr({value}, 1, {LABEL_CHARACTERS})"
+
+
+@compiles(json_label, "postgresql")
+def _render_label_pg(element: json_label, compiler: SQLCompiler, **kw: Any) -> str:
+    column, path = compiler.process(element.column, **kw), ",".join(element.path)
+    return f"left({column} #>> '{{{path}}}', {LABEL_CHARACTERS})"
+
+
+class flag_set(Worded):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a Flag column is true, in the words of each database: for partial indexes and the queries they serve."""
 
     inherit_cache = True

@@ -9,10 +9,10 @@ from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE, table_of
 from persist.db.hot import Hot, Row
 from persist.db.models import Meta
 
-HEAD = "0008"
+HEAD = "0009"
 """The newest revision in alembic/versions."""
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 """Every revision, oldest first: how a version is known to be older, or newer than this code."""
 
 _NUMBER = re.compile(r"[0-9]{1,18}")

@@ -1,4 +1,4 @@
-"""The text of Json columns as it goes over a wire: plain JSON, not parsed."""
+"""The text of columns as it is stored: that of Json ones as plain JSON, not parsed, and any as nothing can make it fail."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from sqlalchemy import Dialect, Select, Text, cast, func, literal_column, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import TypeDecorator
 
@@ -36,6 +37,32 @@ def _joined(text: str) -> str:
 def wire_text(column: ColumnElement[Any]) -> ColumnElement[str]:
     """What to select for one."""
     return type_coerce(cast(column, Text), _WireText())
+
+
+class stored_text(FunctionElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
+    """A column of text as `readable` takes it. A driver that decodes text itself gives no row at all where one is no UTF-8."""
+
+    inherit_cache = True
+    type = Text()
+
+
+@compiles(stored_text, "sqlite")
+def _stored_lite(element: stored_text, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"CAST({compiler.process(element.clauses, **kw)} AS BLOB)"
+
+
+@compiles(stored_text, "postgresql")
+def _stored_pg(element: stored_text, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"CAST({compiler.process(element.clauses, **kw)} AS TEXT)"
+
+
+def readable(stored: Any) -> str:
+    """The text that `stored_text` gave; ValueError where it is none."""
+    if isinstance(stored, bytes):
+        return stored.decode()
+    if not isinstance(stored, str):
+        raise ValueError(f"{stored!r:.40} is stored")
+    return stored
 
 
 NO_OBJECT = "\x01"

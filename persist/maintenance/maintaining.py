@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 
-from persist.chat.recovery import fold_some as fold_some_tails
-from persist.chat.recovery import old_before
+from persist.chat.recovery import Sweep, old_before
 from persist.chat.turns import clear_dead
 from persist.conversations.membership import fold_some as fold_some_progressions
 from persist.db.checks import check_flag
@@ -62,7 +61,7 @@ def maintain(store: Store, *, dry_run: bool = False) -> MaintenanceReport:
 def _steps(store: Store, trial: bool) -> Iterator[MaintenanceStep]:
     before = old_before(store.runtime.clock())
     chores: dict[str, dict[str, Chore]] = {
-        "fold tails": {"chat_parts": lambda work: fold_some_tails(work, before)},
+        "fold tails": {"chat_parts": Sweep(before).some},
         "clear dead turns": {"chat_turns": clear_dead},
         "fold progressions": {"progressions": fold_some_progressions},
         "trim windows": {window.name: window.trim_some for window in (STATUS_LOG, USAGE_SAMPLES, TOOL_HISTORY)},

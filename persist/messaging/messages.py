@@ -1,8 +1,8 @@
 """Messages of a messaging session: appended, and read back as the newest of a conversation."""
 
-from sqlalchemy import bindparam, insert, select
+from sqlalchemy import bindparam, insert, select, tuple_
 
-from persist.db.checks import check_word, optional_label
+from persist.db.checks import check_word, optional_count, optional_label
 from persist.db.cursor import check_limit
 from persist.db.hot import Hot, param
 from persist.db.repository import Repository, reads, writes
@@ -36,6 +36,9 @@ _NEWEST = Hot(
     .order_by(_M.timestamp.desc(), _M.id.desc())
     .limit(bindparam("most", type_=Whole()))
 )
+_PLACE = Hot(select(_M.timestamp, _M.id).where(_M.session_id == _id, _M.id == bindparam("before", type_=Whole())))
+_last = tuple_(bindparam("at", type_=_M.timestamp.type), bindparam("last", type_=Whole()))
+_EARLIER = Hot(_NEWEST.statement.where(tuple_(_M.timestamp, _M.id) < _last))  # type: ignore[attr-defined]  # it is the select above
 
 
 class MessagingMessages(Repository):
@@ -61,11 +64,21 @@ class MessagingMessages(Repository):
         return build(MessagingMessage, {"id": row[0], "session_id": session_id, **fields})
 
     @reads
-    def history(self, session_id: str, *, limit: int = 50) -> list[MessagingMessage]:
-        """The newest `limit` messages, oldest first; NotFound without the session."""
+    def history(self, session_id: str, *, limit: int = 50, before: int | None = None) -> list[MessagingMessage]:
+        """The newest `limit` messages (1 to 1000), oldest first; `before`: those before the message with that id.
+
+        NotFound without the session, or where it has no such message.
+        """
         work = self._work
-        id = work.label("session_id", session_id)
-        rows = work.rows(_NEWEST, row_id=id, most=check_limit(limit))
+        id, most = work.label("session_id", session_id), check_limit(limit)
+        last = optional_count("before", before)
+        if last is None:
+            rows = work.rows(_NEWEST, row_id=id, most=most)
+        else:
+            place = work.row(_PLACE, row_id=id, before=last)
+            if place is None and work.row(_EXISTS, row_id=id) is not None:
+                raise NotFound("messaging message", str(last))
+            rows = [] if place is None else work.rows(_EARLIER, row_id=id, most=most, at=place[0], last=place[1])
         if not rows and work.row(_EXISTS, row_id=id) is None:
             raise NotFound("messaging session", id)
         return [build(MessagingMessage, dict(zip(_FIELDS, row, strict=True))) for row in reversed(rows)]

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, func, insert, select
+from sqlalchemy import and_, bindparam, func, insert, or_, select
 
+from persist.db.checks import optional_count
 from persist.db.clock import aware
 from persist.db.cursor import check_limit
 from persist.db.hot import LIMIT, Hot, Row, param
@@ -17,7 +18,7 @@ from persist.db.spoilt import is_unreadable
 from persist.db.types import Whole
 from persist.db.values import build
 from persist.db.work import Work
-from persist.errors import Conflict, InvalidValue
+from persist.errors import Conflict, InvalidValue, NotFound
 from persist.telemetry.instants import next_second, second_or_now
 from persist.telemetry.models import status_log
 from persist.telemetry.schemas import AgentStatus, StatusEntry
@@ -35,6 +36,7 @@ _oldest = select(func.min(_all.c.id)).where(_all.c.instance_id == param("owner")
 _ENTRY = select(_S.id, _S.occurred_at, _S.new_status, _S.metadata, _oldest).where(_mine).order_by(_S.id.desc()).limit(LIMIT)
 
 _NEWEST = Hot(_ENTRY)
+_EARLIER = Hot(_ENTRY.where(_S.id < param("before")))
 _INTO = Hot(_ENTRY.where(_S.new_status == param("status")))
 _ends = (
     select(_all.c.instance_id, func.max(_all.c.id).label("last_id"), func.min(_all.c.id).label("first_id"))
@@ -46,6 +48,11 @@ _LATEST = Hot(
     .join(_ends, (_S.instance_id == _ends.c.instance_id) & (_S.id == _ends.c.last_id))
     .order_by(_S.occurred_at.desc(), _S.instance_id)
     .limit(LIMIT)
+)
+_LATEST_AFTER = Hot(
+    _LATEST.statement.where(  # type: ignore[attr-defined]  # it is the select above
+        or_(_S.occurred_at < param("seen_at"), and_(_S.occurred_at == param("seen_at"), _S.instance_id > param("seen")))
+    )
 )
 _AT = Hot(select(_S.new_status).where(_mine, _S.occurred_at <= param("when")).order_by(_S.id.desc()).limit(1))
 _BEFORE = Hot(
@@ -109,9 +116,20 @@ class StatusLog(Repository):
         return self._first(_NEWEST, instance_id)
 
     @reads
-    def latest(self, *, limit: int = 20) -> list[StatusEntry]:
-        """The last transition of each instance, those that changed last first."""
-        rows = self._work.rows(_LATEST, limit=check_limit(limit))
+    def latest(self, *, limit: int = 20, before: str | None = None) -> list[StatusEntry]:
+        """The last transition of each instance, those that changed last first; `before` one of them: those that follow it.
+
+        NotFound for an instance that never said anything.
+        """
+        work, most = self._work, check_limit(limit)
+        if before is None:
+            rows = work.rows(_LATEST, limit=most)
+        else:
+            owner = own_scope(work, "before", before)
+            last = work.row(_NEWEST, owner=owner, limit=1)
+            if last is None:
+                raise NotFound("status", before)
+            rows = work.rows(_LATEST_AFTER, limit=most, seen_at=last[1], seen=owner)
         return [_entry(self._work, owner, tuple(rest)) for owner, *rest in rows]
 
     @reads
@@ -127,11 +145,15 @@ class StatusLog(Repository):
         return None if row is None else str(row[0])
 
     @reads
-    def history(self, *, limit: int = 100, instance_id: str | None = None) -> list[StatusEntry]:
-        """The newest `limit` transitions, oldest first."""
+    def history(self, *, limit: int = 100, before: int | None = None, instance_id: str | None = None) -> list[StatusEntry]:
+        """The newest `limit` transitions, oldest first; `before`: only entries with a smaller id."""
         work = self._work
-        owner = own_scope(work, "instance_id", instance_id)
-        rows = work.rows(_NEWEST, owner=owner, limit=check_limit(limit, most=MOST))
+        owner, most = own_scope(work, "instance_id", instance_id), check_limit(limit, most=MOST)
+        last = optional_count("before", before)
+        if last is None:
+            rows = work.rows(_NEWEST, owner=owner, limit=most)
+        else:
+            rows = work.rows(_EARLIER, owner=owner, limit=most, before=last)
         return [_entry(work, owner, row) for row in reversed(rows)]
 
     @reads

@@ -31,10 +31,12 @@ _ADD = Hot(
 
 
 @cache
-def _last(tool_key: bool, failures_only: bool) -> Hot:
+def _last(tool_key: bool, failures_only: bool, before: bool) -> Hot:
     query = select(*_COLUMNS).where(_H.instance_id == param("owner")).order_by(_H.id.desc()).limit(LIMIT)
     if tool_key:
         query = query.where(_H.tool_key == param("of_tool"))
+    if before:
+        query = query.where(_H.id < param("before"))
     if failures_only:
         query = query.where(_H.exit_code != 0)
     return Hot(query)
@@ -73,13 +75,25 @@ class ToolHistory(Repository):
 
     @reads
     def last(
-        self, n: int = 20, *, tool_key: str | None = None, failures_only: bool = False, instance_id: str | None = None
+        self,
+        n: int = 20,
+        *,
+        tool_key: str | None = None,
+        failures_only: bool = False,
+        before: int | None = None,
+        instance_id: str | None = None,
     ) -> list[ToolCall]:
-        """The newest `n` calls, newest first; of one tool, or those that ended in another exit code than 0."""
+        """The newest `n` calls, newest first; of one tool, or those that ended in another exit code than 0.
+
+        `before`: only calls with a smaller id.
+        """
         work = self._work
         owner = own_scope(work, "instance_id", instance_id)
-        values = {} if tool_key is None else {"of_tool": work.label("tool_key", tool_key)}
-        hot = _last(tool_key is not None, check_flag("failures_only", failures_only))
+        values: dict[str, object] = {} if tool_key is None else {"of_tool": work.label("tool_key", tool_key)}
+        last = optional_count("before", before)
+        if last is not None:
+            values["before"] = last
+        hot = _last(tool_key is not None, check_flag("failures_only", failures_only), last is not None)
         rows = work.rows(hot, owner=owner, limit=check_limit(n, most=MOST, path="n"), **values)
         return [_call(work, owner, row) for row in rows]
 

@@ -1,6 +1,6 @@
 """Chats as their executions show them: one thread per messaging session, even when the session's row is gone."""
 
-from sqlalchemy import Column, MetaData, Table, cast, func, select
+from sqlalchemy import Column, MetaData, Table, and_, bindparam, cast, func, or_, select
 
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.cursor import check_limit
@@ -8,6 +8,7 @@ from persist.db.hot import LIMIT, Hot, Row, param
 from persist.db.types import Amount, Body, IsoMs, Label, Whole
 from persist.db.values import build
 from persist.db.work import Work
+from persist.errors import NotFound
 from persist.workflows.models import USED_TOKENS, executions
 from persist.workflows.schemas import ChatThread
 
@@ -23,7 +24,8 @@ _messages = Table(
     Column("content", Body()),
 )
 _M = _messages.c
-_last = func.max(func.coalesce(_E.finished_at, _E.started_at)).label("last_activity_at")
+_last_used = func.max(func.coalesce(_E.finished_at, _E.started_at))
+_last = _last_used.label("last_activity_at")
 _said = (
     select(_M.content)
     .where(_M.session_id == _E.trigger_id, _M.role == "assistant")
@@ -46,6 +48,12 @@ _THREADS = (
     .group_by(_E.trigger_id)
 )
 _NEWEST = Hot(_THREADS.order_by(_last.desc(), _E.trigger_id).limit(LIMIT))
+_at = bindparam("at", type_=IsoMs())
+_EARLIER = Hot(
+    _THREADS.having(or_(_last_used < _at, and_(_last_used == _at, _E.trigger_id > param("of_trigger"))))
+    .order_by(_last.desc(), _E.trigger_id)
+    .limit(LIMIT)
+)
 _ONE = Hot(_THREADS.where(_E.trigger_id == param("of_trigger")))
 
 
@@ -55,9 +63,15 @@ def thread(work: Work, trigger_id: str) -> ChatThread | None:
     return None if row is None else _value(row)
 
 
-def threads(work: Work, limit: int) -> list[ChatThread]:
-    """The threads with the latest activity."""
-    return [_value(row) for row in work.rows(_NEWEST, limit=check_limit(limit))]
+def threads(work: Work, limit: int, before: str | None) -> list[ChatThread]:
+    """The threads with the latest activity, or with the latest before that of another one."""
+    most = check_limit(limit)
+    if before is None:
+        return [_value(row) for row in work.rows(_NEWEST, limit=most)]
+    last = thread(work, work.label("before", before))
+    if last is None:
+        raise NotFound("chat thread", before)
+    return [_value(row) for row in work.rows(_EARLIER, limit=most, at=last.last_activity_at, of_trigger=before)]
 
 
 def _value(row: Row) -> ChatThread:

@@ -25,7 +25,7 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
     # Not LIKE: to SQLite a text ends at its first NUL there. Neither database's lower() knows letters beyond ASCII here.
     "error_contains": func.replace(func.lower(_E.error), bindparam("error_contains", type_=Body()), "") != func.lower(_E.error),
 }
-_RUNNING = Hot(select(*COLUMNS).where(IS_UNFINISHED).order_by(*_newest))
+_RUNNING = Hot(select(*COLUMNS).where(IS_UNFINISHED))  # an order would lead older SQLites along all that ever ran
 _OF_RUN = Hot(
     select(*COLUMNS)
     .where(
@@ -78,7 +78,8 @@ def page(
 
 def running(work: Work) -> list[Execution]:
     """Every unfinished one, newest first."""
-    return values_of(work.rows(_RUNNING))
+    found = values_of(work.rows(_RUNNING))
+    return sorted(found, key=lambda execution: (execution.started_at, execution.id), reverse=True)
 
 
 def recent(work: Work, skill: str, limit: int) -> list[Execution]:

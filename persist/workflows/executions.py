@@ -273,9 +273,9 @@ class Executions(Repository):
         return chat_threads.thread(self._work, trigger_id)
 
     @reads
-    def chat_threads(self, *, limit: int = 20) -> List[ChatThread]:
-        """The chats with the latest activity."""
-        return chat_threads.threads(self._work, limit)
+    def chat_threads(self, *, limit: int = 20, before: str | None = None) -> List[ChatThread]:
+        """The chats with the latest activity, latest first; `before` the session id of one: those that follow it. NotFound."""
+        return chat_threads.threads(self._work, limit, before)
 
 
 def _insert(work: Work, id: str | None, fields: dict[str, Any]) -> Execution:

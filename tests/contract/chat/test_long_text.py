@@ -159,6 +159,20 @@ def test_a_stalled_stream_is_folded_by_the_timer(open_store: Any, raw: Raw) -> N
         assert raw.json("SELECT data_json FROM chat_parts") == shown(store, session)[0]["parts"][0]
 
 
+def test_a_long_one_that_stalls_waits_no_longer(open_store: Any, raw: Raw) -> None:
+    """By the size of its folds alone it would wait for minutes."""
+    store = open_store(settings=Settings(fold_ms=1000))
+    session = create(store)
+    with store.record(session) as recorder:
+        recorder.feed_many(answer(*map(piece, range(3 * LENGTH)))[:-1])
+        recorder.feed({"type": "text-delta", "id": "t", "delta": "the last piece"})
+        assert eventually(lambda: raw.count("chat_part_deltas") == 0)
+        assert raw.json("SELECT data_json FROM chat_parts")["text"].endswith("the last piece")
+        recorder.feed({"type": "text-delta", "id": "t", "delta": ", and one more"})
+        assert eventually(lambda: raw.count("chat_part_deltas") == 0)
+    assert raw.json("SELECT data_json FROM chat_parts") == shown(store, session)[0]["parts"][0]
+
+
 def test_the_log_of_events_has_all_of_it(open_store: Any, raw: Raw) -> None:
     store = open_store(events=True)
     session = create(store)

@@ -193,3 +193,20 @@ def test_the_queue_of_an_unknown_session(store: Any, session: str) -> None:
             tx.chat.messages.claim_queued(session, human_input_tools="question")
         with pytest.raises(InvalidValue):
             tx.chat.messages.enqueue(session, parts=HI, id="")
+
+
+LONG_DELIVERY = "d" * 300
+
+
+@pytest.mark.parametrize(
+    "delivery", ["d-1", LONG_DELIVERY, LONG_DELIVERY + "e", "d\x00", "d\ud83d", "\ufdd0", "5", "a'b\"\\", "Grüße 😀"]
+)
+def test_a_delivery_is_known_by_all_of_its_id(store: Any, session: str, delivery: str) -> None:
+    say(store, session, "no trigger")
+    say(store, session, "another", metadata={"trigger": "word"})
+    say(store, session, "a number", metadata={"trigger": {"delivery_id": 5}})
+    say(store, session, "nobody's", role="assistant", metadata={"trigger": {"delivery_id": delivery}})
+    longer = enqueue(store, session, "hook", metadata={"trigger": {"delivery_id": LONG_DELIVERY + "f"}})
+    first = enqueue(store, session, "hook", metadata={"trigger": {"delivery_id": delivery}})
+    assert enqueue(store, session, "hook", metadata={"trigger": {"delivery_id": delivery}}).id == first.id != longer.id
+    assert enqueue(store, create(store), "hook", metadata={"trigger": {"delivery_id": delivery}}).id != first.id

@@ -199,3 +199,27 @@ def test_adding_and_reading_are_one_statement_each(counted_store: Any, statement
     statements.clear()
     assert len(history(counted_store, session)) == 3
     assert sum("messaging_" in statement for statement in statements) == 1
+
+
+def test_older_messages_are_reached_page_by_page(store: Any, talking: str, clock: Any) -> None:
+    """Also where several came in one millisecond."""
+    for number in range(7):
+        clock.advance(seconds=number % 2)
+        add(store, talking, str(number))
+    everything = history(store, talking)
+    found: list[Any] = []
+    while page := history(store, talking, limit=3, before=found[0].id if found else None):
+        found = [*page, *found]
+    assert found == everything
+    with store.read() as tx:
+        for before in (everything[-1].id + 1, 0):
+            with pytest.raises(NotFound) as missing:
+                tx.messaging.messages.history(talking, before=before)
+            assert missing.value.kind == "messaging message"
+        with pytest.raises(NotFound) as missing:
+            tx.messaging.messages.history(NOWHERE, before=everything[0].id)
+        assert missing.value.kind == "messaging session"
+        wrong: list[Any] = [-1, True, "1", 2**63]
+        for place in wrong:
+            with pytest.raises(InvalidValue):
+                tx.messaging.messages.history(talking, before=place)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as rules
 from hypothesis import strategies as st
 
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, NotFound
 from persist.settings import Settings
 from persist.store import Store
 from persist.telemetry.schemas import AgentStatus, StatusEntry
@@ -202,3 +202,26 @@ def test_the_latest_of_every_instance(store: Any) -> None:
 def test_the_latest_of_a_file_is_its_own_too(store: Any, me: dict[str, str]) -> None:
     log(store, me, (1, "idle"))
     assert read(store, "status", "latest") == [read(store, "status", "current", **me)]
+
+
+def test_older_entries_are_reached_page_by_page(store: Any, me: dict[str, str]) -> None:
+    log(store, me, *DAY)
+    everything = read(store, "status", "history", **me)
+    found: list[Any] = []
+    while page := read(store, "status", "history", limit=2, before=found[0].id if found else None, **me):
+        found = [*page, *found]
+    assert found == everything
+    with pytest.raises(InvalidValue):
+        read(store, "status", "history", before=-1, **me)
+
+
+def test_older_instances_follow_the_last_one_that_was_shown(store: Any) -> None:
+    for number in range(7):
+        log(store, {"instance_id": f"i{number}"}, (number // 2, "idle"))
+    everything = read(store, "status", "latest")
+    found: list[Any] = []
+    while page := read(store, "status", "latest", limit=3, before=found[-1].instance_id if found else None):
+        found += page
+    assert (found, len(found)) == (everything, 7)
+    with pytest.raises(NotFound):
+        read(store, "status", "latest", before="unknown")

@@ -85,3 +85,16 @@ def test_calls_that_are_none_are_refused(store: Any, me: dict[str, str], wrong: 
         with pytest.raises(InvalidValue):
             tx.telemetry.tools.last(0, **me)
         assert tx.telemetry.tools.last(**me) == []
+
+
+def test_older_calls_are_reached_page_by_page(store: Any, me: dict[str, str]) -> None:
+    with store.begin() as tx:
+        for number in range(7):
+            tx.telemetry.tools.record("read", exit_code=number % 2, **me)
+        everything = tx.telemetry.tools.last(**me)
+        found: list[Any] = []
+        while page := tx.telemetry.tools.last(3, before=found[-1].id if found else None, **me):
+            found += page
+        assert found == everything
+        failed = tx.telemetry.tools.last(failures_only=True, before=everything[1].id, **me)
+    assert failed == [call for call in everything[2:] if call.exit_code]

@@ -3,6 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
+from persist.errors import NotFound
 from persist.workflows.schemas import ChatThread
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import (
@@ -150,3 +153,16 @@ def test_threads_refuse_what_they_cannot_mean(store: Any) -> None:
         refused_at(verbs.chat_thread, 0, "trigger_id", [*NOT_LABELS, None], "t")
         refused(verbs.chat_threads, "limit", [*NOT_LIMITS, 1001])
         assert verbs.chat_threads() == []
+
+
+def test_older_threads_follow_the_last_one_that_was_shown(store: Any, raw: Raw) -> None:
+    for number in range(7):
+        plant_execution(raw, f"e{number}", NOW + (number // 2) * SECOND, trigger_id=f"mse_{number}", **CHAT)
+    everything = threads(store)
+    assert len(everything) == 7
+    found: list[str] = []
+    while page := threads(store, limit=3, before=found[-1] if found else None):
+        found += page
+    assert found == everything
+    with store.read() as tx, pytest.raises(NotFound):
+        tx.workflows.executions.chat_threads(before="mse_unknown")

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import apsw
 import pytest
 
 from persist.store import Store
@@ -130,3 +131,30 @@ def test_looking_for_work_passes_no_run_that_is_over_on_sqlite(
     assert len(queued) == 1, queued  # in the index's own order: nothing is sorted
     assert "SEARCH" in queued[0], queued
     assert "status_newest" in queued[0], queued
+
+
+def test_the_unfinished_are_found_without_looking_at_what_ended_on_sqlite(
+    sqlite_url: str, statements: list[str], open_raw: Callable[[str], Raw]
+) -> None:
+    """By every SQLite: older ones go along the index of an order, if one is asked for, through all that ever ran."""
+    with Store.open(sqlite_url) as store:
+        with store.begin() as tx:
+            for number in range(3):
+                tx.workflows.executions.start(skill="s", trigger_type="t", trigger_id=f"{number % 2}")
+        statements.clear()
+        with store.read() as tx:
+            found = tx.workflows.executions.running()
+    assert found == sorted(found, key=lambda one: (one.started_at, one.id), reverse=True)
+    (statement,) = selects(statements)
+    raw, other = open_raw(sqlite_url), apsw.Connection(sqlite_url.removeprefix("sqlite:///"))  # with a SQLite of its own
+    for known in ("nothing of the rows", "all of them"):
+        if known == "all of them":
+            raw.rows(
+                "INSERT INTO executions (id, trigger_type, trigger_id, skill, started_at, finished_at)"
+                " WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 1000)"
+                " SELECT 'old' || n, 't', n, 's', '2026-01-01T00:00:00.000Z', '2026-01-01T00:00:00.000Z' FROM s"
+            )
+            raw.rows("ANALYZE")
+        for rows in (raw.rows(f"EXPLAIN QUERY PLAN {statement}"), list(other.execute(f"EXPLAIN QUERY PLAN {statement}"))):
+            assert [str(row[3]).rpartition(" ")[2] for row in rows] == ["ix_executions_unfinished"], (known, rows)
+    other.close()
