@@ -39,24 +39,7 @@ No driver or SQLAlchemy exception leaves the public API; the original is kept as
 from collections.abc import Sequence
 from typing import Any, Literal
 
-_SHOWN = 200
-_LONGEST_NAME = 32_767  # what Windows takes, which takes the longest
-
-
-def shown(value: Any, most: int = _SHOWN) -> str:
-    """What a message says of a value that a caller gave: short, cut in the middle, and never a failure of its own."""
-    if type(value) in (str, bytes) and len(value) > 2 * most:
-        value = value[:most] + value[-most:]  # a repr of all of it would take as much again
-    try:
-        text = repr(value)
-    except Exception:  # too deep, a number of too many digits, or a class that fails
-        return f"a value of type {type(value).__name__}"
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most // 2) :]}"
-
-
-def named(name: object) -> str:
-    """What a message says of a path, URL or id: all of it, since one is told from another by its end."""
-    return shown(name, _LONGEST_NAME)
+from persist.quoting import named, shown
 
 
 class PersistError(Exception):

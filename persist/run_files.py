@@ -13,9 +13,10 @@ from typing import Literal
 from persist.db.clock import Clock, aware, system_clock
 from persist.db.folders import make_private, private
 from persist.db.paths import check_path, files, typed
-from persist.errors import InvalidValue, NotFound, shown
+from persist.errors import InvalidValue, NotFound
 from persist.own_files import make_file, open_file, own
 from persist.programs import names
+from persist.quoting import shown
 from persist.settings import Settings
 from persist.store import Store
 from persist.transaction import Transaction

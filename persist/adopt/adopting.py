@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from persist.adopt.changes import Changes
 from persist.adopt.report import AdoptReport
+from persist.db.adopting import file_to_adopt
 from persist.db.base import VERSION_TABLE
 from persist.db.clock import Clock, system_clock
 from persist.db.dialects.base import Dialect
@@ -41,7 +42,7 @@ def adopt(
     settings = settings or Settings()
     dialect = dialect_for(url, settings)
     try:
-        path = dialect.adoptable()
+        path = file_to_adopt(dialect)
         if dry_run:
             return _on_a_copy(dialect, path, settings)
         return _known(_adopt(dialect, backup=backup, clock=clock or system_clock), path)
@@ -81,7 +82,7 @@ def _known(report: AdoptReport | None, path: Path) -> AdoptReport:
 
 def _adopt(dialect: Dialect, *, backup: bool, clock: Clock) -> AdoptReport | None:
     """None: the file has no table of a name of ours."""
-    path = dialect.adoptable()
+    path = file_to_adopt(dialect)
 
     def work(file: ForeignFile) -> AdoptReport | None:
         for enforcing in (True, False):

@@ -21,7 +21,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
-from persist.errors import InvalidValue, shown
+from persist.errors import InvalidValue
+from persist.quoting import shown
 
 
 class Action(StrEnum):

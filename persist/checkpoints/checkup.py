@@ -9,7 +9,7 @@ from persist.checkpoints.models import states
 from persist.db.spoilt import Spoilt
 from persist.db.trouble import Severity, Trouble
 from persist.db.work import Work
-from persist.errors import named
+from persist.quoting import named
 
 _S = states.c
 # Ids grow, so a parent has a smaller one. Whatever the order of ids is, no circle is without a step that does not go down.

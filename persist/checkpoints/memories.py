@@ -17,7 +17,8 @@ from persist.db.repository import Repository, reads, writes
 from persist.db.types import Whole
 from persist.db.values import build
 from persist.db.work import Work
-from persist.errors import InvalidValue, shown
+from persist.errors import InvalidValue
+from persist.quoting import shown
 
 List = list
 Namespace = tuple[str, ...]

@@ -18,7 +18,8 @@ from persist.db.repository import Repository, reads, writes
 from persist.db.spoilt import Spoilt
 from persist.db.values import build
 from persist.db.work import Work
-from persist.errors import InvalidValue, StoreCorrupt, named
+from persist.errors import InvalidValue, StoreCorrupt
+from persist.quoting import named
 
 List = list
 _S, _W = states.c, pending.c

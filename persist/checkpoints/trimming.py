@@ -12,7 +12,8 @@ from persist.checkpoints.values import stored_spans, stored_versions
 from persist.db.hot import Hot, Row, param
 from persist.db.types import Whole
 from persist.db.work import Work
-from persist.errors import StoreCorrupt, named
+from persist.errors import StoreCorrupt
+from persist.quoting import named
 
 _S, _V, _P, _W = states.c, values.c, pieces.c, pending.c
 _TOP = 2**62

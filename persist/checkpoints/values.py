@@ -14,7 +14,8 @@ from persist.db.insert import upsert
 from persist.db.spoilt import Spoilt
 from persist.db.types import Label, Whole
 from persist.db.work import Work
-from persist.errors import StoreCorrupt, named
+from persist.errors import StoreCorrupt
+from persist.quoting import named
 
 Place = dict[str, str]
 """The thread and the namespace, as parameters."""

@@ -22,7 +22,8 @@ from persist.db.hot import LIMIT, Hot, param
 from persist.db.insert import insert_missing
 from persist.db.json import Json
 from persist.db.repository import Repository, reads, writes
-from persist.errors import Conflict, InvalidValue, shown
+from persist.errors import Conflict, InvalidValue
+from persist.quoting import shown
 
 ROLE = "unset"
 """The role of a plain exchange message, as the runtime writes it; and whom it names where nobody is named."""

@@ -13,7 +13,8 @@ from persist.db.checks import optional_label
 from persist.db.clock import EPOCH, aware, epoch_real
 from persist.db.json import Json
 from persist.db.work import Work
-from persist.errors import InvalidValue, shown
+from persist.errors import InvalidValue
+from persist.quoting import shown
 
 _KEYS = frozenset(
     ["id", "created_at", "metadata", "node_metadata", "content", "embedding", "sender", "recipient", "channel", "role"],

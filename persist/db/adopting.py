@@ -2,12 +2,26 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Column, Connection, CursorResult, Executable, Table
 from sqlalchemy.sql.elements import ColumnElement
 
+from persist.db.dialects.base import Dialect
 from persist.db.dialects.foreign_files import ForeignFile
+from persist.errors import InvalidValue, NotFound, UnsupportedEngine
+
+
+def file_to_adopt(dialect: Dialect) -> Path:
+    """The file, which another program may have made: UnsupportedEngine, InvalidValue or NotFound where there is none."""
+    if not dialect.one_file:
+        raise UnsupportedEngine(dialect.name, "only files are adopted; adopt the SQLite file, then copy it here.")
+    if dialect.path is None:
+        raise InvalidValue("url", "a database in memory has no file to adopt.")
+    if not dialect.path.exists():
+        raise NotFound("SQLite file", str(dialect.path))
+    return dialect.path
 
 
 @dataclass(frozen=True, slots=True)

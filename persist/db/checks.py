@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from persist.db.escape import utf8_size
 from persist.db.types import check_label
-from persist.errors import InvalidValue, PayloadTooLarge, shown
+from persist.errors import InvalidValue, PayloadTooLarge
+from persist.quoting import shown
 
 E = TypeVar("E", bound=StrEnum)
 

@@ -8,7 +8,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from persist.db.hot import Hot, Statements
-from persist.errors import Conflict, named
+from persist.errors import Conflict
+from persist.quoting import named
 
 Rule = Literal["earliest", "latest", "sum", "new"]
 _RULES: dict[Rule, str] = {

@@ -16,7 +16,8 @@ from typing import Any
 import orjson
 
 from persist.db.escape import has_half, join_halves, utf8_size
-from persist.errors import InvalidValue, PayloadTooLarge, shown
+from persist.errors import InvalidValue, PayloadTooLarge
+from persist.quoting import shown
 
 Json = Any
 INT_MIN, INT_MAX = -(2**63), 2**64 - 1

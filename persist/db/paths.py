@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from persist.errors import InvalidValue, NotFound, NotPermitted, PersistError, StoreFull, StoreInUse, Unavailable, named
+from persist.errors import InvalidValue, NotFound, NotPermitted, PersistError, StoreFull, StoreInUse, Unavailable
+from persist.quoting import named
 
 _FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR}

@@ -21,7 +21,8 @@ from persist.db.escape import LEAD, escape_text, unescape_text
 from persist.db.json import JsonLimits, check, decode, encode
 from persist.db.key_order import from_jsonb, to_jsonb
 from persist.db.types import Body, EpochMs, EpochReal, Flag, IsoMs, Json, Label, SqlSeconds, Vocabulary, check_label
-from persist.errors import InvalidValue, shown
+from persist.errors import InvalidValue
+from persist.quoting import shown
 
 Step = Callable[[Any], Any]
 """Of a value that is not None."""

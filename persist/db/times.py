@@ -9,7 +9,8 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
 from persist.db.clock import aware, epoch_ms, epoch_real, epoch_us, from_epoch_ms, from_epoch_s, iso_ms, to_ms
-from persist.errors import InvalidValue, shown
+from persist.errors import InvalidValue
+from persist.quoting import shown
 
 Processor = Callable[[Any], Any]
 

@@ -14,10 +14,11 @@ from persist.db.scope import OWN, scope_of
 from persist.db.streams import logged_tables
 from persist.db.types import check_label
 from persist.db.version import EVENTS, OWN_SCOPES
-from persist.errors import InvalidValue, StoreCorrupt, shown
+from persist.errors import InvalidValue, StoreCorrupt
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.emptiness import FIXED, refuse_unless_empty
 from persist.maintenance.transactions import TABLES, Session, session
+from persist.quoting import shown
 from persist.store import Store
 
 Progress = Callable[[str, int, int], object]

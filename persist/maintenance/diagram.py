@@ -7,9 +7,10 @@ from typing import Any
 from sqlalchemy import Column, ForeignKeyConstraint, LargeBinary, MetaData, Table
 from sqlalchemy.types import BigInteger, Double, TypeDecorator, TypeEngine
 
-from persist.errors import InvalidValue, shown
+from persist.errors import InvalidValue
 from persist.metadata import domain_of
 from persist.metadata import metadata as ours
+from persist.quoting import shown
 
 _PLAIN: dict[type[TypeEngine[Any]], str] = {BigInteger: "whole", Double: "amount", LargeBinary: "bytes"}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

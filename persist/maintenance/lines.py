@@ -22,8 +22,9 @@ from persist.db.clock import aware, iso_ms
 from persist.db.dialects.bulk import Columns, Row, converted
 from persist.db.published import Step, form_of
 from persist.db.types import EpochReal
-from persist.errors import InvalidValue, shown
+from persist.errors import InvalidValue
 from persist.metadata import HEAD, REVISIONS
+from persist.quoting import shown
 
 FORMAT, VERSION = "persist-export", 1
 

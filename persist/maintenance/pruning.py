@@ -19,8 +19,9 @@ from persist.db.clock import aware
 from persist.db.hot import Row
 from persist.db.pruning import BATCH, LOOK, Cut, Pruning, Removed
 from persist.db.values import Value
-from persist.errors import InvalidValue, shown
+from persist.errors import InvalidValue
 from persist.maintenance.running import Run, running
+from persist.quoting import shown
 from persist.store import Store
 
 PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(

@@ -17,10 +17,10 @@ from persist.db.shapes import Shapes
 from persist.db.streams import key_of
 from persist.db.version import version_table
 from persist.db.work import Work
-from persist.errors import shown
 from persist.events.models import event_heads, event_log
 from persist.metadata import HEAD, metadata
 from persist.programs.shapes import SHAPES as OF_PROGRAMS
+from persist.quoting import shown
 from persist.workflows.shapes import SHAPES as OF_WORKFLOWS
 
 SHAPES: Shapes = {**OF_CHAT, **OF_CHECKPOINTS, **OF_CONVERSATIONS, **OF_PROGRAMS, **OF_WORKFLOWS}

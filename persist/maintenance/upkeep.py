@@ -4,9 +4,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from persist.errors import InvalidValue, ReadOnlyTransaction, shown
+from persist.errors import InvalidValue, ReadOnlyTransaction
 from persist.maintenance.looking import translated
 from persist.metadata import metadata
+from persist.quoting import shown
 from persist.store import Store
 
 MODES = ("PASSIVE", "FULL", "RESTART", "TRUNCATE")

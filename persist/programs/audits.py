@@ -11,7 +11,7 @@ from persist.db.hot import Hot, param
 from persist.db.own import stored_scope
 from persist.db.spoilt import error_of, is_unreadable
 from persist.db.work import Work
-from persist.errors import InvalidValue, NotFound, PersistError, shown
+from persist.errors import InvalidValue, NotFound, PersistError
 from persist.programs import attachments, names
 from persist.programs.attachments import RunFolder
 from persist.programs.models import executions, runs, segments
@@ -23,6 +23,7 @@ from persist.programs.schemas import (
     ExecutionStatus,
     RunStatus,
 )
+from persist.quoting import shown
 
 _R, _E, _S = runs.c, executions.c, segments.c
 _RUN = Hot(select(_R.status, _R.written_status).where(_R.id == param("run")))

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from persist.db.types import check_label
-from persist.errors import InvalidValue, named, shown
+from persist.errors import InvalidValue
+from persist.quoting import named, shown
 
 ANONYMOUS = "anon_"
 ATTACHMENTS = "attachments"

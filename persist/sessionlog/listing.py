@@ -9,7 +9,8 @@ from pathlib import Path
 
 from persist.db.clock import EPOCH
 from persist.db.paths import typed
-from persist.errors import Conflict, InvalidValue, NotFound, shown
+from persist.errors import Conflict, InvalidValue, NotFound
+from persist.quoting import shown
 from persist.sessionlog.messages import parse
 from persist.sessionlog.paths import CHAT_SLUG, SIDECHAIN, SUFFIX, check_home, normalize_session_id, session_log_path
 from persist.sessionlog.schemas import Scope, SessionLogInfo

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from persist.db.paths import check_path
-from persist.errors import InvalidValue, PayloadTooLarge, named
+from persist.errors import InvalidValue, PayloadTooLarge
+from persist.quoting import named
 
 CHAT_SLUG = "-app"
 """The project of chat turns, whose working directory is /app."""

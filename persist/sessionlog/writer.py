@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from persist.db.clock import Clock, aware, system_clock
-from persist.errors import Closed, InvalidValue, PersistError, shown
+from persist.errors import Closed, InvalidValue, PersistError
+from persist.quoting import shown
 from persist.sessionlog import appending
 from persist.sessionlog.encoding import to_line
 from persist.sessionlog.envelope import Line, Translator, ended_in, error_line, result_line, user_line

@@ -18,7 +18,8 @@ from persist.db.turns import turn
 from persist.db.types import Whole
 from persist.db.values import build
 from persist.db.work import Work
-from persist.errors import InvalidValue, shown
+from persist.errors import InvalidValue
+from persist.quoting import shown
 from persist.telemetry.instants import second, second_or_now
 from persist.telemetry.models import tasks
 from persist.telemetry.schemas import Task, TaskState

@@ -14,7 +14,8 @@ from persist.db.hot import Hot, param
 from persist.db.insert import insert_missing, merge
 from persist.db.own import own_scope
 from persist.db.work import Work
-from persist.errors import InvalidValue, shown
+from persist.errors import InvalidValue
+from persist.quoting import shown
 from persist.settings import Settings
 from persist.telemetry.models import status_log, tool_history, usage_samples, window_marks
 

@@ -13,7 +13,8 @@ from persist.db.escape import utf8_size
 from persist.db.json import Json, encode
 from persist.db.spoilt import is_unreadable
 from persist.db.work import Work
-from persist.errors import InvalidValue, PayloadTooLarge, shown
+from persist.errors import InvalidValue, PayloadTooLarge
+from persist.quoting import shown
 
 _ADVICE = "Keep large text in executions.set_output or in the session log, and only its id here."
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from persist.chat.accumulator import Accumulator, UnknownToolCall
 from persist.db.json import JsonLimits, decode, encode
-from persist.errors import PersistError, shown
+from persist.errors import PersistError
+from persist.quoting import shown
 from persist.store import Store
 from tests.contract.chat.scenes import VECTORS
 from tests.machines.hostile import VALUES

@@ -7,6 +7,7 @@ import pytest
 from persist import errors
 from persist.db.paths import check_path
 from persist.errors import PersistError
+from persist.quoting import shown
 
 EXAMPLES = [
     errors.NotFound("session", "ses_1"),
@@ -77,12 +78,12 @@ def test_what_no_system_takes_as_a_name_does_not_fill_a_log() -> None:
 
 @pytest.mark.parametrize("value", ["first " + "x" * 1000 + " last", b"first " + b"x" * 1000 + b" last"])
 def test_a_long_value_is_cut_in_the_middle(value: str | bytes) -> None:
-    said = errors.shown(value)
+    said = shown(value)
     assert len(said) == 201
     assert said.removeprefix("b").startswith("'first x")
     assert said.endswith("x last'")
-    assert errors.shown("x" * 198) == repr("x" * 198)
+    assert shown("x" * 198) == repr("x" * 198)
 
 
 def test_a_value_that_cannot_be_shown_is_named_by_its_type() -> None:
-    assert errors.shown(10**5000) == "a value of type int"
+    assert shown(10**5000) == "a value of type int"

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, Table, exc
 from persist.db.compiled import Kind, compiled_for
 from persist.db.idle import IdleConnections
 from persist.db.locks import Waiting
-from persist.errors import InvalidValue, NotFound, PersistError, StoreBusy, StoreCorrupt, UnsupportedEngine
+from persist.errors import InvalidValue, PersistError, StoreBusy, StoreCorrupt
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -279,16 +279,6 @@ class Dialect(ABC):
     @abstractmethod
     def raw_rows(self, driver: Any) -> "RawRows":
         """Rows as they are, inside the transaction that the driver connection is in."""
-
-    def adoptable(self) -> Path:
-        """The file, which another program may have made: UnsupportedEngine, InvalidValue or NotFound where there is none."""
-        if not self.one_file:
-            raise UnsupportedEngine(self.name, "only files are adopted; adopt the SQLite file, then copy it here.")
-        if self.path is None:
-            raise InvalidValue("url", "a database in memory has no file to adopt.")
-        if not self.path.exists():
-            raise NotFound("SQLite file", str(self.path))
-        return self.path
 
     def vector_functions(self, connection: Connection) -> "VectorFunctions | None":
         """What computes distances in a connection of ours, made ready when first asked; None where nothing does."""

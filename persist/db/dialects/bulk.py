@@ -9,7 +9,8 @@ from sqlalchemy import Column, Table
 
 from persist.db.hot import Compiled
 from persist.db.published import Step, form_of
-from persist.errors import InvalidValue, named
+from persist.errors import InvalidValue
+from persist.quoting import named
 
 if TYPE_CHECKING:
     from persist.db.dialects.base import Dialect

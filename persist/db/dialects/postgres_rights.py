@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Connection, Table
 
-from persist.errors import NotPermitted, shown
+from persist.errors import NotPermitted
+from persist.quoting import shown
 
 _ROLE = """
     SELECT current_user, n.oid, has_schema_privilege(n.oid, 'CREATE'), pg_has_role(n.nspowner, 'USAGE')

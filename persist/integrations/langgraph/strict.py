@@ -9,7 +9,7 @@ from typing import Any
 import ormsgpack
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from persist.errors import StoreCorrupt, shown
+from persist.errors import StoreCorrupt
 from persist.integrations.langgraph.own_types import (
     ARRAY,
     BY_LC_ID,
@@ -25,6 +25,7 @@ from persist.integrations.langgraph.own_types import (
     made,
     snapshot,
 )
+from persist.quoting import shown
 
 Allowed = type | str | tuple[str, ...]
 """A class, or its name: "package.module.Class" or ("package.module", "Class")."""
