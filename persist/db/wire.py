@@ -8,7 +8,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import InternalTraversal
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.types import NullType, TypeDecorator
 
 from persist.db.key_order import from_jsonb, joined_from_jsonb
 from persist.db.types import Processor
@@ -43,7 +43,8 @@ class stored_text(FunctionElement[Any]):  # noqa: N801  # reads as the SQL funct
     """A column of text as `readable` takes it. A driver that decodes text itself gives no row at all where one is no UTF-8."""
 
     inherit_cache = True
-    type = Text()
+    type = NullType()
+    """Whatever the driver gives: `readable` looks at it."""
 
 
 @compiles(stored_text, "sqlite")
