@@ -54,7 +54,8 @@ T = TypeVar("T")
 
 
 class AsyncTransaction:
-    """See Transaction. Belongs to the task that entered it and the tasks started from there."""
+    """See Transaction. Calls of the task that entered it, and of tasks started there, wait for each other; so do those of
+    another task, once it is alone with it (else WrongOwner)."""
 
     chat = on_demand(lambda work: chat.AsyncChat(work))
     checkpoints = on_demand(lambda work: checkpoints.AsyncCheckpoints(work))
@@ -153,7 +154,7 @@ class AsyncStore:
 
     @asynccontextmanager
     async def _transaction(self, *, writable: bool) -> AsyncIterator[AsyncTransaction]:
-        work = AsyncWork(self._hops, Work(self._runtime, writable=writable, owner=object()))
+        work = AsyncWork(self._hops, Work(self._runtime, writable=writable))
         await work.begin()
         try:
             yield AsyncTransaction(work)
@@ -169,7 +170,7 @@ class AsyncStore:
         inner = connection.sync_connection
         if inner is None:
             raise InvalidValue("connection", "it is not open.")
-        work = Work(self._runtime, writable=not self._runtime.read_only, owner=object(), joined=inner)
+        work = Work(self._runtime, writable=not self._runtime.read_only, joined=inner)
         return AsyncTransaction(JoinedWork(connection.run_sync, work))
 
     async def transact(self, fn: Callable[[AsyncTransaction], Awaitable[T]], *, attempts: int = 5) -> T:

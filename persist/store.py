@@ -1,7 +1,6 @@
 """The store: opening, transactions, recorders. Wiring only; what the verbs do is in the domain packages."""
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -56,7 +55,7 @@ T = TypeVar("T")
 
 
 class Store(EventStore):
-    """One database. Safe for threads; a transaction belongs to the thread that entered it.
+    """One database. Safe for threads; one thread at a time uses a transaction.
 
     `path` is the SQLite file, None elsewhere; `run_id` is the run whose file it is, if it is one's.
     """
@@ -228,9 +227,7 @@ class Store(EventStore):
         """The verbs inside the caller's own transaction, which we never commit nor roll back."""
         self.runtime.check_usable()
         self.runtime.dialect.check_guest(connection)
-        return Transaction(
-            Work(self.runtime, writable=not self.runtime.read_only, owner=threading.get_ident(), joined=connection)
-        )
+        return Transaction(Work(self.runtime, writable=not self.runtime.read_only, joined=connection))
 
     def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5) -> T:
         """Run `fn` in a write transaction and replay it whole on lock contention, serialization failure or deadlock."""

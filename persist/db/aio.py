@@ -14,8 +14,9 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from persist.db.locks import PATIENCE
+from persist.db.ownership import forget_ended, running_loop
 from persist.db.repository import Repository
-from persist.db.runtime import Runtime, entered
+from persist.db.runtime import Runtime
 from persist.db.semaphore import Lease, Semaphore
 from persist.db.timer import Timer
 from persist.db.work import Work
@@ -29,14 +30,6 @@ R = TypeVar("R")
 log = logging.getLogger("persist")
 
 _WIDTH = 25  # transactions of a kind at a time: what the pools hold
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop that runs in this thread, if one does."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 class Hops:
@@ -103,11 +96,10 @@ class AsyncWork(Lease):
     def __init__(self, hops: Hops, work: Work) -> None:
         super().__init__(asyncio.get_running_loop())
         self.work = work
-        work.thread = None  # worker threads take turns; ownership is checked here
+        work.marks = False  # worker threads take turns; who is inside of it is noted here
         self._hops = hops
         self._lock = asyncio.Lock()
         self._gate: Semaphore | None = None
-        self._outer: tuple[object, ...] = ()
         self._ending = False
         self._deserted = False
         self._busy = False
@@ -148,8 +140,7 @@ class AsyncWork(Lease):
             finally:  # cancelled once more, it was carried out nevertheless
                 self._gate.release(self)
             raise
-        self._outer = entered.get()
-        entered.set((*self._outer, self.work.owner))
+        self.work.owner.take_up()
 
     def _begun(self) -> bool:
         """Whether it could be opened here and now: a snapshot on a connection that is ready takes less than a hop."""
@@ -185,7 +176,7 @@ class AsyncWork(Lease):
         finally:
             self._lock.release()
             if running_loop() is self.loop:  # else the garbage collector ends this, in the context of who knows whom
-                entered.set(self._outer)
+                forget_ended()
             self._gate.release(self)
         for topic, value in self.work.announcements:
             await self.work.runtime.observers.tell_async(topic, value)
@@ -208,8 +199,10 @@ class AsyncWork(Lease):
     async def call(self, function: Callable[[], R]) -> R:
         """One verb."""
         self.work.runtime.check_process()
-        if self.work.is_open and (self.work.owner not in entered.get() or running_loop() is not self.loop):
-            raise WrongOwner
+        if self.work.is_open:
+            if running_loop() is not self.loop or (self._lock.locked() and not self.work.owner.is_with_caller):
+                raise WrongOwner
+            self.work.owner.take_up()
         async with self._lock:
             return await self._hop(function, self.work.interrupt)
 
@@ -231,7 +224,6 @@ class JoinedWork:
 
     def __init__(self, run_sync: Callable[[Callable[[Any], Any]], Awaitable[Any]], work: Work) -> None:
         self.work = work
-        work.thread = None
         self._run_sync = run_sync
         self._lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import NestedTransaction
 
 from persist.db.changes import Journal
+from persist.errors import Closed, WrongOwner
 
 if TYPE_CHECKING:
     from persist.db.work import Work
@@ -23,29 +24,44 @@ class Verb:
 
     def __enter__(self) -> None:
         work = self._work
+        if not work.owner.using.acquire(blocking=False):
+            raise WrongOwner
         work._depth += 1
         if work._depth > 1:
             return
+        try:
+            self._begin(work)
+        except Exception as error:
+            work._depth -= 1
+            work.owner.using.release()
+            raise work.runtime.translate(error) from error
+
+    def _begin(self, work: "Work") -> None:
+        if not work.is_open:  # another thread has ended it in this moment
+            raise Closed("transaction")
+        if work.marks:
+            work.owner.take_up()
         work._wrote = False
         if work.joined and self._writes:
             assert work._connection is not None
             if work.journal is None and work.runtime.log is not None:
                 work.log, work.journal = work.runtime.log, Journal()
-            try:
-                work.runtime.dialect.join(work._connection)
-                self._savepoint = work._connection.begin_nested()
-            except Exception as error:
-                work._depth -= 1
-                raise work.runtime.translate(error) from error
+            work.runtime.dialect.join(work._connection)
+            self._savepoint = work._connection.begin_nested()
         if work.journal is not None:
             self._mark = work.journal.mark()
             work.journal.open(self._name)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         work = self._work
-        work._depth -= 1
-        if work._depth:
-            return
+        try:
+            work._depth -= 1
+            if not work._depth:
+                self._end(work, kind, error)
+        finally:
+            work.owner.using.release()
+
+    def _end(self, work: "Work", kind: type[BaseException] | None, error: BaseException | None) -> None:
         if self._savepoint is not None:
             error = self._end_joined(self._savepoint, error)
         if error is None:

@@ -1,7 +1,6 @@
 """The unit of work: one transaction on one connection, and the rules of what may run in it."""
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,11 +10,11 @@ from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, Nes
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.changes import COMMITTED, Deed, Journal, twin_of
 from persist.db.hot import Hot, Row
-from persist.db.locks import Owner
+from persist.db.ownership import Owner
 from persist.db.runtime import EventLog, Runtime
 from persist.db.verb import Verb
 from persist.db.whole_tables import WholeTables
-from persist.errors import Closed, ReadOnlyTransaction, StoreForked, TransactionAborted, Unavailable, WrongOwner
+from persist.errors import Closed, ReadOnlyTransaction, StoreForked, TransactionAborted, Unavailable
 
 log = logging.getLogger("persist")
 
@@ -23,14 +22,14 @@ _LONG_BEGIN = 1.0
 
 
 class Work(WholeTables):
-    """A transaction: `writable` or a snapshot, ours (`owner`) or joined into the caller's."""
+    """A transaction: `writable` or a snapshot, ours or joined into the caller's. One thread at a time is inside of a verb."""
 
-    def __init__(self, runtime: Runtime, *, writable: bool, owner: Owner, joined: Connection | None = None) -> None:
+    def __init__(self, runtime: Runtime, *, writable: bool, looks: bool = False, joined: Connection | None = None) -> None:
         super().__init__(runtime)
         self.writable = writable
-        self.owner = owner
-        self.thread: int | None = threading.get_ident()
-        """The one thread that may use it; None on the async face, which has its own check."""
+        self.owner = Owner(looks=looks)
+        self.marks = joined is None and (writable or runtime.dialect.in_memory)
+        """Whether whoever uses it is marked as inside of it, which others then cannot begin; the async face does that itself."""
         self.joined = self._open = joined is not None
         self._connection: Connection | None = joined
         self._driver: Any = None
@@ -211,8 +210,6 @@ class Work(WholeTables):
         self.runtime.check_process()
         if not self._open:
             raise Closed("transaction")
-        if self.thread is not None and self.thread != threading.get_ident():
-            raise WrongOwner
         if self._doomed:
             raise TransactionAborted
         if writes and not self.writable:

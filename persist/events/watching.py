@@ -84,7 +84,7 @@ class Watcher:
 
     def _read(self) -> list[Event]:
         """In a snapshot that ends before anybody sees what it held. An outage is waited for, not reported."""
-        work = Work(self._runtime, writable=False, owner=self._wakeups)
+        work = Work(self._runtime, writable=False, looks=True)
         try:
             work.begin()
             try:
