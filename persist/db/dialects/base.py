@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from persist.db.hot import Hot, HotCache
 
 
+AUTOCOMMIT = "it is in AUTOCOMMIT mode, where there is no transaction to join."
+"""Why a connection of the caller's is refused."""
+
+
 class Dialect(ABC):
     """One database behind one store. `schema` is the real schema of our tables (None on SQLite)."""
 

@@ -11,10 +11,10 @@ from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, mak
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.compiled import Kind
 from persist.db.dialects import guards
-from persist.db.dialects.base import Dialect
+from persist.db.dialects.base import AUTOCOMMIT, Dialect
 from persist.db.dialects.postgres_bulk import PostgresBulk
 from persist.db.dialects.postgres_endings import Endings
-from persist.db.dialects.postgres_errors import meaning
+from persist.db.dialects.postgres_errors import facts_of, meaning
 from persist.db.dialects.postgres_patience import interrupt, patience
 from persist.db.dialects.postgres_upkeep import SECRETS, PostgresUpkeep
 from persist.db.dialects.postgres_wakeups import Notices, notice
@@ -161,13 +161,13 @@ class PostgresDialect(Dialect):
         return f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'{keeps}"
 
     def join(self, connection: Connection) -> None:
-        driver: Any = connection.connection.driver_connection
-        if driver.autocommit:
-            raise InvalidValue("connection", "it is in AUTOCOMMIT mode, where there is no transaction to join.")
+        theirs: Any = connection.connection.dbapi_connection  # of a driver that SQLAlchemy knows, which need not be ours
+        if theirs.autocommit:
+            raise InvalidValue("connection", AUTOCOMMIT)
         if not connection.in_transaction():
             connection.begin()
         if self.keeps_log:
-            driver.execute(f"SET LOCAL {guards.SETTING} = 'on'", prepare=False)
+            connection.exec_driver_sql(f"SET LOCAL {guards.SETTING} = 'on'")
 
     def begin_driver(self, driver: Any) -> None:
         driver.execute(f"BEGIN; {self._locals()}", prepare=False)
@@ -204,9 +204,8 @@ class PostgresDialect(Dialect):
         return driver not in self._endings and bool(driver.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE)
 
     def of_driver(self, error: BaseException) -> PersistError | None:
-        if not isinstance(error, self._psycopg.Error):
-            return None
-        return meaning(self._psycopg, error, self.url.database or "the database")
+        facts = facts_of(self._psycopg, error)
+        return None if facts is None else meaning(facts, self.url.database or "the database")
 
     def retryable(self, error: PersistError) -> bool:
         return isinstance(error, StoreBusy) or (isinstance(error, Unavailable) and error.outcome == "rolled back")
