@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from persist.db.aio import AsyncWork, Hops, JoinedWork
 from persist.db.clock import Clock
 from persist.db.group import GroupWriter
+from persist.db.guests import check_connection
 from persist.db.json import Json
 from persist.db.observers import on_loop, on_own_loop
 from persist.db.repository import on_demand
@@ -166,10 +167,7 @@ class AsyncStore:
     def join(self, connection: "AsyncConnection") -> AsyncTransaction:
         """See Store.join: inside the caller's own transaction on an async connection."""
         self._runtime.check_usable()
-        self._runtime.dialect.check_guest(connection)
-        inner = connection.sync_connection
-        if inner is None:
-            raise InvalidValue("connection", "it is not open.")
+        inner = check_connection(connection, self._runtime.dialect.name, asynchronous=True).sync_connection
         work = Work(self._runtime, writable=not self._runtime.read_only, joined=inner)
         return AsyncTransaction(JoinedWork(connection.run_sync, work))
 

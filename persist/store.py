@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine
 from persist.db.clock import Clock, system_clock
 from persist.db.dialects.base import Dialect
 from persist.db.engine import check_listen_url, dialect_for, dialect_of
+from persist.db.guests import check_connection
 from persist.db.held import HeldConnection
 from persist.db.json import Json
 from persist.db.runtime import Runtime
@@ -226,7 +227,7 @@ class Store(EventStore):
     def join(self, connection: Connection) -> Transaction:
         """The verbs inside the caller's own transaction, which we never commit nor roll back."""
         self.runtime.check_usable()
-        self.runtime.dialect.check_guest(connection)
+        check_connection(connection, self.runtime.dialect.name, asynchronous=False)
         return Transaction(Work(self.runtime, writable=not self.runtime.read_only, joined=connection))
 
     def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5) -> T:

@@ -7,6 +7,7 @@ from sqlalchemy import URL, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from persist.db.dialects.base import Dialect
+from persist.db.guests import check_engine
 from persist.db.paths import check_path
 from persist.errors import InvalidValue, NotFound, UnsupportedEngine
 from persist.later import later
@@ -87,6 +88,7 @@ def file_dialect(path: Path, settings: "Settings", *, read_only: bool = False) -
 
 def dialect_of(engine: Engine, settings: "Settings", *, schema: str | None = None) -> Dialect:
     """The dialect of a caller-owned engine; its pool, pragmas and settings stay as they are."""
+    engine = check_engine(engine)
     if engine.dialect.name == "sqlite" and engine.dialect.driver == "pysqlite":
         return sqlite.SqliteDialect.of_engine(engine, settings)
     if engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg":

@@ -43,10 +43,10 @@ class Work(WholeTables):
         self.log: EventLog | None = None
         self.journal: Journal | None = None
         """What the transaction changed, where the database's log of events is on."""
-        self._options: dict[str, Any] = {}
+        self._options: dict[str, Any] = {"preserve_rowcount": True}  # of an INSERT, too, which may find its row there
         if joined is not None:
             theirs = joined.get_execution_options().get("schema_translate_map") or {}
-            self._options = {"schema_translate_map": {**theirs, SCHEMA_TOKEN: runtime.dialect.schema}}
+            self._options["schema_translate_map"] = {**theirs, SCHEMA_TOKEN: runtime.dialect.schema}
 
     # -- life
 

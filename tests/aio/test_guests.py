@@ -1,12 +1,15 @@
 """As a guest of an application: verbs inside its own transaction on an async connection, and stores over its engine."""
 
 import asyncio
+import re
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
 
-from persist import AsyncStore, NotFound, Store
+from persist import AsyncStore, InvalidValue, NotFound, PersistError, Store, UnsupportedEngine
 from tests.aio.conftest import new_session
 
 
@@ -56,3 +59,101 @@ def test_a_store_over_the_hosts_engine_leaves_it_open(prepared_url: str) -> None
     with engine.connect() as connection:
         assert connection.execute(text("SELECT 1")).scalar() == 1
     engine.dispose()
+
+
+def test_what_is_no_connection_is_refused_with_advice(prepared_url: str) -> None:
+    engine = create_engine(prepared_url.replace("postgresql://", "postgresql+psycopg://"))
+
+    async def body() -> None:
+        theirs = async_engine(prepared_url)
+        async with AsyncStore.open(prepared_url) as store, theirs.connect() as connection, AsyncSession(theirs) as session:
+            with engine.connect() as sync_connection, Session(engine) as sync_session:
+                wrong: list[tuple[Any, str]] = [
+                    (session, "session.connection"),
+                    (sync_session, "session.connection"),
+                    (theirs, "engine.begin"),
+                    (engine, "engine.begin"),
+                    ("text", "expected one of SQLAlchemy, got str"),
+                    (None, "got NoneType"),
+                ]
+                asynchronous = [(sync_connection, "synchronous"), (connection.sync_connection, "synchronous")]
+                for given, advice in [
+                    *wrong,
+                    *asynchronous,
+                    (theirs.sync_engine, "engine.begin"),
+                    (theirs.connect(), "not open"),
+                ]:
+                    with pytest.raises(InvalidValue, match=re.escape(advice)):
+                        store.join(given)
+                for given, advice in [*wrong, (connection, "asynchronous")]:
+                    with pytest.raises(InvalidValue, match=re.escape(advice)):
+                        store._store.join(given)
+        await theirs.dispose()
+
+    asyncio.run(body())
+    engine.dispose()
+
+
+def test_a_connection_of_an_asynchronous_engine_is_used_inside_run_sync_alone(prepared_url: str) -> None:
+    async def body() -> None:
+        theirs = async_engine(prepared_url)
+        with Store.open(prepared_url) as store:
+            async with theirs.connect() as connection:
+                created = await connection.run_sync(lambda inner: store.join(inner).chat.sessions.create(agent="a", model={}).id)
+                await connection.commit()
+                assert connection.sync_connection is not None
+                tx = store.join(connection.sync_connection)
+                with pytest.raises(InvalidValue, match="run_sync"):
+                    tx.chat.sessions.list()
+                with pytest.raises(InvalidValue, match="run_sync"):
+                    tx.chat.prompts.put("x")
+            with store.read() as reading:
+                assert reading.chat.sessions.get(created).agent == "a"
+        await theirs.dispose()
+
+    asyncio.run(body())
+
+
+def test_asynchronous_engines_are_refused_with_advice(prepared_url: str) -> None:
+    async def body() -> None:
+        theirs = async_engine(prepared_url)
+        given: Any
+        for given in (theirs, theirs.sync_engine):
+            with pytest.raises(UnsupportedEngine, match="open the store by its URL"):
+                Store.from_engine(given)
+            with pytest.raises(UnsupportedEngine, match="open the store by its URL"):
+                await AsyncStore.from_engine(given)
+        for given in (None, "sqlite://", AsyncSession):
+            with pytest.raises(InvalidValue, match="create_engine"):
+                Store.from_engine(given)
+        await theirs.dispose()
+
+    asyncio.run(body())
+
+
+def test_a_connection_that_was_closed_meanwhile_is_refused(prepared_url: str) -> None:
+    async def body() -> None:
+        theirs = async_engine(prepared_url)
+        async with AsyncStore.open(prepared_url) as store:
+            async with theirs.connect() as connection:
+                tx = store.join(connection)
+            with pytest.raises(PersistError):
+                await tx.chat.sessions.list()
+            with pytest.raises(PersistError):
+                await tx.chat.prompts.put("x")
+        await theirs.dispose()
+
+    asyncio.run(body())
+
+
+def test_a_host_of_a_database_with_a_log_of_events_keeps_it(prepared_url: str) -> None:
+    async def body() -> None:
+        theirs = async_engine(prepared_url)
+        async with AsyncStore.open(prepared_url, events=True) as store:
+            async with theirs.begin() as connection:
+                session = await store.join(connection).chat.sessions.create(agent="build", model={})
+            async with store.read() as reading:
+                assert len(await reading.events.read(session.id)) == 1
+        await theirs.dispose()
+
+    asyncio.run(body())

@@ -13,14 +13,16 @@ from sqlalchemy import Connection, Engine, StaticPool, Table
 
 from persist.db.base import VERSION_TABLE
 from persist.db.dialects import guards
+from persist.db.dialects.base import AUTOCOMMIT
 from persist.db.dialects.files import warn_of_network
 from persist.db.dialects.sqlite_engines import SqliteEngines
 from persist.db.dialects.sqlite_errors import error_name, meaning
 from persist.db.dialects.sqlite_journal import never_waiting
 from persist.db.dialects.wakeups import Wakeups
+from persist.db.guests import commits_by_itself
 from persist.db.idle import IdleConnections
 from persist.db.locks import Cancelled
-from persist.errors import PersistError, StoreBusy
+from persist.errors import InvalidValue, PersistError, StoreBusy
 from persist.later import later
 
 if TYPE_CHECKING:
@@ -117,10 +119,13 @@ class SqliteDialect(SqliteEngines):
         driver.execute(f"UPDATE {VERSION_TABLE} SET version_num = version_num WHERE 0")
 
     def join(self, connection: Connection) -> None:
+        if commits_by_itself(connection):
+            raise InvalidValue("connection", AUTOCOMMIT)
         if not connection.in_transaction():
             connection.begin()  # the host's engine begins as it always does
         if self.keeps_log:
-            self._say_whether_logged(connection.connection.driver_connection)
+            theirs: Any = connection.connection.dbapi_connection
+            getattr(theirs, "run_async", lambda say: say(theirs))(self._say_whether_logged)  # the former where it is asynchronous
         cursor = connection.connection.cursor()
         try:
             if self.in_transaction(connection.connection.driver_connection):
