@@ -3,6 +3,7 @@
 from typing import Any
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.util import concurrency
 
 from persist.errors import InvalidValue, UnsupportedEngine
 
@@ -54,6 +55,12 @@ def check_engine(given: object) -> Engine:
             " an engine of create_engine. Verbs in a transaction of this engine: AsyncStore.join(connection).",
         )
     return engine
+
+
+def check_reachable(connection: Connection) -> None:
+    """InvalidValue for a connection of an asynchronous engine outside of run_sync, before a statement is left halfway."""
+    if connection.dialect.is_async and not concurrency.in_greenlet():
+        raise InvalidValue("connection", ONLY_INSIDE_RUN_SYNC)
 
 
 def commits_by_itself(connection: Connection) -> bool:

@@ -3,9 +3,10 @@
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from sqlalchemy import NestedTransaction
+from sqlalchemy import Connection, NestedTransaction
 
 from persist.db.changes import Journal
+from persist.db.guests import check_reachable
 from persist.errors import Closed, WrongOwner
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Verb:
             return
         try:
             self._begin(work)
-        except Exception as error:
+        except BaseException as error:
             work._depth -= 1
             work.owner.using.release()
             raise work.runtime.translate(error) from error
@@ -42,15 +43,21 @@ class Verb:
         if work.marks:
             work.owner.take_up()
         work._wrote = False
-        if work.joined and self._writes:
+        if work.joined:
             assert work._connection is not None
-            if work.journal is None and work.runtime.log is not None:
-                work.log, work.journal = work.runtime.log, Journal()
-            work.runtime.dialect.join(work._connection)
-            self._savepoint = work._connection.begin_nested()
+            self._join(work, work._connection)
         if work.journal is not None:
             self._mark = work.journal.mark()
             work.journal.open(self._name)
+
+    def _join(self, work: "Work", connection: Connection) -> None:
+        check_reachable(connection)
+        if not self._writes:
+            return
+        if work.journal is None and work.runtime.log is not None:
+            work.log, work.journal = work.runtime.log, Journal()
+        work.runtime.dialect.join(connection)
+        self._savepoint = connection.begin_nested()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         work = self._work

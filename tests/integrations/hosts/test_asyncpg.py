@@ -46,10 +46,10 @@ def run(postgres_url: str) -> Callable[[Body], None]:
 async def _fill(tx: AsyncTransaction, connection: AsyncConnection) -> str:
     """Verbs of every domain: text, JSON, instants, numbers, flags and vectors, hot and not."""
     session = await tx.chat.sessions.create(agent="build", model={"id": "m", "order": [2, 1], "text": "\x00"})
-    message = await tx.chat.messages.append(session.id, role="user", parts=HI, metadata={"a": 1.5})
-    await tx.chat.messages.record_step_usage(message.id, 0, input_tokens=1, output_tokens=2)
-    fork = await tx.chat.sessions.fork(session.id, message.id)
-    await tx.chat.sessions.rewind(session.id, message.id)
+    said = await tx.chat.messages.append(session.id, role="user", parts=HI, metadata={"a": 1.5})
+    await tx.chat.messages.record_step_usage(said.id, 0, input_tokens=1, output_tokens=2)
+    fork = await tx.chat.sessions.fork(session.id, said.id)
+    await tx.chat.sessions.rewind(session.id, said.id)
     await tx.chat.messages.repair_interrupted(session.id)
     assert len(await tx.chat.messages.list(fork.id)) == 1
     run = await tx.workflows.runs.create("triage", trigger_id="t", current_phase="plan", context={"deep": [{}]})
@@ -58,8 +58,9 @@ async def _fill(tx: AsyncTransaction, connection: AsyncConnection) -> str:
     assert (await tx.workflows.runs.list(limit=5)).items[0].id == run.id
     kept = await tx.conversations.sessions.create()
     branch = await tx.conversations.branches.create(kept.id)
-    await tx.conversations.messages.record(branch.id, {"id": str(uuid4()), "role": "user", "content": {"text": "x"}, "embedding": [0.5, 1.0]})
-    await tx.messaging.sessions.get_or_create("bot", "chan", "user")
+    message = {"id": str(uuid4()), "created_at": 1.5, "role": "user", "content": {"text": "x"}, "embedding": [0.5, 1.0]}
+    await tx.conversations.messages.record(branch.id, message)
+    await tx.messaging.sessions.get_or_create(platform="slack", channel_id="C", user_id="U")
     await tx.checkpoints.memories.put(("a",), "k", {"v": 1}, ttl_minutes=5)
     assert (await tx.checkpoints.memories.get(("a",), "k")).value == {"v": 1}
     return session.id
@@ -90,13 +91,13 @@ def test_refusals_are_those_of_a_store_and_harm_nothing(run: Callable[[Body], No
         async with engine.begin() as connection:
             tx = store.join(connection)
             session = await tx.chat.sessions.create(agent="build", model={})
-            message = await tx.chat.messages.append(session.id, role="user", parts=HI)
+            said = await tx.chat.messages.append(session.id, role="user", parts=HI)
             with pytest.raises(NotFound):
                 await tx.chat.sessions.get("nowhere")
             with pytest.raises(Conflict):
                 await tx.chat.sessions.create(agent="build", model={}, id=session.id)
             with pytest.raises(Conflict) as taken:
-                await tx.chat.messages.append(session.id, role="user", parts=HI, id=message.id)
+                await tx.chat.messages.append(session.id, role="user", parts=HI, id=said.id)
             assert taken.value.constraint == "pk_chat_messages"
             with pytest.raises(InvalidValue):
                 await tx.chat.messages.append(session.id, role="user", parts=[{}])
