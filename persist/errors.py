@@ -26,7 +26,7 @@
     │   ├── SchemaTooNew                          found, known
     │   ├── UnmanagedDatabase                     tables
     │   └── MigrationFailed                       path, from_version, to_version, revision
-    ├── StoreBusy (OSError)                       waited
+    ├── StoreBusy (OSError)                       waited, reason
     │   └── EventLogSwitched
     ├── StoreFull (OSError)                       path
     └── Unavailable (OSError)                     outcome ("rolled back" | "unknown")
@@ -252,7 +252,7 @@ class StoreBusy(PersistError, OSError):
     """Another connection held the write lock for too long; nothing was written, try again."""
 
     def __init__(self, waited: float, reason: str = "another connection holds the write lock") -> None:
-        self.waited = waited
+        self.waited, self.reason = waited, reason
         super().__init__(f"Gave up after {waited:.1f} s: {reason}.")
 
 

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from persist.db.locks import PATIENCE
 from persist.db.ownership import forget_ended, running_loop
+from persist.db.pools import MOST, shares
 from persist.db.repository import Repository
 from persist.db.runtime import Runtime
 from persist.db.semaphore import Lease, Semaphore
@@ -29,18 +30,18 @@ R = TypeVar("R")
 
 log = logging.getLogger("persist")
 
-_WIDTH = 25  # transactions of a kind at a time: what the pools hold
-
 
 class Hops:
     """The worker threads of one store, never fewer than the transactions that may need one."""
 
     def __init__(self, runtime: Runtime, timer: Timer) -> None:
         self._runtime = runtime
-        self.workers = Workers(2 * _WIDTH + 2)
-        # Whoever waits for a transaction waits here, not on a thread that an open transaction may need.
-        self._writers = Semaphore(1 if runtime.dialect.one_writer else _WIDTH, timer)
-        self._readers = self._writers if runtime.dialect.in_memory else Semaphore(_WIDTH, timer)
+        connections = 2 * MOST + 1 if runtime.connections is None else runtime.connections
+        writers, readers = shares(connections, one_writer=runtime.dialect.one_writer)
+        self.workers = Workers(writers + readers + 2)
+        # Whoever waits for a transaction waits here, not on a thread that an open transaction may need, nor for the pool.
+        self._writers = Semaphore(writers, timer)
+        self._readers = self._writers if runtime.one_connection else Semaphore(readers, timer)
 
     async def admit(self, lease: Lease, *, writable: bool) -> Semaphore:
         """Wait for the turn to open a transaction, at most `PATIENCE` seconds (StoreBusy); release the lease after its end."""
@@ -123,7 +124,7 @@ class AsyncWork(Lease):
         what = "begin()" if self.work.writable else "read()"
         runtime = self.work.runtime
         runtime.check_usable()
-        if self.work.writable or runtime.dialect.in_memory:
+        if self.work.writable or runtime.one_connection:
             runtime.refuse_inside_transaction(what)
         self._gate = await self._hops.admit(self, writable=self.work.writable)
         called_off = threading.Event()

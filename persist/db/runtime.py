@@ -17,6 +17,7 @@ from persist.db.ids import IdMinter
 from persist.db.locks import WriterLock
 from persist.db.observers import Observers
 from persist.db.ownership import Owner, inside, running_loop
+from persist.db.pools import width
 from persist.db.process import THIS
 from persist.db.weak import WeakGroup
 from persist.errors import Closed, EventLogSwitched, PersistError, StoreBusy, StoreForked, StoreInUse, TransactionOpen
@@ -56,6 +57,10 @@ class Runtime:
         self.sleep = sleep
         self.ids = IdMinter(clock)
         self.owns_engine = owns_engine
+        self.connections = None if owns_engine else width(dialect.writer.pool)
+        """How many the pool of a caller's engine gives out at a time."""
+        self.one_connection = dialect.in_memory or self.connections == 1
+        """Whether a snapshot inside of a transaction would wait for that one's end."""
         self.scopes: dict[str, str] = {}
         """Whose file this is: what `_meta` says of run_id, instance_id and workspace_id."""
         self.read_only = dialect.read_only
@@ -128,8 +133,9 @@ class Runtime:
 
     def enter_read(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
         """Register a reader. The one connection of `:memory:` serves one transaction at a time."""
-        if self.dialect.in_memory:
+        if self.one_connection:
             self.refuse_inside_transaction(what)
+        if self.dialect.in_memory:
             self.refuse_blocking_loop(what)
             self.lock.acquire(owner, what=what, cancelled=cancelled)
         with self._door:
@@ -151,7 +157,7 @@ class Runtime:
     def refuse_inside_transaction(self, what: str) -> None:
         """Inside the caller's own transaction, another one (or a recorder's commit) would wait for it, for ever."""
         deadline: float | None = None
-        while (mark := inside(self._writing) or (inside(self._reading) if self.dialect.in_memory else None)) is not None:
+        while (mark := inside(self._writing) or (inside(self._reading) if self.one_connection else None)) is not None:
             deadline = deadline or time.monotonic() + _HANDING_OVER
             if not mark.may_be_on_its_way or time.monotonic() > deadline:
                 raise TransactionOpen(what)
@@ -198,7 +204,7 @@ class Runtime:
                 if not isinstance(classified, StoreBusy):
                     raise (classified or error) from error
                 if attempt == _ATTEMPTS - 1 or waited >= _NO_NEW_ATTEMPT_AFTER:
-                    raise StoreBusy(waited) from error
+                    raise StoreBusy(waited, classified.reason) from error
                 self.sleep(0.1 * 2**attempt)
         return None
 

@@ -28,7 +28,7 @@ class Work(WholeTables):
         super().__init__(runtime)
         self.writable = writable
         self.owner = Owner(looks=looks)
-        self.marks = joined is None and (writable or runtime.dialect.in_memory)
+        self.marks = joined is None and (writable or runtime.one_connection)
         """Whether whoever uses it is marked as inside of it, which others then cannot begin; the async face does that itself."""
         self.joined = self._open = joined is not None
         self._connection: Connection | None = joined

@@ -9,7 +9,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from persist import AsyncStore, InvalidValue, NotFound, PersistError, Store, UnsupportedEngine
+from persist import AsyncStore, InvalidValue, NotFound, PersistError, Store, StoreBusy, TransactionOpen, UnsupportedEngine
 from tests.aio.conftest import new_session
 
 
@@ -157,3 +157,58 @@ def test_a_host_of_a_database_with_a_log_of_events_keeps_it(prepared_url: str) -
         await theirs.dispose()
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize(("size", "overflow"), [(5, 10), (1, 1), (1, 0)])
+def test_as_many_transactions_are_let_in_as_the_pool_of_the_host_has_connections(
+    prepared_url: str, size: int, overflow: int
+) -> None:
+    """The pool gives up at once, so that nobody may ask it for more than it has."""
+    url = prepared_url.replace("postgresql://", "postgresql+psycopg://")
+    engine = create_engine(url, pool_size=size, max_overflow=overflow, pool_timeout=0.01)
+
+    async def body() -> None:
+        async with AsyncStore.from_engine(engine) as store:
+            session_id = await new_session(store)
+
+            async def visit() -> None:
+                for _ in range(3):
+                    async with store.begin() as tx:
+                        await tx.chat.messages.append(session_id, role="user", parts=[])
+                        if size + overflow > 1:
+                            async with store.read() as reading:
+                                await reading.chat.sessions.get(session_id)
+                    async with store.read() as reading:
+                        await reading.chat.sessions.get(session_id)
+
+            await asyncio.gather(*(visit() for _ in range(16)))
+            async with store.read() as reading:
+                assert len(await reading.chat.messages.list(session_id)) == 48
+
+    asyncio.run(body())
+    engine.dispose()
+
+
+def test_an_exhausted_pool_is_said_to_be_one(prepared_url: str) -> None:
+    url = prepared_url.replace("postgresql://", "postgresql+psycopg://")
+    engine = create_engine(url, pool_size=2, max_overflow=0, pool_timeout=0.01)
+    with Store.from_engine(engine) as store:
+        store.runtime.sleep = lambda seconds: None
+        with engine.connect(), engine.connect():
+            for open_ in (store.begin, store.read):
+                with pytest.raises(StoreBusy, match="every connection of the pool is in use") as busy, open_():
+                    raise AssertionError("entered")
+                assert busy.value.reason == "every connection of the pool is in use"
+    engine.dispose()
+
+
+def test_a_read_that_would_wait_for_the_one_connection_of_its_own_transaction_is_refused(prepared_url: str) -> None:
+    url = prepared_url.replace("postgresql://", "postgresql+psycopg://")
+    engine = create_engine(url, pool_size=1, max_overflow=0)
+    with Store.from_engine(engine) as store:
+        for open_ in (store.begin, store.read):
+            with open_() as tx:
+                with pytest.raises(TransactionOpen), store.read():
+                    raise AssertionError("entered")
+                tx.chat.sessions.list()
+    engine.dispose()
