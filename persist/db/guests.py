@@ -52,7 +52,8 @@ def check_engine(given: object) -> Engine:
         raise UnsupportedEngine(
             f"an asynchronous engine ({engine.dialect.name}+{engine.dialect.driver})",
             "a store works on a synchronous one, AsyncStore too, which has threads for that: open the store by its URL, or over"
-            " an engine of create_engine. Verbs in a transaction of this engine: AsyncStore.join(connection).",
+            " an engine of create_engine. Verbs in a transaction of this engine: AsyncStore.join(connection);"
+            " tables: await connection.run_sync(persist.upgrade).",
         )
     return engine
 

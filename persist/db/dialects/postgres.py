@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url, text
 
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.compiled import Kind
@@ -214,8 +214,8 @@ class PostgresDialect(Dialect):
         return unescape_json(text)
 
     def tables(self, connection: Connection) -> set[str]:
-        query = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = %s"
-        return {name for (name,) in connection.exec_driver_sql(query, (self.schema,))}
+        query = text("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = :schema")
+        return set(connection.execute(query, {"schema": self.schema}).scalars())
 
     def guard(self, connection: Connection, tables: Sequence[Table]) -> None:
         for statement in guards.postgres_guards(self.schema, tables):

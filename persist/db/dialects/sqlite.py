@@ -62,18 +62,24 @@ class SqliteDialect(SqliteEngines):
     @classmethod
     def of_engine(cls, engine: Engine, settings: "Settings") -> "SqliteDialect":
         """A caller-owned engine: no pragma is set; what it lacks is said once."""
-        self = cls.__new__(cls)
-        SqliteEngines.__init__(self, settings, engine)
-        name = engine.url.database
-        self.in_memory = name in (None, "", ":memory:") or isinstance(engine.pool, StaticPool)
-        self.path = None if self.in_memory or name is None else Path(name)
-        self.autocommit_one = not self.in_memory
+        self = cls.lent(engine, settings)
         with self.writer.connect() as connection:
             if not connection.exec_driver_sql("PRAGMA foreign_keys").scalar():
                 log.warning("foreign_keys is OFF on this engine: deleting a session will leave its messages behind")
             if not self.in_memory and connection.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":
                 log.warning("journal_mode is not WAL on this engine: readers and the writer will block each other")
             connection.rollback()
+        return self
+
+    @classmethod
+    def lent(cls, engine: Engine, settings: "Settings") -> "SqliteDialect":
+        """A caller-owned engine that is not looked at."""
+        self = cls.__new__(cls)
+        SqliteEngines.__init__(self, settings, engine)
+        name = engine.url.database
+        self.in_memory = name in (None, "", ":memory:") or isinstance(engine.pool, StaticPool)
+        self.path = None if self.in_memory or name is None else Path(name)
+        self.autocommit_one = not self.in_memory
         return self
 
     def begin(self, connection: Connection, *, write: bool, cancelled: Callable[[], bool] | None = None) -> Any:
@@ -116,7 +122,11 @@ class SqliteDialect(SqliteEngines):
 
     def _lock(self, driver: Any) -> None:
         """Inside a transaction the host's engine began, perhaps deferred: an UPDATE of no row takes the write lock."""
-        driver.execute(f"UPDATE {VERSION_TABLE} SET version_num = version_num WHERE 0")
+        try:
+            driver.execute(f"UPDATE {VERSION_TABLE} SET version_num = version_num WHERE 0")
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error):  # whoever makes the tables takes it then
+                raise
 
     def join(self, connection: Connection) -> None:
         if commits_by_itself(connection):
@@ -129,7 +139,7 @@ class SqliteDialect(SqliteEngines):
         cursor = connection.connection.cursor()
         try:
             if self.in_transaction(connection.connection.driver_connection):
-                cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = version_num WHERE 0")
+                self._lock(cursor)
             else:  # a savepoint outside of a transaction would commit when it is released
                 cursor.execute("BEGIN IMMEDIATE")
         finally:

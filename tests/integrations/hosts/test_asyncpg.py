@@ -13,6 +13,7 @@ from fastapi import Depends, FastAPI
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+import persist
 from persist import AsyncStore, Conflict, InvalidValue, NotFound, Store, StoreBusy, Unavailable, UnsupportedEngine
 from persist.aio import AsyncTransaction
 from persist.testing import FrozenClock
@@ -152,6 +153,22 @@ def test_instants_at_both_ends(postgres_url: str, at: datetime) -> None:
         await engine.dispose()
 
     asyncio.run(main())
+
+
+def test_its_connection_makes_the_tables(empty_postgres_url: str) -> None:
+    async def main() -> None:
+        engine = create_async_engine(empty_postgres_url.replace("postgresql://", "postgresql+asyncpg://"))
+        async with engine.connect() as connection:
+            await connection.run_sync(persist.upgrade)
+            await connection.rollback()
+            assert await connection.run_sync(persist.current) is None
+            await connection.run_sync(persist.upgrade)
+            await connection.commit()
+            await connection.run_sync(persist.check)
+        await engine.dispose()
+
+    asyncio.run(main())
+    assert persist.current(empty_postgres_url) == persist.metadata.HEAD
 
 
 def test_the_log_of_events_is_kept(run: Callable[[Body], None]) -> None:
