@@ -57,17 +57,17 @@ def agents(store: Any) -> list[str]:
 def test_it_is_used_by_one_thread_after_the_other(store: Any) -> None:
     for open_ in (store.begin, store.read):
         with open_() as tx:
-            assert elsewhere(lambda tx=tx: tx.chat.sessions.list()).items == []
+            assert elsewhere(tx.chat.sessions.list).items == []
             assert tx.chat.sessions.list().items == []
-            assert elsewhere(lambda tx=tx: tx.chat.sessions.list()).items == []
+            assert elsewhere(tx.chat.sessions.list).items == []
 
 
 def test_it_is_begun_used_and_ended_by_three_threads(store: Any) -> None:
     for number, error in enumerate((None, ZeroDivisionError)):
         block = store.begin()
         tx = elsewhere(block.__enter__)
-        elsewhere(lambda tx=tx, number=number: tx.chat.sessions.create(agent=f"agent {number}", model=MODEL))
-        elsewhere(lambda block=block, error=error: block.__exit__(error, error and error(), None))
+        elsewhere(partial(tx.chat.sessions.create, agent=f"agent {number}", model=MODEL))
+        elsewhere(partial(block.__exit__, error, error and error(), None))
         with pytest.raises(Closed):
             elsewhere(tx.chat.sessions.list)
     assert agents(store) == ["agent 0"]

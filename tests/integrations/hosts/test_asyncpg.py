@@ -63,7 +63,9 @@ async def _fill(tx: AsyncTransaction, connection: AsyncConnection) -> str:
     await tx.conversations.messages.record(branch.id, message)
     await tx.messaging.sessions.get_or_create(platform="slack", channel_id="C", user_id="U")
     await tx.checkpoints.memories.put(("a",), "k", {"v": 1}, ttl_minutes=5)
-    assert (await tx.checkpoints.memories.get(("a",), "k")).value == {"v": 1}
+    memory = await tx.checkpoints.memories.get(("a",), "k")
+    assert memory is not None
+    assert memory.value == {"v": 1}
     return session.id
 
 
