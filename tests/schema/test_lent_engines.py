@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -28,8 +29,8 @@ def engine(request: pytest.FixtureRequest, place: Place) -> Iterator[Engine]:
     kind, url = str(request.param), place.url.replace("postgresql://", "postgresql+psycopg://")
     options: dict[str, Any] = {}
     if kind == "creator":  # as where a token is made for each connection; the URL says nothing then
-        connect: Callable[[], Any] = lambda: psycopg.connect(place.url) if place.is_postgres else sqlite3.connect(place.path)  # noqa: E731
-        options, url = {"creator": connect}, url.partition("://")[0] + "://"
+        options = {"creator": partial(psycopg.connect, place.url) if place.is_postgres else partial(sqlite3.connect, place.path)}
+        url = url.partition("://")[0] + "://"
     if kind == "autocommit":
         options["isolation_level"] = "AUTOCOMMIT"
     if kind in ("static", "null"):
