@@ -57,6 +57,7 @@ def run(connection: Connection) -> None:
     )
     with context.begin_transaction():
         if postgres:
+            found = connection.execute(text("SELECT current_setting('search_path'), current_setting('lock_timeout')")).one()
             connection.execute(text("SET LOCAL lock_timeout = '30s'"))
             # before CREATE SCHEMA, which two upgrades at once do not survive
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
@@ -68,6 +69,9 @@ def run(connection: Connection) -> None:
         if before is not None:
             before(connection)
         context.run_migrations()
+        if postgres:  # the transaction may be a host's, which goes on
+            restored = "SELECT set_config('search_path', :path, true), set_config('lock_timeout', :timeout, true)"
+            connection.execute(text(restored), {"path": found[0], "timeout": found[1]})
 
 
 def connect(url: str) -> None:

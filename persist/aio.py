@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from persist.db.aio import AsyncWork, Hops, JoinedWork
 from persist.db.clock import Clock
 from persist.db.group import GroupWriter
+from persist.db.guests import check_connection
 from persist.db.json import Json
 from persist.db.observers import on_loop, on_own_loop
 from persist.db.repository import on_demand
@@ -54,7 +55,8 @@ T = TypeVar("T")
 
 
 class AsyncTransaction:
-    """See Transaction. Belongs to the task that entered it and the tasks started from there."""
+    """See Transaction. Calls of the task that entered it, and of tasks started there, wait for each other; so do those of
+    another task, once it is alone with it (else WrongOwner)."""
 
     chat = on_demand(lambda work: chat.AsyncChat(work))
     checkpoints = on_demand(lambda work: checkpoints.AsyncCheckpoints(work))
@@ -153,7 +155,7 @@ class AsyncStore:
 
     @asynccontextmanager
     async def _transaction(self, *, writable: bool) -> AsyncIterator[AsyncTransaction]:
-        work = AsyncWork(self._hops, Work(self._runtime, writable=writable, owner=object()))
+        work = AsyncWork(self._hops, Work(self._runtime, writable=writable))
         await work.begin()
         try:
             yield AsyncTransaction(work)
@@ -165,11 +167,8 @@ class AsyncStore:
     def join(self, connection: "AsyncConnection") -> AsyncTransaction:
         """See Store.join: inside the caller's own transaction on an async connection."""
         self._runtime.check_usable()
-        self._runtime.dialect.check_guest(connection)
-        inner = connection.sync_connection
-        if inner is None:
-            raise InvalidValue("connection", "it is not open.")
-        work = Work(self._runtime, writable=not self._runtime.read_only, owner=object(), joined=inner)
+        inner = check_connection(connection, self._runtime.dialect.name, asynchronous=True).sync_connection
+        work = Work(self._runtime, writable=not self._runtime.read_only, joined=inner)
         return AsyncTransaction(JoinedWork(connection.run_sync, work))
 
     async def transact(self, fn: Callable[[AsyncTransaction], Awaitable[T]], *, attempts: int = 5) -> T:

@@ -28,7 +28,7 @@
     │   ├── SchemaUnknown                         found, known, place
     │   ├── UnmanagedDatabase                     tables
     │   └── MigrationFailed                       path, from_version, to_version, revision
-    ├── StoreBusy (OSError)                       waited
+    ├── StoreBusy (OSError)                       waited, reason
     │   └── EventLogSwitched
     ├── StoreFull (OSError)                       path
     └── Unavailable (OSError)                     outcome ("rolled back" | "unknown")
@@ -134,7 +134,7 @@ class ReadOnlyTransaction(TransactionError):
 
 
 class TransactionOpen(TransactionError):
-    """The same thread or task already holds a transaction of this store."""
+    """The caller is inside of a transaction of this store already, and would wait for its end."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -149,11 +149,11 @@ class TransactionAborted(TransactionError):
 
 
 class WrongOwner(TransactionError):
-    """A transaction is used by a thread or task that did not enter it."""
+    """A transaction is used by two threads or tasks at the same time, or by another event loop than its own."""
 
     def __init__(self, what: str = "the transaction") -> None:
         self.what = what
-        super().__init__(f"{what} belongs to the thread or task that entered it.")
+        super().__init__(f"{what} is in use: one thread or task at a time uses it, and on one event loop only.")
 
 
 class StoreError(PersistError, RuntimeError):
@@ -265,7 +265,7 @@ class StoreBusy(PersistError, OSError):
     """Another connection held the write lock for too long; nothing was written, try again."""
 
     def __init__(self, waited: float, reason: str = "another connection holds the write lock") -> None:
-        self.waited = waited
+        self.waited, self.reason = waited, reason
         super().__init__(f"Gave up after {waited:.1f} s: {reason}.")
 
 

@@ -1,7 +1,6 @@
 """The store: opening, transactions, recorders. Wiring only; what the verbs do is in the domain packages."""
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from sqlalchemy import Connection, Engine
 from persist.db.clock import Clock, system_clock
 from persist.db.dialects.base import Dialect
 from persist.db.engine import check_listen_url, dialect_for, dialect_of
+from persist.db.guests import check_connection
 from persist.db.held import HeldConnection
 from persist.db.json import Json
 from persist.db.runtime import Runtime
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 class Store(EventStore):
-    """One database. Safe for threads; a transaction belongs to the thread that entered it.
+    """One database. Safe for threads; one thread at a time uses a transaction.
 
     `path` is the SQLite file, None elsewhere; `run_id` is the run whose file it is, if it is one's.
     """
@@ -227,10 +227,8 @@ class Store(EventStore):
     def join(self, connection: Connection) -> Transaction:
         """The verbs inside the caller's own transaction, which we never commit nor roll back."""
         self.runtime.check_usable()
-        self.runtime.dialect.check_guest(connection)
-        return Transaction(
-            Work(self.runtime, writable=not self.runtime.read_only, owner=threading.get_ident(), joined=connection)
-        )
+        check_connection(connection, self.runtime.dialect.name, asynchronous=False)
+        return Transaction(Work(self.runtime, writable=not self.runtime.read_only, joined=connection))
 
     def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5) -> T:
         """Run `fn` in a write transaction and replay it whole on lock contention, serialization failure or deadlock."""

@@ -1,10 +1,11 @@
 """A transaction as callers see it: the repositories of every domain over one unit of work, and the block it lasts for."""
 
-import threading
+import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from persist.db.ownership import forget_ended
 from persist.db.repository import on_demand
 from persist.db.runtime import Runtime
 from persist.db.work import Work
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 
 class Transaction:
-    """`tx.<domain>.<aggregate>.<verb>`. Belongs to the thread that entered it."""
+    """`tx.<domain>.<aggregate>.<verb>`. One thread at a time uses it, whichever entered it: WrongOwner for any other."""
 
     chat = on_demand(lambda work: chat.Chat(work))
     checkpoints = on_demand(lambda work: checkpoints.Checkpoints(work))
@@ -61,22 +62,28 @@ class TransactionBlock:
     def __enter__(self) -> Transaction:
         if self._work is not None:
             raise TransactionOpen("entering a block a second time")
-        work = Work(self._runtime, writable=self._writable, owner=threading.get_ident())
+        work = Work(self._runtime, writable=self._writable)
         work.begin()
+        if work.marks:
+            work.owner.take_up(sys._getframe(1))
         self._work = work
         return Transaction(work)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         work = self._work
         assert work is not None
-        if kind is not None:
-            work.rollback()
-        elif self._writable:
-            work.commit()
+        with work.owner.using:  # a verb that another thread is inside of still ends
+            if kind is not None:
+                work.rollback()
+            elif self._writable:
+                work.commit()
+            else:
+                work.end_read()
+        if work.marks:
+            forget_ended()
+        if kind is None and self._writable:
             for topic, value in work.announcements:
                 self._runtime.observers.tell(topic, value)
-        else:
-            work.end_read()
 
 
 def replayed(runtime: Runtime, block: Callable[[], TransactionBlock], fn: Callable[[Transaction], T], attempts: int = 5) -> T:

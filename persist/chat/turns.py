@@ -22,7 +22,7 @@ _DEAD_AFTER = timedelta(minutes=5)
 _NOBODY = "-"
 
 _T = turns.c
-_session, _owner = param("session_id"), param("owner_id")
+_session, _owner = param("of_session"), param("owner_id")
 _READ = Hot(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
 _HEAD = Hot(select(sessions.c.agent).where(sessions.c.id == _session))
 _PIN = Hot(select(sessions.c.id).where(sessions.c.id == _session).with_for_update(read=True, key_share=True))
@@ -75,7 +75,7 @@ class Turn:
 
 def session_agent(db: Statements, session_id: str) -> str:
     """The session's agent; NotFound without a session."""
-    row = db.row(_HEAD, session_id=session_id)
+    row = db.row(_HEAD, of_session=session_id)
     if row is None:
         raise NotFound("session", session_id)
     agent: str = row[0]
@@ -84,7 +84,7 @@ def session_agent(db: Statements, session_id: str) -> str:
 
 def read_turn(db: Statements, session_id: str) -> Turn | None:
     """The session's turn row, None when it is idle."""
-    row = db.row(_READ, session_id=session_id)
+    row = db.row(_READ, of_session=session_id)
     return None if row is None else Turn(*row)
 
 
@@ -100,12 +100,12 @@ def clear_dead(work: Work) -> int:
     now = work.now()
     rows = work.rows(_RUNNING, before=now - _DEAD_AFTER)
     dead = [(session, owner, seen) for session, owner, seen in rows if is_stale(owner, seen, now)]
-    return sum([work.run(_CLEAR, session_id=session, owner_id=owner, seen=seen) for session, owner, seen in dead])
+    return sum([work.run(_CLEAR, of_session=session, owner_id=owner, seen=seen) for session, owner, seen in dead])
 
 
 def begin_turn(db: Statements, session_id: str, owner: str, message_id: str | None, now: datetime, *, takeover: bool) -> None:
     """Make the turn ours; Conflict if somebody alive has it and we do not take over. NotFound for a session that goes now."""
-    if db.row(_PIN, session_id=session_id) is None:
+    if db.row(_PIN, of_session=session_id) is None:
         raise NotFound("session", session_id)
     turn = read_turn(db, session_id)
     if turn is None:
@@ -113,51 +113,51 @@ def begin_turn(db: Statements, session_id: str, owner: str, message_id: str | No
         return
     if turn.owner != owner and not takeover and turn.running(now):
         raise lost(db, session_id)
-    if db.run(_TAKE, session_id=session_id, former=turn.owner, owner_id=owner, message=message_id, at=now, at2=now) != 1:
+    if db.run(_TAKE, of_session=session_id, former=turn.owner, owner_id=owner, message=message_id, at=now, at2=now) != 1:
         raise lost(db, session_id)
 
 
 def guard(db: Statements, session_id: str, owner: str) -> None:
     """Conflict unless the turn is still ours, and ours until the transaction ends."""
-    if db.row(_GUARD, session_id=session_id, owner_id=owner) is None:
+    if db.row(_GUARD, of_session=session_id, owner_id=owner) is None:
         raise lost(db, session_id)
 
 
 def turn_to(db: Statements, session_id: str, owner: str, message_id: str) -> None:
     """As `guard`, and the turn is about another message from now on."""
-    if db.run(_TURN_TO, session_id=session_id, owner_id=owner, message=message_id) != 1:
+    if db.run(_TURN_TO, of_session=session_id, owner_id=owner, message=message_id) != 1:
         raise lost(db, session_id)
 
 
 def hold_turn(db: Statements, session_id: str) -> Turn | None:
     """The session's turn row; until the transaction ends its recorder writes no more than a piece of text."""
-    row = db.row(_HOLD, session_id=session_id)
+    row = db.row(_HOLD, of_session=session_id)
     return None if row is None else Turn(*row)
 
 
 def stop_turn(db: Statements, session_id: str, turn: Turn) -> None:
     """Its recorder gets Conflict at its next chunk. What an error says of the session stays."""
-    db.run(_END if turn.state == TurnState.RUNNING else _DISOWN, session_id=session_id, owner_id=turn.owner)
+    db.run(_END if turn.state == TurnState.RUNNING else _DISOWN, of_session=session_id, owner_id=turn.owner)
 
 
 def beat(db: Statements, session_id: str, owner: str, now: datetime) -> None:
     """Say that we are alive."""
-    db.run(_BEAT, session_id=session_id, owner_id=owner, at=now)
+    db.run(_BEAT, of_session=session_id, owner_id=owner, at=now)
 
 
 def mark_error(db: Statements, session_id: str, owner: str) -> None:
     """The stream reported an error."""
-    db.run(_MARK, session_id=session_id, owner_id=owner, mark=TurnState.ERROR)
+    db.run(_MARK, of_session=session_id, owner_id=owner, mark=TurnState.ERROR)
 
 
 def end_turn(db: Statements, session_id: str, owner: str) -> None:
     """Nobody's turn runs any more."""
-    db.run(_END, session_id=session_id, owner_id=owner)
+    db.run(_END, of_session=session_id, owner_id=owner)
 
 
 def lost(db: Statements, session_id: str) -> PersistError:
     """Why the turn is not ours: another recorder has it, it was ended, or the session was deleted."""
-    if db.row(_HEAD, session_id=session_id) is None:
+    if db.row(_HEAD, of_session=session_id) is None:
         return NotFound("session", session_id)
     turn = read_turn(db, session_id)
     if turn is None or turn.owner == _NOBODY:

@@ -40,7 +40,11 @@ _PUT = Hot(merge(memories, "namespace", "key", updated_at="new", expires_at="new
 _DELETE = Hot(delete(memories).where(_is))
 _EXPIRED = Hot(delete(memories).where(_M.expires_at <= param("now")))
 _GONE = Hot(delete(memories).where(_is, _M.expires_at <= param("now")))
-_REFRESH = Hot(update(memories).where(_is, _alive).values(expires_at=bindparam("until", type_=_M.expires_at.type)))
+_REFRESH = Hot(
+    update(memories)
+    .where(_M.namespace == param("in_namespace"), _M.key == param("row_key"), _alive)
+    .values(expires_at=bindparam("until", type_=_M.expires_at.type))
+)
 _FORGET = Hot(delete(vectors).where(_X.namespace == param("namespace"), _X.key == param("row_key")))
 _EMBED = Hot(vectors.insert())
 
@@ -141,7 +145,7 @@ class Memories(Repository):
         for memory in intake.items("found", found, Memory):
             if memory.ttl_minutes is not None:
                 until = _until(now, memory.ttl_minutes)
-                work.run(_REFRESH, namespace=_text(work, memory.namespace), row_key=memory.key, until=until, now=now)
+                work.run(_REFRESH, in_namespace=_text(work, memory.namespace), row_key=memory.key, until=until, now=now)
 
     @writes
     def sweep(self) -> int:

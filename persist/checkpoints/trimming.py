@@ -32,7 +32,7 @@ _DROP_WRITES = Hot(
 )
 _ORPHAN = Hot(
     update(states)
-    .where(_S.thread_id == _in_thread, _S.namespace == param("in_namespace"), _S.id == param("row_id"))
+    .where(_S.thread_id == param("in_thread"), _S.namespace == param("in_namespace"), _S.id == param("row_id"))
     .values(parent_id=None)
 )
 _DROP_VALUE = Hot(
@@ -92,7 +92,7 @@ def trim(work: Work, thread_id: str, keep: Callable[[Iterable[Step]], Iterable[S
     work.run_many(_DROP_STATE, gone)
     for step in kept.values():
         if step.parent_id is not None and (step.namespace, step.parent_id) not in kept:
-            work.run(_ORPHAN, thread_id=thread_id, in_namespace=step.namespace, row_id=step.id)
+            work.run(_ORPHAN, in_thread=thread_id, in_namespace=step.namespace, row_id=step.id)
     _drop_values(work, thread_id, kept, stored)
     return len(gone)
 

@@ -45,7 +45,7 @@ _ITEM = Hot(select(_I.seq, _channel).where(_I.message_id == param("message"), _f
 _ADD_CURSOR = Hot(insert_missing(exchange_cursors, "owner", "channel"))
 _MOVE = Hot(
     update(exchange_cursors)
-    .where(_C.owner == param("owner"), _C.channel == param("in_channel"), _C.seq < param("upto"))
+    .where(_C.owner == param("reader"), _C.channel == param("in_channel"), _C.seq < param("upto"))
     .values(seq=param("upto"))
 )
 
@@ -148,7 +148,7 @@ class Exchange(Repository):
             return False
         seq, in_channel = row
         work.run(_ADD_CURSOR, owner=reader, channel=in_channel, seq=0)
-        return bool(work.run(_MOVE, owner=reader, in_channel=in_channel, upto=seq))
+        return bool(work.run(_MOVE, reader=reader, in_channel=in_channel, upto=seq))
 
     def _deliver(self, fields: Mapping[str, Any], session_id: str | None, *, minted: bool = False) -> ConvMessage:
         work, message_id = self._work, fields["id"]

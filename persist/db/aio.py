@@ -14,8 +14,10 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from persist.db.locks import PATIENCE
+from persist.db.ownership import forget_ended, running_loop
+from persist.db.pools import MOST, shares
 from persist.db.repository import Repository
-from persist.db.runtime import Runtime, entered
+from persist.db.runtime import Runtime
 from persist.db.semaphore import Lease, Semaphore
 from persist.db.timer import Timer
 from persist.db.work import Work
@@ -28,26 +30,18 @@ R = TypeVar("R")
 
 log = logging.getLogger("persist")
 
-_WIDTH = 25  # transactions of a kind at a time: what the pools hold
-
-
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    """The event loop that runs in this thread, if one does."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
 
 class Hops:
     """The worker threads of one store, never fewer than the transactions that may need one."""
 
     def __init__(self, runtime: Runtime, timer: Timer) -> None:
         self._runtime = runtime
-        self.workers = Workers(2 * _WIDTH + 2)
-        # Whoever waits for a transaction waits here, not on a thread that an open transaction may need.
-        self._writers = Semaphore(1 if runtime.dialect.one_writer else _WIDTH, timer)
-        self._readers = self._writers if runtime.dialect.in_memory else Semaphore(_WIDTH, timer)
+        connections = 2 * MOST + 1 if runtime.connections is None else runtime.connections
+        writers, readers = shares(connections, one_writer=runtime.dialect.one_writer)
+        self.workers = Workers(writers + readers + 2)
+        # Whoever waits for a transaction waits here, not on a thread that an open transaction may need, nor for the pool.
+        self._writers = Semaphore(writers, timer)
+        self._readers = self._writers if runtime.one_connection else Semaphore(readers, timer)
 
     async def admit(self, lease: Lease, *, writable: bool) -> Semaphore:
         """Wait for the turn to open a transaction, at most `PATIENCE` seconds (StoreBusy); release the lease after its end."""
@@ -103,11 +97,10 @@ class AsyncWork(Lease):
     def __init__(self, hops: Hops, work: Work) -> None:
         super().__init__(asyncio.get_running_loop())
         self.work = work
-        work.thread = None  # worker threads take turns; ownership is checked here
+        work.marks = False  # worker threads take turns; who is inside of it is noted here
         self._hops = hops
         self._lock = asyncio.Lock()
         self._gate: Semaphore | None = None
-        self._outer: tuple[object, ...] = ()
         self._ending = False
         self._deserted = False
         self._busy = False
@@ -131,7 +124,7 @@ class AsyncWork(Lease):
         what = "begin()" if self.work.writable else "read()"
         runtime = self.work.runtime
         runtime.check_usable()
-        if self.work.writable or runtime.dialect.in_memory:
+        if self.work.writable or runtime.one_connection:
             runtime.refuse_inside_transaction(what)
         self._gate = await self._hops.admit(self, writable=self.work.writable)
         called_off = threading.Event()
@@ -148,8 +141,7 @@ class AsyncWork(Lease):
             finally:  # cancelled once more, it was carried out nevertheless
                 self._gate.release(self)
             raise
-        self._outer = entered.get()
-        entered.set((*self._outer, self.work.owner))
+        self.work.owner.take_up()
 
     def _begun(self) -> bool:
         """Whether it could be opened here and now: a snapshot on a connection that is ready takes less than a hop."""
@@ -185,7 +177,7 @@ class AsyncWork(Lease):
         finally:
             self._lock.release()
             if running_loop() is self.loop:  # else the garbage collector ends this, in the context of who knows whom
-                entered.set(self._outer)
+                forget_ended()
             self._gate.release(self)
         for topic, value in self.work.announcements:
             await self.work.runtime.observers.tell_async(topic, value)
@@ -208,8 +200,10 @@ class AsyncWork(Lease):
     async def call(self, function: Callable[[], R]) -> R:
         """One verb."""
         self.work.runtime.check_process()
-        if self.work.is_open and (self.work.owner not in entered.get() or running_loop() is not self.loop):
-            raise WrongOwner
+        if self.work.is_open:
+            if running_loop() is not self.loop or (self._lock.locked() and not self.work.owner.is_with_caller):
+                raise WrongOwner
+            self.work.owner.take_up()
         async with self._lock:
             return await self._hop(function, self.work.interrupt)
 
@@ -231,7 +225,6 @@ class JoinedWork:
 
     def __init__(self, run_sync: Callable[[Callable[[Any], Any]], Awaitable[Any]], work: Work) -> None:
         self.work = work
-        work.thread = None
         self._run_sync = run_sync
         self._lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import URL, Engine, make_url
+from sqlalchemy import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 
 from persist.db.dialects.base import Dialect
+from persist.db.guests import check_connection, check_engine
 from persist.db.paths import check_path
 from persist.errors import InvalidValue, NotFound, UnsupportedEngine
 from persist.later import later
@@ -87,12 +88,25 @@ def file_dialect(path: Path, settings: "Settings", *, read_only: bool = False) -
 
 def dialect_of(engine: Engine, settings: "Settings", *, schema: str | None = None) -> Dialect:
     """The dialect of a caller-owned engine; its pool, pragmas and settings stay as they are."""
+    engine = check_engine(engine)
     if engine.dialect.name == "sqlite" and engine.dialect.driver == "pysqlite":
         return sqlite.SqliteDialect.of_engine(engine, settings)
     if engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg":
         return postgres.PostgresDialect.of_engine(engine, check_schema(schema or settings.schema_name))
     found = f"{engine.dialect.name}+{engine.dialect.driver}"
     raise UnsupportedEngine(found, "persist runs on engines of sqlite (the standard library's driver) and postgresql+psycopg.")
+
+
+def lent_dialect(given: Engine | Connection, settings: "Settings", *, schema: str | None = None) -> Dialect:
+    """The dialect of a caller's engine, or of one connection of it, for looking at the tables or making them."""
+    if isinstance(given, Connection):
+        check_connection(given, given.dialect.name, asynchronous=False)
+    engine = given.engine if isinstance(given, Connection) else check_engine(given)
+    if engine.dialect.name == "sqlite":
+        return sqlite.SqliteDialect.lent(engine, settings)
+    if engine.dialect.name == "postgresql":
+        return postgres.PostgresDialect.of_engine(engine, check_schema(schema or settings.schema_name))
+    raise UnsupportedEngine(engine.dialect.name, "persist runs on SQLite and Postgres.")
 
 
 def check_schema(name: str) -> str:

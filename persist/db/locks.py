@@ -1,4 +1,4 @@
-"""The writer lock of a SQLite store: first come, first served, owned by a thread or a task."""
+"""The writer lock of a SQLite store: first come, first served."""
 
 import threading
 import time

@@ -24,7 +24,7 @@ class Running(WholeTables):
         self._connection = connection
         self._driver: Any = None
         self._wrote = False
-        self._options: dict[str, Any] = {}
+        self._options: dict[str, Any] = {"preserve_rowcount": True}  # of an INSERT, too, which may find its row there
         self.listing = False
         """Whether a verb is running that only reads: a row that cannot be read is left out of its lists."""
         self.carried: list[Unreadable] | None = None

@@ -5,7 +5,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Table
@@ -15,8 +14,10 @@ from persist.db.dialects.base import Dialect
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.hot import Statements
 from persist.db.ids import IdMinter
-from persist.db.locks import Owner, WriterLock
+from persist.db.locks import WriterLock
 from persist.db.observers import Observers
+from persist.db.ownership import Owner, inside, running_loop
+from persist.db.pools import width
 from persist.db.process import THIS
 from persist.db.weak import WeakGroup
 from persist.errors import Closed, EventLogSwitched, PersistError, StoreBusy, StoreForked, StoreInUse, TransactionOpen
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 _ATTEMPTS = 5
 _inherited: list[Any] = []
 
-entered: ContextVar[tuple[Owner, ...]] = ContextVar("persist_entered", default=())
-"""The async transactions that this task, or a task that started it, is in: the async face's idea of an owner."""
+_HANDING_OVER = 0.5
+"""Seconds in which another thread takes up a transaction that was handed to it."""
 
 
 class EventLog(Protocol):
@@ -55,6 +56,10 @@ class Runtime:
         self.sleep = sleep
         self.ids = IdMinter(clock)
         self.owns_engine = owns_engine
+        self.connections = None if owns_engine else width(dialect.writer.pool)
+        """How many the pool of a caller's engine gives out at a time."""
+        self.one_connection = dialect.in_memory or self.connections == 1
+        """Whether a snapshot inside of a transaction would wait for that one's end."""
         self.scopes: dict[str, str] = {}
         """Whose file this is: what `_meta` says of run_id, instance_id and workspace_id."""
         self.read_only = dialect.read_only
@@ -73,10 +78,10 @@ class Runtime:
         self._forks = THIS.forks
         self.closed = False
         self._writing: set[Owner] = set()
-        self._reading: dict[Owner, int] = {}
+        self._reading: set[Owner] = set()
         self._door = threading.RLock()
         """Held for a moment by whoever lets a transaction in, or nobody any more."""
-        self._closers: set[Owner] = set()
+        self._closers: set[int] = set()
         self.hot = dialect.hot
 
     def check_usable(self) -> None:
@@ -104,10 +109,10 @@ class Runtime:
         return True
 
     def enter_write(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
-        """Register a writer, and on SQLite wait for the store's lock. TransactionOpen if the owner already writes."""
-        if owner in self._writing or (self.dialect.in_memory and owner in self._reading):
-            raise TransactionOpen(what)
+        """Register a writer, and on SQLite wait for the store's lock. TransactionOpen inside a transaction that it waits for."""
+        self.refuse_inside_transaction(what)
         if self.dialect.one_writer:
+            self.refuse_blocking_loop(what)
             self.lock.acquire(owner, what=what, cancelled=cancelled)
         with self._door:
             refused = self._refuses(owner)
@@ -121,19 +126,21 @@ class Runtime:
     def leave_write(self, owner: Owner) -> None:
         """The counterpart of enter_write."""
         self._writing.discard(owner)
+        owner.end()
         if self.dialect.one_writer:
             self.lock.release()
 
     def enter_read(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
         """Register a reader. The one connection of `:memory:` serves one transaction at a time."""
+        if self.one_connection:
+            self.refuse_inside_transaction(what)
         if self.dialect.in_memory:
-            if owner in self._writing or owner in self._reading:
-                raise TransactionOpen(what)
+            self.refuse_blocking_loop(what)
             self.lock.acquire(owner, what=what, cancelled=cancelled)
         with self._door:
             refused = self._refuses(owner)
             if not refused:
-                self._reading[owner] = self._reading.get(owner, 0) + 1
+                self._reading.add(owner)
         if refused:
             if self.dialect.in_memory:
                 self.lock.release()
@@ -141,25 +148,31 @@ class Runtime:
 
     def leave_read(self, owner: Owner) -> None:
         """The counterpart of enter_read."""
-        left = self._reading.get(owner, 1) - 1
-        if left:
-            self._reading[owner] = left
-        else:
-            self._reading.pop(owner, None)
+        self._reading.discard(owner)
+        owner.end()
         if self.dialect.in_memory:
             self.lock.release()
 
     def refuse_inside_transaction(self, what: str) -> None:
         """Inside the caller's own transaction, another one (or a recorder's commit) would wait for it, for ever."""
-        if not self._writing and not (self.dialect.in_memory and self._reading):
-            return
-        for owner in (threading.get_ident(), *entered.get()):
-            if owner in self._writing or (self.dialect.in_memory and owner in self._reading):
+        deadline: float | None = None
+        while (mark := inside(self._writing) or (inside(self._reading) if self.one_connection else None)) is not None:
+            deadline = deadline or time.monotonic() + _HANDING_OVER
+            if not mark.may_be_on_its_way or time.monotonic() > deadline:
                 raise TransactionOpen(what)
+            time.sleep(0.005)
+
+    def refuse_blocking_loop(self, what: str) -> None:
+        """Where waiting stops the event loop that has to go on, or the transaction that is waited for does not end."""
+        loop = running_loop()
+        if loop is None or not self.dialect.one_writer:
+            return
+        if any(owner.loop is loop for owner in (*self._writing, *(self._reading if self.dialect.in_memory else ()))):
+            raise TransactionOpen(what)
 
     def anything_open(self) -> bool:
         """Whether a transaction is open, of whatever owner; a look at the log of events is none of anybody's."""
-        return bool(self._writing) or any(owner not in self.watchers for owner in list(self._reading))
+        return bool(self._writing) or any(not owner.looks for owner in list(self._reading))
 
     @contextmanager
     def closing(self) -> Iterator[None]:
@@ -176,7 +189,7 @@ class Runtime:
 
     def _refuses(self, owner: Owner) -> bool:
         # a look at the log ends by itself before the store does, which may yet fail to
-        return self.closed or (bool(self._closers) and owner not in self._closers and owner not in self.watchers)
+        return self.closed or (bool(self._closers) and threading.get_ident() not in self._closers and not owner.looks)
 
     def retrying_lock(self, begin: Callable[[], None], asked: float | None = None) -> None:
         """Try to take the database's write lock: 5 attempts, 100·2ⁿ ms apart, none once the dialect's patience is over.
@@ -193,7 +206,7 @@ class Runtime:
                 if not isinstance(classified, StoreBusy):
                     raise (classified or error) from error
                 if attempt == _ATTEMPTS - 1 or waited >= patience:
-                    raise StoreBusy(waited) from error
+                    raise StoreBusy(waited, classified.reason) from error
                 self.sleep(min(0.1 * 2**attempt, patience - waited))
         return None
 

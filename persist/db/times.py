@@ -43,6 +43,12 @@ def _in_utc(value: datetime | None) -> datetime | None:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+def _finite(value: datetime) -> datetime:
+    if value.replace(tzinfo=None) == datetime.min:
+        raise InvalidValue("instant", "the driver asyncpg takes the first instant that there is for minus infinity.")
+    return value
+
+
 def _parsed(value: Any, like: str) -> datetime:
     """Of a file, as text; without a zone it is in UTC."""
     try:
@@ -71,6 +77,8 @@ class Instant(TypeDecorator[datetime]):
 
     def bind_processor(self, dialect: Dialect) -> Processor:
         store = self.store
+        if dialect.driver == "asyncpg" and isinstance(self.load_dialect_impl(dialect), _PgInstant):
+            return lambda value: None if value is None else _finite(store(aware("instant", value), dialect))
         return lambda value: None if value is None else store(aware("instant", value), dialect)
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:

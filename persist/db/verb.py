@@ -3,11 +3,12 @@
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from sqlalchemy import NestedTransaction
+from sqlalchemy import Connection, NestedTransaction
 
 from persist.db.changes import Journal
+from persist.db.guests import check_reachable
 from persist.db.spoilt import error_of
-from persist.errors import PersistError
+from persist.errors import Closed, PersistError, WrongOwner
 
 if TYPE_CHECKING:
     from persist.db.work import Work
@@ -25,30 +26,52 @@ class Verb:
 
     def __enter__(self) -> None:
         work = self._work
+        if not work.owner.using.acquire(blocking=False):
+            raise WrongOwner
         work._depth += 1
         if work._depth > 1:
             return
+        try:
+            self._begin(work)
+        except BaseException as error:
+            work._depth -= 1
+            work.carried, work.listing = None, False
+            work.owner.using.release()
+            raise work.runtime.translate(error) from error
+
+    def _begin(self, work: "Work") -> None:
+        if not work.is_open:  # another thread has ended it in this moment
+            raise Closed("transaction")
+        if work.marks:
+            work.owner.take_up()
         work._wrote = False
         work.carried, work.listing = [], not self._writes
-        if work.joined and self._writes:
+        if work.joined:
             assert work._connection is not None
-            if work.journal is None and work.runtime.log is not None:
-                work.log, work.journal = work.runtime.log, Journal()
-            try:
-                work.runtime.dialect.join(work._connection)
-                self._savepoint = work._connection.begin_nested()
-            except Exception as error:
-                work._depth -= 1
-                raise work.runtime.translate(error) from error
+            self._join(work, work._connection)
         if work.journal is not None:
             self._mark = work.journal.mark()
             work.journal.open(self._name)
 
+    def _join(self, work: "Work", connection: Connection) -> None:
+        check_reachable(connection)
+        if not self._writes:
+            return
+        if work.journal is None and work.runtime.log is not None:
+            work.log, work.journal = work.runtime.log, Journal()
+        work.runtime.dialect.join(connection)
+        self._savepoint = connection.begin_nested()
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         work = self._work
-        work._depth -= 1
-        if work._depth:
-            return
+        try:
+            work._depth -= 1
+            if not work._depth:
+                self._end(work, error)
+        finally:
+            work.owner.using.release()
+
+    def _end(self, work: "Work", error: BaseException | None) -> None:
         carried, work.carried, work.listing = work.carried, None, False
         raised = error
         if carried and isinstance(error, Exception) and not isinstance(work.runtime.translate(error), PersistError):

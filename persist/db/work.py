@@ -1,7 +1,6 @@
 """The unit of work: one transaction on one connection, and the rules of what may run in it."""
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -10,12 +9,13 @@ from sqlalchemy import Connection
 
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.changes import COMMITTED, Deed, Journal
-from persist.db.locks import Owner, Waiting
+from persist.db.locks import Waiting
 from persist.db.observers import take_back
+from persist.db.ownership import Owner
 from persist.db.running import Running
 from persist.db.runtime import EventLog, Runtime
 from persist.db.verb import Verb
-from persist.errors import Closed, ReadOnlyTransaction, StoreForked, TransactionAborted, Unavailable, WrongOwner
+from persist.errors import Closed, ReadOnlyTransaction, StoreForked, TransactionAborted, Unavailable
 from persist.later import later
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ _LONG_BEGIN = 1.0
 
 
 class Work(Running):
-    """A transaction: `writable` or a snapshot, ours (`owner`) or joined into the caller's."""
+    """A transaction: `writable` or a snapshot, ours or joined into the caller's. One thread at a time is inside of a verb."""
 
-    def __init__(self, runtime: Runtime, *, writable: bool, owner: Owner, joined: Connection | None = None) -> None:
+    def __init__(self, runtime: Runtime, *, writable: bool, looks: bool = False, joined: Connection | None = None) -> None:
         super().__init__(runtime, joined)
         self.writable = writable
-        self.owner = owner
-        self.thread: int | None = threading.get_ident()
-        """The one thread that may use it; None on the async face, which has its own check."""
+        self.owner = Owner(looks=looks)
+        self.marks = joined is None and (writable or runtime.one_connection)
+        """Whether whoever uses it is marked as inside of it, which others then cannot begin; the async face does that itself."""
         self.joined = self._open = joined is not None
         self._depth = 0
         self._doomed = False
@@ -49,7 +49,7 @@ class Work(Running):
         """What the transaction changed, where the database's log of events is on."""
         if joined is not None:
             theirs = joined.get_execution_options().get("schema_translate_map") or {}
-            self._options = {"schema_translate_map": {**theirs, SCHEMA_TOKEN: runtime.dialect.schema}}
+            self._options["schema_translate_map"] = {**theirs, SCHEMA_TOKEN: runtime.dialect.schema}
 
     # -- life
 
@@ -213,8 +213,6 @@ class Work(Running):
         self.runtime.check_process()
         if not self._open:
             raise Closed("transaction")
-        if self.thread is not None and self.thread != threading.get_ident():
-            raise WrongOwner
         if self._doomed:
             raise TransactionAborted
         if writes and not self.writable:

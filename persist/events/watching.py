@@ -46,7 +46,7 @@ class Watcher:
 
     def check(self) -> None:
         """Before a step, where whoever waits for it is: TransactionOpen where they would wait for themselves."""
-        if self._runtime.dialect.in_memory:
+        if self._runtime.one_connection:
             self._runtime.refuse_inside_transaction("watch()")
 
     def step(self) -> list[Event] | None:
@@ -84,7 +84,7 @@ class Watcher:
 
     def _read(self) -> list[Event]:
         """In a snapshot that ends before anybody sees what it held. An outage is waited for, not reported."""
-        work = Work(self._runtime, writable=False, owner=self._wakeups)
+        work = Work(self._runtime, writable=False, looks=True)
         try:
             work.begin()
             try:

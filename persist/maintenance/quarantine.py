@@ -5,7 +5,6 @@ The contents of a row are a JSON object: `database`, whose forms the cells have;
 `let_go`, rows that referred to it and were told not to; `replaced`, the columns that have a stand-in where the row still is.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -191,7 +190,7 @@ class _Unchecked(Work):
 
 @contextmanager
 def _unchecked(store: Store) -> Iterator[Work]:
-    work = _Unchecked(store.runtime, writable=True, owner=threading.get_ident())
+    work = _Unchecked(store.runtime, writable=True)
     work.begin()
     try:
         yield work

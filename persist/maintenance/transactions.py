@@ -1,6 +1,5 @@
 """Transactions that move whole tables: as long as that takes, on a connection of ours."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -47,7 +46,7 @@ class _LongWork(Work):
 @contextmanager
 def session(store: Store, *, writable: bool) -> Iterator[Session]:
     """A write transaction that commits at a clean end, or a snapshot. UnsupportedEngine on an engine of the caller's."""
-    work = _LongWork(store.runtime, writable=writable, owner=threading.get_ident())
+    work = _LongWork(store.runtime, writable=writable)
     work.begin()
     try:
         connection = work.own_connection

@@ -1,9 +1,9 @@
 """Checkpoints and vacuuming: giving space back."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from persist.db.ownership import Owner
 from persist.errors import InvalidValue, ReadOnlyTransaction
 from persist.maintenance.looking import translated
 from persist.metadata import metadata
@@ -41,11 +41,10 @@ def vacuum(store: Store) -> None:
 @contextmanager
 def _alone(store: Store, what: str) -> Iterator[None]:
     """Before the other writers of this store, as a transaction would be."""
-    runtime, owner = store.runtime, threading.get_ident()
+    runtime, owner = store.runtime, Owner()
     runtime.check_usable()
     if runtime.read_only:
         raise ReadOnlyTransaction(what)
-    runtime.refuse_inside_transaction(what)
     runtime.enter_write(owner, what)
     try:
         yield

@@ -214,7 +214,7 @@ def _resolved(work: Work, run_id: str, label: str, frame: int | None, give: Give
 def _resolved_now(runtime: Runtime, run_id: str, label: str, frame: int | None, give: Give[T]) -> T:
     """In new snapshots, one of which is read before another writer replaces its value, too."""
     for attempt in range(_LOOKS):
-        work = Work(runtime, writable=False, owner=object())
+        work = Work(runtime, writable=False)
         work.begin()
         try:
             with work.verb("Bindings.resolve", writes=False):

@@ -83,20 +83,29 @@ def test_snapshots_at_the_same_time_are_each_whole(with_store: WithStore[object]
     with_store(body)
 
 
-def test_a_task_that_did_not_enter_the_transaction_is_refused(with_store: WithStore[object]) -> None:
+def test_a_task_that_did_not_enter_the_transaction_uses_it_when_nobody_else_does(with_store: WithStore[object]) -> None:
     async def body(store: AsyncStore) -> None:
         session_id = await new_session(store)
         handed_over: asyncio.Queue[Any] = asyncio.Queue()
+        used = asyncio.Event()
 
         async def stranger() -> None:
             tx = await handed_over.get()
+            await tx.chat.sessions.get(session_id)
+            used.set()
+            using = await handed_over.get()
             with pytest.raises(WrongOwner):
                 await tx.chat.sessions.get(session_id)
+            await using
 
         task = asyncio.create_task(stranger())
         await asyncio.sleep(0)
         async with store.begin() as tx:
             handed_over.put_nowait(tx)
+            await used.wait()
+            using = asyncio.create_task(tx.chat.prompts.put("meanwhile"))
+            await asyncio.sleep(0)
+            handed_over.put_nowait(using)
             await task
 
     with_store(body)

@@ -15,7 +15,6 @@ from persist.errors import (
     StoreInUse,
     TransactionAborted,
     TransactionOpen,
-    WrongOwner,
 )
 from tests.contract.chat.scenes import MODEL, create, say, shown, text, words
 
@@ -127,13 +126,6 @@ def test_feeding_inside_a_read_is_fine(store: Any, session_id: str) -> None:
         recorder.feed_many(text("x"))
         assert tx.chat.messages.list(session_id) in ([], shown(store, session_id))
     assert words(shown(store, session_id)) == ["x"]
-
-
-def test_a_transaction_belongs_to_whoever_entered_it(store: Any) -> None:
-    for open_ in (store.begin, store.read):
-        with open_() as tx:
-            assert isinstance(elsewhere(lambda tx=tx: tx.chat.sessions.list()), WrongOwner)
-            tx.chat.sessions.list()
 
 
 def test_a_transaction_ends_with_its_block(store: Any) -> None:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Engine, Table, exc
 
 from persist.db.compiled import Kind, compiled_for
+from persist.db.guests import ONLY_INSIDE_RUN_SYNC
 from persist.db.idle import IdleConnections
 from persist.db.locks import Waiting
-from persist.errors import InvalidValue, PersistError, StoreBusy, StoreCorrupt
+from persist.errors import Closed, InvalidValue, PersistError, StoreBusy, StoreCorrupt
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
     from persist.db.dialects.bulk import Bulk
     from persist.db.dialects.raw_rows import RawRows
     from persist.db.dialects.upkeep import Upkeep
@@ -24,6 +23,10 @@ if TYPE_CHECKING:
     from persist.db.dialects.wakeups import Wakeups
     from persist.db.hot import Hot, HotCache
     from persist.db.rereading import Rereader
+
+
+AUTOCOMMIT = "it is in AUTOCOMMIT mode, where there is no transaction to join."
+"""Why a connection of the caller's is refused."""
 
 
 class Dialect(ABC):
@@ -157,11 +160,6 @@ class Dialect(ABC):
         """End a snapshot by committing nothing: of a rollback drivers think that what they prepared is gone."""
         self.end(connection, driver, commit=True)
 
-    def check_guest(self, connection: "Connection | AsyncConnection") -> None:
-        """InvalidValue unless the caller's connection is of the same kind of database."""
-        if connection.dialect.name != self.name:
-            raise InvalidValue("connection", "it belongs to another kind of database than this store.")
-
     @abstractmethod
     def join(self, connection: Connection) -> None:
         """Make sure that the caller's own transaction holds what a write needs, and can hold savepoints."""
@@ -209,6 +207,12 @@ class Dialect(ABC):
             return InvalidValue("value", "the text holds a lone surrogate half.")
         if isinstance(original, UnicodeDecodeError):  # text that a driver could not give, in a row or in what is wrong
             return StoreCorrupt(str(self.path or self.name), f"stored text is not UTF-8 ({original.reason}).")
+        if isinstance(original or error, exc.MissingGreenlet):
+            return InvalidValue("connection", ONLY_INSIDE_RUN_SYNC)
+        if isinstance(error, exc.ResourceClosedError):
+            return Closed("connection")
+        if isinstance(error, exc.InvalidRequestError):  # the caller's connection is in a state in which it can do nothing
+            return InvalidValue("connection", str(error).partition("\n")[0])
         if isinstance(error, exc.TimeoutError):
             return StoreBusy(30.0, "every connection of the pool is in use")
         return None if original is None else self.of_driver(original)

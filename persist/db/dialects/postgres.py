@@ -5,16 +5,16 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url, text
 
 from persist.db.base import SCHEMA_TOKEN
 from persist.db.command_words import command_word
 from persist.db.compiled import Kind
 from persist.db.dialects import guards
-from persist.db.dialects.base import Dialect
+from persist.db.dialects.base import AUTOCOMMIT, Dialect
 from persist.db.dialects.postgres_bulk import PostgresBulk
 from persist.db.dialects.postgres_endings import Endings
-from persist.db.dialects.postgres_errors import meaning
+from persist.db.dialects.postgres_errors import facts_of, meaning
 from persist.db.dialects.postgres_patience import interrupt, patience
 from persist.db.dialects.postgres_raw_rows import PostgresRawRows
 from persist.db.dialects.postgres_rereading import REREADER
@@ -166,13 +166,13 @@ class PostgresDialect(Dialect):
         return f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'{keeps}"
 
     def join(self, connection: Connection) -> None:
-        driver: Any = connection.connection.driver_connection
-        if driver.autocommit:
-            raise InvalidValue("connection", "it is in AUTOCOMMIT mode, where there is no transaction to join.")
+        theirs: Any = connection.connection.dbapi_connection  # of a driver that SQLAlchemy knows, which need not be ours
+        if theirs.autocommit:
+            raise InvalidValue("connection", AUTOCOMMIT)
         if not connection.in_transaction():
             connection.begin()
         if self.keeps_log:
-            driver.execute(f"SET LOCAL {guards.SETTING} = 'on'", prepare=False)
+            connection.exec_driver_sql(f"SET LOCAL {guards.SETTING} = 'on'")
 
     def begin_driver(self, driver: Any) -> None:
         driver.execute(f"BEGIN; {self._locals()}", prepare=False)
@@ -209,9 +209,8 @@ class PostgresDialect(Dialect):
         return driver not in self._endings and bool(driver.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE)
 
     def of_driver(self, error: BaseException) -> PersistError | None:
-        if not isinstance(error, self._psycopg.Error):
-            return None
-        return meaning(self._psycopg, error, self.url.database or "the database")
+        facts = facts_of(self._psycopg, error)
+        return None if facts is None else meaning(facts, self.url.database or "the database")
 
     def retryable(self, error: PersistError) -> bool:
         return isinstance(error, StoreBusy) or (isinstance(error, Unavailable) and error.outcome == "rolled back")
@@ -220,8 +219,8 @@ class PostgresDialect(Dialect):
         return from_jsonb(text)
 
     def tables(self, connection: Connection) -> set[str]:
-        query = "SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = %s"
-        return {name for (name,) in connection.exec_driver_sql(query, (self.schema,))}
+        query = text("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = :schema")
+        return set(connection.execute(query, {"schema": self.schema}).scalars())
 
     def guard(self, connection: Connection, tables: Sequence[Table]) -> None:
         for statement in guards.postgres_guards(self.schema, tables):

@@ -13,15 +13,17 @@ from sqlalchemy import Connection, Engine, StaticPool, Table
 from persist.db.base import VERSION_TABLE
 from persist.db.command_words import command_word
 from persist.db.dialects import guards
+from persist.db.dialects.base import AUTOCOMMIT
 from persist.db.dialects.files import warn_of_network
 from persist.db.dialects.sqlite_engines import SqliteEngines
 from persist.db.dialects.sqlite_errors import error_name, meaning
 from persist.db.dialects.sqlite_journal import never_waiting
 from persist.db.dialects.sqlite_rereading import REREADER
 from persist.db.dialects.wakeups import Wakeups
+from persist.db.guests import commits_by_itself
 from persist.db.idle import IdleConnections
 from persist.db.locks import Cancelled, Waiting
-from persist.errors import PersistError, StoreBusy
+from persist.errors import InvalidValue, PersistError, StoreBusy
 from persist.later import later
 
 if TYPE_CHECKING:
@@ -63,18 +65,24 @@ class SqliteDialect(SqliteEngines):
     @classmethod
     def of_engine(cls, engine: Engine, settings: "Settings") -> "SqliteDialect":
         """A caller-owned engine: no pragma is set; what it lacks is said once."""
-        self = cls.__new__(cls)
-        SqliteEngines.__init__(self, settings, engine)
-        name = engine.url.database
-        self.in_memory = name in (None, "", ":memory:") or isinstance(engine.pool, StaticPool)
-        self.path = None if self.in_memory or name is None else Path(name)
-        self.autocommit_one = not self.in_memory
+        self = cls.lent(engine, settings)
         with self.writer.connect() as connection:
             if not connection.exec_driver_sql("PRAGMA foreign_keys").scalar():
                 log.warning("foreign_keys is OFF on this engine: deleting a session will leave its messages behind")
             if not self.in_memory and connection.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":
                 log.warning("journal_mode is not WAL on this engine: readers and the writer will block each other")
             connection.rollback()
+        return self
+
+    @classmethod
+    def lent(cls, engine: Engine, settings: "Settings") -> "SqliteDialect":
+        """A caller-owned engine that is not looked at."""
+        self = cls.__new__(cls)
+        SqliteEngines.__init__(self, settings, engine)
+        name = engine.url.database
+        self.in_memory = name in (None, "", ":memory:") or isinstance(engine.pool, StaticPool)
+        self.path = None if self.in_memory or name is None else Path(name)
+        self.autocommit_one = not self.in_memory
         return self
 
     def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
@@ -119,17 +127,24 @@ class SqliteDialect(SqliteEngines):
 
     def _lock(self, driver: Any) -> None:
         """Inside a transaction the host's engine began, perhaps deferred: an UPDATE of no row takes the write lock."""
-        driver.execute(f"UPDATE {VERSION_TABLE} SET version_num = version_num WHERE 0")
+        try:
+            driver.execute(f"UPDATE {VERSION_TABLE} SET version_num = version_num WHERE 0")
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error):  # whoever makes the tables takes it then
+                raise
 
     def join(self, connection: Connection) -> None:
+        if commits_by_itself(connection):
+            raise InvalidValue("connection", AUTOCOMMIT)
         if not connection.in_transaction():
             connection.begin()  # the host's engine begins as it always does
         if self.keeps_log:
-            self._say_whether_logged(connection.connection.driver_connection)
+            theirs: Any = connection.connection.dbapi_connection
+            getattr(theirs, "run_async", lambda say: say(theirs))(self._say_whether_logged)  # the former where it is asynchronous
         cursor = connection.connection.cursor()
         try:
             if self.in_transaction(connection.connection.driver_connection):
-                cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = version_num WHERE 0")
+                self._lock(cursor)
             else:  # a savepoint outside of a transaction would commit when it is released
                 cursor.execute("BEGIN IMMEDIATE")
         finally:

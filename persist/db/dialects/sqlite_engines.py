@@ -116,9 +116,10 @@ class SqliteEngines(Dialect):
             raise
         return connection
 
-    def _say_whether_logged(self, connection: Any) -> None:
+    def _say_whether_logged(self, connection: Any) -> Any:
+        """What is returned is to be awaited where the connection is asynchronous."""
         key = id(connection)
-        connection.create_function(guards.FUNCTION, 0, lambda: self.keeps_log and key not in self._unkept)
+        return connection.create_function(guards.FUNCTION, 0, lambda: self.keeps_log and key not in self._unkept)
 
     def settle(self, driver: Any) -> None:
         """The file is ours to write: from now on in WAL. One that was refused keeps every byte."""

@@ -101,7 +101,7 @@ class PersistSession:
         """One verb, as all that its transaction does."""
         given = self._store
         store = given if isinstance(given, Store) else given._store
-        if write or store.runtime.dialect.in_memory:
+        if write or store.runtime.one_connection:
             store.runtime.refuse_inside_transaction("a call of PersistSession")
         if isinstance(given, Store):
             return await _settled(asyncio.to_thread(_in_thread, store, verb, write))
