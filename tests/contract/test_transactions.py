@@ -193,13 +193,15 @@ def test_a_refused_verb_leaves_the_transaction_usable(store: Any) -> None:
 
 
 def test_a_database_error_dooms_the_transaction(store: Any) -> None:
-    taken = create(store)
+    session = create(store)
+    with store.begin() as tx:
+        taken = tx.chat.messages.append(session, role="user", parts=[]).id
 
     def doomed() -> None:
         with store.begin() as tx:
             lost = tx.chat.sessions.create(agent="lost", model=MODEL).id
             with pytest.raises(Conflict):
-                tx.chat.sessions.create(agent="build", model=MODEL, id=taken)
+                tx.chat.messages.append(session, role="user", parts=[], id=taken)
             with pytest.raises(TransactionAborted):
                 tx.chat.sessions.get(lost)
             with pytest.raises(TransactionAborted):

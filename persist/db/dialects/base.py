@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from persist.db.hot import Hot, HotCache
     from persist.db.rereading import Rereader
 
-
 AUTOCOMMIT = "it is in AUTOCOMMIT mode, where there is no transaction to join."
 """Why a connection of the caller's is refused."""
 
