@@ -61,7 +61,7 @@ def test_the_store_alone_loads_no_domain_no_driver_and_no_settings() -> None:
 
 
 def test_importing_the_package_loads_its_errors_alone() -> None:
-    assert parts(loaded("import persist")) == {"errors", "later"}
+    assert parts(loaded("import persist")) == {"errors", "later", "quoting"}
 
 
 def test_opening_a_current_file_loads_no_domain(current_url: str) -> None:

@@ -45,7 +45,7 @@ def test_every_acknowledged_chunk_is_there(store: Store, spawn: Spawn, database_
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
         connection.close()
-    resumed = [{"type": "start", "messageId": "m"}, *text("goes on"), {"type": "finish"}]
+    resumed = [{"type": "start", "messageId": "m"}, *text("goes on", id="next"), {"type": "finish"}]
     record(store, session, resumed)  # its process is gone: no takeover is needed
     (message,) = shown(store, session)
     assert message["parts"][:-1] == (found[0]["parts"] if found else [])

@@ -68,8 +68,7 @@ class Dialect(ABC):
         return self._engine_for(write=False)
 
     def _engine_for(self, *, write: bool) -> Engine:
-        """Made when it is first asked for. Of two threads that make one at the same time, both get the first."""
-        made: dict[bool, Engine] = vars(self).setdefault("_made", {})
+        made: dict[bool, Engine] = vars(self).setdefault("_made", {})  # of two threads that make one, both get the first
         return made.get(write) or made.setdefault(write, self._make_engine(write=write))
 
     @abstractmethod
