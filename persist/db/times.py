@@ -1,7 +1,7 @@
 """Column types of instants; see the table in persist.db.types."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import REAL, BigInteger, Dialect, Double, Integer, Text, func, literal_column, type_coerce
@@ -44,9 +44,8 @@ def _in_utc(value: datetime | None) -> datetime | None:
 
 
 def _finite(value: datetime) -> datetime:
-    if value.replace(tzinfo=None) == datetime.min:
-        raise InvalidValue("instant", "the driver asyncpg takes the first instant that there is for minus infinity.")
-    return value
+    """As asyncpg is told it: the first instant of all is minus infinity there, and the server cuts a microsecond off again."""
+    return value + timedelta(microseconds=1) if value.replace(tzinfo=None) == datetime.min else value
 
 
 def _parsed(value: Any, like: str) -> datetime:
