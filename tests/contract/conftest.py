@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from persist.db.key_order import MARK
 from persist.store import Store
 from tests.contract.chat.scenes import create
+from tests.contract.marks import unmarked
 from tests.statements import seen_statements
 
 
@@ -42,16 +42,10 @@ class Raw:
     def json(self, statement: str, *values: Any) -> Any:
         """One JSON column of one row, as a Python value on both databases; without the marks of the order of keys."""
         value = self.value(statement, *values)
-        return _unmarked(json.loads(value) if isinstance(value, str) else value)
+        return unmarked(json.loads(value) if isinstance(value, str) else value)
 
     def close(self) -> None:
         self._connection.close()
-
-
-def _unmarked(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_unmarked(item) for item in value]
-    return {key: _unmarked(item) for key, item in value.items() if key != MARK} if isinstance(value, dict) else value
 
 
 @pytest.fixture

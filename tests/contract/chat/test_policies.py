@@ -10,6 +10,7 @@ from persist.errors import InvalidValue
 from persist.settings import Settings
 from tests.contract.chat.scenes import VECTORS, call, create, output, record, shown, step, text, turn, words
 from tests.contract.conftest import Raw
+from tests.contract.marks import unmarked
 
 POLICIES = ("chunk", "step", "turn")
 TWO_STEPS = [
@@ -31,8 +32,8 @@ def rows(raw: Raw) -> list[tuple[Any, ...]]:
 
 
 def _normal(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith("{"):
-        return json.loads(value)  # the order of keys is no part of a JSON object
+    if isinstance(value, dict) or (isinstance(value, str) and value.startswith("{")):
+        return unmarked(json.loads(value) if isinstance(value, str) else value)  # the order of keys is no part of a JSON object
     return "minted" if isinstance(value, str) and re.fullmatch(r"(msg|prt)_[0-9a-f]{12}[0-9A-Za-z]{14}", value) else value
 
 

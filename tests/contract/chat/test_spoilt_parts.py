@@ -75,7 +75,7 @@ def test_the_queue_and_approvals_go_on(store: Any, raw: Raw, database_url: str, 
             tx.chat.messages.enqueue(bad, parts=[])
             claimed = tx.chat.messages.claim_queued(bad, human_input_tools=["ask"])
             # what is no object at all is left out of what waits for a person
-            assert (claimed is None) == (state == "approval-requested" and spoilt.startswith("{"))
+            assert (claimed is None) == (state == "approval-requested" and spoilt not in (JSON["a list"], JSON["null"]))
 
 
 def test_metadata_that_is_no_object_is_read_as_none(store: Any, raw: Raw, session: str) -> None:
