@@ -1,7 +1,7 @@
 """A JSON array of objects, read with a few short fields of each: what is large about them stays in the database.
 
 A small array comes as it is and is cut here, which costs less; of a large one the database itself picks the fields. What is no
-object has no fields, and is left out. Anything but an array comes as it is.
+object has no fields, and is left out. Anything but an array cannot be read.
 """
 
 from typing import Any
@@ -15,6 +15,7 @@ from sqlalchemy.types import TypeDecorator
 from persist.db.escape import unescape_json
 from persist.db.json import decode
 from persist.db.times import Processor, is_postgres
+from persist.errors import InvalidValue
 
 _SMALL = 2_000
 """Bytes up to which the whole array is read."""
@@ -42,8 +43,10 @@ class Excerpt(TypeDecorator[Any]):
         if type(value) is dict and value.keys() == {_PICKED}:
             names = (*self.required, *self.optional)
             return [self._fields(dict(zip(names, one, strict=True))) for one in value[_PICKED]]
+        if value is None:
+            return None
         if type(value) is not list:
-            return value
+            raise InvalidValue("", "JSON of another shape is stored where a list belongs")
         return [self._fields(item) for item in value if type(item) is dict]
 
     def _fields(self, item: dict[str, Any]) -> dict[str, Any]:
