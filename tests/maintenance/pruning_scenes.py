@@ -4,7 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
+from typing import Any
 
+from persist.maintenance import prune
 from persist.metadata import domain_of, metadata
 from persist.store import Store
 from persist.testing import FrozenClock
@@ -15,6 +17,15 @@ DAY = timedelta(days=1)
 DOMAINS = sorted({domain_of(table) for table in metadata.sorted_tables} - {"db"})
 
 Rows = dict[str, Counter[str]]
+
+
+def month_old(store: Store, what: str, **options: Any) -> dict[str, int]:
+    """Prune what is older than 30 days -> the rows that went."""
+    return prune(store, what, older_than=30 * DAY, **options).tables
+
+
+def age(clock: FrozenClock, days: float = 40) -> None:
+    clock.advance(delta=days * DAY)
 
 
 def every_row(url: str) -> Rows:

@@ -10,7 +10,7 @@ from persist.settings import Settings
 from persist.store import Store
 from persist.testing import FrozenClock
 from tests.contract.conversations import making as talk
-from tests.maintenance.pruning_scenes import DAY
+from tests.maintenance.pruning_scenes import DAY, age, month_old
 from tests.schema.places import Place
 
 
@@ -18,15 +18,6 @@ from tests.schema.places import Place
 def store(database_url: str, clock: FrozenClock) -> Iterator[Store]:
     with Store.open(database_url, clock=clock) as store:
         yield store
-
-
-def month_old(store: Store, what: str, **options: Any) -> dict[str, int]:
-    """Prune what is older than 30 days -> the rows that went."""
-    return prune(store, what, older_than=30 * DAY, **options).tables
-
-
-def age(clock: FrozenClock, days: float = 40) -> None:
-    clock.advance(delta=days * DAY)
 
 
 def sent(store: Store, recipient: str | None, content: str, **fields: Any) -> str:

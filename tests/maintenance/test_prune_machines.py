@@ -13,22 +13,13 @@ from persist.programs import models as programs
 from persist.run_files import create_run_file
 from persist.store import Store
 from persist.testing import FrozenClock
-from tests.maintenance.pruning_scenes import DAY
+from tests.maintenance.pruning_scenes import DAY, age, month_old
 
 
 @pytest.fixture
 def store(database_url: str, clock: FrozenClock) -> Iterator[Store]:
     with Store.open(database_url, clock=clock) as store:
         yield store
-
-
-def month_old(store: Store, what: str, **options: Any) -> dict[str, int]:
-    """Prune what is older than 30 days -> the rows that went."""
-    return prune(store, what, older_than=30 * DAY, **options).tables
-
-
-def age(clock: FrozenClock, days: float = 40) -> None:
-    clock.advance(delta=days * DAY)
 
 
 # ---------------------------------------------------------------- telemetry

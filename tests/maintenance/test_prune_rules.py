@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from sqlalchemy import Insert, delete, insert
@@ -18,22 +17,13 @@ from tests.contract.conversations import making as talk
 from tests.contract.messaging.scenes import add, end
 from tests.contract.messaging.scenes import talk as messaging_session
 from tests.contract.workflows.making import done, make_run, request, respond, start
-from tests.maintenance.pruning_scenes import DAY, every_row
+from tests.maintenance.pruning_scenes import DAY, age, every_row, month_old
 
 
 @pytest.fixture
 def store(database_url: str, clock: FrozenClock) -> Iterator[Store]:
     with Store.open(database_url, clock=clock) as store:
         yield store
-
-
-def month_old(store: Store, what: str, **options: Any) -> dict[str, int]:
-    """Prune what is older than 30 days -> the rows that went."""
-    return prune(store, what, older_than=30 * DAY, **options).tables
-
-
-def age(clock: FrozenClock, days: float = 40) -> None:
-    clock.advance(delta=days * DAY)
 
 
 def dead_turn(session: str, clock: FrozenClock) -> Insert:

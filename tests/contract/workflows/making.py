@@ -1,7 +1,7 @@
 """What the tests of executions, approvals and overrides make: runs, executions and gates, each in a transaction of its own."""
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +11,16 @@ from persist.workflows.schemas import Approval, Execution, Lease, WorkflowRun
 from tests.contract.conftest import Raw
 
 TRIGGER = "acme/site#42"
+STARTED = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+COUNTS = (
+    "turns",
+    "duration_ms",
+    "api_duration_ms",
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+)
 SKILL = "build:plan"
 HARD_TEXT = "NUL \x00, halves \ud83d and \ude00, lead \ufdd0, \u2028, 😀, %s ? :x ' \" \\ é"
 

@@ -1,7 +1,6 @@
 """What the verbs of executions refuse: unknown ids, writes in a reading transaction, values that cannot be kept."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from persist.errors import NotFound, PayloadTooLarge, ReadOnlyTransaction
 from persist.settings import Settings
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import (
+    COUNTS,
     NOT_AMOUNTS,
     NOT_BODIES,
     NOT_COUNTS,
@@ -17,23 +17,13 @@ from tests.contract.workflows.making import (
     NOT_LABELS,
     NOT_OPTIONAL_LABELS,
     SKILL,
+    STARTED,
     TRIGGER,
     done,
     execution,
     refused,
     refused_at,
     start,
-)
-
-STARTED = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
-COUNTS = (
-    "turns",
-    "duration_ms",
-    "api_duration_ms",
-    "input_tokens",
-    "output_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
 )
 
 

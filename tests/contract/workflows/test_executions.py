@@ -1,6 +1,6 @@
 """One execution: starting and reading it, what arrives while it runs, and what none of its verbs takes."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from tests.contract.conftest import Raw
 from tests.contract.workflows.making import (
     HARD_TEXT,
     SKILL,
+    STARTED,
     TRIGGER,
     done,
     execution,
@@ -19,18 +20,6 @@ from tests.contract.workflows.making import (
     plant_execution,
     start,
 )
-
-STARTED = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
-COUNTS = (
-    "turns",
-    "duration_ms",
-    "api_duration_ms",
-    "input_tokens",
-    "output_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-)
-
 
 # ---------------------------------------------------------------- starting
 
