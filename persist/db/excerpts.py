@@ -12,10 +12,10 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeDecorator
 
-from persist.db.escape import unescape_json
 from persist.db.json import decode
+from persist.db.key_order import value_of_jsonb
 from persist.db.times import Processor, is_postgres
-from persist.errors import InvalidValue
+from persist.db.types import other_shape
 
 _SMALL = 2_000
 """Bytes up to which the whole array is read."""
@@ -36,8 +36,8 @@ class Excerpt(TypeDecorator[Any]):
         super().__init__()
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
-        escaped = is_postgres(dialect)
-        return lambda text: None if text is None else self._cut(decode(unescape_json(text) if escaped else text))
+        value_of = value_of_jsonb if is_postgres(dialect) else decode
+        return lambda text: None if text is None else self._cut(value_of(text))
 
     def _cut(self, value: Any) -> Any:
         if type(value) is dict and value.keys() == {_PICKED}:
@@ -46,7 +46,7 @@ class Excerpt(TypeDecorator[Any]):
         if value is None:
             return None
         if type(value) is not list:
-            raise InvalidValue("", "JSON of another shape is stored where a list belongs")
+            raise other_shape(list)
         return [self._fields(item) for item in value if type(item) is dict]
 
     def _fields(self, item: dict[str, Any]) -> dict[str, Any]:

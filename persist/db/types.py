@@ -217,7 +217,7 @@ class Json(TypeDecorator[Any]):
                 return value
             if value is None and empty:
                 return None
-            raise InvalidValue("", f"JSON of another shape is stored where {_SHAPES[shape]} belongs")
+            raise other_shape(shape)
 
         return read
 
@@ -226,6 +226,11 @@ class Json(TypeDecorator[Any]):
 
 
 _SHAPES: dict[type, str] = {dict: "an object", list: "a list"}
+
+
+def other_shape(shape: type) -> InvalidValue:
+    """What is said of stored JSON that is not of the shape that its column wants, dict or list."""
+    return InvalidValue("", f"JSON of another shape is stored where {_SHAPES[shape]} belongs")
 
 
 class Vocabulary(TypeDecorator[StrEnum]):

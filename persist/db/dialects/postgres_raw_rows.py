@@ -11,7 +11,7 @@ from sqlalchemy.types import UserDefinedType
 
 from persist.db.dialects.bulk import next_size
 from persist.db.dialects.raw_rows import Cell, Cells, Columns, Place, RawRows, quoted
-from persist.db.escape import unescape_json
+from persist.db.key_order import from_jsonb
 from persist.db.types import Body, Flag, IsoMs, Json, Label, SqlSeconds
 
 _SAFE = (Body, Flag, Label, Boolean)
@@ -129,5 +129,5 @@ def _unescaped(row: tuple[Any, ...], texts: Sequence[int]) -> tuple[Any, ...]:
     values = list(row)
     for at in texts:
         if values[at] is not None:
-            values[at] = unescape_json(values[at])
+            values[at] = from_jsonb(values[at])
     return tuple(values)
