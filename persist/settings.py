@@ -95,6 +95,7 @@ class Settings(BaseSettings):
     # "full": a commit on a file returns when the disk has it, so that a loss of power takes nothing either
     synchronous: Literal["normal", "full"] = "normal"
     wal_autocheckpoint: int = Field(1000, ge=0)
+    # how long a transaction waits for a file that another process is writing; below 2 s, five attempts within these
     busy_timeout_ms: int = Field(5000, ge=0)
 
     @property

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from persist.db.dialects import sqlite_engines
 from persist.db.dialects.sqlite import SqliteDialect
 from persist.db.locks import Waiting
 from persist.errors import StoreBusy
@@ -26,10 +27,21 @@ def busy_url(sqlite_url: str) -> Iterator[str]:
     writer.close()
 
 
+def test_a_short_wait_is_tried_five_times(busy_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    statements, slept = seen_statements(monkeypatch), list[float]()
+    with Store.open(busy_url, settings=Settings(busy_timeout_ms=0), sleep=slept.append) as store:
+        statements.clear()
+        with pytest.raises(StoreBusy), store.begin():
+            pytest.fail("somebody else holds the lock")
+    assert statements.count("BEGIN IMMEDIATE") == 5
+    assert slept[:3] == [0.1, 0.2, 0.4]
+
+
 @pytest.mark.parametrize("milliseconds", [0, 200])
 def test_a_lock_that_was_waited_for_is_not_waited_for_again(
     busy_url: str, monkeypatch: pytest.MonkeyPatch, milliseconds: int
 ) -> None:
+    monkeypatch.setattr(sqlite_engines, "_FIVE_ATTEMPTS", 0)  # as if the setting were above two seconds
     statements, slept = seen_statements(monkeypatch), list[float]()
     with Store.open(busy_url, settings=Settings(busy_timeout_ms=milliseconds), sleep=slept.append) as store:
         statements.clear()

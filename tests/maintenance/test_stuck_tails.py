@@ -57,7 +57,9 @@ def test_a_file_with_an_id_that_nobody_can_read_opens(sqlite_url: str, clock: Fr
         assert not maintain(store).failed
         assert "unreadable" in [finding.code for finding in doctor(store, fix=True)]
         assert words(shown(store, good)) == ["so far and on"]
-    folded(sqlite_url, before)
+    assert left(sqlite_url) == []
+    with closing(Raw(sqlite_url)) as raw:
+        assert raw.count("quarantine") == 3  # the part and both its pieces
 
 
 @pytest.mark.parametrize(("backend", "spoilt"), EACH)

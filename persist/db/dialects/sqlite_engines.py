@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 _OURS: dict[str | None, str | None] = {SCHEMA_TOKEN: None}
 
+_FIVE_ATTEMPTS = 2.0
+"""Seconds that five attempts at the write lock take with the pauses between them, however short each may wait."""
+
 
 class SqliteEngines(Dialect):
     """The part of the dialect that makes connections: to `path`, to memory where it is None, or through the caller's engine."""
@@ -32,7 +35,7 @@ class SqliteEngines(Dialect):
 
     def __init__(self, settings: "Settings", engine: Engine | None = None) -> None:
         self._settings = settings
-        self.patience = settings.busy_timeout_ms / 1000
+        self.patience = max(settings.busy_timeout_ms / 1000, _FIVE_ATTEMPTS)
         self._callers = None if engine is None else engine.execution_options(schema_translate_map=_OURS)
         self._owned = engine is None
         self._memory: sqlite3.Connection | None = None
