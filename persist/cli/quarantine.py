@@ -7,7 +7,7 @@ from persist.cli.output import Paint, columns, inline, instant, say, say_json, s
 from persist.maintenance import quarantined, quarantined_row, restore_row
 
 
-@click.group()
+@click.group(short_help="List, show and bring back rows that were set aside.")
 def quarantine() -> None:
     """Rows that `persist doctor --fix` set aside, since a value of theirs, or of a row they hang on, cannot be read."""
 
