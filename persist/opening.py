@@ -15,7 +15,7 @@ from persist.db.compiled import Kind
 from persist.db.dialects.base import Dialect
 from persist.db.models import Meta
 from persist.db.version import EVENTS, HEAD, scopes_at, version_table
-from persist.errors import PersistError, SchemaOutdated, SchemaTooNew
+from persist.errors import PersistError, SchemaOutdated, SchemaTooNew, UnreadableRow
 from persist.later import later
 from persist.revision import verify
 
@@ -49,7 +49,7 @@ def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
         raise SchemaOutdated(None, HEAD, dialect.upgrade_command())  # connecting would leave an empty file behind
     try:
         driver = dialect.first()
-        found = None if driver is None else _found(driver, dialect)
+        found = None if driver is None else _found(driver, dialect, HEAD)
         if found is None:
             return _prepared(dialect, migrate=migrate, looked=driver is not None)
         dialect.settle(driver)
@@ -65,7 +65,7 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
     connection = (dialect.reader if dialect.read_only else dialect.writer).connect()
     try:
         driver: Any = connection.connection.driver_connection
-        found = None if looked else _found(driver, dialect)
+        found = None if looked else _found(driver, dialect, HEAD)
         if found is None:
             _bring_up(connection, dialect, migrate=migrate)
             found = _found(driver, dialect, None) or Found({})
@@ -80,7 +80,7 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
     return found
 
 
-def _found(driver: Any, dialect: Dialect, revision: str | None = HEAD) -> Found | None:
+def _found(driver: Any, dialect: Dialect, revision: str | None) -> Found | None:
     """None unless the database is at the revision (None: any): one statement, and one more for the tails."""
     try:
         noted = scopes_at(lambda hot: dialect.hot[hot].one(driver, {}), revision)
@@ -90,7 +90,7 @@ def _found(driver: Any, dialect: Dialect, revision: str | None = HEAD) -> Found 
         tails = dialect.path is not None and not dialect.read_only and dialect.hot[ANY_PIECES].one(driver, {}) is not None
         return Found(noted, logged_at, tails)
     except Exception as error:  # no such table: a new, foreign or older database, looked at closely next
-        if dialect.of_driver(error) is None:
+        if dialect.of_driver(error) is None and not isinstance(error, UnreadableRow):
             raise
         return None
     finally:

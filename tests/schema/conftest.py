@@ -63,7 +63,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
             text = _REVISION.format(number=planted[-1], before=before, body=indent(dedent(body).strip("\n"), "    "))
             (folder / "versions" / f"{planted[-1]}_planted.py").write_text(text)
         monkeypatch.setattr("persist.migrate.script_dir", lambda: str(folder))
-        for module in ("persist.migrate", "persist.opening", "persist.revision"):
+        for module in ("persist.db.version", "persist.migrate", "persist.opening", "persist.revision"):
             monkeypatch.setattr(f"{module}.HEAD", planted[-1])
         monkeypatch.setattr("persist.revision.REVISIONS", (*known, *planted))
         return planted
