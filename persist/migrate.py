@@ -93,7 +93,7 @@ def _as_ours(connection: Connection, dialect: Dialect) -> Iterator[None]:
     """The caller's connection, where our tables have their names for a while, and which is left as it was found."""
     check_reachable(connection)
     theirs, began = connection.get_execution_options().get("schema_translate_map"), connection.in_transaction()
-    connection.execution_options(schema_translate_map={**(theirs or {}), SCHEMA_TOKEN: dialect.schema})
+    connection.execution_options(schema_translate_map={SCHEMA_TOKEN: dialect.schema})
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from persist.db.compiled import Kind
 from persist.db.dialects.base import Dialect
 from persist.db.models import Meta
 from persist.db.version import EVENTS, HEAD, scopes_at, version_table
-from persist.errors import PersistError, SchemaOutdated, SchemaTooNew, UnreadableRow
+from persist.errors import PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
 from persist.later import later
 from persist.revision import verify
 
@@ -89,8 +89,14 @@ def _found(driver: Any, dialect: Dialect, revision: str | None) -> Found | None:
         logged_at = noted.pop(EVENTS, None)
         tails = dialect.path is not None and not dialect.read_only and dialect.hot[ANY_PIECES].one(driver, {}) is not None
         return Found(noted, logged_at, tails)
+    except UnreadableRow as error:
+        if revision is not None:
+            return None  # looked at closely next
+        where = str(dialect.path or dialect.name)
+        problem = f"a value of {error.table} cannot be read ({error.reason}); correct it, or restore a backup."
+        raise StoreCorrupt(where, problem) from error
     except Exception as error:  # no such table: a new, foreign or older database, looked at closely next
-        if dialect.of_driver(error) is None and not isinstance(error, UnreadableRow):
+        if dialect.of_driver(error) is None:
             raise
         return None
     finally:

@@ -43,7 +43,9 @@ def clone(tmp_path: Path) -> Path:
     dependencies = Path(sqlalchemy.__file__).parents[1]
     (packages / "persist.pth").write_text(f"{ROOT}\n{dependencies}\n", encoding="utf-8")
     command = folder / ".venv" / "bin" / "persist"
-    command.write_text(f"#!{folder}/.venv/bin/python\nfrom persist.cli import main\nmain()\n", encoding="utf-8")
+    # a shell finds the interpreter where the folder's name has a blank, too
+    start = "import sys; sys.argv[0] = 'persist'; from persist.cli import main; main()"
+    command.write_text(f'#!/bin/sh\nexec "$(dirname "$0")/python" -c "{start}" "$@"\n', encoding="utf-8")
     command.chmod(0o755)
     (folder / ".venv" / ".ready-demo").touch()
     return folder

@@ -12,7 +12,7 @@ Chunk = dict[str, Any]
 DONE = "[DONE]"
 FIELD = re.compile("(?:data|event|id|retry)?:")
 _FIELDS = ("data:", "event:", "id:", "retry:")
-_OPENING = re.compile(r"\{\s*[\"}]")
+_OPENING = re.compile(r"\{\s*(?:[\"}]|$)")
 
 _RAW = "Feed the response's bytes or text as they come instead of its lines: splitters cut at U+2028 and its like, too."
 

@@ -5,9 +5,9 @@ import click
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, columns, inline, instant, say, say_json
 from persist.cli.run_lines import cut
-from persist.errors import InvalidValue
+from persist.errors import Conflict, InvalidValue
 from persist.transaction import Transaction
-from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, WorkflowRun
+from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, RunStatus, WorkflowRun
 
 _SUMMARY = 60
 
@@ -74,8 +74,12 @@ def answer(
     if reply is not None and reason is not None:
         raise click.UsageError("--reason goes with --approve or --reject; a reply says it all.")
     with database.open_existing() as store, store.begin() as tx:
-        if reject:
+        gate = tx.workflows.approvals.get(approval)
+        waits = tx.workflows.runs.get(gate.workflow_run_id).status
+        if reject and waits != RunStatus.QUEUED:
             run = tx.workflows.approvals.resolve_and_fail(approval, by=by, reason=reason)
+        elif reject:  # what has not begun cannot fail
+            run = _leave(tx, gate, by, reason, approved=False)
         else:
             run = _go_on(tx, approval, reply, by, reason)
         answered = tx.workflows.approvals.get(approval)
@@ -92,7 +96,17 @@ def _go_on(tx: Transaction, id: str, reply: str | None, by: str | None, reason: 
     if gate.status == ApprovalStatus.PENDING and (gate.kind == ApprovalKind.REPLY) != (reply is not None):
         wanted = "a decision: --approve or --reject" if reply is not None else "a reply: --reply TEXT, or --reject"
         raise InvalidValue("answer", f"the approval {id!r} wants {wanted}.")
-    return tx.workflows.approvals.resolve_and_resume(id, by=by, response=reason if reply is None else reply)
+    response = reason if reply is None else reply
+    if tx.workflows.runs.get(gate.workflow_run_id).status in (RunStatus.QUEUED, RunStatus.RUNNING):
+        return _leave(tx, gate, by, response, approved=True)
+    return tx.workflows.approvals.resolve_and_resume(id, by=by, response=response)
+
+
+def _leave(tx: Transaction, gate: Approval, by: str | None, response: str | None, *, approved: bool) -> WorkflowRun:
+    """The answer alone: the run was not paused for the gate."""
+    if not tx.workflows.approvals.respond(gate.id, approved=approved, by=by, response=response):
+        raise Conflict(f"The approval {gate.id!r} is not pending: it was {gate.status} already.")
+    return tx.workflows.runs.get(gate.workflow_run_id)
 
 
 def _row(approval: Approval) -> tuple[str, ...]:

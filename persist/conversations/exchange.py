@@ -11,7 +11,7 @@ from sqlalchemy import func, or_, select, update
 
 from persist.conversations import membership
 from persist.conversations.intake import message_fields
-from persist.conversations.message_rows import COLUMNS, WITH_TYPE, find_message, message_value, write_message
+from persist.conversations.message_rows import COLUMNS, WITH_TYPE, find_message, message_values, write_message
 from persist.conversations.models import exchange_cursors, exchange_items, messages
 from persist.conversations.schemas import ConvMessage
 from persist.conversations.session_rows import get_session
@@ -194,7 +194,7 @@ class Exchange(Repository):
             (values["after"],) = decode_cursor(self._work.label("after", after), name, remembered, (int,))
         statement = _box(which, unread=unread, channel=channel is not None, after=after is not None)
         rows = self._work.rows(statement, limit=check_limit(limit) + 1, **values)
-        items = [message_value(row[1:]) for row in rows[:limit]]
+        items = [*message_values(row[1:] for row in rows[:limit])]
         return Page(items, None if len(rows) <= limit else encode_cursor(name, remembered, [rows[limit - 1][0]]))
 
     def _values(self, owner: str, channel: str | None) -> dict[str, Any]:

@@ -18,9 +18,12 @@ from persist.db.checks import check_word, optional_label
 from persist.db.clock import aware
 from persist.db.hot import Hot, Row, param
 from persist.db.json import Json, JsonText
+from persist.db.spoilt import is_unreadable
+from persist.db.trial import left_alone
 from persist.db.values import build
 from persist.db.work import Work
 from persist.errors import InvalidValue, TransitionError
+from persist.quoting import shown
 
 _S, _B, _T = sessions.c, branches.c, transitions.c
 TERMINAL = frozenset(Status) - {Status.RUNNING}
@@ -92,10 +95,17 @@ def set_status(
         return False
     if current == to or (current in TERMINAL and excuse is None):
         raise TransitionError(f"{kind} {entity.id!r}", str(current), to)
-    _write(work, entity, to, (entity.ended_at or work.now()) if to in TERMINAL else None, because)
+    before = None if is_unreadable(entity.ended_at) else entity.ended_at
+    _write(work, entity, to, (before or work.now()) if to in TERMINAL else None, because)
     log(work, kind, entity.id, current, to, because=because, source=by, actor=who, override=excuse)
-    fold(work, entity.progression_id)
+    _fold(work, entity.progression_id)
     return True
+
+
+def _fold(work: Work, progression_id: str) -> None:
+    """What nobody can read of the progression keeps its session from nothing."""
+    with left_alone(work, f"the progression {shown(progression_id)}"):
+        fold(work, progression_id)
 
 
 def _write(work: Work, entity: ConvSession | Branch, to: Status, ended: datetime | None, because: Because) -> None:
@@ -135,7 +145,7 @@ def finalize_branch(work: Work, branch: Branch, status: Status, ended_at: dateti
         return False
     _write(work, branch, status, ended_at or work.now(), NO_REASON)
     log(work, "branch", branch.id, branch.status, status, source=TransitionSource.EXECUTOR)
-    fold(work, branch.progression_id)
+    _fold(work, branch.progression_id)
     return True
 
 
@@ -159,7 +169,7 @@ def log(
     """One row of history, which comes after those there are whatever the clocks of their writers say."""
     row_id, at = work.runtime.ids.mint("stt"), work.now()
     latest = work.row(_LATEST, kind=kind, entity=id)
-    if latest is not None and latest >= (at, row_id):
+    if latest is not None and not any(map(is_unreadable, latest)) and latest >= (at, row_id):
         at = latest[0] + timedelta(microseconds=1)
     row: dict[str, Any] = {
         **dict.fromkeys(_FIELDS),

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from sqlalchemy import bindparam, case, func, literal, select
 
-from persist.conversations.message_rows import COLUMNS, WITH_TYPE, message_value
+from persist.conversations.message_rows import COLUMNS, WITH_TYPE, message_values
 from persist.conversations.models import branches, members, messages
 from persist.conversations.schemas import ConvMessage
 from persist.db.hot import Hot, Row, param
@@ -104,7 +104,7 @@ def history(work: Work, branch_id: str, *, first: int, end: int) -> list[ConvMes
     ends = rows[0][1] if rows else _has_end(work, branch_id)
     if not ends:
         raise Conflict(f"The parents of the branch {branch_id!r} form a circle.")
-    return [message_value(row[2:]) for row in _ordered(rows)]
+    return [*message_values(row[2:] for row in _ordered(rows))]
 
 
 def descends(work: Work, branch_id: str, ancestor_id: str) -> bool:

@@ -15,9 +15,11 @@ from persist.db.hot import Hot, param
 from persist.db.insert import insert_missing
 from persist.db.json import JsonLimits, JsonText, encode
 from persist.db.runtime import Runtime
+from persist.db.trial import left_alone
 from persist.db.types import Label
 from persist.db.work import Work
-from persist.errors import InvalidValue, NotFound
+from persist.errors import InvalidValue, NotFound, UnreadableRow
+from persist.quoting import shown
 
 FOLD_EVERY = 64
 _FOLD_SHARE = 16
@@ -214,6 +216,8 @@ def fold(work: Work, id: str) -> bool:
     row = work.row(_LOCK, row_id=id)
     following = work.row(_NEXT, row_id=id)
     if row is not None and following is not None and row[0] != following[0]:
+        if type(following[0]) is not int:
+            raise UnreadableRow("progression_members", [id], "ord", "a number is stored where an integer belongs")
         work.run(_FOLD, row_id=id, ids=_array(member_ids(work, id)), upto=following[0])
         return True
     return False
@@ -221,7 +225,11 @@ def fold(work: Work, id: str) -> bool:
 
 def fold_some(work: Work) -> int:
     """Fold up to a hundred progressions whose array lags, whoever appended to them; how many."""
-    return sum([fold(work, id) for (id,) in work.rows(_BEHIND)])
+    count = 0
+    for (id,) in work.rows(_BEHIND):
+        with left_alone(work, f"the progression {shown(id)}"):
+            count += fold(work, id)
+    return count
 
 
 def _fold_if_long(work: Work, id: str, folded: int, places: int) -> None:

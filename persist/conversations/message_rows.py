@@ -1,6 +1,7 @@
 """Message rows: reading them, writing them, and the numbers of their classes."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from operator import itemgetter
 from typing import Any
@@ -15,7 +16,9 @@ from persist.db.hot import Hot, Row, param
 from persist.db.insert import insert_missing, upsert
 from persist.db.values import build
 from persist.db.work import Work
-from persist.errors import Conflict
+from persist.errors import Conflict, UnreadableRow
+
+log = logging.getLogger("persist")
 
 _M, _T = messages.c, message_types.c
 _STORED = ("id", "created_at", "node_metadata", "content", "embedding", "sender", "recipient", "channel", "role", "lion_class")
@@ -35,13 +38,25 @@ CHUNK = 500
 
 
 def message_value(row: Row) -> ConvMessage:
-    """A row of the columns above."""
+    """A row of the columns above; UnreadableRow where its instant is none."""
     values: dict[str, Any] = dict(zip(_READ, row, strict=True))
     epoch, packed = values["created_at"], values["embedding"]
     values["created_at_epoch"] = epoch
-    values["created_at"] = EPOCH + timedelta(seconds=epoch)
+    try:
+        values["created_at"] = EPOCH + timedelta(seconds=epoch)
+    except OverflowError:
+        raise UnreadableRow(messages.name, [values["id"]], "created_at", "the instant cannot be read") from None
     values["embedding"] = None if packed is None else unpack(packed)
     return build(ConvMessage, values)
+
+
+def message_values(rows: Iterable[Row]) -> Iterator[ConvMessage]:
+    """The messages of a list, but for those that cannot be read, which the log names."""
+    for row in rows:
+        try:
+            yield message_value(row)
+        except UnreadableRow as error:
+            log.warning("a message is left out: %s", error)
 
 
 def find_message(work: Work, id: str) -> ConvMessage | None:
@@ -56,7 +71,7 @@ def find_messages(work: Work, ids: Sequence[str]) -> dict[str, ConvMessage]:
     distinct = list(dict.fromkeys(ids))
     for start in range(0, len(distinct), CHUNK):
         query = select(*COLUMNS).select_from(WITH_TYPE).where(_M.id.in_(distinct[start : start + CHUNK]))
-        found |= {row[0]: message_value(row) for row in work.found(query)}
+        found |= {message.id: message for message in message_values(work.found(query))}
     return {id: found[id] for id in distinct if id in found}
 
 

@@ -14,6 +14,7 @@ from persist.db.checks import check_flag, check_span
 from persist.db.clock import epoch_us
 from persist.db.hot import Hot, Row, param
 from persist.db.pruning import LOOK, Cut, Pruning, Removed, delete_rows
+from persist.db.readable import bindable
 from persist.db.spoilt import Spoilt
 from persist.db.trial import undone
 from persist.db.types import Amount, Whole
@@ -84,7 +85,7 @@ def prune(work: Work, *, keep_days: int, keep_n: int, dry_run: bool, orphan_grac
 def _prune(work: Work, keep_days: int, keep_n: int, grace: timedelta) -> PruneReport:
     cutoff, guard = _ago(work, "keep_days", keep_days), _ago(work, "orphan_grace", grace)
     several = not work.runtime.dialect.one_writer
-    victims = [id for (id,) in work.rows(_VICTIMS, keep=keep_n, cutoff=cutoff)]
+    victims = [*bindable(_S.id, (id for (id,) in work.rows(_VICTIMS, keep=keep_n, cutoff=cutoff)))]
     gone, candidates = Removed(), set[str]()
     for start in range(0, len(victims), _BATCH):
         gone.add(_remove(work, victims[start : start + _BATCH], cutoff, candidates))
@@ -114,7 +115,7 @@ def _remove(work: Work, batch: Sequence[str], cutoff: datetime, candidates: set[
 def _remove_unnamed(work: Work, candidates: Iterable[str]) -> Removed:
     """Those of the messages that nothing names."""
     gone = Removed()
-    for message_id in sorted(candidates):
+    for message_id in bindable(_M.id, sorted(candidates)):
         if not work.runtime.dialect.one_writer:
             work.row(_LOCK, row_id=message_id)
         gone.rows[messages.name] += work.run(_DELETE_UNNAMED, row_id=message_id)

@@ -1,5 +1,6 @@
 """Sessions that say they run and do not: found in a snapshot, ended where they still say so."""
 
+import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
@@ -7,7 +8,9 @@ from persist.conversations.repository import Conversations
 from persist.conversations.schemas import ConvSession, Status
 from persist.db.checks import check_span, check_word
 from persist.db.clock import aware
-from persist.errors import InvalidValue, NotFound
+from persist.errors import InvalidValue, NotFound, UnreadableRow
+
+log = logging.getLogger("persist")
 
 DAY = timedelta(hours=24)
 ENDS = (Status.ABORTED, Status.FAILED)
@@ -65,4 +68,6 @@ def end_stale(
                 ended.append(session.id)
         except NotFound:
             continue  # deleted in between
+        except UnreadableRow as error:
+            log.warning("the session %s is left as it is: %s", session.id, error)
     return ended

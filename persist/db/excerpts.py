@@ -50,12 +50,19 @@ class Excerpt(TypeDecorator[Any]):
         return [self._fields(item) for item in value if type(item) is dict]
 
     def _fields(self, item: dict[str, Any]) -> dict[str, Any]:
-        fields = {name: item.get(name) for name in self.required}
+        fields = {name: _short(item.get(name)) for name in self.required}
         for name in self.optional:
             value = item.get(name)
             if type(value) in _SCALARS and not (type(value) is str and len(value) > _SHORT):
                 fields[name] = value
         return fields
+
+
+def _short(value: Any) -> Any:
+    """A scalar, of a text its beginning; None for anything else."""
+    if type(value) is str:
+        return value[:_SHORT]
+    return value if type(value) in _SCALARS else None
 
 
 class excerpt(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function it stands for

@@ -9,6 +9,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 from persist.db.changes import COMMITTED, Journal
 from persist.db.hot import Hot, HotConnection, Statements
 from persist.db.jobs import OneRow, Outcome, Task, by_statement
+from persist.db.pools import check_for_recorders
 from persist.db.runtime import EventLog, Runtime
 from persist.db.together import Together
 from persist.errors import Conflict, EventLogSwitched, StoreBusy, Unavailable
@@ -192,6 +193,8 @@ class HeldConnection:
             self._drop()
         if self._driver is None:
             pooled = None
+            if not dialect.one_writer:
+                check_for_recorders(dialect.writer.pool)
             try:
                 pooled = dialect.writer.raw_connection()
                 driver: Any = pooled.driver_connection

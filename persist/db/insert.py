@@ -57,7 +57,7 @@ def insert_once(db: Statements, statement: Hot, kind: str, values: Mapping[str, 
     """Run an `insert_missing` whose key is `id`; Conflict if the id is taken, after which the transaction can go on."""
     if not db.run(statement, **values):
         table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one
-        raise Conflict(f"The id {named(values['id'])} is taken: there is such a {kind} already.", constraint=f"pk_{table}")
+        raise Conflict(f"The id {named(values['id'])} is taken by another {kind}.", constraint=f"pk_{table}")
 
 
 @compiles(_OnConflict)

@@ -146,7 +146,7 @@ def decode(text: str | bytes) -> Json:
             return text
         try:
             return stdlib.loads(text)
-        except ValueError as error:  # another program may have written it
+        except (ValueError, RecursionError) as error:  # another program may have written it
             raise InvalidValue("stored JSON", f"the text is no JSON: {error}.") from None
 
 

@@ -1,6 +1,8 @@
 """How many transactions at a time a pool has connections for."""
 
-from sqlalchemy import AssertionPool, Pool, QueuePool, StaticPool
+from sqlalchemy import AssertionPool, Pool, QueuePool, SingletonThreadPool, StaticPool
+
+from persist.errors import InvalidValue
 
 MOST = 25
 """Transactions of a kind at a time: what our own pools hold."""
@@ -13,6 +15,12 @@ def width(pool: Pool) -> int:
     if isinstance(pool, QueuePool) and pool._max_overflow >= 0:
         return min(2 * MOST + 1, pool.size() + pool._max_overflow)
     return 2 * MOST + 1
+
+
+def check_for_recorders(pool: Pool) -> None:
+    """InvalidValue where a recorder would be given the very connection that a transaction is on, and commit or end it."""
+    if isinstance(pool, StaticPool | AssertionPool | SingletonThreadPool):
+        raise InvalidValue("engine", f"its {type(pool).__name__} has no connection for a recorder alone, as a QueuePool has.")
 
 
 def shares(connections: int, *, one_writer: bool) -> tuple[int, int]:

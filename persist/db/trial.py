@@ -5,19 +5,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from persist.db.work import Work
-from persist.errors import UnreadableRow
+from persist.errors import InvalidValue, PayloadTooLarge, UnreadableRow
 
 log = logging.getLogger("persist")
 
 
 @contextmanager
 def left_alone(work: Work, what: str) -> Iterator[None]:
-    """What is done inside is taken back where a row cannot be read, and that is reported: others of its kind go on."""
+    """What is done inside is taken back where a row cannot be read, and that is reported: others of its kind go on.
+
+    A row whose labels cannot be bound again, such as one with a NUL, is such a row, too.
+    """
     point, journal, written = work.savepoint(), work.journal, len(work.written)
     mark = (0, 0) if journal is None else journal.mark()
     try:
         yield
-    except UnreadableRow as error:
+    except (UnreadableRow, InvalidValue, PayloadTooLarge) as error:
         point.rollback()
         if journal is not None:
             journal.back(mark)

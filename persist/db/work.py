@@ -48,8 +48,8 @@ class Work(Running):
         self.journal: Journal | None = None
         """What the transaction changed, where the database's log of events is on."""
         if joined is not None:
-            theirs = joined.get_execution_options().get("schema_translate_map") or {}
-            self._options["schema_translate_map"] = {**theirs, SCHEMA_TOKEN: runtime.dialect.schema}
+            # without the host's own, whose None would be another kind of map for the statements that Core keeps compiled
+            self._options["schema_translate_map"] = {SCHEMA_TOKEN: runtime.dialect.schema}
 
     # -- life
 

@@ -11,6 +11,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.base import flag_set
 from persist.db.hot import Hot, param
+from persist.db.spoilt import is_unreadable
 from persist.db.work import Work
 from persist.workflows.models import IS_UNFINISHED, executions
 from persist.workflows.schemas import StopReason
@@ -95,7 +96,7 @@ def mark_stale(work: Work, trigger_id: str, skill: str | None, reason: str) -> i
 def trigger_type(work: Work, trigger_id: str) -> str:
     """How the trigger last came; "api" for one that never had an execution."""
     row = work.row(_LAST_TYPE, scope_id=trigger_id)
-    return "api" if row is None else row[0]
+    return "api" if row is None or is_unreadable(row[0]) else row[0]
 
 
 def failures(work: Work, skill: str) -> int:

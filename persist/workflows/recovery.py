@@ -7,8 +7,10 @@ from sqlalchemy import and_, null, or_, select, update
 
 from persist.db.hot import Hot, param
 from persist.db.spoilt import Spoilt
+from persist.db.trial import left_alone
 from persist.db.work import Work
 from persist.errors import Conflict
+from persist.quoting import shown
 from persist.workflows.finishing import finish_run
 from persist.workflows.models import IS_UNFINISHED, executions, runs
 from persist.workflows.payloads import with_error
@@ -74,14 +76,15 @@ def recover(work: Work) -> tuple[list[WorkflowRun], list[WorkflowRun]]:
     again, failed = [], []
     for row in work.rows(_INTERRUPTED, at=now):
         run = run_value(row)
-        work.run(_FAIL_OF_TRIGGER, of_trigger=run.trigger_id, reason="stale: harness restarted", at=now)
-        if at_cap(run):
-            failed.append(fail_by_cap(work, run))
-            continue
-        # a worker whose lease ran out is fenced out by a newer token
-        token = run.lease_token + (run.lease_owner is not None)
-        work.run(_COUNT, row_id=run.id, count=run.restart_count + 1, token=token, at=now)
-        again.append(get_run(work, run.id))
+        with left_alone(work, f"the workflow run {shown(run.id)}"):
+            work.run(_FAIL_OF_TRIGGER, of_trigger=run.trigger_id, reason="stale: harness restarted", at=now)
+            if at_cap(run):
+                failed.append(fail_by_cap(work, run))
+                continue
+            # a worker whose lease ran out is fenced out by a newer token
+            token = run.lease_token + (run.lease_owner is not None)
+            work.run(_COUNT, row_id=run.id, count=run.restart_count + 1, token=token, at=now)
+            again.append(get_run(work, run.id))
     work.run(_STAMP_QUEUED, at=now)
     return again, failed
 

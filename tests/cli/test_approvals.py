@@ -98,6 +98,27 @@ def test_replying_resumes_the_run(command: Command, gates: dict[str, Approval], 
     assert run.status == "running"
 
 
+@pytest.mark.parametrize(
+    ("status", "answer", "then"),
+    [
+        ("queued", "--approve", "queued"),
+        ("queued", "--reject", "queued"),
+        ("running", "--approve", "running"),
+        ("running", "--reject", "failed"),
+    ],
+)
+def test_a_gate_that_its_run_was_not_paused_for_is_answered_too(
+    command: Command, database_url: str, status: str, answer: str, then: str
+) -> None:
+    with Store.open(database_url) as store, store.begin() as tx:
+        run = tx.workflows.runs.create("triage", trigger_id="t", current_phase="plan", status=status)
+        gate = tx.workflows.approvals.request(run.id, gate="g", summary="?")
+    result = command("approvals", "answer", gate.id, answer)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.endswith(f"run {run.id} is {then}.\n")
+    assert command("approvals", "ls", "-q").stdout == ""
+
+
 @pytest.mark.parametrize("again", [("--approve",), ("--reject",), ("--reply", "no")], ids=lambda again: again[0])
 def test_what_was_answered_stays_answered(
     command: Command, gates: dict[str, Approval], database_url: str, again: tuple[str, ...]

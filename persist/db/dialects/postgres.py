@@ -79,8 +79,7 @@ class PostgresDialect(Dialect):
 
     def _make_engine(self, *, write: bool) -> Engine:
         snapshot = {} if write or self._guest else _SNAPSHOT
-        theirs = self._engine.get_execution_options().get("schema_translate_map") or {}
-        return self._engine.execution_options(schema_translate_map={**theirs, SCHEMA_TOKEN: self.schema}, **snapshot)
+        return self._engine.execution_options(schema_translate_map={SCHEMA_TOKEN: self.schema}, **snapshot)
 
     @property
     def kind(self) -> Kind:

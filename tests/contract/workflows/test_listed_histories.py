@@ -63,6 +63,16 @@ def test_a_list_of_large_histories_is_small(counted_store: Any) -> None:
     assert len(str(listed(counted_store, "list"))) < 5_000
 
 
+def test_a_list_is_small_whatever_the_phases_call_their_names_and_instants(store: Any) -> None:
+    made = make(store)
+    for number in range(40):
+        do(store, "append_phase", made.id, f"{number} {LONG}", {"timestamp": {"nested": LONG}})
+    items = listed(store, "list")
+    assert len(items) == 40
+    assert {len(item["phase"]) for item in items} == {600}
+    assert {item["timestamp"] for item in items} == {None}
+
+
 @pytest.mark.parametrize("history", ['["plan", {"phase": "code"}, 7, null]', "[]"])
 def test_what_another_program_wrote(store: Any, raw: Raw, history: str) -> None:
     make(store)

@@ -1,0 +1,182 @@
+"""One cell of another program's, which a verb need not read or cannot name again, stops that verb for nobody."""
+
+import logging
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import SingletonThreadPool, StaticPool, create_engine, text
+
+import persist
+from persist import InvalidValue, Store
+from persist.conversations import end_stale, stale_sessions
+from persist.maintenance import doctor, maintain, prune
+from persist.store import Store as SyncStore
+from tests.contract.chat.scenes import create
+from tests.contract.conftest import Raw
+
+LONG = "k" * 700
+UNBINDABLE = [pytest.param("x\0y", id="a NUL"), pytest.param(LONG, id="700 bytes")]
+
+
+@pytest.fixture
+def exchanged(sqlite_url: str) -> str:
+    """Three messages that were sent, and three running runs."""
+    with SyncStore.open(sqlite_url) as store, store.begin() as tx:
+        for number in range(3):
+            tx.conversations.exchange.send(sender="a", recipient="b", content={}, id=f"m{number}")
+            tx.workflows.runs.create("w", trigger_id=f"t{number}", current_phase="p", id=f"r{number}")
+    return sqlite_url
+
+
+def change(url: str, statement: str, *values: Any) -> None:
+    with closing(Raw(url)) as raw:
+        if raw.is_sqlite:
+            raw.rows("PRAGMA foreign_keys = OFF")
+            raw.rows("PRAGMA ignore_check_constraints = ON")
+        raw.rows(statement, *values)
+
+
+@pytest.mark.parametrize("value", UNBINDABLE)
+def test_a_run_whose_trigger_cannot_be_named_keeps_no_other_from_recovering(
+    exchanged: str, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    change(exchanged, "UPDATE workflow_runs SET trigger_id = ? WHERE id = 'r1'", value)
+    with SyncStore.open(exchanged) as store:
+        with caplog.at_level(logging.WARNING, "persist"), store.begin() as tx:
+            again, failed = tx.workflows.runs.recover_interrupted()
+        assert ([run.id for run in again], failed) == (["r0", "r2"], [])
+        assert "'r1' is left as it is" in caplog.text
+        assert [finding.subject for finding in doctor(store, fix=True)] == ["workflow_runs r1"]
+        assert doctor(store) == []
+
+
+@pytest.mark.parametrize("value", UNBINDABLE)
+def test_a_message_that_cannot_be_named_keeps_no_other_from_being_pruned(exchanged: str, value: str) -> None:
+    change(exchanged, "DELETE FROM exchange_items")
+    change(exchanged, "UPDATE messages SET created_at = 1, stored_at = 1")
+    change(exchanged, "UPDATE messages SET id = ? WHERE id = 'm1'", value)
+    with SyncStore.open(exchanged) as store:
+        prune(store, "conversations", older_than=timedelta(days=1))
+        assert "unreadable" in [finding.code for finding in doctor(store)]
+    with closing(Raw(exchanged)) as raw:
+        assert raw.count("messages") <= 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE sessions SET ended_at = 'soon' WHERE id = ?",
+        "UPDATE progressions SET folded = 'soon' WHERE id = (SELECT progression_id FROM sessions WHERE id = ?)",
+        "UPDATE status_transitions SET created_at = 'soon' WHERE entity_id = ?",
+    ],
+)
+def test_a_session_ends_whatever_it_ended_with_before(sqlite_url: str, statement: str) -> None:
+    with SyncStore.open(sqlite_url) as store:
+        with store.begin() as tx:
+            spoilt, good = (tx.conversations.sessions.create(status="running").id for _ in range(2))
+            tx.conversations.exchange.send(sender="x", recipient="y", content={}, session_id=spoilt)
+        change(sqlite_url, statement, spoilt)
+        with store.begin() as tx:
+            stale = stale_sessions(tx.conversations, now=datetime.now(UTC) + timedelta(days=3))
+            assert good in end_stale(tx.conversations, stale)
+        with store.begin() as tx:
+            ended = tx.conversations.sessions.set_status(spoilt, "completed", actor="me", override="it is over")
+        with closing(Raw(sqlite_url)) as raw:
+            assert ended
+            assert raw.value("SELECT status FROM sessions WHERE id = ?", spoilt) == "completed"
+
+
+def test_an_older_trigger_is_not_needed_to_skip(sqlite_url: str) -> None:
+    with SyncStore.open(sqlite_url) as store:
+        with store.begin() as tx:
+            tx.workflows.executions.start(trigger_type="gh", trigger_id="t", skill="w:p", id="e1")
+        change(sqlite_url, "UPDATE executions SET trigger_type = CAST(x'fffe' AS TEXT)")
+        with store.begin() as tx:
+            assert tx.workflows.executions.skip("w:q", "t", reason="r").trigger_type == "api"
+
+
+def test_a_place_that_is_no_number_keeps_no_progression_from_being_folded(sqlite_url: str) -> None:
+    with SyncStore.open(sqlite_url) as store, store.begin() as tx:
+        pools = [tx.conversations.sessions.create().progression_id for _ in range(3)]
+        for number, pool in enumerate(pools):
+            tx.conversations.messages.put({"id": f"m{number}", "created_at": 1.0, "content": {}, "role": "user"})
+            tx.conversations.progressions.append(pool, f"m{number}")
+    change(sqlite_url, "UPDATE progressions SET folded = 0, collection = '[]'")
+    change(sqlite_url, "UPDATE progression_members SET ord = 9e999 WHERE progression_id = ?", min(pools))
+    with SyncStore.open(sqlite_url) as store:
+        assert not maintain(store).failed
+    with closing(Raw(sqlite_url)) as raw:
+        assert sorted(raw.rows("SELECT folded FROM progressions")) == [(0,), (1,), (1,)]
+
+
+def test_an_instant_beyond_all_years_hides_one_message_of_an_inbox(store: Any, database_url: str) -> None:
+    with store.begin() as tx:
+        for number in range(3):
+            tx.conversations.exchange.send(sender="a", recipient="b", content={}, id=f"m{number}")
+    change(database_url, "UPDATE messages SET created_at = 9223372036854775807 WHERE id = 'm1'")
+    with store.read() as tx:
+        assert [message.id for message in tx.conversations.exchange.inbox("b").items] == ["m0", "m2"]
+
+
+def test_a_message_that_is_nested_too_deep_to_read_hides_nothing(store: Any, database_url: str) -> None:
+    session = create(store)
+    with store.begin() as tx:
+        deep, flat = (tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "hi"}]).id for _ in range(2))
+    nested = '{"a":' + "[" * 3000 + "]" * 3000 + "}"
+    change(
+        database_url,
+        f"UPDATE chat_messages SET metadata_json = {'?' if 'sqlite' in database_url else 'CAST(? AS jsonb)'} WHERE id = ?",
+        nested,
+        deep,
+    )
+    with store.read() as tx:
+        assert flat in [message["id"] for message in tx.chat.messages.list(session)]
+        assert len(tx.chat.messages.model_view(session)) >= 1
+        tx.chat.sessions.get(session)
+    with store.begin() as tx:
+        tx.chat.sessions.fork(session, flat)
+
+
+def test_whose_file_it_is_must_be_readable(sqlite_url: str) -> None:
+    SyncStore.open(sqlite_url).close()
+    change(sqlite_url, "INSERT INTO _meta (key, value) VALUES ('run_id', CAST(x'ff' AS BLOB))")
+    with pytest.raises(persist.StoreCorrupt, match="correct it, or restore a backup"):
+        SyncStore.open(sqlite_url)
+
+
+# ---------------------------------------------------------------- engines of a host
+
+
+@pytest.mark.parametrize("pool", [StaticPool, SingletonThreadPool])
+def test_a_pool_that_shares_a_connection_has_none_for_recorders(postgres_url: str, pool: Any) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        engine = create_engine("postgresql+psycopg://", creator=lambda: connection, poolclass=pool)
+        with Store.from_engine(engine) as store:
+            session = create(store)
+            with pytest.raises(InvalidValue, match=pool.__name__), store.record(session) as recorder:
+                recorder.feed({"type": "start", "messageId": "m"})
+        engine.dispose()
+
+
+def test_a_hosts_map_of_schemas_is_its_own(database_url: str, store: Any) -> None:
+    url = database_url.replace("postgresql://", "postgresql+psycopg://")
+    engine = create_engine(url)
+    with SyncStore.from_engine(engine) as mine:
+        with engine.connect() as plain, plain.begin():
+            create_in(mine, plain)
+        mapped = engine.execution_options(schema_translate_map={None: "tenant"})
+        with mapped.connect() as theirs, theirs.begin():
+            create_in(mine, theirs)
+            assert theirs.get_execution_options()["schema_translate_map"][None] == "tenant"
+            assert theirs.scalar(text("SELECT 1")) == 1
+        persist.upgrade(mapped)
+        with mine.read() as tx:
+            assert len(tx.chat.sessions.list().items) == 2
+    engine.dispose()
+
+
+def create_in(store: Store, connection: Any) -> None:
+    store.join(connection).chat.sessions.create(agent="a", model={})
