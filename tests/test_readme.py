@@ -115,8 +115,8 @@ def test_an_example_names_the_extra_that_it_needs(example: Path) -> None:
 
 def test_the_walk_has_an_interpreter_of_its_own(clone: Path) -> None:
     """What the page runs is this source, in the environment of the clone."""
-    code = "import persist, sys; print(persist.__file__, sys.prefix)"
+    code = "import persist, sys; print(persist.__file__, sys.prefix, sep=chr(10))"
     command = [str(clone / ".venv" / "bin" / "python"), "-c", code]
-    found = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=True).stdout.split()
+    found = subprocess.run(command, cwd=clone, capture_output=True, text=True, check=True).stdout.splitlines()
     assert found == [str(ROOT / "persist" / "__init__.py"), str(clone / ".venv")]
     assert sys.prefix != found[1]
