@@ -3,6 +3,7 @@
 #   make demo        a stream that is killed and read again; installs little
 #   make test        every test, on SQLite and on Postgres; those of the integrations in an environment of their own. Where no
 #                    Postgres can be had it fails; POSTGRES=skip leaves the tests that need one out
+#   make test-quick  a part of it in less than a minute: what needs no server, on SQLite, through the synchronous face
 #   make torture     kills, full disks, lost servers, odd values: under ten minutes (ARGS="--seconds 60", ARGS="--seed 7 NAME")
 #   make lint        ruff, mypy, import-linter
 #   make bench       the benchmarks, other libraries among them: writes docs/benchmarks.md (ARGS="recording …" only prints these)
@@ -35,7 +36,7 @@ FRAMEWORKS_LOWEST_READY := $(FRAMEWORKS_LOWEST)/.ready
 PIP := -m pip --disable-pip-version-check --quiet
 VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 
-.PHONY: demo test test-integrations test-all test-lowest torture lint bench bench-quick clean
+.PHONY: demo test test-quick test-integrations test-all test-lowest torture lint bench bench-quick clean
 .NOTPARALLEL:
 
 # The full environment can run the demo too, so the small one is only made when there is none.
@@ -45,6 +46,9 @@ demo: $(if $(wildcard $(DEV_READY)),$(DEV_READY),$(DEMO_READY))
 # Options that choose tests choose among everything but the integrations, which have options of their own.
 test: $(DEV_READY) $(if $(ARGS),,test-integrations)
 	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+test-quick: $(DEV_READY)
+	$(BIN)/python -m pytest -n $(JOBS) --quick tests/unit tests/architecture tests/contract $(ARGS)
 
 test-integrations: $(FRAMEWORKS_READY)
 	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) tests/integrations $(ARGS)

@@ -7,11 +7,11 @@ from alembic import context
 from sqlalchemy import BLANK_SCHEMA, Connection, MetaData, create_engine, event, text
 from sqlalchemy.exc import SAWarning
 
-from persist.db.base import SCHEMA_TOKEN, VERSION_TABLE
-from persist.db.engine import check_schema
-from persist.metadata import metadata
+from persist.db.dialects.from_url import check_schema
+from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE
+from persist.schema.metadata import metadata
 
-LOCK = 0x7065727369737430  # any constant of ours: upgrades of one database wait for each other
+LOCK = 0x7065727369737430  # any constant: upgrades of one database wait for each other on it
 
 config = context.config
 options = context.get_x_argument(as_dictionary=True)
@@ -38,7 +38,7 @@ def unqualified(dialect: str) -> MetaData:
 
 
 def include_name(name: str | None, type_: str, parents: object) -> bool:
-    # a host's tables are none of ours: never propose to drop them
+    # a host's tables are not persist's: never propose to drop them
     return f"{SCHEMA_TOKEN}.{name}" in metadata.tables if type_ == "table" else True
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from benchmarks.measure import Row, us
 from benchmarks.place import Place
+from persist import Store
 from persist.maintenance import backup
-from persist.store import Store
 from tests.maintenance.writing import make_sessions, writing
 
 _MEGABYTES = 200

@@ -23,7 +23,7 @@ from benchmarks.measure import Row, in_turn, middle, us
 from benchmarks.place import Place
 from persist import AsyncStore, Store
 
-ROUNDS, FEWEST, MOST_SECONDS = 4, 2, 70.0
+ROUNDS, FEWEST, MAX_SECONDS = 4, 2, 70.0
 """So many of every job, fewer where they would take longer than that; the first round does not count."""
 
 OURS, RAW = "persist", "raw statements, the same tables"
@@ -94,7 +94,7 @@ def _measured(quick: Mapping[str, Job], peers: Mapping[str, Job], shipped: Mappi
     names = [*everything, *quick, *quick]
     began = time.monotonic()
     for turn, name in enumerate(in_turn(names, 1 + ROUNDS)):
-        if turn % len(names) == 0 and turn > FEWEST * len(names) and time.monotonic() - began > MOST_SECONDS:
+        if turn % len(names) == 0 and turn > FEWEST * len(names) and time.monotonic() - began > MAX_SECONDS:
             break
         gc.collect()
         times = asyncio.run(_run(everything[name]))

@@ -13,7 +13,7 @@ from benchmarks.running import Outcome
 
 _TEXT, _LINE = "#7d858f", "#9aa2ab"
 _MET, _MISSED, _OURS, _PEER = "#2f9e8f", "#d9722e", "#2f9e8f", "#6c8ebf"
-_MOST = 2.0
+_MAX = 2.0
 """Longer bars end there."""
 
 
@@ -36,13 +36,13 @@ def draw(outcomes: Sequence[Outcome], path: Path) -> None:
 def _goals(axes: Axes, rows: Sequence[Row]) -> None:
     used = [row.value / row.goal for row in rows]
     labels = [f"{_short(row.name)}  " for row in rows]
-    axes.barh(range(len(rows)), [min(one, _MOST) for one in used], color=[_MET if row.met else _MISSED for row in rows])
+    axes.barh(range(len(rows)), [min(one, _MAX) for one in used], color=[_MET if row.met else _MISSED for row in rows])
     axes.set_yticks(range(len(rows)), labels)
     for place, (row, one) in enumerate(zip(rows, used, strict=True)):
         text = f"{amount(row.value)}{row.unit} of {row.goal:g}{row.unit}{'' if row.met else ', missed'}"
-        axes.text(min(max(one, 1), _MOST) + 0.03, place, text, va="center")
+        axes.text(min(max(one, 1), _MAX) + 0.03, place, text, va="center")
     axes.axvline(1, color=_LINE, linestyle="--", linewidth=1)
-    axes.set_xlim(0, _MOST * 1.45)
+    axes.set_xlim(0, _MAX * 1.45)
     _dress(axes, "Goals: the share of each that is used up")
 
 

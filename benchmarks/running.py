@@ -18,7 +18,7 @@ from benchmarks.measure import Row
 from benchmarks.parts import Part
 from tests.databases import durable_server
 
-MOST_SECONDS = 300
+MAX_SECONDS = 300
 """A part that takes longer is stopped; what it has measured until then counts."""
 
 
@@ -82,7 +82,7 @@ def run(part: Part, url: str | None, *, quick: bool, tell: Tell) -> Outcome:
         command = [sys.executable, "-m", "benchmarks.one", part.name]
         command += [*(() if own is None else ("--postgres", own)), *(("--quick",) if quick else ())]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            late = Timer(MOST_SECONDS, process.kill)
+            late = Timer(MAX_SECONDS, process.kill)
             late.start()
             assert process.stdout is not None
             for line in process.stdout:
@@ -91,7 +91,7 @@ def run(part: Part, url: str | None, *, quick: bool, tell: Tell) -> Outcome:
             late.cancel()
     outcome.seconds = time.monotonic() - began
     if code and not outcome.failed:
-        outcome.failed = f"more than {MOST_SECONDS} seconds" if outcome.seconds >= MOST_SECONDS else f"exit code {code}"
+        outcome.failed = f"more than {MAX_SECONDS} seconds" if outcome.seconds >= MAX_SECONDS else f"exit code {code}"
     return outcome
 
 

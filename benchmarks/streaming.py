@@ -12,7 +12,7 @@ from benchmarks.measure import AsyncOperation, Row, interleaved_async, middle, u
 from benchmarks.place import Place
 from benchmarks.recording import CHUNK, DELTA
 from persist import AsyncStore
-from persist.chat.async_recorder import AsyncRecorder
+from persist.chat.recording.async_recorder import AsyncRecorder
 
 PART = "x" * 2000
 """The text that the floor rewrites for every chunk."""

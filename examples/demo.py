@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import persist
-from persist.chat.accumulator import reduce
+from persist.chat.reducer import reduce
 
 STREAM = Path(__file__).with_name("answer.sse")
 KILL_AFTER = 320  # chunks; in the middle of the answer's text

@@ -26,8 +26,8 @@ from typing import Any
 
 from persist import Store
 from persist.programs import create_run_file, instructions_for_subagent, join, list_run_files, open_run_file, subagent
-from persist.programs.instructions import VALUE
 from persist.programs.schemas import SETTLED, ExecutionStatus, ProgramExecution
+from persist.programs.subagents.instructions import VALUE
 
 SOURCE = (__doc__ or "").split("\n\n")[2]
 STEPS = ("survey", "review", "rumour", "join", "loop", "end")

@@ -32,17 +32,17 @@ from persist.errors import (
     UnsupportedEngine,
     WrongOwner,
 )
-from persist.later import offers
+from persist.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from persist.aio import AsyncStore
-    from persist.chat.recorder import Recorder
-    from persist.db.cursor import Page
-    from persist.metadata import include_name
-    from persist.migrate import check, current, upgrade
+    from persist.chat.recording.recorder import Recorder
+    from persist.db.values.pages import Page
+    from persist.schema.metadata import include_name
+    from persist.schema.migrate import check, current, upgrade
     from persist.settings import Settings
-    from persist.store import Store
-    from persist.transaction import Transaction
+    from persist.store.async_store import AsyncStore
+    from persist.store.store import Store
+    from persist.store.transaction import Transaction
 
 __version__ = "0.1.0"
 
@@ -88,18 +88,18 @@ __all__ = [
 ]
 
 
-__getattr__ = offers(
+__getattr__ = lazy_names(
     __name__,
     {
-        "AsyncStore": "persist.aio",
-        "Page": "persist.db.cursor",
-        "Recorder": "persist.chat.recorder",
+        "AsyncStore": "persist.store.async_store",
+        "Page": "persist.db.values.pages",
+        "Recorder": "persist.chat.recording.recorder",
         "Settings": "persist.settings",
-        "Store": "persist.store",
-        "Transaction": "persist.transaction",
-        "check": "persist.migrate",
-        "current": "persist.migrate",
-        "include_name": "persist.metadata",
-        "upgrade": "persist.migrate",
+        "Store": "persist.store.store",
+        "Transaction": "persist.store.transaction",
+        "check": "persist.schema.migrate",
+        "current": "persist.schema.migrate",
+        "include_name": "persist.schema.metadata",
+        "upgrade": "persist.schema.migrate",
     },
 )

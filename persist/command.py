@@ -24,7 +24,7 @@ def leave(number: int, frame: FrameType | None) -> NoReturn:
     An exception instead could be lost, since some of what Python calls back has nobody to raise it to.
     """
     restored = b"\x1b[?25h\r\x1b[K" if sys.stderr is not None and sys.stderr.isatty() else b""
-    os.write(2, restored + b"Interrupted.\n")  # past buffers, which whoever was interrupted may be writing to
+    os.write(2, restored + b"Interrupted.\n")  # past Python's buffers, to which the interrupted code may be writing
     os._exit(INTERRUPTED)
 
 

@@ -199,7 +199,7 @@ class StoreCorrupt(StoreError):
 
 
 class UnreadableRow(StoreCorrupt):
-    """One row holds what no program of ours wrote, so it cannot be read; nothing was changed. `key`: as far as it is known."""
+    """One row holds a value that persist did not write and cannot read; nothing was changed. `key`: as far as it is known."""
 
     def __init__(self, table: str, key: Sequence[Any] | None, column: str, reason: str) -> None:
         self.table, self.key, self.column = table, None if key is None else tuple(key), column

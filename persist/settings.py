@@ -8,11 +8,10 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from persist.db.json import JsonLimits
 from persist.errors import InvalidValue
 
 _PREFIX = "PERSIST_"
-_MOST_DAYS = 365_000  # a thousand years; more has no beginning that a datetime could hold
+_MAX_DAYS = 365_000  # a thousand years; more has no beginning that a datetime could hold
 
 
 class SaveOn(StrEnum):
@@ -73,23 +72,23 @@ class Settings(BaseSettings):
     tool_history_trim_every: int | None = Field(None, ge=1)
 
     # retention, off unless days are set: `maintain` prunes what is over and older, but for the newest so many
-    chat_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    chat_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     chat_keep_last: int = Field(0, ge=0)
-    checkpoints_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    checkpoints_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     checkpoints_keep_last: int = Field(0, ge=0)
-    conversations_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    conversations_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     conversations_keep_last: int = Field(0, ge=0)
     # what was sent in the exchange and not read goes too, wherever conversations are pruned; off: it waits for its reader
-    conversations_unread_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
-    events_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    conversations_unread_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
+    events_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     events_keep_last: int = Field(0, ge=0)
-    messaging_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    messaging_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     messaging_keep_last: int = Field(0, ge=0)
-    programs_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    programs_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     programs_keep_last: int = Field(0, ge=0)
-    telemetry_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    telemetry_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     telemetry_keep_last: int = Field(0, ge=0)
-    workflows_keep_days: float | None = Field(None, gt=0, le=_MOST_DAYS)
+    workflows_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     workflows_keep_last: int = Field(0, ge=0)
 
     # "full": a commit on a file returns when the disk has it, so that a loss of power takes nothing either
@@ -97,11 +96,6 @@ class Settings(BaseSettings):
     wal_autocheckpoint: int = Field(1000, ge=0)
     # how long a transaction waits for a file that another process is writing; below 2 s, five attempts within these
     busy_timeout_ms: int = Field(5000, ge=0)
-
-    @property
-    def json_limits(self) -> JsonLimits:
-        """The caps of one JSON value."""
-        return JsonLimits(self.max_json_bytes, self.max_json_depth)
 
 
 def current_settings() -> Settings:

@@ -22,7 +22,7 @@ from threading import Lock
 import pytest
 
 from persist.errors import InvalidValue
-from persist.store import Store
+from persist.store.store import Store
 
 START = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 

@@ -21,16 +21,15 @@ from typing import Any
 import hypothesis
 import pytest
 
-from persist.aio import AsyncStore
-from persist.migrate import upgrade
-from persist.store import Store
+from persist import AsyncStore, Store
+from persist.schema.migrate import upgrade
 from persist.testing import FrozenClock
+from tests.async_portal import Portal, PortalStore
 from tests.command_line import Sqlite3, find_sqlite3
+from tests.database_pool import Databases
 from tests.databases import PostgresNotFoundError, postgres_server
-from tests.lending import Databases
 from tests.maintenance.pruning_scenes import everything
-from tests.portal import Portal, PortalStore
-from tests.prepared import Prepared
+from tests.seeded_databases import Prepared
 
 # The same examples in every run, so that a red build means a change broke something; PERSIST_EXPLORE=1 draws new ones.
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
@@ -43,6 +42,27 @@ def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` means here: a third of the time tests wait, for processes, locks and servers."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores + (cores + 1) // 2
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--quick", action="store_true", help="only what runs without a server, on SQLite, through the synchronous face"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`--quick` leaves out every test of Postgres and of the asynchronous face."""
+    if config.getoption("--quick"):
+        left = [item for item in items if not _is_quick(item)]
+        items[:] = [item for item in items if _is_quick(item)]
+        config.hook.pytest_deselected(items=left)
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    params: dict[str, object] = item.callspec.params if hasattr(item, "callspec") else {}
+    names = set(getattr(item, "fixturenames", ()))
+    ways = {value for value in params.values() if isinstance(value, str)}
+    return not ways & {"postgres", "async"} and "new_postgres_database" not in names
 
 
 # Options of a store that have no part in how its file is made.

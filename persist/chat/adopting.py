@@ -1,10 +1,10 @@
-"""Chat databases that other implementations of the same three tables made."""
+"""Adopting chat databases of other implementations of sessions, messages and parts: repairs of their rows."""
 
 from sqlalchemy import ColumnElement, Table, Text, bindparam, column, func, literal, select, type_coerce, update
 from sqlalchemy.sql.selectable import ScalarSelect
 
 from persist.chat.models import messages, parts, sessions
-from persist.db.adopting import Rules, Takeover
+from persist.db.operations.adopting import Rules, Takeover
 
 _of_message = messages.c.id == parts.c.message_id
 
@@ -14,7 +14,7 @@ def _from_message(name: str) -> ScalarSelect[object]:
 
 
 def _number_parts(takeover: Takeover) -> None:
-    """Parts of a message that share a place: each gets the next free one, in the order of (index, id)."""
+    """Give parts of a message that share an index the next free ones, in the order of (index, id)."""
     place = parts.c.index
     shared = select(parts.c.message_id).group_by(parts.c.message_id, place).having(func.count() > 1)
     changes = []
@@ -33,7 +33,7 @@ def _number_parts(takeover: Takeover) -> None:
 
 
 def _into_metadata(takeover: Takeover) -> None:
-    """What some implementations keep in columns of their own, and the published schema in the metadata."""
+    """Copy titles and hiding times, which some implementations keep in columns, into the metadata."""
     for table, name in ((sessions, "title"), (messages, "hidden_at")):
         if takeover.brought(table, name):
             _copy_into_metadata(takeover, name, table)
@@ -42,10 +42,10 @@ def _into_metadata(takeover: Takeover) -> None:
 def _copy_into_metadata(takeover: Takeover, name: str, table: Table) -> None:
     metadata = table.c.metadata_json
     path, text = literal(f"$.{name}"), type_coerce(metadata, Text())
-    own: ColumnElement[object] = column(name)
+    source: ColumnElement[object] = column(name)
     absent = func.json_extract(text, path).is_(None)
-    statement = update(table).where(own.isnot(None), func.json_valid(text) == 1, absent)
-    count = takeover.run(statement.values({metadata: type_coerce(func.json_set(text, path, own), Text())}))
+    statement = update(table).where(source.isnot(None), func.json_valid(text) == 1, absent)
+    count = takeover.run(statement.values({metadata: type_coerce(func.json_set(text, path, source), Text())}))
     takeover.settle(table, f"the column {name} was copied into the metadata", count)
 
 

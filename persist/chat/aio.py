@@ -1,10 +1,10 @@
-"""`tx.chat` on the async face: every verb of the repositories as a coroutine."""
+"""`tx.chat` of AsyncStore: every verb of the repositories as a coroutine."""
 
-from persist.chat.messages import ChatMessages
-from persist.chat.prompts import SystemPrompts
 from persist.chat.repository import Chat
-from persist.chat.sessions import ChatSessions
-from persist.db.aio import AsyncRepository, AsyncWork, JoinedWork, awaitable
+from persist.chat.verbs.messages import ChatMessages
+from persist.chat.verbs.prompts import SystemPrompts
+from persist.chat.verbs.sessions import ChatSessions
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
 
 
 class AsyncChatSessions(AsyncRepository[ChatSessions]):
@@ -54,7 +54,7 @@ class AsyncSystemPrompts(AsyncRepository[SystemPrompts]):
 class AsyncChat:
     """See Chat."""
 
-    def __init__(self, work: AsyncWork | JoinedWork) -> None:
+    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
         chat = Chat(work.work)
         self.sessions = AsyncChatSessions(chat.sessions, work)
         self.messages = AsyncChatMessages(chat.messages, work)

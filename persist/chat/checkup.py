@@ -1,4 +1,4 @@
-"""What may be wrong with sessions: turns of dead processes, text that nobody folded, tool calls that nobody will answer."""
+"""Findings of `persist doctor` in chats: turns of dead processes, unfolded text, and tool calls that will get no result."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -8,14 +8,14 @@ from typing import Any
 from sqlalchemy import func, select
 
 from persist.chat.models import IS_UNFINISHED, VISIBLE, deltas, messages, parts, turns
-from persist.chat.recovery import OLD_AFTER
+from persist.chat.recording.recovery import OLD_AFTER
 from persist.chat.schemas import ToolState, TurnState
-from persist.chat.tails import PART_ID, fold_each, look, part_ids, tell
-from persist.chat.turns import Turn, end_turn, read_turn
-from persist.db.spoilt import Spoilt
-from persist.db.trouble import Severity, Trouble
-from persist.db.wire import stored_text
-from persist.db.work import Work
+from persist.chat.storage.folding import PART_ID, fold_each, has_tail, log_left_unfolded, part_ids
+from persist.chat.storage.turns import Turn, end_turn, read_turn
+from persist.db.dialects.findings import Problem, Severity
+from persist.db.expressions.json_text import stored_text
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import UnreadableRow
 
 _IDLE = timedelta(minutes=5)
@@ -36,53 +36,53 @@ _CALLS = (
 )
 
 
-def checkup(work: Work) -> Iterator[Trouble]:
-    """What is wrong, sessions whose turn runs left alone."""
+def checkup(work: UnitOfWork) -> Iterator[Problem]:
+    """The findings; sessions with a running turn are skipped."""
     now = work.now()
     alive: set[str] = set()
     dead: list[tuple[str, str]] = []
-    running: Iterable[Any] = work.found(_RUNNING.order_by(_T.session_id), spoilt=Spoilt.LEAVE_OUT)
-    for session, *rest in running:
-        turn = Turn(*rest)
+    running: Iterable[Any] = work.found(_RUNNING.order_by(_T.session_id), unreadable=OnUnreadable.LEAVE_OUT)
+    for session, *columns in running:
+        turn = Turn(*columns)
         if turn.running(now):
             alive.add(session)
         else:
             dead.append((session, turn.owner))
     for session, owner in dead:
         message = f"its turn says running, and {owner} is gone; the next recorder takes over, and so does --fix."
-        yield Trouble("turn_dead", Severity.WARNING, f"session {session}", message, partial(_drop, session=session))
+        yield Problem("turn_dead", Severity.WARNING, f"session {session}", message, partial(_drop, session=session))
     yield from _tails(work, alive, now - OLD_AFTER)
-    calls: Iterable[Any] = work.found(_CALLS.where(_P.updated_at < now - _IDLE), spoilt=Spoilt.LEAVE_OUT)
+    calls: Iterable[Any] = work.found(_CALLS.where(_P.updated_at < now - _IDLE), unreadable=OnUnreadable.LEAVE_OUT)
     for session, part, kind, state in calls:
         if session not in alive:
             message = (
                 f"{part} ({kind}) is still {state} and no turn runs: messages.repair_interrupted ends it, or resume the turn."
             )
-            yield Trouble("tool_call_orphaned", Severity.WARNING, f"session {session}", message)
+            yield Problem("tool_call_orphaned", Severity.WARNING, f"session {session}", message)
 
 
-def _tails(work: Work, alive: set[str], before: datetime) -> Iterator[Trouble]:
-    theirs = {session.encode() for session in alive} | alive
+def _tails(work: UnitOfWork, alive: set[str], before: datetime) -> Iterator[Problem]:
+    skipped = {session.encode() for session in alive} | alive
     rows: Iterable[Any] = work.select(_TAILS.having(func.max(_D.created_at) < before)).all()
     unreadable: list[UnreadableRow] = []
     unfolded = []
-    for part in part_ids([(part,) for part, session in rows if session not in theirs], unreadable.append):
+    for part in part_ids([(part,) for part, session in rows if session not in skipped], unreadable.append):
         try:
-            unfolded += [part] if look(work, part) else []
+            unfolded += [part] if has_tail(work, part) else []
         except UnreadableRow as error:
             unreadable.append(error)
-    for stuck in unreadable:
-        yield Trouble("tail_unreadable", Severity.ERROR, "table chat_part_deltas", f"text waits that cannot be folded: {stuck}")
+    for failure in unreadable:
+        yield Problem("tail_unreadable", Severity.ERROR, "table chat_part_deltas", f"text waits that cannot be folded: {failure}")
     if unfolded:
         message = f"parts whose latest text is not folded; it is shown, but takes longer to read: {len(unfolded):,}."
-        yield Trouble("tails_unfolded", Severity.INFO, "table chat_part_deltas", message, partial(_fold, parts=unfolded))
+        yield Problem("tails_unfolded", Severity.INFO, "table chat_part_deltas", message, partial(_fold, parts=unfolded))
 
 
-def _fold(work: Work, *, parts: list[str]) -> None:
-    fold_each(work, parts, tell)
+def _fold(work: UnitOfWork, *, parts: list[str]) -> None:
+    fold_each(work, parts, log_left_unfolded)
 
 
-def _drop(work: Work, *, session: str) -> None:
+def _drop(work: UnitOfWork, *, session: str) -> None:
     turn = read_turn(work, session)
     if turn is not None and turn.state == TurnState.RUNNING and not turn.running(work.now()):
         end_turn(work, session, turn.owner)

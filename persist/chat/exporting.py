@@ -1,17 +1,17 @@
-"""What an export of a chat session holds, and parts as a reader sees them: their tails folded in."""
+"""What an export of a chat session contains. Exported parts include text that is not folded yet."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import select
 
-from persist.chat.leftovers import ANY_PIECES
 from persist.chat.models import deltas, messages, parts, prompts, sessions, step_usage
-from persist.chat.stored import grown_text, stored_part, stored_tail
-from persist.chat.tails import tell
-from persist.db.exporting import Exported, Rows, of_row, the_id
-from persist.db.wire import stored_text
-from persist.db.work import Work
+from persist.chat.storage.folding import log_left_unfolded
+from persist.chat.storage.stored_json import grown_text, stored_part, stored_tail
+from persist.chat.storage.unfolded_probe import ANY_PIECES
+from persist.db.expressions.json_text import stored_text
+from persist.db.operations.exporting import Exported, Rows, parent_key, the_id
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import UnreadableRow
 
 _D, _M, _P, _U = deltas.c, messages.c, parts.c, step_usage.c
@@ -34,25 +34,25 @@ SESSION = Exported(
             _M.session_id == the_id(),
             (_M.created_at, _M.id),
             then=(
-                Rows(parts, _P.message_id == of_row(), (_P.index, _P.id)),
-                Rows(step_usage, _U.message_id == of_row(), (_U.step,)),
+                Rows(parts, _P.message_id == parent_key(), (_P.index, _P.id)),
+                Rows(step_usage, _U.message_id == parent_key(), (_U.step,)),
             ),
         ),
     ),
 )
-"""Not whose turn runs, and not its children."""
+"""An export of one session: without the row of its running turn and without sessions forked from it."""
 
 FOLDED = deltas
-"""The table whose rows an export shows inside of the parts."""
+"""The table whose rows are exported as text of their parts."""
 
 
-def has_tails(work: Work) -> bool:
-    """Whether there is anything to fold."""
+def has_tails(work: UnitOfWork) -> bool:
+    """Whether any part has unfolded text."""
     return work.row(ANY_PIECES) is not None
 
 
-def with_tails(work: Work, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Rows of parts, every column in the published form, as they are once their tails are folded: what cannot be is told."""
+def with_tails(work: UnitOfWork, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows of parts in the published form, with their unfolded text added. Unreadable ones are logged and unchanged."""
     id, data = _PLACES["id"], _PLACES["data_json"]
     tails: dict[str, list[tuple[Any, Any]]] = {}
     wanted = select(_D.part_id, stored_text(_D.seq), stored_text(_D.delta)).where(_D.part_id.in_([row[id] for row in rows]))
@@ -65,9 +65,9 @@ def with_tails(work: Work, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, .
         try:
             if part_id in tails:
                 tail, _ = stored_tail(part_id, tails[part_id])
-                whole = grown_text(part_id, stored_part(part_id, row[data]), tail)
-                row = (*row[:data], str(whole), *row[data + 1 :])
+                grown = grown_text(part_id, stored_part(part_id, row[data]), tail)
+                row = (*row[:data], str(grown), *row[data + 1 :])
         except UnreadableRow as error:
-            tell(error)
+            log_left_unfolded(error)
         folded.append(row)
     return folded

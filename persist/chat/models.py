@@ -1,6 +1,6 @@
-"""The tables of chat: sessions, messages and parts as published, and what streaming needs beside them.
+"""The tables of chat: sessions, messages and parts as in the published schema, and further ones for streaming.
 
-Blob columns are declared last, so that reading the others never walks them.
+Blob columns are declared last: SQLite then reads the other columns without walking through the blobs.
 """
 
 from datetime import datetime
@@ -10,9 +10,9 @@ from sqlalchemy import CheckConstraint, ForeignKey, Index, and_, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.chat.schemas import UNFINISHED, Role, TurnState
-from persist.db.base import ONE_TREE, SCHEMA_TOKEN, Base, json_key_set, json_label, partial_index, predicate, table_of
-from persist.db.streams import Streams, tail_of
-from persist.db.types import LONG_LABEL_BYTES, Amount, Body, EpochMs, Json, Label, Vocabulary, Whole
+from persist.db.changes.event_streams import Streams, deltas_of
+from persist.db.schema.base import ONE_TREE, SCHEMA_TOKEN, Base, json_key_set, json_label, partial_index, predicate, table_of
+from persist.db.schema.column_types import LONG_LABEL_BYTES, Amount, Body, EpochMs, Json, Label, Vocabulary, Whole
 
 _ZERO = text("0")
 
@@ -22,7 +22,7 @@ def _ref(column: str) -> ForeignKey:
 
 
 class ChatSessionRow(Base):
-    """One session: the unit of state, with token rollups for listing."""
+    """One session, with sums of its token usage for lists."""
 
     __tablename__ = "chat_sessions"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -54,7 +54,7 @@ class ChatSessionRow(Base):
 
 
 class ChatMessageRow(Base):
-    """One message of a session; a queued or hidden one says so in its metadata."""
+    """One message of a session. `queued_at` or `hidden_at` in its metadata marks a queued or hidden one."""
 
     __tablename__ = "chat_messages"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -71,7 +71,7 @@ class ChatMessageRow(Base):
 
 
 class ChatPartRow(Base):
-    """One part of a message: the AI SDK part verbatim, as of the last fold."""
+    """One part of a message: the AI SDK's part unchanged, with its text as of the last fold."""
 
     __tablename__ = "chat_parts"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -93,7 +93,7 @@ class ChatPartRow(Base):
 
 
 class ChatPartDeltaRow(Base):
-    """A piece of growing text that is not yet folded into its part."""
+    """A delta: text of a streaming part that is not folded into the part's row yet."""
 
     __tablename__ = "chat_part_deltas"
     part_id: Mapped[str] = mapped_column(Label(), _ref("chat_parts.id"), primary_key=True)
@@ -101,12 +101,12 @@ class ChatPartDeltaRow(Base):
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     delta: Mapped[str] = mapped_column(Body())
 
-    # one tree instead of two: a chunk costs one page of write-ahead log
+    # WITHOUT ROWID, one B-tree instead of two: a chunk writes one page to the write-ahead log
     __table_args__ = (ONE_TREE,)
 
 
 class ChatTurnRow(Base):
-    """Whose turn runs in a session. `message_id` names no row yet when the turn begins, hence no foreign key."""
+    """The running or failed turn of a session and its owner. `message_id` may name a message not stored yet: no foreign key."""
 
     __tablename__ = "chat_turns"
     session_id: Mapped[str] = mapped_column(Label(), _ref("chat_sessions.id"), primary_key=True)
@@ -120,7 +120,7 @@ class ChatTurnRow(Base):
 
 
 class ChatStepUsageRow(Base):
-    """What one step of one message used: the row that makes recording usage idempotent."""
+    """Token usage of one step of a message. The row makes recording idempotent: a step is counted once."""
 
     __tablename__ = "chat_step_usage"
     message_id: Mapped[str] = mapped_column(Label(), _ref("chat_messages.id"), primary_key=True)
@@ -137,7 +137,7 @@ class ChatStepUsageRow(Base):
 
 
 class SystemPromptRow(Base):
-    """A system prompt, once, by the sha256 of its text."""
+    """A system prompt, stored once under the sha256 of its text."""
 
     __tablename__ = "system_prompts"
     digest: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -153,7 +153,7 @@ turns = table_of(ChatTurnRow)
 step_usage = table_of(ChatStepUsageRow)
 prompts = table_of(SystemPromptRow)
 
-# Written with their values, in queries too: an index over part of a table serves only a query that says the same words.
+# Literal values, not parameters: a partial index is used only if the query's condition has the same text as the index's.
 QUEUED = json_key_set(messages.c.metadata_json, "queued_at")
 HIDDEN = json_key_set(messages.c.metadata_json, "hidden_at")
 TRIGGERED = json_key_set(messages.c.metadata_json, "trigger")
@@ -172,5 +172,5 @@ STREAMS.by("id", sessions)
 STREAMS.by("session_id", messages, parts, turns)
 STREAMS.through("part_id", deltas)
 STREAMS.through("message_id", step_usage)
-STREAMS.common(prompts)
-tail_of(deltas, "part_id", "data_json")
+STREAMS.always_shared(prompts)
+deltas_of(deltas, "part_id", "data_json")

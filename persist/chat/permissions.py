@@ -1,4 +1,4 @@
-"""What a session may do: rules, the verdict on one use of a tool, and the rules of a child session. Pure: no database.
+"""Permissions of a session: rules, the verdict on one use of a tool, and the rules of a child session. Pure, no database.
 
 A rule is a dict as it stands in `chat_sessions.permissions_json`:
 
@@ -6,8 +6,8 @@ A rule is a dict as it stands in `chat_sessions.permissions_json`:
     pattern      a glob over the subject (a command line, a path, …)
     action       allow | deny | ask
     source       manifest | project | session; "session" when absent
-    added_at     an integer instant, optional; among equals the newest rule wins
-    bound        set by `intersect` only, see there
+    added_at     optional integer instant; among equal rules the newest wins
+    bound        set by `intersect` only, see its docstring
 
 Globs are matched against the whole subject and are case-sensitive. `*` is any run of characters, newlines and slashes included,
 `?` is any one character, `[abc]`, `[a-z]` and `[!a-z]` are classes (a `]` right after the opening is a member, a `[` that is
@@ -47,7 +47,7 @@ Verdict = Literal["allow", "deny", "ask"]
 ANY = "*"
 BOUND = "bound"
 
-# The smaller, the stricter: the strictest of several verdicts is their minimum.
+# A smaller number is stricter: the strictest of several verdicts is their minimum.
 _LENIENCY = {Action.DENY: 0, Action.ASK: 1, Action.ALLOW: 2}
 _SOURCE_RANK = {Source.MANIFEST: 0, Source.PROJECT: 1, Source.SESSION: 2}
 
@@ -76,11 +76,11 @@ def validate_rule(rule: Any, *, path: str = "rule") -> Rule:
 
 
 def decide(rules: Iterable[Mapping[str, Any]], permission: str, subject: str, *, headless: bool = False) -> Verdict:
-    """The verdict on one use of a permission. Without a matching rule it is ask, and nobody can be asked when headless: deny.
+    """The verdict on one use of a permission. Without a matching rule it is ask; if `headless`, ask becomes deny.
 
     A matching deny of the manifest is final. Otherwise the most specific matching rule wins: the named permission before "*",
     then more literal pattern characters, then session before project before manifest, then the newest, then deny before ask
-    before allow. Rules that `intersect` bound are judged apart from the others, and the strictest verdict counts.
+    before allow. Each group of rules that `intersect` bound is judged apart, and the strictest verdict counts.
     """
     verdict = min((_verdict(group, permission, subject) for group in _groups(rules).values()), key=_LENIENCY.__getitem__)
     if headless and verdict is Action.ASK:
@@ -89,19 +89,19 @@ def decide(rules: Iterable[Mapping[str, Any]], permission: str, subject: str, *,
 
 
 def intersect(parent_rules: Iterable[Mapping[str, Any]], child_rules: Iterable[Mapping[str, Any]]) -> list[Rule]:
-    """The rules of a child session: for every use the verdict is the stricter one of the parent's and the child's.
+    """The rules of a child session: every verdict is the stricter one of the parent's and the child's.
 
-    No list of plain rules can say this, because a more specific or later rule of the child would override one of the parent.
-    So the parent's rules are kept as they are but for a number under the key `bound`. `decide` judges the rules of each number
-    on their own, and those without one, which are the child's. A rule that is added to the child later, without the key,
-    therefore narrows or widens only what the child asks for, never what the parent grants.
+    Plain rules cannot express this, because a more specific or later rule of the child would override one of the parent. So
+    the parent's rules are copied with a number under the key `bound`. `decide` judges the rules of each number apart, and
+    those without a number, which are the child's own. A rule added to the child later has no number: it changes what the
+    child asks for, never what the parent grants.
     """
     parent, child = _groups(parent_rules), _groups(child_rules)
     inherited = [parent[number] for number in sorted(parent)]
     own = child.pop(0)
     inherited += [child[number] for number in sorted(child)]
 
-    # A group that is there already bounds nothing more: without this, lists would grow with every generation of like agents.
+    # An equal group adds nothing: without this check, lists would grow with each generation of like agents.
     bounds: list[list[Rule]] = []
     for group in inherited:
         stripped = [{key: value for key, value in rule.items() if key != BOUND} for rule in group] or [_ask_for_all()]
@@ -111,7 +111,7 @@ def intersect(parent_rules: Iterable[Mapping[str, Any]], child_rules: Iterable[M
 
 
 def _groups(rules: Iterable[Mapping[str, Any]]) -> dict[int, list[Rule]]:
-    """The rules by their bound. Number 0, the session's own rules, is always there: a session without any asks for all."""
+    """The rules by their `bound` number. Group 0, the session's own rules, always exists: without any, all uses are ask."""
     groups: dict[int, list[Rule]] = {0: []}
     for index, rule in enumerate(rules):
         checked = validate_rule(rule, path=f"rules[{index}]")
@@ -144,7 +144,7 @@ def _precedence(rule: Rule) -> tuple[bool, int, int, float, int]:
 
 
 def _ask_for_all() -> Rule:
-    """Stands for a group without rules, which a list cannot hold otherwise; the verdict of both is ask."""
+    """A rule that stands for an empty group, which a flat list cannot express. The verdict of both is ask."""
     return {"permission": ANY, "pattern": "*", "action": Action.ASK.value, "source": Source.MANIFEST.value}
 
 
@@ -168,7 +168,7 @@ def _compile(pattern: str) -> tuple[re.Pattern[str], int]:
     if len(runs) == 1:
         return re.compile(runs[0], re.DOTALL), literals
     first, *middle, last = runs
-    # Each run between two stars may settle for its first occurrence, so it never needs to be tried again (an atomic group):
+    # A run between two stars only needs its first occurrence, never a second try, so it is an atomic group:
     # `*a*a*a*a*b` would take exponential time otherwise, and subjects come from a model.
     body = "".join(f"(?>.*?{run})" for run in middle if run)
     return re.compile(f"{first}{body}.*{last}", re.DOTALL), literals

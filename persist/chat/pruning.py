@@ -1,26 +1,26 @@
-"""Pruning of chats: sessions that nobody used for long, and system prompts that no message names any more."""
+"""Pruning of chats: sessions not updated for long, and system prompts that no message refers to."""
 
 from collections.abc import Sequence
 
 from sqlalchemy import select
 
 from persist.chat.models import deltas, messages, parts, prompts, sessions, step_usage, turns
-from persist.chat.turns import Turn
-from persist.db.base import json_key_set
-from persist.db.hot import Row
-from persist.db.pruning import LOOK, AgedRows, Below, Condition, Cut, Ids, Pruning, Removed, delete_rows
-from persist.db.spoilt import Spoilt
-from persist.db.turns import lock_table
-from persist.db.work import Work
+from persist.chat.storage.turns import Turn
+from persist.db.expressions.locking import lock_table
+from persist.db.operations.pruning import LOOK, AgedRows, Below, Condition, Cut, Ids, Pruning, Removed, delete_rows
+from persist.db.schema.base import json_key_set
+from persist.db.statements.prepared import Row
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
 
 _S, _M, _P, _T = sessions.c, messages.c, parts.c, turns.c
 
 
-def _running(work: Work, ids: Ids) -> set[str]:
-    """The sessions in which somebody alive is recording."""
+def _running(work: UnitOfWork, ids: Ids) -> set[str]:
+    """The sessions in which a live process is recording."""
     now = work.now()
     query = select(_T.session_id, _T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id.in_(ids))
-    rows = work.found(query, spoilt=Spoilt.LEAVE_OUT)
+    rows = work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
     found = [(session_id, Turn(owner, state, seen_at, message_id)) for session_id, owner, state, seen_at, message_id in rows]
     return {session for session, turn in found if turn.running(now)}
 
@@ -49,19 +49,19 @@ SESSIONS = AgedRows(
 
 
 class _Prompts(Pruning):
-    """Prompts of old that no message names. `keep` does not count them: they are nothing by themselves."""
+    """Old system prompts that no message refers to. The `keep` limit does not count them."""
 
     table = prompts
     batch = LOOK
 
-    def look(self, work: Work, cut: Cut, after: Row | None) -> list[Row]:
+    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         query = select(prompts.c.digest).where(self._unnamed(cut)).order_by(prompts.c.digest).limit(LOOK)
         if after is not None:
             query = query.where(prompts.c.digest > after[0])
-        return work.found(query, spoilt=Spoilt.LEAVE_OUT)
+        return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
 
-    def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
-        work.select(lock_table(prompts))  # waits for whoever is about to name one in a message that nobody sees yet
+    def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
+        work.select(lock_table(prompts))  # waits for transactions that refer to a prompt in a message not committed yet
         removed = Removed()
         digests = [row[0] for row in found]
         removed.rows[prompts.name] += delete_rows(work, prompts, prompts.c.digest.in_(digests), self._unnamed(cut))
@@ -69,8 +69,8 @@ class _Prompts(Pruning):
 
     def _unnamed(self, cut: Cut) -> Condition:
         digest = _M.metadata_json["system_prompt_digest"].as_string()
-        named = select(digest).where(json_key_set(_M.metadata_json, "system_prompt_digest"))
-        return (prompts.c.created_at < cut.before) & prompts.c.digest.not_in(named)
+        referred = select(digest).where(json_key_set(_M.metadata_json, "system_prompt_digest"))
+        return (prompts.c.created_at < cut.before) & prompts.c.digest.not_in(referred)
 
 
 PRUNINGS: tuple[Pruning, ...] = (SESSIONS, _Prompts())

@@ -1,17 +1,17 @@
-"""Values and vocabularies of chat. Shapes: the chat persistency document, with JSON columns as Python objects."""
+"""Values and vocabularies of chat. Fields are as in the chat persistency document; JSON columns are Python objects."""
 
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from persist.db.values import Value
+from persist.db.values.frozen import Value
 
 UIMessage = dict[str, Any]
 """`{"id", "role", "parts"[, "metadata"]}`, as the AI SDK hydrates it."""
 
 
 class Role(StrEnum):
-    """Who speaks."""
+    """The author of a message."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -19,7 +19,7 @@ class Role(StrEnum):
 
 
 class ToolState(StrEnum):
-    """The states of a tool part, in the order they are usually passed."""
+    """The states of a tool part, in their usual order."""
 
     INPUT_STREAMING = "input-streaming"
     INPUT_AVAILABLE = "input-available"
@@ -40,21 +40,21 @@ UNFINISHED = (
 
 
 class SummaryAs(StrEnum):
-    """How a view for the model shows a compaction: as text that every converter passes on, or as the part that is stored."""
+    """How `model_view` shows a compaction: as a text part, which every converter passes on, or as the stored data part."""
 
     TEXT = "text"
     DATA = "data"
 
 
 class TurnState(StrEnum):
-    """What `chat_turns` says of a session's latest turn; no row means idle."""
+    """The state of a session's turn in `chat_turns`; no row means idle."""
 
     RUNNING = "running"
     ERROR = "error"
 
 
 class ChatSession(Value):
-    """A row of chat_sessions. Token counters are sums over the visible messages from the compaction boundary on."""
+    """A row of chat_sessions. Token counters sum the visible assistant messages since the latest compaction; cost is in USD."""
 
     id: str
     agent: str
@@ -77,7 +77,7 @@ class ChatSession(Value):
 
 
 class ChatMessage(Value):
-    """A row of chat_messages, without its parts (`messages.get` gives those)."""
+    """A row of chat_messages, without its parts; `messages.get` returns a message with parts."""
 
     id: str
     session_id: str
@@ -88,7 +88,7 @@ class ChatMessage(Value):
 
 
 class StepUsage(Value):
-    """Token counts of one step, as stored: `input` excludes what the cache served or took."""
+    """Token counts of one step, as stored. `input` excludes tokens read from or written to the cache."""
 
     input: int
     output: int

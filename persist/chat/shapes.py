@@ -1,14 +1,14 @@
-"""What the JSON columns of chat must hold to be read."""
+"""Shape checks of chat's JSON columns: what a stored value must be for readers to use it."""
 
 from typing import Any
 
 from persist.chat.models import messages, parts, sessions
-from persist.chat.parts import TEXT_TYPES
-from persist.db.shapes import Shapes, json_object, objects
+from persist.chat.reducer.parts import TEXT_TYPES
+from persist.db.values.shapes import Shapes, json_object, objects
 
 
 def _part(value: Any) -> str | None:
-    """What readers and folds take for granted of a part."""
+    """Why a stored value is not a part that readers and folds can use; None if it is one."""
     if not isinstance(value, dict):
         return "no object"
     kind = value.get("type")

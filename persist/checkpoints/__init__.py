@@ -1,1 +1,1 @@
-"""Checkpoints: the state of threads of graph runners, step by step, and what agents remember across threads."""
+"""Checkpoints: the state of a graph runner's threads after each step, and memories that agents keep across threads."""

@@ -1,10 +1,10 @@
-"""`tx.checkpoints` on the async face: every verb of the repositories as a coroutine."""
+"""`tx.checkpoints` of AsyncStore: every verb of the repositories as a coroutine."""
 
 from persist.checkpoints.memories import Memories
 from persist.checkpoints.repository import Checkpoints
 from persist.checkpoints.states import CheckpointStates
 from persist.checkpoints.threads import CheckpointThreads
-from persist.db.aio import AsyncRepository, AsyncWork, JoinedWork, awaitable
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
 
 
 class AsyncCheckpointThreads(AsyncRepository[CheckpointThreads]):
@@ -46,7 +46,7 @@ class AsyncMemories(AsyncRepository[Memories]):
 class AsyncCheckpoints:
     """See Checkpoints."""
 
-    def __init__(self, work: AsyncWork | JoinedWork) -> None:
+    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
         checkpoints = Checkpoints(work.work)
         self.threads = AsyncCheckpointThreads(checkpoints.threads, work)
         self.states = AsyncCheckpointStates(checkpoints.states, work)

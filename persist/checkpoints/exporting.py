@@ -1,7 +1,7 @@
-"""What an export of a thread holds."""
+"""What an export of a thread contains."""
 
 from persist.checkpoints.models import BELOW, threads
-from persist.db.exporting import Exported, Rows, the_id
+from persist.db.operations.exporting import Exported, Rows, the_id
 
 THREAD = Exported(
     "thread",
@@ -11,4 +11,4 @@ THREAD = Exported(
         *(Rows(table, table.c.thread_id == the_id(), tuple(table.primary_key.columns)) for table in BELOW),
     ),
 )
-"""A thread with its checkpoints, values and writes."""
+"""An export of one thread with its checkpoints, values, pieces and writes."""

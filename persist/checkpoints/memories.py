@@ -1,4 +1,4 @@
-"""Memories: JSON objects under keys of namespaces, some of which expire."""
+"""`tx.checkpoints.memories`: JSON objects stored under a namespace and key, optionally with an expiry."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -7,16 +7,16 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, or_, select, update
 
-from persist.checkpoints import intake
+from persist.checkpoints import validation as validation
 from persist.checkpoints.models import memories, vectors
 from persist.checkpoints.schemas import Memory
-from persist.db.checks import check_count, check_items, optional_amount
-from persist.db.hot import Hot, Row, param
-from persist.db.insert import merge
-from persist.db.repository import Repository, reads, writes
-from persist.db.types import Whole
-from persist.db.values import build
-from persist.db.work import Work
+from persist.db.expressions.upsert import merge
+from persist.db.schema.column_types import Whole
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_count, check_list, optional_amount
+from persist.db.values.frozen import construct
 from persist.errors import InvalidValue
 from persist.quoting import shown
 
@@ -26,52 +26,52 @@ Namespace = tuple[str, ...]
 _M, _X = memories.c, vectors.c
 _FIELDS = tuple(Memory.model_fields)
 _COLUMNS = (_M.namespace, _M.key, _M.value_json, _M.created_at, _M.updated_at, _M.expires_at, _M.ttl_minutes)
-_MOST = 2**62
+_MAX = 2**62
 
 _alive = or_(_M.expires_at.is_(None), _M.expires_at > param("now"))
-_is = and_(_M.namespace == param("namespace"), _M.key == param("row_key"))
-# a dot and the character after it enclose everything below a namespace
+_this_memory = and_(_M.namespace == param("namespace"), _M.key == param("row_key"))
+# everything below a namespace sorts between its text plus "." and its text plus "/", the next character
 _below = or_(
     _M.namespace == param("prefix"),
     and_(_M.namespace >= bindparam("low", type_=_M.namespace.type), _M.namespace < bindparam("high", type_=_M.namespace.type)),
 )
-_GET = Hot(select(*_COLUMNS).where(_is, _alive))
-_PUT = Hot(merge(memories, "namespace", "key", updated_at="new", expires_at="new", ttl_minutes="new", value_json="new"))
-_DELETE = Hot(delete(memories).where(_is))
-_EXPIRED = Hot(delete(memories).where(_M.expires_at <= param("now")))
-_GONE = Hot(delete(memories).where(_is, _M.expires_at <= param("now")))
-_REFRESH = Hot(
+_GET = Statement(select(*_COLUMNS).where(_this_memory, _alive))
+_PUT = Statement(merge(memories, "namespace", "key", updated_at="new", expires_at="new", ttl_minutes="new", value_json="new"))
+_DELETE = Statement(delete(memories).where(_this_memory))
+_DELETE_EXPIRED = Statement(delete(memories).where(_M.expires_at <= param("now")))
+_DELETE_IF_EXPIRED = Statement(delete(memories).where(_this_memory, _M.expires_at <= param("now")))
+_REFRESH = Statement(
     update(memories)
     .where(_M.namespace == param("in_namespace"), _M.key == param("row_key"), _alive)
     .values(expires_at=bindparam("until", type_=_M.expires_at.type))
 )
-_FORGET = Hot(delete(vectors).where(_X.namespace == param("namespace"), _X.key == param("row_key")))
-_EMBED = Hot(vectors.insert())
+_DELETE_EMBEDDINGS = Statement(delete(vectors).where(_X.namespace == param("namespace"), _X.key == param("row_key")))
+_EMBED = Statement(vectors.insert())
 
 
 @cache
-def _listing(whole: bool) -> Hot:
+def _listing(everything: bool) -> Statement:
     query = select(*_COLUMNS).where(_alive).order_by(_M.updated_at.desc(), _M.namespace, _M.key)
-    if not whole:
+    if not everything:
         query = query.where(_below)
-    return Hot(query.limit(bindparam("most", type_=Whole())).offset(bindparam("skip", type_=Whole())))
+    return Statement(query.limit(bindparam("maximum", type_=Whole())).offset(bindparam("skip", type_=Whole())))
 
 
 @cache
-def _namespaces(whole: bool) -> Hot:
+def _namespaces(everything: bool) -> Statement:
     query = select(_M.namespace).where(_alive).distinct().order_by(_M.namespace)
-    return Hot(query if whole else query.where(_below))
+    return Statement(query if everything else query.where(_below))
 
 
 @cache
-def _embeddings(whole: bool) -> Hot:
+def _embeddings(everything: bool) -> Statement:
     joined = vectors.join(memories, and_(_M.namespace == _X.namespace, _M.key == _X.key))
     query = select(_X.namespace, _X.key, _X.embedding).select_from(joined).where(_alive).order_by(_X.namespace, _X.key, _X.path)
-    return Hot(query if whole else query.where(_below))
+    return Statement(query if everything else query.where(_below))
 
 
 class Memories(Repository):
-    """`tx.checkpoints.memories`. A namespace is a tuple of labels; one that has expired is not there."""
+    """`tx.checkpoints.memories`. A namespace is a tuple of labels without dots. Expired memories are not returned."""
 
     @writes
     def put(
@@ -83,79 +83,84 @@ class Memories(Repository):
         ttl_minutes: float | None = None,
         embeddings: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Store a JSON object under a key; what was there keeps its `created_at`.
+        """Store a JSON object under a key. If it replaces one, `created_at` is kept and the embeddings are replaced.
 
-        `ttl_minutes`: it expires so long after it was stored or refreshed. `embeddings`: vectors of its texts by their path.
+        `ttl_minutes`: minutes until it expires, from now and again from each `refresh`; None: never. `embeddings`: vectors of
+        its texts by path, as little-endian 32-bit floats.
         """
         work = self._work
-        place = {"namespace": _text(work, namespace), "key": work.label("key", key, empty=True)}
+        memory_key = {"namespace": _namespace_text(work, namespace), "key": work.label("key", key, empty=True)}
         text = work.json("value", work.json_object("value", value))
         now = work.now()
         ttl = optional_amount("ttl_minutes", ttl_minutes)
-        found = {work.label("path", path, empty=True): data for path, data in intake.mapping("embeddings", embeddings).items()}
+        found = {
+            work.label("path", path, empty=True): data for path, data in validation.mapping("embeddings", embeddings).items()
+        }
         for data in found.values():
-            intake.check_bytes("embeddings", data)
-        row = {"created_at": now, "updated_at": now, "expires_at": _until(now, ttl), "ttl_minutes": ttl, "value_json": text}
-        work.run(_GONE, namespace=place["namespace"], row_key=place["key"], now=now)
-        work.run(_PUT, **place, **row)
-        work.run(_FORGET, namespace=place["namespace"], row_key=key)
-        work.run_many(_EMBED, [{**place, "path": path, "embedding": data} for path, data in found.items()])
+            validation.check_bytes("embeddings", data)
+        row = {"created_at": now, "updated_at": now, "expires_at": _expiry(now, ttl), "ttl_minutes": ttl, "value_json": text}
+        work.run(_DELETE_IF_EXPIRED, namespace=memory_key["namespace"], row_key=memory_key["key"], now=now)
+        work.run(_PUT, **memory_key, **row)
+        work.run(_DELETE_EMBEDDINGS, namespace=memory_key["namespace"], row_key=key)
+        work.run_many(_EMBED, [{**memory_key, "path": path, "embedding": data} for path, data in found.items()])
 
     @writes
     def delete(self, namespace: Namespace, key: str) -> bool:
-        """Delete it; False where there was none."""
+        """Delete a memory. False if there was none; an expired one that is not swept yet counts as there."""
         work = self._work
-        return work.run(_DELETE, namespace=_text(work, namespace), row_key=work.label("key", key, empty=True)) == 1
+        return work.run(_DELETE, namespace=_namespace_text(work, namespace), row_key=work.label("key", key, empty=True)) == 1
 
     @reads
     def get(self, namespace: Namespace, key: str) -> Memory | None:
-        """What is stored under the key, or None."""
+        """The memory under that key; None if there is none or it has expired."""
         work = self._work
-        row = work.row(_GET, namespace=_text(work, namespace), row_key=work.label("key", key, empty=True), now=work.now())
+        row = work.row(
+            _GET, namespace=_namespace_text(work, namespace), row_key=work.label("key", key, empty=True), now=work.now()
+        )
         return None if row is None else _value(row)
 
     @reads
     def list(self, prefix: Namespace = (), *, limit: int | None = None, offset: int = 0) -> List[Memory]:
-        """Those of a namespace and of the namespaces below it, changed last first; `limit` None: all."""
+        """Memories of a namespace and all below it, most recently updated first. `limit` None: all."""
         work = self._work
-        most = _MOST if limit is None else check_count("limit", limit)
-        paging = {"most": most, "skip": check_count("offset", offset)}
+        maximum = _MAX if limit is None else check_count("limit", limit)
+        paging = {"maximum": maximum, "skip": check_count("offset", offset)}
         rows = work.rows(_listing(not prefix), **_prefix(work, prefix), **paging, now=work.now())
         return [_value(row) for row in rows]
 
     @reads
     def namespaces(self, prefix: Namespace = ()) -> List[Namespace]:
-        """The namespaces that hold something, of those that begin with the prefix, in order."""
+        """The namespaces with memories that begin with the prefix, sorted."""
         work = self._work
         rows = work.rows(_namespaces(not prefix), **_prefix(work, prefix), now=work.now())
         return sorted(_labels(text) for (text,) in rows)
 
     @reads
     def embeddings(self, prefix: Namespace = ()) -> List[tuple[Namespace, str, bytes]]:
-        """Every vector below the prefix, with the namespace and the key that it belongs to."""
+        """(namespace, key, vector) of all embeddings of memories whose namespace begins with the prefix."""
         work = self._work
         rows = work.rows(_embeddings(not prefix), **_prefix(work, prefix), now=work.now())
         return [(_labels(text), key, bytes(data)) for text, key, data in rows]
 
     @writes
     def refresh(self, found: Iterable[Memory]) -> None:
-        """These live for their `ttl_minutes` again, from now on."""
+        """Restart the expiry of these memories: each expires its `ttl_minutes` from now. Expired ones stay expired."""
         work = self._work
         now = work.now()
-        for memory in intake.items("found", found, Memory):
+        for memory in validation.items("found", found, Memory):
             if memory.ttl_minutes is not None:
-                until = _until(now, memory.ttl_minutes)
-                work.run(_REFRESH, in_namespace=_text(work, memory.namespace), row_key=memory.key, until=until, now=now)
+                until = _expiry(now, memory.ttl_minutes)
+                work.run(_REFRESH, in_namespace=_namespace_text(work, memory.namespace), row_key=memory.key, until=until, now=now)
 
     @writes
     def sweep(self) -> int:
-        """Delete what has expired; how many."""
-        return self._work.run(_EXPIRED, now=self._work.now())
+        """Delete expired memories; the number deleted."""
+        return self._work.run(_DELETE_EXPIRED, now=self._work.now())
 
 
-def _text(work: Work, namespace: Sequence[str]) -> str:
-    """The namespace as it is stored."""
-    labels = check_items("namespace", namespace)
+def _namespace_text(work: UnitOfWork, namespace: Sequence[str]) -> str:
+    """The stored text of a namespace: its labels joined with dots. InvalidValue for a label with a dot."""
+    labels = check_list("namespace", namespace)
     for label in labels:
         if not work.label("namespace", label) or "." in label:
             raise InvalidValue("namespace", f"the label {shown(label)} holds a dot.")
@@ -166,12 +171,12 @@ def _labels(text: str) -> Namespace:
     return tuple(text.split(".")) if text else ()
 
 
-def _prefix(work: Work, prefix: Namespace) -> dict[str, str]:
-    text = _text(work, prefix)
+def _prefix(work: UnitOfWork, prefix: Namespace) -> dict[str, str]:
+    text = _namespace_text(work, prefix)
     return {"prefix": text, "low": f"{text}.", "high": f"{text}/"} if text else {}
 
 
-def _until(now: datetime, ttl_minutes: float | None) -> datetime | None:
+def _expiry(now: datetime, ttl_minutes: float | None) -> datetime | None:
     if ttl_minutes is None:
         return None
     try:
@@ -181,5 +186,5 @@ def _until(now: datetime, ttl_minutes: float | None) -> datetime | None:
 
 
 def _value(row: Row) -> Memory:
-    namespace, key, value, *rest = row
-    return build(Memory, dict(zip(_FIELDS, (_labels(namespace), key, value, *rest), strict=True)))
+    namespace, key, value, *dates = row
+    return construct(Memory, dict(zip(_FIELDS, (_labels(namespace), key, value, *dates), strict=True)))

@@ -1,4 +1,4 @@
-"""The tables of checkpoints. Keys are the runner's own: a thread, a namespace in it, and what it counts there."""
+"""The tables of checkpoints. Keys are given by the runner: thread, namespace in it, and ids, versions and task numbers."""
 
 from datetime import datetime
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index, LargeBinary
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.base import SCHEMA_TOKEN, Base, partial_index, table_of
-from persist.db.streams import Streams
-from persist.db.types import Amount, EpochMs, Json, Label, Whole
+from persist.db.changes.event_streams import Streams
+from persist.db.schema.base import SCHEMA_TOKEN, Base, partial_index, table_of
+from persist.db.schema.column_types import Amount, EpochMs, Json, Label, Whole
 
 
 def _thread() -> Mapped[str]:
@@ -20,7 +20,7 @@ def _key() -> Mapped[str]:
 
 
 class CheckpointThreadRow(Base):
-    """One thread, with when it was written to last."""
+    """One thread, and when it was last written to (`updated_at`)."""
 
     __tablename__ = "checkpoint_threads"
     id: Mapped[str] = _key()
@@ -31,7 +31,7 @@ class CheckpointThreadRow(Base):
 
 
 class CheckpointStateRow(Base):
-    """The state of a thread after a step, without the values of its channels."""
+    """A checkpoint: the state of a thread after a step, without the values of its channels."""
 
     __tablename__ = "checkpoint_states"
     thread_id: Mapped[str] = _thread()
@@ -48,7 +48,7 @@ class CheckpointStateRow(Base):
 
 
 class CheckpointValueRow(Base):
-    """The value of a channel at a version: whole, or as a list of ranges of pieces."""
+    """The value of a channel at a version: whole in `data`, or for a list as ranges of pieces in `spans_json`."""
 
     __tablename__ = "checkpoint_values"
     thread_id: Mapped[str] = _thread()
@@ -62,7 +62,7 @@ class CheckpointValueRow(Base):
 
 
 class CheckpointPieceRow(Base):
-    """One element of lists of a channel, stored once."""
+    """One list element of a channel's values, stored once however many versions contain it."""
 
     __tablename__ = "checkpoint_pieces"
     thread_id: Mapped[str] = _thread()
@@ -75,7 +75,7 @@ class CheckpointPieceRow(Base):
 
 
 class CheckpointWriteRow(Base):
-    """What a task of a checkpoint wrote, before the checkpoint that takes it in. It may come before its own checkpoint."""
+    """A pending write: what a task wrote after a checkpoint, before the next. It may be stored before its own checkpoint."""
 
     __tablename__ = "checkpoint_writes"
     thread_id: Mapped[str] = _thread()
@@ -90,7 +90,7 @@ class CheckpointWriteRow(Base):
 
 
 class MemoryRow(Base):
-    """A JSON object under a key. The namespace is its labels, joined with dots."""
+    """A memory: a JSON object under a namespace (its labels joined with dots) and a key."""
 
     __tablename__ = "memories"
     namespace: Mapped[str] = _key()
@@ -103,7 +103,7 @@ class MemoryRow(Base):
 
 
 class MemoryVectorRow(Base):
-    """The embedding of one text of a memory: 32-bit floats, least significant byte first."""
+    """The embedding of one text of a memory: little-endian 32-bit floats."""
 
     __tablename__ = "memory_vectors"
     namespace: Mapped[str] = _key()

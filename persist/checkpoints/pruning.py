@@ -1,7 +1,7 @@
-"""Pruning of checkpoints: threads that nobody used for long, and memories that expired."""
+"""Pruning of checkpoints: threads not written to for long, and expired memories."""
 
 from persist.checkpoints.models import BELOW, memories, threads
-from persist.db.pruning import AgedRows, Below, Pruning
+from persist.db.operations.pruning import AgedRows, Below, Pruning
 
 THREADS = AgedRows(
     threads,
@@ -11,6 +11,6 @@ THREADS = AgedRows(
 )
 
 MEMORIES = AgedRows(memories, memories.c.expires_at, memories.c.namespace, memories.c.key)
-"""By when they expired; what never does stays."""
+"""Memories pruned by the age of their expiry. Memories that never expire are kept."""
 
 PRUNINGS: tuple[Pruning, ...] = (THREADS, MEMORIES)

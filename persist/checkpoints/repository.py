@@ -3,16 +3,16 @@
 from persist.checkpoints.memories import Memories
 from persist.checkpoints.states import CheckpointStates
 from persist.checkpoints.threads import CheckpointThreads
-from persist.db.repository import on_demand
-from persist.db.work import Work
+from persist.db.transactions.repository import on_demand
+from persist.db.transactions.unit_of_work import UnitOfWork
 
 
 class Checkpoints:
-    """Threads of graph runners, the state of each after every step, and memories across threads."""
+    """Threads of graph runners, their checkpoints, and memories across threads."""
 
     threads = on_demand(CheckpointThreads)
     states = on_demand(CheckpointStates)
     memories = on_demand(Memories)
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: UnitOfWork) -> None:
         self._work = work

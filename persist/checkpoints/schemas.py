@@ -1,4 +1,4 @@
-"""Values of checkpoints. What a runner serializes is bytes here, with the word its serializer gave them."""
+"""Values of checkpoints. What a runner serialized is kept as bytes, with the kind that its serializer named."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from persist.db.values import Value
+from persist.db.values.frozen import Value
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Serialized bytes, and the word that says how. As JSON the bytes are base64."""
+    """Serialized bytes, and the serializer's name of their format. In JSON the bytes are base64."""
 
     __pydantic_config__ = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
@@ -21,12 +21,12 @@ class Blob:
 
 
 Stored = Blob | Sequence[Blob]
-"""The value of a channel: whole, or a list element by element, of which each is stored once however often it comes again."""
+"""A channel's value: one Blob, or for a list one Blob for each element. Equal elements are stored once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What a task wrote to a channel; `idx` below 0 may be written again, others are written once."""
+    """What a task wrote to a channel. A write with `idx` below 0 replaces an earlier one; others are stored once."""
 
     idx: int
     channel: str
@@ -42,7 +42,7 @@ class CheckpointThread(Value):
 
 
 class Checkpoint(Value):
-    """A row of checkpoint_states without its values: the state of a thread after a step."""
+    """A row of checkpoint_states: the state of a thread after a step, without the values of its channels."""
 
     thread_id: str
     namespace: str
@@ -54,14 +54,14 @@ class Checkpoint(Value):
     versions: dict[str, str]
     """The version of every channel, as text."""
     partial: list[str] | None
-    """Channels whose value is not stored here: it is what the ancestors' writes make of the nearest stored one."""
+    """Channels without a stored value here: theirs is the nearest ancestor's stored value plus the writes since."""
     head: Blob
-    """What the runner keeps beside the values of channels."""
+    """The runner's own data of the checkpoint, besides the values of channels."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingWrite:
-    """A stored write, in the order (task_path, task_id, idx) of its checkpoint."""
+    """A stored write. Those of a checkpoint are in the order (task_path, task_id, idx)."""
 
     task_id: str
     channel: str
@@ -70,7 +70,7 @@ class PendingWrite:
 
 @dataclass(frozen=True, slots=True)
 class ChannelHistory:
-    """What made a channel's value: the nearest stored one, None where there is none, and the writes since, oldest first."""
+    """How to rebuild a channel's value: the nearest stored one, None if there is none, and the writes since, oldest first."""
 
     seed: Stored | None = None
     writes: Sequence[PendingWrite] = field(default_factory=list)
@@ -95,4 +95,4 @@ class Memory(Value):
     updated_at: datetime
     expires_at: datetime | None
     ttl_minutes: float | None
-    """How long it lives after each refresh, in minutes; None for ever."""
+    """Minutes until expiry, counted from each put or refresh; None: never."""

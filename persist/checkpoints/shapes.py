@@ -1,9 +1,9 @@
-"""What the JSON columns and the vectors of checkpoints must hold to be read."""
+"""Shape checks of checkpoints' JSON columns and vectors: what a stored value must be for readers to use it."""
 
 from typing import Any
 
 from persist.checkpoints.models import memories, states, values, vectors
-from persist.db.shapes import Shapes, floats32, json_object, optional, texts, texts_by_name
+from persist.db.values.shapes import Shapes, floats32, json_object, optional, texts, texts_by_name
 
 
 def _spans(value: Any) -> str | None:

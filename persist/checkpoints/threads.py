@@ -1,4 +1,4 @@
-"""Threads: listed, copied, trimmed and deleted whole."""
+"""`tx.checkpoints.threads`: listing, copying, trimming and deleting threads."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -6,17 +6,17 @@ from functools import cache
 
 from sqlalchemy import bindparam, delete, insert, select, tuple_
 
-from persist.checkpoints import intake
+from persist.checkpoints import validation as validation
 from persist.checkpoints.models import BELOW, states, threads
+from persist.checkpoints.pruning_values import Step, trim
 from persist.checkpoints.schemas import CheckpointThread
-from persist.checkpoints.trimming import Step, trim
-from persist.db.clock import epoch_ms, from_epoch_ms
-from persist.db.cursor import Page, check_limit, decode_cursor, encode_cursor
-from persist.db.hot import LIMIT, Hot, Row, param
-from persist.db.insert import insert_missing
-from persist.db.repository import Repository, reads, writes
-from persist.db.types import Label
-from persist.db.values import build
+from persist.db.expressions.upsert import insert_missing
+from persist.db.schema.column_types import Label
+from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.values.clock import epoch_ms, from_epoch_ms
+from persist.db.values.frozen import construct
+from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
 from persist.errors import Conflict, NotFound
 
 List = list
@@ -26,12 +26,12 @@ _COLUMNS = tuple(_T[name] for name in _FIELDS)
 _LIST = "checkpoints.threads"
 _target = bindparam("target", type_=Label())
 
-_GET = Hot(select(*_COLUMNS).where(_T.id == param("row_id")))
-_MAKE = Hot(insert_missing(threads, "id"))
-_DELETE = Hot(delete(threads).where(_T.id == param("row_id")))
-_DELETE_BELOW = [Hot(delete(table).where(table.c.thread_id == param("in_thread"))) for table in reversed(BELOW)]
+_GET = Statement(select(*_COLUMNS).where(_T.id == param("row_id")))
+_MAKE = Statement(insert_missing(threads, "id"))
+_DELETE = Statement(delete(threads).where(_T.id == param("row_id")))
+_DELETE_BELOW = [Statement(delete(table).where(table.c.thread_id == param("in_thread"))) for table in reversed(BELOW)]
 _COPY_BELOW = [
-    Hot(
+    Statement(
         insert(table).from_select(
             [column.name for column in table.columns],
             select(*(_target if column.name == "thread_id" else column for column in table.columns)).where(
@@ -41,31 +41,31 @@ _COPY_BELOW = [
     )
     for table in BELOW
 ]
-_OF_RUN = Hot(select(states.c.thread_id).where(states.c.run_id == param("of_run")).distinct())
+_OF_RUN = Statement(select(states.c.thread_id).where(states.c.run_id == param("of_run")).distinct())
 
 
 @cache
-def _listing(after: bool) -> Hot:
+def _listing(after: bool) -> Statement:
     query = select(*_COLUMNS).order_by(_T.updated_at.desc(), _T.id.desc()).limit(LIMIT)
     if after:
-        place = tuple_(bindparam("after_at", type_=_T.updated_at.type), bindparam("after_id", type_=_T.id.type))
-        query = query.where(tuple_(_T.updated_at, _T.id) < place)
-    return Hot(query)
+        after_key = tuple_(bindparam("after_at", type_=_T.updated_at.type), bindparam("after_id", type_=_T.id.type))
+        query = query.where(tuple_(_T.updated_at, _T.id) < after_key)
+    return Statement(query)
 
 
 class CheckpointThreads(Repository):
-    """`tx.checkpoints.threads`. A thread is there from its first checkpoint or write on."""
+    """`tx.checkpoints.threads`. The first checkpoint or write creates a thread."""
 
     @reads
     def list(self, *, limit: int = 20, after: str | None = None) -> Page[CheckpointThread]:
-        """Used last first; pass `cursor` as `after` for the next page."""
+        """Threads, most recently updated first. Pass a page's `cursor` as `after` for the next page."""
         work = self._work
         limit = check_limit(limit)
-        place = {}
+        after_key = {}
         if after is not None:
             at, id = decode_cursor(work.label("after", after), _LIST, {}, (int, str))
-            place = {"after_at": from_epoch_ms(at), "after_id": id}
-        rows = work.rows(_listing(bool(place)), **place, limit=limit + 1)
+            after_key = {"after_at": from_epoch_ms(at), "after_id": id}
+        rows = work.rows(_listing(bool(after_key)), **after_key, limit=limit + 1)
         items = [_value(row) for row in rows[:limit]]
         if len(rows) <= limit:
             return Page(items, None)
@@ -81,16 +81,16 @@ class CheckpointThreads(Repository):
 
     @writes
     def delete(self, id: str) -> bool:
-        """Delete it with everything in it; False for an unknown id."""
+        """Delete a thread with everything in it; False for an unknown id."""
         work = self._work
         thread_id = work.label("id", id)
-        for hot in _DELETE_BELOW:
-            work.run(hot, in_thread=thread_id)
+        for prepared in _DELETE_BELOW:
+            work.run(prepared, in_thread=thread_id)
         return work.run(_DELETE, row_id=thread_id) == 1
 
     @writes
     def copy(self, source: str, target: str) -> bool:
-        """Copy everything of a thread into a new one; False for an unknown source. Conflict where the target is there."""
+        """Copy a thread with everything in it to a new id. False for an unknown source; Conflict if the target exists."""
         work = self._work
         names = {"source": work.label("source", source), "target": work.label("target", target)}
         if work.row(_GET, row_id=names["source"]) is None:
@@ -99,20 +99,20 @@ class CheckpointThreads(Repository):
         taken = work.row(_GET, row_id=names["target"]) is not None
         if taken or not work.run(_MAKE, id=names["target"], created_at=now, updated_at=now):
             raise Conflict(f"The thread {target!r} is there already.", constraint="checkpoint_threads.id")
-        for hot in _COPY_BELOW:
-            work.run(hot, **names)
+        for prepared in _COPY_BELOW:
+            work.run(prepared, **names)
         return True
 
     @writes
     def keep_latest(self, id: str) -> int:
-        """Keep the checkpoint with the greatest id of each namespace, and ancestors that it is rebuilt from; how many went."""
+        """Keep each namespace's checkpoint with the greatest id and ancestors it is rebuilt from; the number deleted."""
         return trim(self._work, self._work.label("id", id), _latest)
 
     @writes
     def delete_runs(self, run_ids: Sequence[str]) -> int:
-        """Delete the checkpoints that these runs made, but for ancestors that others are rebuilt from; how many."""
+        """Delete the checkpoints of these runs, except ancestors that others are rebuilt from; the number deleted."""
         work = self._work
-        runs = set(intake.labels(work, "run_ids", run_ids))
+        runs = set(validation.labels(work, "run_ids", run_ids))
         touched = {thread for run_id in sorted(runs) for (thread,) in work.rows(_OF_RUN, of_run=run_id)}
         return sum(
             trim(work, thread, lambda steps: [step for step in steps if step.run_id not in runs]) for thread in sorted(touched)
@@ -123,8 +123,8 @@ def _latest(steps: Iterable[Step]) -> Iterable[Step]:
     by_namespace: defaultdict[str, List[Step]] = defaultdict(List)
     for step in steps:
         by_namespace[step.namespace].append(step)
-    return [max(some, key=lambda step: step.id) for some in by_namespace.values()]
+    return [max(group, key=lambda step: step.id) for group in by_namespace.values()]
 
 
 def _value(row: Row) -> CheckpointThread:
-    return build(CheckpointThread, dict(zip(_FIELDS, row, strict=True)))
+    return construct(CheckpointThread, dict(zip(_FIELDS, row, strict=True)))

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from persist.adopt import AdoptReport
-from persist.adopt import adopt as take_over
 from persist.cli.database import as_json, quiet
 from persist.cli.output import Paint, inline, say, say_json
+from persist.schema.adopt import AdoptReport
+from persist.schema.adopt import adopt as take_over
 
 
 @click.command(short_help="Take over a database file of another program.")

@@ -6,7 +6,7 @@ from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, columns, inline, instant, say, say_json
 from persist.cli.run_lines import cut
 from persist.errors import Conflict, InvalidValue
-from persist.transaction import Transaction
+from persist.store.transaction import Transaction
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, RunStatus, WorkflowRun
 
 _SUMMARY = 60

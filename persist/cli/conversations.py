@@ -14,13 +14,13 @@ from persist.cli.import_progress import ImportProgress
 from persist.cli.output import Paint, columns, inline, instant, say, say_json
 from persist.conversations import end_stale, import_runs, stale_sessions
 from persist.conversations.schemas import Branch, ConvMessage, ConvSession, InvocationKind, SourceKind, Status
-from persist.conversations.sweeping import ENDS
+from persist.conversations.staleness import ENDS
 from persist.errors import NotFound
 from persist.maintenance.pruning import prune_conversations
-from persist.transaction import Transaction
+from persist.store.transaction import Transaction
 
 _ENDS = [status.value for status in ENDS]
-_MOST_HOURS = 24 * 365 * 1000  # a thousand years; more has no beginning that a datetime could hold
+_MAX_HOURS = 24 * 365 * 1000  # a thousand years; more has no beginning that a datetime could hold
 
 
 @click.group(short_help="List, show, import, prune and repair conversations.")
@@ -173,7 +173,7 @@ def doctor(database: Database, hours: float, status: str, dry_run: bool, as_json
 
     One that ends by itself in the meantime stays as it ended. With --json: an object with `items`, the ids, and `dry_run`.
     """
-    span = timedelta(hours=min(hours, _MOST_HOURS))
+    span = timedelta(hours=min(hours, _MAX_HOURS))
     with database.open(read_only=True) if dry_run else database.open_existing() as store:
         with store.read() as tx:
             stale = stale_sessions(tx.conversations, now=datetime.now(UTC), older_than=span)

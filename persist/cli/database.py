@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from persist.errors import SchemaOutdated
-from persist.store import Store
+from persist.store.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -7,10 +7,10 @@ import click
 
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, inline, say, say_json
-from persist.db.trouble import Severity
+from persist.db.dialects.findings import Severity
 from persist.errors import PersistError
-from persist.maintenance.examining import doctor as examine
-from persist.maintenance.examining import finding_of_error
+from persist.maintenance.doctor_checks import doctor as examine
+from persist.maintenance.doctor_checks import finding_of_error
 from persist.maintenance.findings import Finding
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "blue"}

@@ -7,7 +7,7 @@ from persist.cli.output import inline, shortened
 from persist.events.schemas import Event
 
 _SIGNS = {"put": "+", "set": "~", "delete": "-"}
-_MOST = 200
+_MAX = 200
 
 
 def event_fields(event: Event) -> dict[str, Any]:
@@ -26,10 +26,10 @@ def summary(event: Event) -> str:
     """What happened: text that came, or how many rows of which tables were added (+), changed (~) and deleted (-)."""
     changes = event.data.get("changes") if isinstance(event.data, dict) else None
     if not isinstance(changes, list):
-        return shortened(event.data, _MOST)
+        return shortened(event.data, _MAX)
     texts = [row["delta"] for change in changes if isinstance((row := change.get("row", {})).get("delta"), str)]
     if texts and len(texts) == len(changes):
-        return shortened("".join(texts), _MOST)
+        return shortened("".join(texts), _MAX)
     counts = Counter((_SIGNS.get(change["op"], "?"), change["table"]) for change in changes)
     rows = ", ".join(f"{sign}{count:,} {inline(table)}" for (sign, table), count in counts.items())
     parts = [f"{inline(str(part.get('type')))}{_said(part)}" for change in changes if (part := _part(change)) is not None]
@@ -44,4 +44,4 @@ def _part(change: dict[str, Any]) -> dict[str, Any] | None:
 
 def _said(part: dict[str, Any]) -> str:
     said = part.get("text") or part.get("state")
-    return f": {shortened(said, _MOST)}" if isinstance(said, str) else ""
+    return f": {shortened(said, _MAX)}" if isinstance(said, str) else ""

@@ -9,7 +9,7 @@ from persist.cli.ages import to_age
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, columns, inline, instant, say, say_json
 from persist.events.schemas import ALL
-from persist.events.standing import latest_streams, standing
+from persist.events.status import latest_streams, log_status
 
 _HEAD = ("STREAM", "EVENTS", "LAST (UTC)", "TYPE")
 
@@ -24,10 +24,11 @@ def events() -> None:
 @as_json
 @quiet("Print nothing.")
 def on(database: Database, as_json: bool, quiet: bool) -> None:
-    """Switch the log on, for everybody who writes to the database: whoever does not keep it is refused.
+    """Switch the log on, for everybody who writes to the database: a writer that does not keep it is refused.
 
-    What the database holds becomes one snapshot of each stream; writers wait meanwhile. On SQLite nobody but persist can
-    write to the file while the log is on, the sqlite3 command line included. With --json: an object with `on` and `changed`.
+    What the database holds becomes one snapshot of each stream; other writers wait until that is done. On SQLite only
+    persist can write to the file while the log is on, and the sqlite3 command line cannot. With --json: an object with
+    `on` and `changed`.
     """
     _switch(database, on=True, as_json=as_json, quiet=quiet)
 
@@ -61,7 +62,7 @@ def status(database: Database, as_json: bool, quiet: bool) -> None:
     With --json: an object with `on`, `events`, `streams`, `position`, the number of the newest event, and `oldest`.
     """
     with database.open(read_only=True) as store, store.read() as tx:
-        found = standing(tx._work)
+        found = log_status(tx._work)
     word = "on" if found.on else "off"
     if as_json:
         say_json({**asdict(found), "oldest": found.oldest and found.oldest.isoformat()})

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from persist.chat.sse import EventStream, Found
+from persist.chat.reducer.sse import EventStream, Found
 from persist.cli.interrupts import Interrupts
-from persist.db.json import decode
+from persist.db.values.json import decode
 from persist.errors import InvalidValue
 
 _LONGEST = 64 * 2**20
@@ -29,7 +29,7 @@ def frames_of(stream: BinaryIO, interrupts: Interrupts) -> Iterator[tuple[int, i
 def _found(events: EventStream, line: bytes) -> list[Found]:
     if len(line) > _LONGEST:
         return [InvalidValue("line", f"it is longer than {_LONGEST:,} bytes.")]
-    if events.held or not line.lstrip().startswith(b"{"):
+    if events.pending or not line.lstrip().startswith(b"{"):
         return events.read(line)
     try:
         chunk = decode(line.decode())

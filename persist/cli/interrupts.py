@@ -29,7 +29,7 @@ class Interrupts:
         return 128 + (self.signal or signal.SIGINT)
 
     def check(self) -> None:
-        """Where stopping is harmless: raise what came meanwhile."""
+        """Raise Interrupted if a signal has come; called where stopping is harmless."""
         if self.signal is not None:
             raise Interrupted
 

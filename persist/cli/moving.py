@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import click
 
-from persist import migrate
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, columns, inline, say, say_json
 from persist.cli.table_progress import TableProgress
@@ -16,7 +15,8 @@ from persist.errors import NotFound
 from persist.maintenance import copy as copy_store
 from persist.maintenance import export as export_store
 from persist.maintenance import import_ as import_file
-from persist.store import Store
+from persist.schema import migrate
+from persist.store.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -28,7 +28,7 @@ def printable(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """The same on one line."""
+    """Printable text on one line."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -46,12 +46,12 @@ def model_name(model: Any) -> str:
     return shortened(model, 60) if model else "-"
 
 
-def shortened(value: Any, most: int = 300) -> str:
+def shortened(value: Any, maximum: int = 300) -> str:
     """A JSON value on one line, cut when it is long."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     # escaping makes text longer, never shorter, so what is cut away need not be escaped first
-    cut = inline(text[: most + 1])
-    return cut if len(text) <= most else f"{inline(text[:most])}… ({len(text):,} characters)"
+    cut = inline(text[: maximum + 1])
+    return cut if len(text) <= maximum else f"{inline(text[:maximum])}… ({len(text):,} characters)"
 
 
 class Paint:

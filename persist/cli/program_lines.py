@@ -49,8 +49,8 @@ def resume_lines(point: ResumePoint, paint: Paint) -> Iterator[str]:
         branches = ", ".join(f"{inline(name)} {inline(state)}" for name, state in block.branches.items())
         yield f"  parallel {inline(block.parallel_id)} ({inline(block.strategy or 'all')}): {branches}"
     for loop in point.loops:
-        most = "" if loop.max_iterations is None else f" of at most {loop.max_iterations}"
-        yield f"  loop {inline(loop.loop_id)}: iteration {loop.current_iteration or 0}{most}"
+        maximum = "" if loop.max_iterations is None else f" of at most {loop.max_iterations}"
+        yield f"  loop {inline(loop.loop_id)}: iteration {loop.current_iteration or 0}{maximum}"
     yield f"  {len(point.bindings)} values, {len(point.agents)} agents"
 
 

@@ -11,8 +11,8 @@ from persist.cli.database import as_json, quiet
 from persist.cli.output import Paint, columns, inline, instant, say, say_json, shortened
 from persist.cli.program_lines import binding_row, execution_lines, header, resume_lines
 from persist.programs.schemas import ProgramRun, RunStatus
-from persist.run_files import create_run_file, list_run_files, open_run_file
-from persist.store import Store
+from persist.single_owner_files.run_files import create_run_file, list_run_files, open_run_file
+from persist.store.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -165,7 +165,7 @@ def bindings(run: str, name: str | None, place: Place, frame: int | None, as_jso
         for binding in found:
             say(inline(binding.name))
     elif name is not None:
-        say(shortened(found[0].value or "", most=2**31))
+        say(shortened(found[0].value or "", maximum=2**31))
     elif not found:
         say("No values.", err=True)
     else:

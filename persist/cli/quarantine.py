@@ -9,7 +9,7 @@ from persist.maintenance import quarantined, quarantined_row, restore_row
 
 @click.group(short_help="List, show and bring back rows that were set aside.")
 def quarantine() -> None:
-    """Rows that `persist doctor --fix` set aside, since a value of theirs, or of a row they hang on, cannot be read."""
+    """Rows that `persist doctor --fix` set aside, since one of their values, or of a row they depend on, cannot be read."""
 
 
 @quarantine.command(short_help="List them, in the order in which they were moved.")

@@ -13,7 +13,7 @@ from persist.cli.interrupts import Interrupted, Interrupts
 from persist.cli.output import columns, inline, say, say_json
 from persist.cli.progress import Progress
 from persist.errors import Conflict, InvalidValue, NotFound, PersistError, SchemaOutdated, StreamProtocolError
-from persist.store import Store
+from persist.store.store import Store
 
 SaveOn = Literal["chunk", "step", "turn"]
 NEW = "new"

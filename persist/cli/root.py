@@ -31,8 +31,8 @@ _WHERE = {
     "doctor": ("persist.cli.doctor", "doctor", "Look for what is wrong, and mend what is safe to mend."),
     "quarantine": ("persist.cli.quarantine", "quarantine", "List, show and bring back rows that were set aside."),
     "backup": ("persist.cli.backup", "backup", "Copy a SQLite file while others write to it."),
-    "checkpoint": ("persist.cli.upkeep", "checkpoint", "Move SQLite's write-ahead log into the file."),
-    "vacuum": ("persist.cli.upkeep", "vacuum", "Give free space back."),
+    "checkpoint": ("persist.cli.operations", "checkpoint", "Move SQLite's write-ahead log into the file."),
+    "vacuum": ("persist.cli.operations", "vacuum", "Give free space back."),
     "erd": ("persist.cli.erd", "erd", "Print the tables as a Mermaid diagram; no database."),
     "copy": ("persist.cli.moving", "copy", "Copy everything into an empty database, and compare."),
     "export": ("persist.cli.moving", "export", "Write everything, or one session, as JSON Lines."),
@@ -82,7 +82,7 @@ class Root(click.Group):
         except ValidationError as error:
             raise Failed(_wrong_setting(error)) from None
         except BrokenPipeError:
-            raise  # click ends quietly: whoever read our output has seen enough
+            raise  # click ends quietly: the reader closed the pipe
         except OSError as error:
             raise Failed(f"{error.filename or 'input or output'}: {error.strerror or error}") from error
         except KeyboardInterrupt:

@@ -24,10 +24,10 @@ def cost(amount: float | None) -> str:
     return "-" if amount is None else f"${amount:,.4f}"
 
 
-def cut(text: str, most: int) -> str:
+def cut(text: str, maximum: int) -> str:
     """Text on one line, cut when it is long."""
     shown = inline(text)
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
+    return shown if len(shown) <= maximum else shown[: maximum - 1] + "…"
 
 
 def run_lines(run: WorkflowRun, executions: Sequence[Execution], approvals: Sequence[Approval], paint: Paint) -> Iterator[str]:

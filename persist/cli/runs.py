@@ -116,7 +116,7 @@ def show(run: str, database: Database, as_json: bool, quiet: bool) -> None:
 @as_json
 @quiet("Print nothing.")
 def cancel(run: str, database: Database, reason: str | None, as_json: bool, quiet: bool) -> None:
-    """Cancel a run that has not ended, whoever works on it. Exit code 1 if it has, or if there is none.
+    """Cancel a run that has not ended, even if a worker holds it. Exit code 1 if it has, or if there is none.
 
     A worker that holds it cannot write to it any more; a harness without leases looks at the status to find out.
     """

@@ -2,11 +2,11 @@
 
 import click
 
-from persist import migrate
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import say, say_json
 from persist.errors import NotFound
-from persist.metadata import HEAD
+from persist.schema import migrate
+from persist.schema.metadata import HEAD
 
 
 @click.command(short_help="Create the tables, or bring them up to date.")

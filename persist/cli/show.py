@@ -9,9 +9,9 @@ from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, columns, inline, instant, model_name, say, say_json_text
 from persist.cli.sessions import command_of
 from persist.cli.transcript import message_lines
-from persist.db.json import encode
+from persist.db.values.json import encode
 from persist.errors import NotFound
-from persist.transaction import Transaction
+from persist.store.transaction import Transaction
 
 _CHAT = "chat"
 _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {

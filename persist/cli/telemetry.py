@@ -18,8 +18,8 @@ def _instance(command: F) -> F:
     return click.option("--instance", metavar="ID", help="Of which instance; without it a SQLite file's own.")(command)
 
 
-def _limit(most: int) -> Callable[[F], F]:
-    return click.option("--limit", type=click.IntRange(1, most), default=20, show_default=True, help="How many.")
+def _limit(maximum: int) -> Callable[[F], F]:
+    return click.option("--limit", type=click.IntRange(1, maximum), default=20, show_default=True, help="How many.")
 
 
 @click.group(short_help="Status, usage, tool calls and links of agent instances.")

@@ -51,7 +51,7 @@ def watch(database: Database, stream: str, after: int, timeout: float | None, as
 def _uncut(watcher: Watcher, interrupts: Interrupts) -> Iterator[Event]:
     """The events; Ctrl-C ends the wait for one, and never a look at the log, nor a line."""
     with closing(watcher):
-        while (events := watcher.look()) is not None:
+        while (events := watcher.poll()) is not None:
             for event in events:
                 interrupts.check()
                 yield event

@@ -1,11 +1,10 @@
-"""Files that keep progressions as arrays alone, fork pointers in metadata, and numbers of message classes of their own."""
+"""Adopting files of older programs: progressions kept only as arrays, fork pointers only in metadata, other class numbers."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import ColumnElement, Text, case, func, insert, select, type_coerce, update
 
-from persist.conversations.lineage import POINTERS
 from persist.conversations.models import (
     KNOWN_TYPES,
     branches,
@@ -16,8 +15,9 @@ from persist.conversations.models import (
     sessions,
     transitions,
 )
-from persist.db.adopting import Rules, Takeover
-from persist.db.json import decode
+from persist.conversations.storage.lineage import POINTERS
+from persist.db.operations.adopting import Rules, Takeover
+from persist.db.values.json import decode
 from persist.errors import InvalidValue
 
 _BATCH = 5_000
@@ -25,14 +25,14 @@ _S, _M, _P, _T = sessions.c, messages.c, progressions.c, message_types.c
 
 
 def _pointer(name: str, kind: str) -> ColumnElement[Any]:
-    """A published key of the metadata, if it is of that kind."""
+    """The value of a published metadata key, NULL unless its JSON type is `kind`."""
     text = type_coerce(branches.c.node_metadata, Text())
     there = case((func.json_valid(text) == 1, func.json_type(text, f"$.{name}")))
     return case((there == kind, func.json_extract(text, f"$.{name}")))
 
 
 def _number_types(takeover: Takeover) -> None:
-    """Known classes get their published numbers; whoever sits on one moves behind the last."""
+    """Give known classes their published numbers; another class that has one of these gets a new number after the last."""
     found = {path: number for number, path in takeover.rows(select(_T.type_id, _T.lion_class))}
     wanted = {path: number for number, path in KNOWN_TYPES.items()}
     last = max([*found.values(), *KNOWN_TYPES])
@@ -45,7 +45,7 @@ def _number_types(takeover: Takeover) -> None:
     changes = {old: new for old, new in changes.items() if old != new}
     if not changes:
         return
-    below = {old: -1 - new for old, new in changes.items()}  # numbers that nobody has, while they trade places
+    below = {old: -1 - new for old, new in changes.items()}  # unused numbers, while numbers are swapped
     takeover.run(update(message_types).where(_T.type_id.in_(below)).values(type_id=case(below, value=_T.type_id)))
     takeover.run(update(message_types).where(_T.type_id < 0).values(type_id=-1 - _T.type_id))
     count = takeover.run(update(messages).where(_M.lion_class.in_(changes)).values(lion_class=case(changes, value=_M.lion_class)))
@@ -54,7 +54,7 @@ def _number_types(takeover: Takeover) -> None:
 
 
 def _name_types(takeover: Takeover) -> None:
-    """Messages of a number without a class would not be found: the number gets a name."""
+    """Name class numbers that have no row: reads join `message_types` and would not find their messages."""
     nameless = select(_M.lion_class).where(_M.lion_class.not_in(select(_T.type_id))).distinct()
     numbers = [number for (number,) in takeover.rows(nameless)]
     if numbers:
@@ -64,7 +64,7 @@ def _name_types(takeover: Takeover) -> None:
 
 
 def _fill_members(takeover: Takeover) -> None:
-    """The array of every progression, place by place, duplicates included."""
+    """Write the array of every progression into `progression_members`, one row per place, duplicates included."""
     if takeover.brought(members) or not takeover.brought(progressions):
         return
     query = select(_P.id, type_coerce(_P.collection, Text())).order_by(_P.id)

@@ -1,13 +1,13 @@
 """`tx.conversations` on the async face: every verb of the repositories as a coroutine."""
 
-from persist.conversations.branches import Branches
-from persist.conversations.exchange import Exchange
-from persist.conversations.messages import ConvMessages
-from persist.conversations.progressions import Progressions
 from persist.conversations.repository import Conversations
-from persist.conversations.sessions import ConvSessions
-from persist.conversations.vectors import Vectors
-from persist.db.aio import AsyncRepository, AsyncWork, JoinedWork, awaitable
+from persist.conversations.verbs.branches import Branches
+from persist.conversations.verbs.exchange import Exchange
+from persist.conversations.verbs.messages import ConvMessages
+from persist.conversations.verbs.progressions import Progressions
+from persist.conversations.verbs.sessions import ConvSessions
+from persist.conversations.verbs.vectors import Vectors
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
 
 
 class AsyncConvSessions(AsyncRepository[ConvSessions]):
@@ -87,7 +87,7 @@ class AsyncVectors(AsyncRepository[Vectors]):
 class AsyncConversations:
     """See Conversations."""
 
-    def __init__(self, work: AsyncWork | JoinedWork) -> None:
+    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
         conversations = Conversations(work.work)
         self.sessions = AsyncConvSessions(conversations.sessions, work)
         self.branches = AsyncBranches(conversations.branches, work)

@@ -3,7 +3,7 @@
 from sqlalchemy import or_, select, union
 
 from persist.conversations.models import branches, members, message_types, messages, progressions, sessions, transitions
-from persist.db.exporting import Exported, Rows, the_id
+from persist.db.operations.exporting import Exported, Rows, the_id
 
 _B, _F, _M, _P, _S, _T = branches.c, members.c, messages.c, progressions.c, sessions.c, transitions.c
 
@@ -33,7 +33,7 @@ SESSION = Exported(
         Rows(members, _F.progression_id.in_(_progressions), (_F.progression_id, _F.ord)),
         Rows(sessions, _S.id == the_id(), (_S.id,)),
         Rows(branches, _B.session_id == the_id(), (_B.created_at, _B.id)),
-        Rows(  # these outlive the session
+        Rows(  # status transitions outlive the session
             transitions,
             or_(_T.entity_id == the_id(), _T.entity_id.in_(_branch_ids)),
             (_T.created_at, _T.id),
@@ -41,4 +41,4 @@ SESSION = Exported(
         ),
     ),
 )
-"""Not what was exchanged: that is in the order of the whole database."""
+"""The rows of a conversation's export. Exchange items are left out: their `seq` orders the whole database."""

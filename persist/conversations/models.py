@@ -1,4 +1,4 @@
-"""The tables of conversations: those of lionagi ADR-0009 as published, and what membership, audit and exchange need.
+"""The tables of conversations: those of lionagi ADR-0009 as published, and tables for membership, audit and exchange.
 
 The order of a progression is in `progression_members`; the published array `progressions.collection` is folded from it, and
 `folded` says how far. Fork pointers are columns, beside their published place in `node_metadata`.
@@ -12,9 +12,9 @@ from sqlalchemy import CheckConstraint, ForeignKey, Index, LargeBinary, UniqueCo
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.conversations.schemas import InvocationKind, SourceKind, Status
-from persist.db.base import ONE_TREE, SCHEMA_TOKEN, Base, flag_default, table_of
-from persist.db.streams import Streams
-from persist.db.types import Amount, Body, EpochReal, Flag, Json, Label, Vocabulary, Whole
+from persist.db.changes.event_streams import Streams
+from persist.db.schema.base import ONE_TREE, SCHEMA_TOKEN, Base, flag_default, table_of
+from persist.db.schema.column_types import Amount, Body, EpochReal, Flag, Json, Label, Vocabulary, Whole
 
 _ZERO = text("0")
 UNKNOWN_TYPE = 0
@@ -37,7 +37,7 @@ def _one_of(column: str, words: type[StrEnum]) -> CheckConstraint:
 
 
 class MessageTypeRow(Base):
-    """The class path of a kind of message, by number; new ones get the next number."""
+    """The class path of a kind of message, by number; a new class gets the next number."""
 
     __tablename__ = "message_types"
     type_id: Mapped[int] = mapped_column(Whole(), primary_key=True, autoincrement=False)
@@ -58,7 +58,7 @@ class MessageRow(Base):
     role: Mapped[str] = mapped_column(Label())
     lion_class: Mapped[int] = mapped_column(Whole(), _ref("message_types.type_id"), server_default=_ZERO)
     stored_at: Mapped[datetime | None] = mapped_column(EpochReal())
-    """When it first came, by the store's clock: what protects one that no progression names yet."""
+    """When the message was first stored (store clock): `prune` spares recent messages that no progression names yet."""
     node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
     embedding: Mapped[bytes | None] = mapped_column(LargeBinary())
     content: Mapped[Any] = mapped_column(Json())
@@ -76,7 +76,7 @@ class ProgressionRow(Base):
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     created_at: Mapped[datetime] = mapped_column(EpochReal())
     folded: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
-    """How many members, from the first, `collection` shows."""
+    """How many members, counted from the first, `collection` contains."""
     name: Mapped[str | None] = mapped_column(Body())
     node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
     collection: Mapped[Any] = mapped_column(Json(), server_default="[]")
@@ -94,7 +94,7 @@ class ProgressionMemberRow(Base):
 
 
 class SessionRow(Base):
-    """One session, with hints about where it came from and what became of it."""
+    """One session, with its provenance and its status."""
 
     __tablename__ = "sessions"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -156,7 +156,7 @@ class BranchRow(Base):
     forked_at_ord: Mapped[int | None] = mapped_column(Whole())
     node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
     former_of: Mapped[str | None] = mapped_column(Label())
-    """Set on a row that no list shows: it keeps what this branch was, for the forks that inherit it."""
+    """Set on a hidden row that preserves the history of the branch with this id, for the forks that inherit it."""
 
     __table_args__ = (
         Index("ix_branches_session_id_created_at_id", "session_id", "created_at", "id"),
@@ -198,7 +198,7 @@ class ExchangeItemRow(Base):
     recipient: Mapped[str | None] = mapped_column(Label())
     channel: Mapped[str | None] = mapped_column(Label())
     sent_at: Mapped[datetime | None] = mapped_column(EpochReal())
-    """By the store's clock; of one that was sent before there was this column, its message says when it came."""
+    """When it was sent (store clock). NULL on rows older than this column: see the message's `stored_at` or `created_at`."""
 
     __table_args__ = (
         UniqueConstraint("message_id"),
@@ -208,7 +208,7 @@ class ExchangeItemRow(Base):
 
 
 class ExchangeCursorRow(Base):
-    """How far an owner has read a channel ('' for messages without one). The row of no owner is the last seq given."""
+    """How far an owner has read a channel ('' for messages without one). The row with owner '' holds the last seq given."""
 
     __tablename__ = "exchange_cursors"
     owner: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -229,9 +229,9 @@ exchange_cursors = table_of(ExchangeCursorRow)
 message_types.info["seed"] = [{"type_id": number, "lion_class": path} for number, path in KNOWN_TYPES.items()]
 exchange_cursors.info["seed"] = [{"owner": "", "channel": "", "seq": 0}]
 
-# Messages and progressions are shared between sessions: what writes them for one of its own tells it there.
+# Messages and progressions are shared between sessions: the verb that writes them for a session names the session's stream.
 STREAMS = Streams("conversation", shared="conversations")
 STREAMS.by("id", sessions)
 STREAMS.by("session_id", branches)
-STREAMS.common(message_types)
-STREAMS.loose(messages, progressions, members, transitions, exchange_items, exchange_cursors)
+STREAMS.always_shared(message_types)
+STREAMS.unowned(messages, progressions, members, transitions, exchange_items, exchange_cursors)

@@ -1,4 +1,4 @@
-"""Pruning: old sessions go, and with them exactly what nothing else shows."""
+"""Pruning: deletes old sessions, and with them exactly the rows that nothing else refers to."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -6,42 +6,42 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, or_, select, tuple_, type_coerce
 
-from persist.conversations import removal
-from persist.conversations.locking import lock_whole
 from persist.conversations.models import branches, exchange_cursors, exchange_items, members, messages, progressions, sessions
 from persist.conversations.schemas import PruneReport, Status
-from persist.db.checks import check_flag, check_span
-from persist.db.clock import epoch_us
-from persist.db.hot import Hot, Row, param
-from persist.db.pruning import LOOK, Cut, Pruning, Removed, delete_rows
-from persist.db.readable import bindable
-from persist.db.spoilt import Spoilt
-from persist.db.trial import undone
-from persist.db.types import Amount, Whole
-from persist.db.work import Work
+from persist.conversations.storage import deletion as removal
+from persist.conversations.storage.locking import lock_whole
+from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed, delete_rows
+from persist.db.schema.column_types import Amount, Whole
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.dry_run import always_rolled_back
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+from persist.db.unreadable.conditions import bindable
+from persist.db.values.arguments import check_flag, check_timedelta
+from persist.db.values.clock import epoch_us
 from persist.errors import InvalidValue
 
 _BATCH = 100
-_MOST_PLACES = 5_000
-"""Of the conversations that go in one transaction, unless a single one has more."""
+_MAX_PLACES = 5_000
+"""The most progression members deleted in one transaction, unless a single conversation has more."""
 ORPHAN_GRACE = timedelta(days=1)
-"""How long a message that nothing names is left alone: it may be about to be named."""
+"""How long a message that nothing names is kept: a writer may be about to name it."""
 
 _S, _B, _M, _P, _I = sessions.c, branches.c, messages.c, members.c, exchange_items.c
 _latest = select(_S.id).order_by(_S.updated_at.desc(), _S.id.desc()).limit(bindparam("keep", type_=Whole()))
 _may_go = and_(or_(_S.status.is_(None), _S.status != Status.RUNNING), _S.updated_at < param("cutoff"))
-_VICTIMS = Hot(select(_S.id).where(_may_go, _S.id.not_in(_latest)).order_by(_S.updated_at, _S.id))
+_VICTIMS = Statement(select(_S.id).where(_may_go, _S.id.not_in(_latest)).order_by(_S.updated_at, _S.id))
 _id = param("row_id")
-_STILL = Hot(select(_S.id).where(_S.id == _id, _may_go).with_for_update())
-_POINTED_AT = Hot(select(_S.first_msg_id, _S.last_msg_id).where(_S.id == _id))
-_POOL = Hot(select(_P.message_id).join(sessions, _S.progression_id == _P.progression_id).where(_S.id == _id).distinct())
-_BRANCH_ITEMS = Hot(
+_STILL = Statement(select(_S.id).where(_S.id == _id, _may_go).with_for_update())
+_POINTED_AT = Statement(select(_S.first_msg_id, _S.last_msg_id).where(_S.id == _id))
+_POOL = Statement(select(_P.message_id).join(sessions, _S.progression_id == _P.progression_id).where(_S.id == _id).distinct())
+_BRANCH_ITEMS = Statement(
     select(_P.message_id).join(branches, _B.progression_id == _P.progression_id).where(_B.session_id == _id).distinct()
 )
-_POOLS = Hot(select(_S.progression_id).where(_S.id == _id).union(select(_B.progression_id).where(_B.session_id == _id)))
-_COUNT_PLACES = Hot(select(func.count()).where(_P.progression_id == _id))
-_SYSTEM = Hot(select(_B.system_msg_id).where(_B.session_id == _id))
-# places are counted by the last one, which an index leads to
+_POOLS = Statement(select(_S.progression_id).where(_S.id == _id).union(select(_B.progression_id).where(_B.session_id == _id)))
+_COUNT_PLACES = Statement(select(func.count()).where(_P.progression_id == _id))
+_SYSTEM = Statement(select(_B.system_msg_id).where(_B.session_id == _id))
+# the number of places is the highest `ord` plus 1, which an index finds at once
 _in_pool = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _S.progression_id).scalar_subquery()
 _in_branch = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _B.progression_id).scalar_subquery()
 _in_branches = select(func.coalesce(func.sum(_in_branch), 0)).where(_B.session_id == _S.id).scalar_subquery()
@@ -52,52 +52,53 @@ _named = or_(
     exists().where(_S.last_msg_id == _M.id),
     exists().where(exchange_items.c.message_id == _M.id),
 )
-_DELETE_UNNAMED = Hot(delete(messages).where(_M.id == _id, ~_named))
+_DELETE_UNNAMED = Statement(delete(messages).where(_M.id == _id, ~_named))
 _orphan = and_(func.coalesce(type_coerce(_M.stored_at, Amount()), _M.created_at) < param("guard"), ~_named)
-_SWEEP = Hot(delete(messages).where(_orphan))
-# Where several write at once, a DELETE does not see who came to name a message while it waited for it; the next one does.
-_LOCK = Hot(select(_M.id).where(_M.id == _id).with_for_update())
-_LOCK_ORPHANS = Hot(select(func.count()).select_from(select(_M.id).where(_orphan).with_for_update().subquery()))
+_SWEEP = Statement(delete(messages).where(_orphan))
+# With several writers, a DELETE that waited for a message's lock does not see rows that have come to name it, but the next
+# statement does. Hence the message is locked by a statement of its own first.
+_LOCK = Statement(select(_M.id).where(_M.id == _id).with_for_update())
+_LOCK_ORPHANS = Statement(select(func.count()).select_from(select(_M.id).where(_orphan).with_for_update().subquery()))
 
 _reader, _mark = exchange_cursors.alias("reader"), exchange_cursors.alias("mark")
 _has_read = (
     exists()
     .where(_mark.c.owner == _reader.c.owner, _mark.c.channel == func.coalesce(_I.channel, ""), _mark.c.seq >= _I.seq)
-    .correlate(_reader, exchange_items)  # which are two levels up, where nothing is looked for unasked
+    .correlate(_reader, exchange_items)  # named here: auto-correlation does not reach two levels up
 )
 _of_all = and_(_I.recipient.is_(None), _reader.c.owner != "", _reader.c.owner != _I.sender)
 _was_read = or_(
     exists().where(_reader.c.owner == _I.recipient, _has_read),
     exists().where(_of_all, _has_read) & ~exists().where(_of_all, ~_has_read),
 )
-"""Its recipient read it; one to all, every owner that ever read anything, and at least one did."""
+"""The recipient has read the message. One to all: every owner with a cursor except its sender has, and there is at least one."""
 
 
-def prune(work: Work, *, keep_days: int, keep_n: int, dry_run: bool, orphan_grace: timedelta) -> PruneReport:
+def prune(work: UnitOfWork, *, keep_days: int, keep_n: int, dry_run: bool, orphan_grace: timedelta) -> PruneReport:
     """See ConvSessions.prune."""
-    grace = check_span("orphan_grace", orphan_grace)
+    grace = check_timedelta("orphan_grace", orphan_grace)
     if not check_flag("dry_run", dry_run):
         return _prune(work, keep_days, keep_n, grace)
-    with undone(work):
+    with always_rolled_back(work):
         return _prune(work, keep_days, keep_n, grace)
 
 
-def _prune(work: Work, keep_days: int, keep_n: int, grace: timedelta) -> PruneReport:
+def _prune(work: UnitOfWork, keep_days: int, keep_n: int, grace: timedelta) -> PruneReport:
     cutoff, guard = _ago(work, "keep_days", keep_days), _ago(work, "orphan_grace", grace)
     several = not work.runtime.dialect.one_writer
     victims = [*bindable(_S.id, (id for (id,) in work.rows(_VICTIMS, keep=keep_n, cutoff=cutoff)))]
     gone, candidates = Removed(), set[str]()
     for start in range(0, len(victims), _BATCH):
         gone.add(_remove(work, victims[start : start + _BATCH], cutoff, candidates))
-    gone.add(_remove_unnamed(work, candidates))  # after all that others lock before messages
+    gone.add(_remove_unnamed(work, candidates))  # last: other writers lock messages after everything else
     if several:
         work.row(_LOCK_ORPHANS, guard=epoch_us(guard) / 1_000_000)
     gone.rows[messages.name] += work.run(_SWEEP, guard=epoch_us(guard) / 1_000_000)
     return PruneReport(**{table.name: gone.rows[table.name] for table in (sessions, branches, progressions, messages)})
 
 
-def _remove(work: Work, batch: Sequence[str], cutoff: datetime, candidates: set[str]) -> Removed:
-    """Those of the sessions that may go still; the messages that may go with them become candidates."""
+def _remove(work: UnitOfWork, batch: Sequence[str], cutoff: datetime, candidates: set[str]) -> Removed:
+    """Delete the sessions of the batch that may still be pruned; add the messages they named to `candidates`."""
     lock_whole(work, batch)
     batch = [id for id in batch if work.row(_STILL, row_id=id, cutoff=cutoff) is not None]
     candidates.update(message_id for id in batch for message_id in _messages_of(work, id))
@@ -112,8 +113,8 @@ def _remove(work: Work, batch: Sequence[str], cutoff: datetime, candidates: set[
     return gone
 
 
-def _remove_unnamed(work: Work, candidates: Iterable[str]) -> Removed:
-    """Those of the messages that nothing names."""
+def _remove_unnamed(work: UnitOfWork, candidates: Iterable[str]) -> Removed:
+    """Delete those of the messages that nothing names."""
     gone = Removed()
     for message_id in bindable(_M.id, sorted(candidates)):
         if not work.runtime.dialect.one_writer:
@@ -122,21 +123,21 @@ def _remove_unnamed(work: Work, candidates: Iterable[str]) -> Removed:
     return gone
 
 
-def _places(work: Work, pools: Sequence[str]) -> int:
-    """How many places these progressions have in all."""
+def _places(work: UnitOfWork, pools: Sequence[str]) -> int:
+    """How many members these progressions have in all."""
     counted = [work.row(_COUNT_PLACES, row_id=pool) for pool in set(pools)]
     return sum(row[0] for row in counted if row is not None)
 
 
-def _ago(work: Work, path: str, span: timedelta | int) -> datetime:
+def _ago(work: UnitOfWork, path: str, span: timedelta | int) -> datetime:
     try:
         return work.now() - (span if isinstance(span, timedelta) else timedelta(days=span))
     except OverflowError:
         raise InvalidValue(path, "it reaches back before the year 1.") from None
 
 
-def _messages_of(work: Work, session_id: str) -> set[str]:
-    """What a session and its branches name, by themselves; what they inherit is named where it comes from."""
+def _messages_of(work: UnitOfWork, session_id: str) -> set[str]:
+    """The ids of messages that a session and its branches name; inherited ones belong to the branch they come from."""
     named = set()
     for statement in (_POINTED_AT, _POOL, _BRANCH_ITEMS, _SYSTEM):
         for row in work.rows(statement, row_id=session_id):
@@ -145,25 +146,25 @@ def _messages_of(work: Work, session_id: str) -> set[str]:
 
 
 class _Sessions(Pruning):
-    """Sessions as `sessions.prune` takes them: those that were not updated for long, and do not run."""
+    """Sessions that `sessions.prune` deletes: not running, and not updated since the cutoff."""
 
     table = sessions
     batch = _BATCH
 
-    def look(self, work: Work, cut: Cut, after: Row | None) -> list[Row]:
+    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         query = select(_S.updated_at, _S.id, _in_pool + _in_branches).where(_may_go).order_by(_S.updated_at, _S.id).limit(LOOK)
         if cut.keep:
             query = query.where(_S.id.not_in(_latest))
         if after is not None:
             query = query.where(tuple_(_S.updated_at, _S.id) > tuple_(*after[:2]))
         values = {"cutoff": cut.before} | ({"keep": cut.keep} if cut.keep else {})
-        return work.found(query, values, spoilt=Spoilt.LEAVE_OUT)
+        return work.found(query, values, unreadable=OnUnreadable.LEAVE_OUT)
 
     def batches(self, found: Sequence[Row]) -> Iterator[Sequence[Row]]:
         batch: list[Row] = []
         places = 0
         for row in found:
-            if batch and (len(batch) == self.batch or places + int(row[2]) > _MOST_PLACES):
+            if batch and (len(batch) == self.batch or places + int(row[2]) > _MAX_PLACES):
                 yield batch
                 batch, places = [], 0
             batch.append(row)
@@ -171,20 +172,20 @@ class _Sessions(Pruning):
         if batch:
             yield batch
 
-    def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
+    def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         candidates = set[str]()
         gone = _remove(work, [row[1] for row in found], cut.before, candidates)
         gone.followers += sorted(candidates)
         return gone
 
-    def follow(self, work: Work, followers: Sequence[Any]) -> Removed:
+    def follow(self, work: UnitOfWork, followers: Sequence[Any]) -> Removed:
         return _remove_unnamed(work, followers)
 
 
 class _Messages(Pruning):
-    """Messages that nothing names. `keep` does not count them; one that just came may be about to be named.
+    """Messages that nothing names. `keep` is ignored, and messages younger than ORPHAN_GRACE are spared.
 
-    Those of the age that is asked for; with `any_age` all but those that just came.
+    Deletes messages older than the cut's age; with `any_age` all that are older than ORPHAN_GRACE.
     """
 
     table = messages
@@ -192,43 +193,43 @@ class _Messages(Pruning):
     def __init__(self, *, any_age: bool = False) -> None:
         self._any_age = any_age
 
-    def look(self, work: Work, cut: Cut, after: Row | None) -> list[Row]:
+    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         query = select(_M.id).where(_orphan).order_by(_M.id).limit(LOOK)
         if after is not None:
             query = query.where(_M.id > after[0])
         latest = work.now() - ORPHAN_GRACE
         guard = latest if self._any_age else min(cut.before, latest)
-        return work.found(query, {"guard": epoch_us(guard) / 1_000_000}, spoilt=Spoilt.LEAVE_OUT)
+        return work.found(query, {"guard": epoch_us(guard) / 1_000_000}, unreadable=OnUnreadable.LEAVE_OUT)
 
-    def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
+    def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         return _remove_unnamed(work, [row[0] for row in found])
 
 
 class _Exchange(Pruning):
-    """What was sent and read; and, where a setting says after how many days, what was not."""
+    """Exchange items that were read; unread ones too, once older than `conversations_unread_keep_days`, if that is set."""
 
     table = exchange_items
 
-    def look(self, work: Work, cut: Cut, after: Row | None) -> list[Row]:
+    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         query = select(_I.seq, _I.message_id).where(_was_sent_long_ago(work, cut)).order_by(_I.seq).limit(LOOK)
         if cut.keep:
             query = query.where(_I.seq.not_in(select(_I.seq).order_by(_I.seq.desc()).limit(cut.keep)))
         if after is not None:
             query = query.where(_I.seq > after[0])
-        return work.found(query, spoilt=Spoilt.LEAVE_OUT)
+        return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
 
-    def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
+    def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         gone = Removed()
         seqs = [row[0] for row in found]
         held = select(_I.seq, _I.message_id).where(_I.seq.in_(seqs)).order_by(_I.seq).with_for_update(skip_locked=True)
-        rows = work.found(held, spoilt=Spoilt.LEAVE_OUT)  # what is read stays read, so there is no second look
+        rows = work.found(held, unreadable=OnUnreadable.LEAVE_OUT)  # a read item stays read: no recheck
         gone.rows[exchange_items.name] = delete_rows(work, exchange_items, _I.seq.in_([row[0] for row in rows]))
         gone.add(_remove_unnamed(work, [row[1] for row in rows]))
         return gone
 
 
-def _was_sent_long_ago(work: Work, cut: Cut) -> ColumnElement[bool]:
-    """Sent before the cut and read by whom it is for; or unread for longer than the setting says."""
+def _was_sent_long_ago(work: UnitOfWork, cut: Cut) -> ColumnElement[bool]:
+    """Sent before the cut and read by its recipients; or sent longer ago than `conversations_unread_keep_days`."""
     sent_at = func.coalesce(
         type_coerce(_I.sent_at, Amount()),
         select(func.coalesce(type_coerce(_M.stored_at, Amount()), _M.created_at)).where(_M.id == _I.message_id).scalar_subquery(),
@@ -243,4 +244,4 @@ def _was_sent_long_ago(work: Work, cut: Cut) -> ColumnElement[bool]:
 
 PRUNINGS: tuple[Pruning, ...] = (_Sessions(), _Exchange(), _Messages())
 AS_A_VERB: tuple[Pruning, ...] = (_Sessions(), _Messages(any_age=True))
-"""What `sessions.prune` takes."""
+"""What `sessions.prune` deletes."""

@@ -1,17 +1,17 @@
 """`tx.conversations`: the repositories of the domain."""
 
-from persist.conversations.branches import Branches
-from persist.conversations.exchange import Exchange
-from persist.conversations.messages import ConvMessages
-from persist.conversations.progressions import Progressions
-from persist.conversations.sessions import ConvSessions
-from persist.conversations.vectors import Vectors
-from persist.db.repository import on_demand
-from persist.db.work import Work
+from persist.conversations.verbs.branches import Branches
+from persist.conversations.verbs.exchange import Exchange
+from persist.conversations.verbs.messages import ConvMessages
+from persist.conversations.verbs.progressions import Progressions
+from persist.conversations.verbs.sessions import ConvSessions
+from persist.conversations.verbs.vectors import Vectors
+from persist.db.transactions.repository import on_demand
+from persist.db.transactions.unit_of_work import UnitOfWork
 
 
 class Conversations:
-    """Sessions, their branches, the messages these share, and what owners send each other."""
+    """Sessions, their branches, the messages that branches share, and the exchange of messages between owners."""
 
     sessions = on_demand(ConvSessions)
     branches = on_demand(Branches)
@@ -20,5 +20,5 @@ class Conversations:
     exchange = on_demand(Exchange)
     vectors = on_demand(Vectors)
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: UnitOfWork) -> None:
         self._work = work

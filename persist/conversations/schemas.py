@@ -4,14 +4,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from persist.db.values import Value
+from persist.db.values.frozen import Value
 
 CLONE_FROM = "clone_from"
-"""The key of node_metadata under which the runtime notes what it copied: of a message its id, of a branch an object with it."""
+"""The key of node_metadata where the runtime notes the original of a copy: a message's id, or an object with a branch's id."""
 
 
 class Status(StrEnum):
-    """Where a session or branch is; None is a fifth answer: nobody said."""
+    """The status of a session or branch; a column may also be None: the status was never set."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -51,21 +51,21 @@ class TransitionSource(StrEnum):
 
 
 class Metric(StrEnum):
-    """How far two embeddings are from each other."""
+    """The distance measure between two embeddings."""
 
     COSINE = "cosine"
     L2 = "l2"
 
 
 def _clone_of(metadata: Any) -> str | None:
-    """What the runtime's mark of a copy names: the id itself, or an object with it."""
+    """The id of the original in the runtime's mark of a copy, which is the id itself or an object with it."""
     said = metadata.get(CLONE_FROM) if isinstance(metadata, dict) else None
     said = said.get("id") if isinstance(said, dict) else said
     return said if isinstance(said, str) else None
 
 
 class ConvMessage(Value):
-    """A row of messages: content that progressions refer to. Of its instant, `created_at_epoch` is the exact float."""
+    """A row of messages: content that progressions refer to. `created_at_epoch` is the exact float of its instant."""
 
     id: str
     created_at: datetime
@@ -73,22 +73,22 @@ class ConvMessage(Value):
     node_metadata: Any
     content: Any
     embedding: list[float] | None
-    """float32 numbers, widened."""
+    """The stored float32 numbers as Python floats."""
     sender: str | None
     recipient: str | None
     channel: str | None
     role: str
     lion_class: int
-    """The number of its class in message_types; 0 where the message named none."""
+    """The number of its class in message_types; 0 if the message named no class."""
     lion_class_str: str
 
     @property
     def clone_of(self) -> str | None:
-        """The message that the runtime copied to make this one; None for one that is no copy."""
+        """The id of the message that this one is a copy of; None if it is no copy."""
         return _clone_of(self.node_metadata)
 
     def to_dict(self) -> dict[str, Any]:
-        """The message as its runtime writes it with mode="db": what was put, `metadata` named `node_metadata`."""
+        """The message as its runtime dumps it with mode="db": what was put, with `metadata` named `node_metadata`."""
         names = ("node_metadata", "content", "embedding", "sender", "recipient", "channel", "role")
         return {"id": self.id, "created_at": self.created_at_epoch, **{name: getattr(self, name) for name in names}}
 
@@ -137,12 +137,12 @@ class Branch(Value):
     ended_at: datetime | None
     parent_branch_id: str | None
     forked_at_ord: int | None
-    """How many items of the parent's history it inherits."""
+    """How many items of the parent's history the branch inherits."""
     node_metadata: Any
 
     @property
     def clone_of(self) -> str | None:
-        """The branch that the runtime copied, message by message, to make this one; None for one that is no copy."""
+        """The id of the branch that the runtime copied message by message to make this one; None if it is no copy."""
         return _clone_of(self.node_metadata)
 
 
@@ -173,7 +173,7 @@ class StatusTransition(Value):
 
 
 class PruneReport(Value):
-    """How many rows a prune deleted, or would have."""
+    """How many rows a prune deleted, or in a dry run would have."""
 
     sessions: int
     branches: int
@@ -182,7 +182,7 @@ class PruneReport(Value):
 
 
 class ImportReport(Value):
-    """What an import of run folders came to."""
+    """The result of an import of run folders."""
 
     imported: int
     skipped: int

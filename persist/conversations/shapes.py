@@ -1,13 +1,13 @@
 """What the columns of conversations must hold to be read, beyond what their types say."""
 
 from persist.conversations.models import messages, progressions
-from persist.db.clock import from_epoch_s
-from persist.db.shapes import Shapes, floats32, texts
+from persist.db.values.clock import from_epoch_s
+from persist.db.values.shapes import Shapes, floats32, texts
 from persist.errors import InvalidValue
 
 
 def _seconds(value: float) -> str | None:
-    """The instant of a message is kept as the number that its runtime gave."""
+    """Checks a message's instant, which is stored as the number its runtime gave."""
     try:
         from_epoch_s(value)
     except InvalidValue:

@@ -1,4 +1,4 @@
-"""What takes the place of cells of conversations that nobody can read, and that others count on."""
+"""Replacement values for unreadable cells of conversations in rows that other rows depend on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,30 +6,30 @@ from typing import Any
 from sqlalchemy import func, select
 
 from persist.conversations.models import KNOWN_TYPES, exchange_cursors, exchange_items, members, message_types, progressions
-from persist.db.hot import Hot
-from persist.db.stand_ins import StandIns
-from persist.db.work import Work
+from persist.db.statements.prepared import Statement
+from persist.db.transactions.stand_ins import StandIns
+from persist.db.transactions.unit_of_work import UnitOfWork
 
-_LAST = Hot(select(func.max(exchange_items.c.seq)))
+_LAST = Statement(select(func.max(exchange_items.c.seq)))
 
 
-def _empty_array(work: Work, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The members count; doctor folds the array from them."""
+def _empty_array(work: UnitOfWork, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An empty array: members are the source of truth, and doctor folds the array from them."""
     return {"collection": [], "folded": 0}
 
 
-def _no_message(work: Work, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Places are without gaps, and a member may name a message that is not there."""
+def _no_message(work: UnitOfWork, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The quarantine id as message id: places have no gaps, and a member may name a message that does not exist."""
     return {"message_id": row["quarantine"]}
 
 
-def _class_of(work: Work, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Messages refer to it by its number."""
+def _class_of(work: UnitOfWork, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A class path for the row's number, by which messages refer to it."""
     return {"lion_class": KNOWN_TYPES.get(row["type_id"], f"__unknown__.{row['type_id']}")}
 
 
-def _last_given(work: Work, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of everybody's row the last number given, so that none is given twice; an owner has read nothing."""
+def _last_given(work: UnitOfWork, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The highest seq in use for the row with owner '', so that none is given twice; 0 (nothing read) for an owner."""
     found = work.row(_LAST) if (row["owner"], row["channel"]) == ("", "") else None
     return {"seq": (found[0] if found else None) or 0}
 

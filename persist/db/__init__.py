@@ -1,1 +1,1 @@
-"""The database below every domain: types, transactions, statements. It knows no domain."""
+"""What every domain stands on: values, statements, dialects, transactions. docs/architecture.md shows its floors."""

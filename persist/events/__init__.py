@@ -1,8 +1,8 @@
-"""The log of events: what happened, in order, for whoever follows, audits or rebuilds."""
+"""The event log: every change of the database in order, to follow it, to audit it or to rebuild a database from it."""
 
 from typing import TYPE_CHECKING
 
-from persist.later import offers
+from persist.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
@@ -10,5 +10,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Event", "rebuild"]
 
-# rebuild needs stores, and a store is made of this package
-__getattr__ = offers(__name__, {"Event": "persist.events.schemas", "rebuild": "persist.maintenance.rebuilding"})
+# imported on first use: rebuild imports Store, which imports this package
+__getattr__ = lazy_names(__name__, {"Event": "persist.events.schemas", "rebuild": "persist.maintenance.rebuilding"})

@@ -1,6 +1,6 @@
-"""`tx.events` on the async face."""
+"""`tx.events` of AsyncStore."""
 
-from persist.db.aio import AsyncRepository, AsyncWork, JoinedWork, awaitable
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
 from persist.events.repository import Events
 
 
@@ -12,6 +12,6 @@ class AsyncEvents(AsyncRepository[Events]):
     trim = awaitable(Events.trim)
 
 
-def async_events(work: AsyncWork | JoinedWork) -> AsyncEvents:
-    """Of one transaction."""
+def async_events(work: AsyncUnitOfWork | JoinedUnitOfWork) -> AsyncEvents:
+    """`tx.events` of one async transaction."""
     return AsyncEvents(Events(work.work), work)

@@ -1,4 +1,4 @@
-"""The log of events, and where each of its streams stands."""
+"""The tables of the event log: the events, and a head row for each stream."""
 
 from datetime import datetime
 from typing import Any
@@ -6,8 +6,10 @@ from typing import Any
 from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.base import ONE_TREE, Base, flag_default, table_of
-from persist.db.types import LONG_LABEL_BYTES, EpochMs, Flag, Json, Label, Whole
+from persist.db.changes.event_streams import LogTables
+from persist.db.schema.base import ONE_TREE, Base, flag_default, table_of
+from persist.db.schema.column_types import LONG_LABEL_BYTES, EpochMs, Flag, Json, Label, Whole
+from persist.events.schemas import ALL
 
 
 class EventRow(Base):
@@ -25,9 +27,9 @@ class EventRow(Base):
 
 
 class EventHeadRow(Base):
-    """The last number given in a stream; the stream `*` counts positions.
+    """The last `seq` given in a stream; in the row of `*`, which stands for all streams, the last position.
 
-    `first_seq` is the first event that is still there, or would be. `logging` is false while the log is switched off.
+    `first_seq`: the oldest `seq` not trimmed, or the next one if all are. `logging`, in the row of `*`: whether the log is on.
     """
 
     __tablename__ = "event_heads"
@@ -41,3 +43,5 @@ class EventHeadRow(Base):
 
 event_log = table_of(EventRow)
 event_heads = table_of(EventHeadRow)
+
+LOG_TABLES = LogTables(event_log, event_heads, ALL)

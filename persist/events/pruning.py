@@ -1,19 +1,19 @@
-"""What of the log may go by age: the events of each stream, after a snapshot of it."""
+"""Pruning of the event log: old events of each stream, after a snapshot of the stream is written."""
 
 from collections.abc import Sequence
 
 from sqlalchemy import bindparam, exists, select
 
-from persist.db.hot import Hot, Row
-from persist.db.pruning import LOOK, Cut, Pruning, Removed
-from persist.db.types import EpochMs, Label, Whole
-from persist.db.work import Work
+from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed
+from persist.db.schema.column_types import EpochMs, Label, Whole
+from persist.db.statements.prepared import Row, Statement
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.events.models import event_heads, event_log
 from persist.events.schemas import ALL
 from persist.events.trimming import lock_log, trim_each
 
 _E, _H = event_log.c, event_heads.c
-_OLD = Hot(
+_OLD = Statement(
     select(_H.stream_id)
     .where(
         _H.stream_id != ALL,
@@ -21,20 +21,20 @@ _OLD = Hot(
         exists().where(_E.stream_id == _H.stream_id, _E.seq == _H.first_seq, _E.at < bindparam("before", type_=EpochMs())),
     )
     .order_by(_H.stream_id)
-    .limit(bindparam("most", type_=Whole()))
+    .limit(bindparam("maximum", type_=Whole()))
 )
 
 
 class OldEvents(Pruning):
-    """Streams whose first event is old; `keep` counts in each of them."""
+    """Streams whose first event is older than the cut. `keep` counts events within each stream."""
 
     table = event_log
     batch = 50
 
-    def look(self, work: Work, cut: Cut, after: Row | None) -> list[Row]:
-        return work.rows(_OLD, after="" if after is None else after[0], before=cut.before, most=LOOK)
+    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        return work.rows(_OLD, after="" if after is None else after[0], before=cut.before, maximum=LOOK)
 
-    def remove(self, work: Work, cut: Cut, found: Sequence[Row]) -> Removed:
+    def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         removed = Removed()
         lock_log(work)
         removed.rows[event_log.name] += trim_each(work, [stream for (stream,) in found], before=cut.before, keep=cut.keep)

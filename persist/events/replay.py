@@ -1,4 +1,4 @@
-"""Doing again what events say: the rows of a database from its log."""
+"""Replaying events: the rows of a database from its event log."""
 
 from collections.abc import Mapping
 from itertools import count
@@ -7,28 +7,28 @@ from typing import Any
 from sqlalchemy import Table, and_, delete, insert, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from persist.db.streams import key_of
-from persist.db.work import Work
+from persist.db.changes.event_streams import key_of
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue
 from persist.events.schemas import VERSION, Event
 from persist.events.writing import plain_rows
 
 
 class Replay:
-    """Applies events to the tables of one transaction; `owners` says whose the rows of a file's own are to be (see scopes)."""
+    """Applies events to the tables of one transaction. `owners`: the value for each scope column whose logged value is empty."""
 
-    def __init__(self, work: Work, tables: Mapping[str, Table], owners: Mapping[str, str]) -> None:
+    def __init__(self, work: UnitOfWork, tables: Mapping[str, Table], owners: Mapping[str, str]) -> None:
         self._work, self._tables, self._owners = work, tables, owners
         self._pieces = count(1)
         self._tails: dict[str, tuple[Table, str, str]] = {}
         for table in tables.values():
-            if "tail_of" in table.info:
-                part, column = table.info["tail_of"]
+            if "deltas_of" in table.info:
+                part, column = table.info["deltas_of"]
                 (link,) = table.c[part].foreign_keys
                 self._tails[link.column.table.name] = (table, part, column)
 
     def apply(self, event: Event) -> None:
-        """Events that hold no changes, such as those of callers, change nothing."""
+        """Apply one event. Events without changes, as a caller's own, do nothing. InvalidValue: unknown version or table."""
         data = event.data
         if not isinstance(data, dict) or "changes" not in data:
             return
@@ -43,42 +43,42 @@ class Replay:
             elif change["op"] == "set":
                 self._set(table, change["key"], change["row"])
             else:
-                self._work.change(delete(table).where(self._is(table, self._values(table, change["key"]))))
+                self._work.change(delete(table).where(self._matches(table, self._values(table, change["key"]))))
 
-    def _put(self, table: Table, plain: Mapping[str, Any]) -> None:
-        row = self._values(table, plain)
-        if "tail_of" in table.info:
-            row[self._number_in_tail(table)] = next(self._pieces)
+    def _put(self, table: Table, logged: Mapping[str, Any]) -> None:
+        row = self._values(table, logged)
+        if "deltas_of" in table.info:
+            row[self._sequence_column(table)] = next(self._pieces)
         key = {name: row[name] for name in key_of(table)}
-        rest = {name: value for name, value in row.items() if name not in key}
-        if not rest or not self._work.change(update(table).where(self._is(table, key)).values(rest)):
-            if not rest:
-                self._work.change(delete(table).where(self._is(table, key)))
+        other_columns = {name: value for name, value in row.items() if name not in key}
+        if not other_columns or not self._work.change(update(table).where(self._matches(table, key)).values(other_columns)):
+            if not other_columns:
+                self._work.change(delete(table).where(self._matches(table, key)))
             self._work.change(insert(table).values(row))
 
     @staticmethod
-    def _number_in_tail(table: Table) -> str:
-        """The column that orders pieces. It begins again where they were folded, which is no event: they come in order."""
-        (name,) = [name for name in key_of(table) if name != table.info["tail_of"][0]]
+    def _sequence_column(table: Table) -> str:
+        """The column that orders deltas. Folds, which are not logged, restart its numbers, so a replay counts events instead."""
+        (name,) = [name for name in key_of(table) if name != table.info["deltas_of"][0]]
         return name
 
-    def _set(self, table: Table, key: Mapping[str, Any], plain: Mapping[str, Any]) -> None:
-        row = self._values(table, plain)
+    def _set(self, table: Table, key: Mapping[str, Any], logged: Mapping[str, Any]) -> None:
+        row = self._values(table, logged)
         if row:
-            self._work.change(update(table).where(self._is(table, self._values(table, key))).values(row))
+            self._work.change(update(table).where(self._matches(table, self._values(table, key))).values(row))
         tail = self._tails.get(table.name)
         if tail is not None and tail[2] in row:
             rows, part, _ = tail
             (link,) = rows.c[part].foreign_keys
             self._work.change(delete(rows).where(rows.c[part] == key[link.column.name]))
 
-    def _values(self, table: Table, plain: Mapping[str, Any]) -> dict[str, Any]:
-        row = plain_rows(table).values(plain)
+    def _values(self, table: Table, logged: Mapping[str, Any]) -> dict[str, Any]:
+        row = plain_rows(table).values(logged)
         for scope, owner in self._owners.items():
             if row.get(scope) == "":
                 row[scope] = owner
         return row
 
     @staticmethod
-    def _is(table: Table, key: Mapping[str, Any]) -> ColumnElement[bool]:
+    def _matches(table: Table, key: Mapping[str, Any]) -> ColumnElement[bool]:
         return and_(*(table.c[name].is_(None) if value is None else table.c[name] == value for name, value in key.items()))

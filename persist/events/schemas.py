@@ -1,29 +1,29 @@
-"""What an event is, and what each thing that can happen is called.
+"""Events, their data, and their types.
 
-The data of an event that persist writes is `{"v": 1, "changes": [...]}`. A change is one row of a table: `{"table", "op":
-"put", "row"}` holds it whole, `{"table", "op": "set", "key", "row"}` the columns that were set, `{"table", "op": "delete",
-"key"}` says that it is gone, with what hangs on it. Instants are in the form that SQLite stores, blobs `{"base64": …}`. An
-event with `"more": true` is continued by the next one of its stream.
+The data of an event that persist writes is `{"v": 1, "changes": [...]}`. A change concerns one row of a table: `{"table", "op":
+"put", "row"}` has the whole row, `{"table", "op": "set", "key", "row"}` the columns that were set, `{"table", "op": "delete",
+"key"}` is a deletion with all dependent rows. Instants are in the form that SQLite stores, blobs `{"base64": …}`. An event with
+`"more": true` is continued by the next one of its stream.
 """
 
 from datetime import datetime
 from typing import Any
 
-from persist.db.values import Value
+from persist.db.values.frozen import Value
 
 VERSION = 1
 ALL = "*"
-"""Every stream, in the order of their commits."""
+"""The name for all streams together, whose events are in the order of their commits."""
 
 SNAPSHOT = "snapshot"
-"""The type of an event that holds a stream as it stood: its rows are what they were made by, whatever came before."""
+"""The type of an event that contains all rows of a stream. Readers can begin there, without the events before it."""
 
 
 SNAPSHOT_CONTINUED = "snapshot.continued"
 
 
 class Event(Value):
-    """One event of the log (spec: chat persistency, event log)."""
+    """One event of the log (chat persistency spec, event log). `seq` counts in its stream, `position` in the whole log."""
 
     stream_id: str
     seq: int
@@ -176,7 +176,7 @@ TYPES = {
     "Agents.add_segment": "agent.segment_added",
     "Imports.add": "import.added",
 }
-"""Type of the event, by the verb that did it or by what the recorder said it did."""
+"""Event types by the verb that made the changes, or by the name that the recorder gave to a flush."""
 
 OTHER = "rows.changed"
-"""The type of what no verb of the table above did: maintenance, an import."""
+"""The type of changes by anything not in TYPES, such as maintenance or an import."""

@@ -1,4 +1,4 @@
-"""A stream as it stands, as an event: what the log begins with, and begins again with after it was off or was trimmed."""
+"""Snapshots: all rows of a stream as an event. One begins the log, and one follows when it was off or was trimmed."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -6,128 +6,130 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, select
 
-from persist.db.changes import Deed
-from persist.db.hot import Hot
-from persist.db.streaming import chunks
-from persist.db.streams import key_of, parent, place_of
-from persist.db.types import Label
-from persist.db.work import Work
+from persist.db.changes.event_streams import key_of, parent, place_of
+from persist.db.changes.journal import VerbChanges
+from persist.db.schema.column_types import Label
+from persist.db.statements.prepared import Statement
+from persist.db.transactions.row_chunks import chunks
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue
 from persist.events.models import event_heads
 from persist.events.schemas import ALL, SNAPSHOT, SNAPSHOT_CONTINUED, VERSION
-from persist.events.writing import MOST_CHANGES, plain_rows
+from persist.events.writing import MAX_CHANGES, plain_rows
 
 _ROWS = 200
-_HEADS = Hot(select(event_heads.c.stream_id).where(event_heads.c.stream_id != ALL))
+_HEADS = Statement(select(event_heads.c.stream_id).where(event_heads.c.stream_id != ALL))
 _stream = bindparam("stream", type_=Label())
 
 
-def write_snapshots(work: Work, tables: Sequence[Table]) -> None:
-    """Of every stream that has rows, or had events; shared ones first, since the others may point to what is there."""
-    shared = {place.shared for table in tables if (place := place_of(table)) is not None}
-    named = {stream for table in tables for stream in _named(work, table)}
-    former = {stream for (stream,) in work.rows(_HEADS)}
-    for stream in sorted(shared) + sorted((named | former) - shared):
-        write_snapshot(work, stream, tables, empty=stream in former)
+def write_snapshots(work: UnitOfWork, tables: Sequence[Table]) -> None:
+    """Write a snapshot of every stream that has rows or had events. Shared streams first: rows of others may refer to theirs."""
+    shared = {rule.shared for table in tables if (rule := place_of(table)) is not None}
+    stream_names = {stream for table in tables for stream in _stream_names(work, table)}
+    with_head = {stream for (stream,) in work.rows(_HEADS)}
+    for stream in sorted(shared) + sorted((stream_names | with_head) - shared):
+        write_snapshot(work, stream, tables, empty=stream in with_head)
 
 
-def write_snapshot(work: Work, stream: str, tables: Sequence[Table], *, empty: bool = True) -> None:
-    """The rows of a stream as events, a thousand in each; one without rows only if `empty` says so."""
+def write_snapshot(work: UnitOfWork, stream: str, tables: Sequence[Table], *, empty: bool = True) -> None:
+    """Write the rows of a stream as events of at most a thousand. Without rows, an event is written only if `empty`."""
     kind = SNAPSHOT
     changes: list[dict[str, Any]] = []
     for change in _changes(work, stream, tables):
-        if len(changes) == MOST_CHANGES:
-            _tell(work, kind, stream, changes, more=True)
+        if len(changes) == MAX_CHANGES:
+            _write_event(work, kind, stream, changes, more=True)
             kind, changes = SNAPSHOT_CONTINUED, []
         changes.append(change)
     if changes or empty:
-        _tell(work, kind, stream, changes, more=False)
+        _write_event(work, kind, stream, changes, more=False)
 
 
-def _tell(work: Work, kind: str, stream: str, changes: list[dict[str, Any]], *, more: bool) -> None:
+def _write_event(work: UnitOfWork, kind: str, stream: str, changes: list[dict[str, Any]], *, more: bool) -> None:
     data: dict[str, Any] = {"v": VERSION, "changes": changes}
     if more:
         data["more"] = True
     log = work.runtime.log
     assert log is not None, "a snapshot is written while the log is on"
-    work.written += log.write(work, [Deed(kind, stream, data=data)])
+    work.written += log.write(work, [VerbChanges(kind, stream, data=data)])
 
 
-def _changes(work: Work, stream: str, tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
+def _changes(work: UnitOfWork, stream: str, tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
     for table in tables:
-        place, plain = place_of(table), plain_rows(table)
-        assert place is not None
+        rule, plain = place_of(table), plain_rows(table)
+        assert rule is not None
         names = [str(column.name) for column in table.columns]
         seeds = table.info.get("seed", ())
         for query, value in _queries(work, table, stream):
             for rows in chunks(work, query, _ROWS, stream=value):
                 for values in rows:
                     row = dict(zip(names, values, strict=True))
-                    if row not in seeds:  # every database has those from the start
+                    if row not in seeds:  # every new database contains the seed rows
                         yield {"table": str(table.name), "op": "put", "row": plain.plain(row)}
 
 
-def _queries(work: Work, table: Table, stream: str) -> Iterator[tuple[Hot, str]]:
-    """The statements that find the rows of a stream in a table."""
-    place = place_of(table)
-    assert place is not None
-    if stream == place.shared:
+def _queries(work: UnitOfWork, table: Table, stream: str) -> Iterator[tuple[Statement, str]]:
+    """(statement, value of its parameter `stream`) for each query that finds rows of a stream in a table."""
+    rule = place_of(table)
+    assert rule is not None
+    if stream == rule.shared:
         shared = _shared_rows(table)
         if shared is not None:
             yield shared, stream
-    value = stream if not place.prefix else stream.removeprefix(f"{place.prefix}:")
-    if place.prefix and value == stream:
+    value = stream if not rule.prefix else stream.removeprefix(f"{rule.prefix}:")
+    if rule.prefix and value == stream:
         return
-    if place.column is None and place.through is None:
+    if rule.column is None and rule.through is None:
         return
     yield _rows_of(table), value
-    if place.column is not None and work.runtime.scopes.get(place.column) == value:
-        yield _rows_of(table), ""  # the file's own
+    if rule.column is not None and work.runtime.scopes.get(rule.column) == value:
+        yield _rows_of(table), ""  # rows of a single-owner file, which have an empty scope column
 
 
 @cache
-def _rows_of(table: Table) -> Hot:
-    place = place_of(table)
-    assert place is not None
+def _rows_of(table: Table) -> Statement:
+    rule = place_of(table)
+    assert rule is not None
     query = select(*table.columns).order_by(*(table.c[name] for name in key_of(table)))
-    if place.column is not None:
-        return Hot(query.where(table.c[place.column] == _stream))
-    assert place.through is not None
-    above = parent(table, place.through)
-    named = place_of(above)
-    assert named is not None
-    assert named.column is not None
-    (link,) = [one for one in table.c[place.through].foreign_keys if one.column.table is above]
-    return Hot(query.join(above, link.column == table.c[place.through]).where(above.c[named.column] == _stream))
+    if rule.column is not None:
+        return Statement(query.where(table.c[rule.column] == _stream))
+    assert rule.through is not None
+    parent_table = parent(table, rule.through)
+    parent_rule = place_of(parent_table)
+    assert parent_rule is not None
+    assert parent_rule.column is not None
+    (link,) = [one for one in table.c[rule.through].foreign_keys if one.column.table is parent_table]
+    return Statement(
+        query.join(parent_table, link.column == table.c[rule.through]).where(parent_table.c[parent_rule.column] == _stream)
+    )
 
 
 @cache
-def _shared_rows(table: Table) -> Hot | None:
-    """Rows of no stream of their own."""
-    place = place_of(table)
-    assert place is not None
+def _shared_rows(table: Table) -> Statement | None:
+    """The SELECT of a table's rows in its shared stream; None if the table has no such rows."""
+    rule = place_of(table)
+    assert rule is not None
     query = select(*table.columns).order_by(*(table.c[name] for name in key_of(table)))
-    if place.column is None:
-        return Hot(query) if place.through is None else None
-    column = table.c[place.column]
-    return Hot(query.where(column.is_(None))) if column.nullable else None
+    if rule.column is None:
+        return Statement(query) if rule.through is None else None
+    column = table.c[rule.column]
+    return Statement(query.where(column.is_(None))) if column.nullable else None
 
 
 @cache
-def _names(table: Table) -> Hot | None:
-    place = place_of(table)
-    if place is None or place.column is None:
+def _names_query(table: Table) -> Statement | None:
+    rule = place_of(table)
+    if rule is None or rule.column is None:
         return None
-    column = table.c[place.column]
-    return Hot(select(column).where(column.is_not(None)).distinct())
+    column = table.c[rule.column]
+    return Statement(select(column).where(column.is_not(None)).distinct())
 
 
-def _named(work: Work, table: Table) -> Iterator[str]:
-    query, place = _names(table), place_of(table)
-    if query is None or place is None or place.column is None:
+def _stream_names(work: UnitOfWork, table: Table) -> Iterator[str]:
+    query, rule = _names_query(table), place_of(table)
+    if query is None or rule is None or rule.column is None:
         return
     for (value,) in work.rows(query):
-        name = value or work.runtime.scopes.get(place.column, "")
+        name = value or work.runtime.scopes.get(rule.column, "")
         if name == ALL:
-            raise InvalidValue(place.column, "'*' stands for all streams, and cannot be the name of one.")
-        yield place.name(name)
+            raise InvalidValue(rule.column, "'*' stands for all streams, and cannot be the name of one.")
+        yield rule.name(name)

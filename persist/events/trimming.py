@@ -1,48 +1,50 @@
-"""Letting go of old events. What the stream holds is written as a snapshot first, so that a reader can begin there."""
+"""Deleting old events of a stream. A snapshot of the stream is written first, so that readers can begin there."""
 
 from collections.abc import Iterable
 from datetime import datetime
 
 from sqlalchemy import bindparam, case, delete, func, literal, select, update
 
-from persist.db.hot import Hot
-from persist.db.spoilt import Spoilt
-from persist.db.streams import logged_tables
-from persist.db.trial import left_alone
-from persist.db.types import EpochMs, Label, Whole
-from persist.db.work import Work
+from persist.db.changes.event_streams import logged_tables
+from persist.db.schema.column_types import EpochMs, Label, Whole
+from persist.db.statements.prepared import Statement
+from persist.db.transactions.dry_run import left_alone
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
 from persist.events.models import event_heads, event_log
 from persist.events.schemas import ALL, SNAPSHOT, SNAPSHOT_CONTINUED
 from persist.events.snapshots import write_snapshot
 
 _E, _H = event_log.c, event_heads.c
 _stream, _upto = bindparam("stream", type_=Label()), bindparam("upto", type_=Whole())
-_COUNT = Hot(select(_H.seq).where(_H.stream_id == ALL).with_for_update())
-_HEADS = Hot(select(_H.stream_id).where(_H.stream_id != ALL).order_by(_H.stream_id), spoilt=Spoilt.LEAVE_OUT)
-_HEAD = Hot(select(_H.seq, _H.first_seq).where(_H.stream_id == _stream).with_for_update())
-_OLDER = Hot(
+_COUNT = Statement(select(_H.seq).where(_H.stream_id == ALL).with_for_update())
+_HEADS = Statement(select(_H.stream_id).where(_H.stream_id != ALL).order_by(_H.stream_id), unreadable=OnUnreadable.LEAVE_OUT)
+_HEAD = Statement(select(_H.seq, _H.first_seq).where(_H.stream_id == _stream).with_for_update())
+_OLDER = Statement(
     select(func.max(_E.seq)).where(_E.stream_id == _stream, _E.at < bindparam("before", type_=EpochMs()), _E.seq <= _upto)
 )
 _is_snapshot = _E.type.in_([literal(SNAPSHOT), literal(SNAPSHOT_CONTINUED)])
 _last_other = select(func.max(_E.seq)).where(_E.stream_id == _stream, ~_is_snapshot).scalar_subquery()
 _last_snapshot = select(func.max(_E.seq)).where(_E.stream_id == _stream, _E.type == literal(SNAPSHOT)).scalar_subquery()
-_SNAPSHOT = Hot(select(_last_snapshot, case((_last_other > _last_snapshot, _last_other))).where(_last_snapshot.is_not(None)))
-_DELETE = Hot(delete(event_log).where(_E.stream_id == _stream, _E.seq <= _upto))
-_FIRST = Hot(update(event_heads).where(_H.stream_id == _stream).values(first_seq=bindparam("first", type_=Whole())))
+_SNAPSHOT = Statement(
+    select(_last_snapshot, case((_last_other > _last_snapshot, _last_other))).where(_last_snapshot.is_not(None))
+)
+_DELETE = Statement(delete(event_log).where(_E.stream_id == _stream, _E.seq <= _upto))
+_FIRST = Statement(update(event_heads).where(_H.stream_id == _stream).values(first_seq=bindparam("first", type_=Whole())))
 
 
-def lock_log(work: Work) -> None:
-    """Before any stream's count: in the order of whoever writes events."""
+def lock_log(work: UnitOfWork) -> None:
+    """Lock the count of all events, before any stream's head: the order of locks that writers of events use."""
     work.row(_COUNT)
 
 
-def streams(work: Work) -> list[str]:
-    """Every stream that has, or had, events."""
+def streams(work: UnitOfWork) -> list[str]:
+    """Every stream that has or had events."""
     return [stream for (stream,) in work.rows(_HEADS)]
 
 
-def trim(work: Work, stream: str, *, before: datetime | None, keep: int) -> int:
-    """Delete the events of a stream that are older than `before` and not among its newest `keep`; how many."""
+def trim(work: UnitOfWork, stream: str, *, before: datetime | None, keep: int) -> int:
+    """Delete events of a stream older than `before` (None: of any age) except its newest `keep`; the number deleted."""
     head = work.row(_HEAD, stream=stream)
     if head is None:
         return 0
@@ -52,7 +54,7 @@ def trim(work: Work, stream: str, *, before: datetime | None, keep: int) -> int:
         upto = found[0] if found is not None and found[0] is not None else 0
     if work.runtime.log is not None:
         snapshot = work.row(_SNAPSHOT, stream=stream)
-        if snapshot is not None and snapshot[1] is None:  # nothing happened since: this is where readers begin
+        if snapshot is not None and snapshot[1] is None:  # no event since the latest snapshot: keep it, as readers begin there
             upto = min(upto, snapshot[0] - 1)
         elif upto >= head[1]:
             write_snapshot(work, stream, logged_tables(work.runtime.tables()))
@@ -62,10 +64,10 @@ def trim(work: Work, stream: str, *, before: datetime | None, keep: int) -> int:
     return work.run(_DELETE, stream=stream, upto=upto)
 
 
-def trim_each(work: Work, streams: Iterable[str], *, before: datetime | None, keep: int) -> int:
-    """The same of many; one with a row that cannot be read stays as it is."""
-    gone = 0
+def trim_each(work: UnitOfWork, streams: Iterable[str], *, before: datetime | None, keep: int) -> int:
+    """`trim` each stream; the number of events deleted. A stream with an unreadable row is left unchanged."""
+    deleted = 0
     for stream in streams:
         with left_alone(work, f"the stream {stream}"):
-            gone += trim(work, stream, before=before, keep=keep)
-    return gone
+            deleted += trim(work, stream, before=before, keep=keep)
+    return deleted

@@ -1,4 +1,4 @@
-"""Following the log: every event once, in order, from wherever one was, with no transaction held between two of them."""
+"""Following the event log: every event once, in order, from a given number on, with no transaction open between reads."""
 
 import asyncio
 import logging
@@ -7,10 +7,9 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from persist.db.checks import check_count
-from persist.db.runtime import Runtime
-from persist.db.types import check_label
-from persist.db.work import Work
+from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_count, check_label
 from persist.errors import InvalidValue, StoreBusy, Unavailable
 from persist.events.repository import Events
 from persist.events.schemas import ALL, Event
@@ -18,16 +17,17 @@ from persist.events.schemas import ALL, Event
 log = logging.getLogger("persist")
 
 _BATCH = 200
-"""Events read at once: all that is ever in memory."""
+"""Events in one read, and so the most held in memory."""
 
-_LONGEST = 5.0
-"""Seconds of one wait; the next one begins with a look."""
+_MAX_WAIT = 5.0
+"""The longest wait in seconds. After each wait the log is read again, even without a notification."""
 
 _OUTAGE = 1.0
+"""Seconds between reads while the database cannot be read."""
 
 
 class Watcher:
-    """One reader's place in the log. Used by one thread at a time; it holds nothing until its first step."""
+    """One reader of the log and its place in it. For one thread at a time. No connection is used before the first step."""
 
     def __init__(self, runtime: Runtime, stream_id: str, after: int, timeout: float | None) -> None:
         runtime.check_usable()
@@ -45,19 +45,19 @@ class Watcher:
         runtime.watchers.add(self._wakeups)
 
     def check(self) -> None:
-        """Before a step, where whoever waits for it is: TransactionOpen where they would wait for themselves."""
+        """Call before a step, in the caller's thread. TransactionOpen if the caller's transaction would block the read."""
         if self._runtime.one_connection:
             self._runtime.refuse_inside_transaction("watch()")
 
     def step(self) -> list[Event] | None:
-        """The next events, or none after a while; None when the time is over, or the store is closed."""
-        events = self.look()
+        """The next events, [] if none came for a while; None after the timeout, or if the store is closed."""
+        events = self.poll()
         if events == []:
             self.wait()
         return events
 
-    def look(self) -> list[Event] | None:
-        """The next events, without waiting for them; None as for `step`."""
+    def poll(self) -> list[Event] | None:
+        """The next events, [] if there are none, without waiting; None after the timeout, or if the store is closed."""
         with self._wakeups.reading:
             if self._wakeups.stopped or self._runtime.closed:
                 return None
@@ -75,16 +75,16 @@ class Watcher:
         return []
 
     def wait(self) -> None:
-        """Until there may be more, or for a while; it can be interrupted at any moment."""
-        left = _LONGEST if self._deadline is None else max(0.0, min(_LONGEST, self._deadline - time.monotonic()))
+        """Wait for a notification of new events, 5 s at most. It can be interrupted at any moment."""
+        left = _MAX_WAIT if self._deadline is None else max(0.0, min(_MAX_WAIT, self._deadline - time.monotonic()))
         if self._outage:
             self._wakeups.pause(min(left, _OUTAGE))
         else:
             self._wakeups.wait(left)
 
     def _read(self) -> list[Event]:
-        """In a snapshot that ends before anybody sees what it held. An outage is waited for, not reported."""
-        work = Work(self._runtime, writable=False, looks=True)
+        """The next events, from a read transaction that ends before this returns. [] during an outage, which is only logged."""
+        work = UnitOfWork(self._runtime, writable=False, is_snapshot=True)
         try:
             work.begin()
             try:
@@ -102,17 +102,17 @@ class Watcher:
         return events
 
     def stop(self) -> None:
-        """From another thread: end a wait early, and take no further step."""
+        """Called from another thread: end the current wait; further steps return None."""
         self._wakeups.stop()
 
     def close(self) -> None:
-        """After the last step."""
+        """Release the watcher's resources, after its last step."""
         self._runtime.watchers.discard(self._wakeups)
         self._wakeups.close()
 
 
 def watch(watcher: Watcher) -> Iterator[Event]:
-    """The events, one by one."""
+    """The events of `Store.watch`, one by one."""
     try:
         while True:
             watcher.check()
@@ -125,7 +125,7 @@ def watch(watcher: Watcher) -> Iterator[Event]:
 
 
 async def watch_async(watcher: Watcher) -> AsyncIterator[Event]:
-    """The same for a task: the reader has a thread of its own, and reads on when what it read has been taken."""
+    """The events of `AsyncStore.watch`. A thread of its own reads a batch when the one before has been consumed."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="persist-watch")
     loop = asyncio.get_running_loop()
     try:

@@ -1,8 +1,8 @@
-"""Writing the log: the deeds of a transaction become events, numbered by its last statements.
+"""Writing the event log: the changes of a transaction become events, numbered by its last statements.
 
-The count of `*` is taken first, and kept until the commit: from then on transactions commit one after the other, in the order
-of their positions, so whoever reads up to a position has seen everything before it. (An identity column promises no such
-thing: the later number may be seen first, and a reader who went past it never sees the earlier one.)
+The counter row of `*` is updated first and stays locked until the commit. So logging transactions commit one after the other,
+in the order of their positions, and a reader that has read up to a position has seen all events before it. (An identity column
+cannot promise that: a later number may become visible first, and a reader past it never sees the earlier one.)
 """
 
 from collections import defaultdict
@@ -12,79 +12,85 @@ from typing import Any
 
 from sqlalchemy import Table, Text, bindparam, insert, update
 
-from persist.db.changes import Change, Deed, Op
-from persist.db.clock import Clock, to_ms
-from persist.db.hot import Hot, Statements
-from persist.db.insert import merge
-from persist.db.json import JsonLimits, encode
-from persist.db.plain import PlainRows
-from persist.db.streams import key_of, place_of
-from persist.db.types import Whole
-from persist.db.values import build
+from persist.db.changes.driver_statements import StatementRunner
+from persist.db.changes.event_streams import key_of, place_of
+from persist.db.changes.journal import Change, Op, VerbChanges
+from persist.db.expressions.upsert import merge
+from persist.db.formats.json_rows import JsonRows
+from persist.db.schema.column_types import Whole
+from persist.db.statements.prepared import Statement
+from persist.db.values.clock import Clock, to_ms
+from persist.db.values.frozen import construct
+from persist.db.values.json import JsonLimits, encode
 from persist.errors import InvalidValue
 from persist.events.models import event_heads, event_log
 from persist.events.schemas import ALL, OTHER, TYPES, VERSION, Event
 
-MOST_CHANGES = 1000
-"""Of one event; what is beyond goes into the next."""
+MAX_CHANGES = 1000
+"""Changes in one event. Further changes go into the next event of the stream."""
 
-_ANY_SIZE = JsonLimits(max_bytes=2**31, max_depth=254)  # the caps are for what callers give; a column is four levels down
+_ANY_SIZE = JsonLimits(max_bytes=2**31, max_depth=254)  # limits apply to callers' values; here columns are 4 levels deeper
 _H = event_heads.c
 _TEXT = Text()
 _many = bindparam("many", type_=Whole())
-_POSITIONS = Hot(update(event_heads).where(_H.stream_id == ALL, _H.logging).values(seq=_H.seq + _many).returning(_H.seq))
-_SEQS = Hot(
+_POSITIONS = Statement(update(event_heads).where(_H.stream_id == ALL, _H.logging).values(seq=_H.seq + _many).returning(_H.seq))
+_SEQS = Statement(
     merge(event_heads, "stream_id", seq="sum").values(stream_id=bindparam("stream", type_=_TEXT), seq=_many).returning(_H.seq)
 )
-_INSERT = Hot(insert(event_log))
+_INSERT = Statement(insert(event_log))
 
 
 class EventWriter:
-    """Keeps the log of one store's transactions."""
+    """Writes the event log of one store's transactions."""
 
     def __init__(
-        self, clock: Clock, scopes: dict[str, str], notice: Hot | None, switched_off: Callable[[], None], tell: Callable[[], None]
+        self,
+        clock: Clock,
+        scopes: dict[str, str],
+        notice: Statement | None,
+        switched_off: Callable[[], None],
+        wake_watchers: Callable[[], None],
     ) -> None:
         self._clock, self._scopes, self._notice = clock, scopes, notice
-        self._switched_off, self._tell = switched_off, tell
+        self._switched_off, self._wake_watchers = switched_off, wake_watchers
 
-    def write(self, db: Statements, deeds: Sequence[Deed]) -> list[Event]:
-        """Number and store what was done; nothing where the log was switched off meanwhile."""
-        drafts = [draft for deed in deeds for draft in self._drafts(deed)]
-        last = db.rows(_POSITIONS, many=len(drafts))
+    def write(self, db: StatementRunner, verb_changes: Sequence[VerbChanges]) -> list[Event]:
+        """Number and store the events of these changes. No events if another process switched the log off."""
+        event_fields = [fields for verb in verb_changes for fields in self._event_fields(verb)]
+        last = db.rows(_POSITIONS, many=len(event_fields))
         if not last:
             self._switched_off()
             return []
-        position = last[0][0] - len(drafts)
+        position = last[0][0] - len(event_fields)
         counts: dict[str, int] = defaultdict(int)
-        for stream, _, _ in drafts:
+        for stream, _, _ in event_fields:
             counts[stream] += 1
         seqs = {stream: db.rows(_SEQS, stream=stream, many=many)[0][0] - many for stream, many in sorted(counts.items())}
         at, events = to_ms(self._clock()), []
-        for stream, kind, data in drafts:
+        for stream, kind, data in event_fields:
             position += 1
             seqs[stream] += 1
             event = {"stream_id": stream, "seq": seqs[stream], "position": position, "type": kind, "at": at}
             db.run(_INSERT, **event, data=encode(data, "data", _ANY_SIZE))
-            events.append(build(Event, {**event, "data": data}))
+            events.append(construct(Event, {**event, "data": data}))
         if self._notice is not None:
             for stream, seq in seqs.items():
                 db.row(self._notice, payload=f"{seq} {stream}"[:2000])
         return events
 
     def committed(self, events: Sequence[Event]) -> None:
-        """Wake the readers of this process."""
-        self._tell()
+        """Called after the commit: wake the watchers in this process."""
+        self._wake_watchers()
 
-    def _drafts(self, deed: Deed) -> Iterator[tuple[str, str, Any]]:
-        """(stream, type, data) of its events: one for each stream it touched."""
-        if deed.data is not ...:
-            assert deed.stream is not None
-            yield deed.stream, deed.name, deed.data
+    def _event_fields(self, verb: VerbChanges) -> Iterator[tuple[str, str, Any]]:
+        """(stream, type, data) of a verb's events: one for each stream it changed, more if it has over MAX_CHANGES changes."""
+        if verb.data is not ...:
+            assert verb.stream is not None
+            yield verb.stream, verb.name, verb.data
             return
-        kind, batches = TYPES.get(deed.name, OTHER), []
-        for stream, changes in self._by_stream(deed):
-            batches += [(stream, changes[at : at + MOST_CHANGES]) for at in range(0, len(changes), MOST_CHANGES)]
+        kind, batches = TYPES.get(verb.name, OTHER), []
+        for stream, changes in self._by_stream(verb):
+            batches += [(stream, changes[at : at + MAX_CHANGES]) for at in range(0, len(changes), MAX_CHANGES)]
         final = {stream: at for at, (stream, _) in enumerate(batches)}
         for at, (stream, batch) in enumerate(batches):
             data: dict[str, Any] = {"v": VERSION, "changes": [_described(change) for change in batch]}
@@ -92,64 +98,65 @@ class EventWriter:
                 data["more"] = True
             yield stream, kind, data
 
-    def _by_stream(self, deed: Deed) -> list[tuple[str, list[Change]]]:
-        """What a row does not say itself, the first row that does says for it; of what is deleted, the last stream of all.
+    def _by_stream(self, verb: VerbChanges) -> list[tuple[str, list[Change]]]:
+        """A verb's changes by stream, ordered so that a replay inserts a row before rows that refer to it and deletes it after.
 
-        So a row is there before others lean on it, and goes after them. Where that is not enough, since a row was written
-        after another went, changes stay in the order in which they were made, however often their streams take turns.
+        A row without a stream of its own belongs to the first stream that the verb's rows name; if it is deleted, to the last.
+        Shared streams come first. If the verb changes several streams and writes rows after deleting others, the changes are
+        kept in the order in which they were made.
         """
-        named = [self.stream_of(change) for change in deed.changes]
-        streams = list(dict.fromkeys(stream for stream in named if stream is not None))
-        known = deed.stream or (streams[0] if streams else None)
-        ops = [change.op for change in deed.changes]
+        own_streams = [self.stream_of(change) for change in verb.changes]
+        streams = list(dict.fromkeys(stream for stream in own_streams if stream is not None))
+        first = verb.stream or (streams[0] if streams else None)
+        ops = [change.op for change in verb.changes]
         if len(streams) > 1 and Op.DELETE in ops and Op.PUT in ops[ops.index(Op.DELETE) :]:
-            return self._in_turns(deed, named, streams[0])
-        last = deed.stream or (streams[-1] if streams else None)
+            return self._in_order_made(verb, own_streams, streams[0])
+        last = verb.stream or (streams[-1] if streams else None)
         found: dict[str, list[Change]] = {}
-        for change in deed.changes:  # what the others lean on comes first
-            if (place := place_of(change.table)) is not None and place.common:
-                found[place.shared] = []
+        for change in verb.changes:  # shared streams first: other rows refer to theirs
+            if (rule := place_of(change.table)) is not None and rule.always_shared:
+                found[rule.shared] = []
         for stream in streams:
             found.setdefault(stream, [])
-        for change, said in zip(deed.changes, named, strict=True):
-            place = place_of(change.table)
-            assert place is not None
-            loose = last if change.op is Op.DELETE else known
-            found.setdefault(place.shared if place.common else said or loose or place.shared, []).append(change)
+        for change, own_stream in zip(verb.changes, own_streams, strict=True):
+            rule = place_of(change.table)
+            assert rule is not None
+            default = last if change.op is Op.DELETE else first
+            found.setdefault(rule.shared if rule.always_shared else own_stream or default or rule.shared, []).append(change)
         return list(found.items())
 
     @staticmethod
-    def _in_turns(deed: Deed, named: Sequence[str | None], stream: str) -> list[tuple[str, list[Change]]]:
-        turns: list[tuple[str, list[Change]]] = []
-        for change, said in zip(deed.changes, named, strict=True):
-            place = place_of(change.table)
-            assert place is not None
-            stream = said or stream
-            wanted = place.shared if place.common else stream
-            if not turns or turns[-1][0] != wanted:
-                turns.append((wanted, []))
-            turns[-1][1].append(change)
-        return turns
+    def _in_order_made(verb: VerbChanges, own_streams: Sequence[str | None], stream: str) -> list[tuple[str, list[Change]]]:
+        runs: list[tuple[str, list[Change]]] = []
+        for change, own_stream in zip(verb.changes, own_streams, strict=True):
+            rule = place_of(change.table)
+            assert rule is not None
+            stream = own_stream or stream
+            wanted = rule.shared if rule.always_shared else stream
+            if not runs or runs[-1][0] != wanted:
+                runs.append((wanted, []))
+            runs[-1][1].append(change)
+        return runs
 
     def stream_of(self, change: Change) -> str | None:
-        """The stream that the row names; None if it names none."""
-        place = place_of(change.table)
-        assert place is not None
-        if place.column is None:
+        """The stream that a changed row names; None if it names none."""
+        rule = place_of(change.table)
+        assert rule is not None
+        if rule.column is None:
             return None
-        value = change.row[place.column]
+        value = change.row[rule.column]
         if value is None:
-            return place.shared
-        stream = place.name(value or self._scopes.get(place.column, ""))
+            return rule.shared
+        stream = rule.name(value or self._scopes.get(rule.column, ""))
         if stream == ALL:
-            raise InvalidValue(place.column, "'*' stands for all streams, and cannot be the name of one.")
+            raise InvalidValue(rule.column, "'*' stands for all streams, and cannot be the name of one.")
         return stream
 
 
 @cache
-def plain_rows(table: Table) -> PlainRows:
-    """The conversions of a table's rows to JSON and back."""
-    return PlainRows(table)
+def plain_rows(table: Table) -> JsonRows:
+    """The converter between a table's rows and JSON."""
+    return JsonRows(table)
 
 
 @cache
@@ -164,12 +171,12 @@ def _described(change: Change) -> dict[str, Any]:
     key = {name: row[name] for name in _key_names(table)}
     if change.op is Op.DELETE:
         return {"table": str(table.name), "op": "delete", "key": key}
-    place = place_of(table)
-    assert place is not None
-    silent = {*key, place.column, place.through}
+    rule = place_of(table)
+    assert rule is not None
+    omitted = {*key, rule.column, rule.through}
     return {
         "table": str(table.name),
         "op": "set",
         "key": key,
-        "row": {name: value for name, value in row.items() if name not in silent},
+        "row": {name: value for name, value in row.items() if name not in omitted},
     }

@@ -1,1 +1,1 @@
-"""Frameworks whose state persist keeps: each has an extra of its own, and nothing here is imported unless asked for."""
+"""Adapters that keep the state of agent frameworks in a store. Each has its own extra and is imported only on request."""

@@ -1,19 +1,19 @@
 """Keeping a store healthy for years: what the command line calls, as functions over an open store."""
 
-from persist.adopt import AdoptReport, adopt
 from persist.maintenance.backups import BackupReport, backup
 from persist.maintenance.copying import CopyReport, copy
 from persist.maintenance.diagram import erd
-from persist.maintenance.examining import doctor
+from persist.maintenance.doctor_checks import doctor
 from persist.maintenance.exporting import ExportReport, export
 from persist.maintenance.findings import Finding
 from persist.maintenance.importing import ImportReport, import_
 from persist.maintenance.maintaining import MaintenanceReport, MaintenanceStep, maintain
+from persist.maintenance.operations import checkpoint, vacuum
 from persist.maintenance.overview import stats
 from persist.maintenance.pruning import PruneReport, prunable, prune
 from persist.maintenance.quarantine import Quarantined, quarantined, quarantined_row, restore_row
 from persist.maintenance.rebuilding import rebuild
-from persist.maintenance.upkeep import checkpoint, vacuum
+from persist.schema.adopt import AdoptReport, adopt
 
 __all__ = [
     "AdoptReport",

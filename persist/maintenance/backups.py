@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from persist.db.paths import check_path
+from persist.db.dialects.backends import operations_of
+from persist.db.files.paths import check_path
 from persist.errors import InvalidValue
-from persist.maintenance.looking import translated
-from persist.store import Store
+from persist.maintenance.snapshots import translated
+from persist.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ def backup(
 ) -> BackupReport:
     """Copy the store, as it is now, into a file that opens as a store; `progress(done, total)` counts pages.
 
-    Writers of every process go on, and what they write meanwhile is not in the copy; their log is only reset when it is done.
+    Writers of every process continue; rows they commit during the copy are not in it, and their WAL is reset only afterwards.
     The file appears whole and checked, readable by its owner alone, or not at all. Conflict if it is there already, unless
     `overwrite`; StoreInUse if that one is open; NotFound without its folder; StoreFull, StoreCorrupt. UnsupportedEngine on a
     server, with the command that makes its backups. Files beside the database, such as attachments, are not in it.
@@ -40,5 +41,5 @@ def backup(
     runtime.check_usable()
     runtime.refuse_inside_transaction("backup()")
     with translated(store):
-        pages, size = runtime.dialect.upkeep().backup(target, progress=progress, overwrite=overwrite)
+        pages, size = operations_of(runtime.dialect).backup(target, progress=progress, overwrite=overwrite)
     return BackupReport(target, pages, size)

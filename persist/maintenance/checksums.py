@@ -8,17 +8,17 @@ import orjson
 from sqlalchemy import Column
 
 from persist.db.dialects.bulk import Columns, Row, converted
-from persist.db.published import Form, Step, form_of
-from persist.db.scope import scope_of
+from persist.db.formats.published import Form, Step, form_of
+from persist.db.schema.scope_columns import scope_of
 from persist.errors import InvalidValue
 
 _BYTES = 16
-_MOST_TEXT = 4096
+_MAX_TEXT = 4096
 _MODULUS = 2 ** (8 * _BYTES)
 
 
 class Checksum:
-    """Of the rows of one table, in any order: the sum of the rows' hashes. `own` is whose the rows without a scope are.
+    """The sum of the hashes of a table's rows, in any order. `own`: the scopes of rows that are stored without one.
 
     The rows are in the published form; `raw`: as a file keeps them, where a value may even be one that no type reads.
     """
@@ -71,5 +71,5 @@ def _lenient(form: Form) -> Step:
 def _short(value: Any) -> Any:
     """A hash for bytes and for long text, which the encoder would take eight times the room for."""
     if isinstance(value, str):
-        return value if len(value) <= _MOST_TEXT else blake2b(value.encode("utf-8", "surrogatepass")).hexdigest()
+        return value if len(value) <= _MAX_TEXT else blake2b(value.encode("utf-8", "surrogatepass")).hexdigest()
     return blake2b(value).hexdigest() if isinstance(value, bytes) else value

@@ -10,20 +10,21 @@ from sqlalchemy.schema import CreateIndex
 from persist.chat.checkup import checkup as of_chat
 from persist.checkpoints.checkup import checkup as of_checkpoints
 from persist.conversations.checkup import checkup as of_conversations
-from persist.db.base import table_of
-from persist.db.models import Meta
-from persist.db.trouble import Severity, Trouble
-from persist.db.version import is_newer, version_table
-from persist.db.work import Work
+from persist.db.dialects.backends import operations_of
+from persist.db.dialects.findings import Problem, Severity
+from persist.db.schema.base import table_of
+from persist.db.schema.meta_table import Meta
+from persist.db.statements.schema_version import is_newer, version_table
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.maintenance.drift import drift, index_of
 from persist.maintenance.setting_aside import set_aside
 from persist.maintenance.unreadable import bad_rows
-from persist.metadata import HEAD, metadata
 from persist.programs.checkup import checkup as of_programs
+from persist.schema.metadata import HEAD, metadata
 from persist.telemetry.checkup import checkup as of_telemetry
 from persist.workflows.checkup import checkup as of_workflows
 
-Checkup = Callable[[Work], Iterator[Trouble]]
+Checkup = Callable[[UnitOfWork], Iterator[Problem]]
 
 _meta = table_of(Meta)
 ROWS = "rows"
@@ -31,21 +32,21 @@ ROWS = "rows"
 _MARK = _meta.c.key == "schema_version"
 
 
-def check_marks(work: Work) -> Iterator[Trouble]:
+def check_marks(work: UnitOfWork) -> Iterator[Problem]:
     """The version row and `_meta.schema_version`: of this version, and the same."""
     found = work.select(select(version_table.c.version_num)).scalar()
     noted = work.select(select(_meta.c.value).where(_MARK)).scalar()
     if newer := [mark for mark in (found, noted) if is_newer(mark)]:
         message = f"the database is at {newer[0]}, newer than {HEAD}, the newest this version knows; upgrade persist."
-        yield Trouble("schema_newer", Severity.INFO, "schema", message)
+        yield Problem("schema_newer", Severity.INFO, "schema", message)
     elif noted != found:
         message = f"_meta says {noted or 'nothing'} of the schema's version, which is {found}."
-        yield Trouble("version_marks", Severity.WARNING, "schema", message, _restamp if found == HEAD else None)
+        yield Problem("version_marks", Severity.WARNING, "schema", message, _restamp if found == HEAD else None)
 
 
-def check_catalog(work: Work) -> Iterator[Trouble]:
+def check_catalog(work: UnitOfWork) -> Iterator[Problem]:
     """What is there against what the models ask for. Columns and indexes of a newer version are no news."""
-    catalogs = work.runtime.dialect.upkeep().catalogs(work.select, metadata)
+    catalogs = operations_of(work.runtime.dialect).catalogs(work.select, metadata)
     current = work.select(select(version_table.c.version_num)).scalar() == HEAD
     indexes = {str(index.name): index for table in metadata.sorted_tables for index in table.indexes}
     for trouble in drift(catalogs, extras=current):
@@ -53,22 +54,22 @@ def check_catalog(work: Work) -> Iterator[Trouble]:
         yield trouble if index is None else replace(trouble, repair=partial(_create, index=index))
 
 
-def check_rows(work: Work) -> Iterator[Trouble]:
+def check_rows(work: UnitOfWork) -> Iterator[Problem]:
     """Every cell that persist cannot read."""
     for row in bad_rows(work):
         repair = None if row.table is _meta else partial(set_aside, table=row.table, key=row.key)
         for cell in row.cells:
-            yield Trouble("unreadable", Severity.ERROR, row.name, cell.reason, repair)
+            yield Problem("unreadable", Severity.ERROR, row.name, cell.reason, repair)
 
 
-def check_references(work: Work) -> Iterator[Trouble]:
+def check_references(work: UnitOfWork) -> Iterator[Problem]:
     """Rows whose parent is gone."""
-    yield from work.runtime.dialect.upkeep().references(work.select, metadata.sorted_tables)
+    yield from operations_of(work.runtime.dialect).references(work.select, metadata.sorted_tables)
 
 
-def check_surroundings(work: Work) -> Iterator[Trouble]:
+def check_surroundings(work: UnitOfWork) -> Iterator[Problem]:
     """Settings, the file's place, invalid indexes, sequences."""
-    yield from work.runtime.dialect.upkeep().surroundings(work.select, metadata.sorted_tables)
+    yield from operations_of(work.runtime.dialect).surroundings(work.select, metadata.sorted_tables)
 
 
 CHECKUPS: dict[str, Checkup] = {
@@ -87,10 +88,10 @@ CHECKUPS: dict[str, Checkup] = {
 """By what they look at; a domain that has rules of its own has a line."""
 
 
-def _restamp(work: Work) -> None:
+def _restamp(work: UnitOfWork) -> None:
     if not work.select(update(_meta).where(_MARK).values(value=HEAD)).rowcount:
         work.select(insert(_meta).values(key="schema_version", value=HEAD))
 
 
-def _create(work: Work, *, index: Index) -> None:
+def _create(work: UnitOfWork, *, index: Index) -> None:
     work.select(CreateIndex(index, if_not_exists=True))

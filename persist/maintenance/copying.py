@@ -6,26 +6,27 @@ from typing import Any
 
 from sqlalchemy import Column, Table, func, select
 
-from persist.db.base import VERSION_TABLE, table_of
+from persist.db.changes.event_streams import logged_tables
 from persist.db.dialects.bulk import Columns, Row
-from persist.db.hot import Hot
-from persist.db.models import Meta
-from persist.db.scope import OWN, scope_of
-from persist.db.streams import logged_tables
-from persist.db.types import check_label
-from persist.db.version import EVENTS, OWN_SCOPES
+from persist.db.schema.base import VERSION_TABLE, table_of
+from persist.db.schema.meta_table import Meta
+from persist.db.schema.scope_columns import OWN, scope_of
+from persist.db.statements.prepared import Statement
+from persist.db.statements.schema_version import EVENTS, OWN_SCOPES
+from persist.db.values.arguments import check_label
 from persist.errors import InvalidValue, StoreCorrupt
+from persist.events.models import LOG_TABLES
 from persist.maintenance.checksums import Checksum
-from persist.maintenance.emptiness import FIXED, refuse_unless_empty
+from persist.maintenance.empty_store import FIXED, refuse_unless_empty
 from persist.maintenance.transactions import TABLES, Session, session
 from persist.quoting import shown
-from persist.store import Store
+from persist.store.store import Store
 
 Progress = Callable[[str, int, int], object]
 """Called with a table's name, how far it is and how far it goes: every row counts when written and when read back."""
 
 META = table_of(Meta)
-_COUNT = {table: Hot(select(func.count()).select_from(table)) for table in TABLES}
+_COUNT = {table: Statement(select(func.count()).select_from(table)) for table in TABLES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class _Copy:
             sums[table] = self._table(table, totals[table])
         self.target.bulk.end_loading()
         if self.logs:  # the log is whole, and goes on in the copy
-            self.target.work.guard(logged_tables(TABLES), on=True)
+            self.target.work.guard(logged_tables(TABLES), LOG_TABLES)
         for table in TABLES:
             self._check(table, sums[table])
         return {str(t.name): sums[t].rows for t in TABLES}, {str(t.name): str(sums[t]) for t in TABLES}

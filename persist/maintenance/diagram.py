@@ -8,16 +8,16 @@ from sqlalchemy import Column, ForeignKeyConstraint, LargeBinary, MetaData, Tabl
 from sqlalchemy.types import BigInteger, Double, TypeDecorator, TypeEngine
 
 from persist.errors import InvalidValue
-from persist.metadata import domain_of
-from persist.metadata import metadata as ours
 from persist.quoting import shown
+from persist.schema.metadata import domain_of
+from persist.schema.metadata import metadata as ours
 
 _PLAIN: dict[type[TypeEngine[Any]], str] = {BigInteger: "whole", Double: "amount", LargeBinary: "bytes"}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def erd(metadata: MetaData | None = None, *, domain: str | None = None) -> str:
-    """`erDiagram …`: tables, columns with their types (those of `persist.db.types`), PK and FK, and who refers to whom.
+    """`erDiagram …`: tables, columns with their types (those of `db.schema.column_types`), PK and FK, and who refers to whom.
 
     `metadata` None: every table of persist, or those of one `domain`. InvalidValue for a domain there is none of.
     """

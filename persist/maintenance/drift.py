@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from persist.db.dialects.upkeep import Catalogs, Definition
-from persist.db.trouble import Severity, Trouble
+from persist.db.dialects.findings import Problem, Severity
+from persist.db.dialects.operations import Catalogs, Definition
 
 _WHAT = {"column": "column", "index": "index", "unique index": "index", "constraint": "constraint"}
 
 
-def drift(catalogs: Catalogs, *, extras: bool = True) -> Iterator[Trouble]:
+def drift(catalogs: Catalogs, *, extras: bool = True) -> Iterator[Problem]:
     """What is missing or different, and with `extras` what is there besides.
 
     A missing table or column is an error: statements fail. A missing unique index is one too: rows may be there twice. Tables
@@ -22,7 +22,7 @@ def drift(catalogs: Catalogs, *, extras: bool = True) -> Iterator[Trouble]:
     }
     for table, there in tables.items():
         if there is None:
-            yield Trouble("table_missing", Severity.ERROR, f"table {table}", "it is not there.")
+            yield Problem("table_missing", Severity.ERROR, f"table {table}", "it is not there.")
     for (kind, table, name), definition in expected.items():
         if kind == "table" or tables[table] is None or _under_another_name(catalogs, kind, table, name):
             continue
@@ -32,10 +32,10 @@ def drift(catalogs: Catalogs, *, extras: bool = True) -> Iterator[Trouble]:
         yield from _extras(catalogs)
     if catalogs.names_only:
         message = "this role may not make a schema to compare with: only the names of columns and indexes were looked at."
-        yield Trouble("catalog_by_name", Severity.INFO, "catalog", message)
+        yield Problem("catalog_by_name", Severity.INFO, "catalog", message)
 
 
-def index_of(trouble: Trouble) -> str | None:
+def index_of(trouble: Problem) -> str | None:
     """The index that is missing, if that is the trouble."""
     return trouble.subject.partition(" ")[2] if trouble.code == "index_missing" else None
 
@@ -52,34 +52,34 @@ def _under_another_name(catalogs: Catalogs, kind: str, table: str, name: str) ->
     )
 
 
-def _of_others(trouble: Trouble) -> Trouble:
+def _of_others(trouble: Problem) -> Problem:
     """What another program made is as it made it; only what statements or uniqueness need is missed."""
     if trouble.severity != Severity.WARNING or trouble.code.startswith("index_"):
         return trouble
     return replace(trouble, severity=Severity.INFO, message=f"{trouble.message} Another program made the table.")
 
 
-def _compared(kind: str, table: str, name: str, wanted: Definition, there: Definition | None) -> Iterator[Trouble]:
+def _compared(kind: str, table: str, name: str, wanted: Definition, there: Definition | None) -> Iterator[Problem]:
     what, subject = _WHAT[kind], _subject(kind, table, name)
     if there is None:
         severity = Severity.ERROR if kind in ("column", "unique index") else Severity.WARNING
         said = "" if kind != "index" else " Queries that need it are slow."
-        yield Trouble(f"{what}_missing", severity, subject, f"it is not there.{said}")
+        yield Problem(f"{what}_missing", severity, subject, f"it is not there.{said}")
     elif there.essential != wanted.essential:
         message = f"it is {there.essential or 'without a type'}, and should be {wanted.essential}."
-        yield Trouble(f"{what}_changed", Severity.WARNING, subject, message)
+        yield Problem(f"{what}_changed", Severity.WARNING, subject, message)
     elif there.detail != wanted.detail:
         message = f"it is {there.detail or 'without NOT NULL and default'}, and should be {wanted.detail or 'without these'}."
-        yield Trouble(f"{what}_changed", Severity.INFO, subject, message)
+        yield Problem(f"{what}_changed", Severity.INFO, subject, message)
 
 
-def _extras(catalogs: Catalogs) -> Iterator[Trouble]:
+def _extras(catalogs: Catalogs) -> Iterator[Problem]:
     ours = {table for kind, table, _ in catalogs.expected if kind == "table"}
     for kind, table, name in catalogs.found:
         if (kind, table, name) in catalogs.expected or table not in ours:
             continue
         what = _WHAT[kind]
-        yield Trouble(
+        yield Problem(
             f"{what}_unknown", Severity.INFO, _subject(kind, table, name), f"this {what} is not of this version of persist."
         )
 

@@ -7,8 +7,8 @@ from sqlalchemy import Table
 from persist.chat import exporting as chat
 from persist.checkpoints import exporting as checkpoints
 from persist.conversations import exporting as conversations
-from persist.db.exporting import Exported, Rows
-from persist.db.scope import OWN
+from persist.db.operations.exporting import Exported, Rows
+from persist.db.schema.scope_columns import OWN
 from persist.errors import NotFound
 from persist.maintenance.transactions import Session
 from persist.messaging import exporting as messaging

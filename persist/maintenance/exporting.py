@@ -12,20 +12,20 @@ from sqlalchemy import Table
 
 from persist.chat.exporting import FOLDED, has_tails, with_tails
 from persist.chat.models import parts
-from persist.db.base import table_of
 from persist.db.dialects.bulk import Columns, Row
-from persist.db.exporting import Rows
-from persist.db.folders import replace, sync_file
-from persist.db.models import Meta
-from persist.db.paths import check_path, files
-from persist.db.types import check_label
+from persist.db.files.paths import check_path, files
+from persist.db.files.private_files import replace, sync_file
+from persist.db.operations.exporting import Rows
+from persist.db.schema.base import table_of
+from persist.db.schema.meta_table import Meta
+from persist.db.values.arguments import check_label
 from persist.errors import Conflict, InvalidValue, NotFound
-from persist.maintenance.emptiness import FIXED
+from persist.maintenance.empty_store import FIXED
 from persist.maintenance.exported import kind_of, values_for
 from persist.maintenance.lines import LineWriter
 from persist.maintenance.transactions import TABLES, Session, session
 from persist.programs.exporting import FILES
-from persist.store import Store
+from persist.store.store import Store
 
 _META = table_of(Meta)
 
@@ -83,7 +83,7 @@ class _Export:
 
     def part(self, wanted: Rows, values: dict[str, str]) -> None:
         columns = tuple(wanted.table.columns)
-        compiled = self.reading.store.runtime.hot[wanted.statement]
+        compiled = self.reading.store.runtime.prepared[wanted.statement]
         for rows in self.reading.bulk.batches(compiled, columns, values):
             if not wanted.then:
                 self._write(columns, rows)

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from persist.db.trouble import Severity, Trouble
-from persist.db.values import Value
+from persist.db.dialects.findings import Problem, Severity
+from persist.db.values.frozen import Value
 
-MOST_OF_A_CODE = 100
+MAX_OF_A_CODE = 100
 _ORDER = list(Severity)
 
 
@@ -20,7 +20,7 @@ class Finding(Value):
     fixed: bool = False
 
 
-def finding_of(trouble: Trouble, *, fixed: bool = False, failed: str | None = None) -> Finding:
+def finding_of(trouble: Problem, *, fixed: bool = False, failed: str | None = None) -> Finding:
     """What is told of it; `failed` says why mending it failed."""
     message = trouble.message if failed is None else f"{trouble.message} It could not be fixed: {failed}"
     return Finding(code=trouble.code, severity=trouble.severity, subject=trouble.subject, message=message, fixed=fixed)
@@ -31,17 +31,17 @@ def told(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: _ORDER.index(finding.severity))
 
 
-def capped(troubles: Iterable[Trouble], *, fix: bool) -> list[Trouble]:
-    """Of many with one code the first hundred, and how many more there are; with `fix` every one that can be mended."""
-    kept: list[Trouble] = []
+def capped(troubles: Iterable[Problem], *, fix: bool) -> list[Problem]:
+    """The first hundred problems of each code, and a count of the others; with `fix` also every repairable one."""
+    kept: list[Problem] = []
     seen: Counter[str] = Counter()
-    last: dict[str, Trouble] = {}
+    last: dict[str, Problem] = {}
     for trouble in troubles:
         seen[trouble.code] += 1
         last[trouble.code] = trouble
-        if seen[trouble.code] <= MOST_OF_A_CODE or (fix and trouble.repair is not None):
+        if seen[trouble.code] <= MAX_OF_A_CODE or (fix and trouble.repair is not None):
             kept.append(trouble)
     listed = Counter(trouble.code for trouble in kept)
     for code, count in (seen - listed).items():
-        kept.append(Trouble(code, last[code].severity, "…", f"and {count:,} more of this kind."))
+        kept.append(Problem(code, last[code].severity, "…", f"and {count:,} more of this kind."))
     return kept

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import ForeignKeyConstraint, Table
 
 from persist.db.dialects.raw_rows import Cells, Place, RawRows
-from persist.metadata import metadata
+from persist.schema.metadata import metadata
 
 _ORDER = {table: at for at, table in enumerate(metadata.sorted_tables)}
 
@@ -27,7 +27,7 @@ def hanging_on(raw: RawRows, table: Table, place: Place) -> Hanging:
     found: dict[Row, None] = {(table, place): None}
     loose: dict[Row, list[str]] = {}
     waiting = [(table, place)]
-    for parent, at in waiting:  # it grows meanwhile
+    for parent, at in waiting:  # the loop appends to this list
         cells = raw.cells(parent, at)
         for key in _references_to(raw, parent):
             where = {element.parent.name: cells.get(element.column.name) for element in key.elements}

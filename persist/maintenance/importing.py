@@ -9,31 +9,31 @@ from typing import IO, Any
 
 from sqlalchemy import Column, Table, select
 
-from persist.db.base import table_of
+from persist.db.changes.event_streams import logged_tables, place_of
 from persist.db.dialects.bulk import Columns, Row, converted
-from persist.db.hot import Compiled, Hot, param
-from persist.db.models import Meta
-from persist.db.paths import check_path, files
-from persist.db.published import form_of
-from persist.db.scope import OWN, scope_of
-from persist.db.streams import logged_tables, place_of
-from persist.db.version import EVENTS, OWN_SCOPES
+from persist.db.files.paths import check_path, files
+from persist.db.formats.published import form_of
+from persist.db.schema.base import table_of
+from persist.db.schema.meta_table import Meta
+from persist.db.schema.scope_columns import OWN, scope_of
+from persist.db.statements.prepared import CompiledStatement, Statement, param
+from persist.db.statements.schema_version import EVENTS, OWN_SCOPES
 from persist.errors import Conflict, InvalidValue
 from persist.events.snapshots import write_snapshot
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.copying import own_scopes, with_scopes
-from persist.maintenance.emptiness import FIXED, first_with_rows
+from persist.maintenance.empty_store import FIXED, first_with_rows
 from persist.maintenance.exported import SHARED
 from persist.maintenance.lines import LineReader, value_of
 from persist.maintenance.transactions import TABLES, Session, session
-from persist.store import Store
+from persist.store.store import Store
 
 _META = table_of(Meta)
 _BY_NAME = {table.name: table for table in TABLES}
-_MOST_ROWS, _MOST_BYTES = 500, 2**20
+_MAX_ROWS, _MAX_BYTES = 500, 2**20
 _keys = {table: tuple(table.primary_key.columns) for table in TABLES}
 _BY_KEY = {
-    table: Hot(select(table).where(*(column == param(f"key_{column.name}") for column in _keys[table])))
+    table: Statement(select(table).where(*(column == param(f"key_{column.name}") for column in _keys[table])))
     for table in TABLES
     if table in SHARED or table.info.get("seed") or table is _META
 }
@@ -157,7 +157,7 @@ class _Import:
             batch, start = [first], self.lines.bytes
             for row in rows:
                 batch.append(row)
-                if len(batch) >= _MOST_ROWS or self.lines.bytes - start > _MOST_BYTES:
+                if len(batch) >= _MAX_ROWS or self.lines.bytes - start > _MAX_BYTES:
                     break
             yield batch
 
@@ -183,7 +183,7 @@ class _Import:
     def _is_there(self, table: Table, columns: Columns, row: Row) -> bool:
         """Whether the very same row is there; Conflict if another one has its key."""
         values = {f"key_{column.name}": row[columns.index(column)] for column in _keys[table]}
-        compiled: Compiled = self.target.store.runtime.hot[_BY_KEY[table]]
+        compiled: CompiledStatement = self.target.store.runtime.prepared[_BY_KEY[table]]
         every: list[Column[Any]] = list(table.columns)
         there = list(chain.from_iterable(self.target.bulk.batches(compiled, every, values)))
         if not there:

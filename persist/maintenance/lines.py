@@ -18,13 +18,13 @@ from typing import IO, Any
 import orjson
 from sqlalchemy import Column, Float, LargeBinary
 
-from persist.db.clock import aware, iso_ms
 from persist.db.dialects.bulk import Columns, Row, converted
-from persist.db.published import Step, form_of
-from persist.db.types import EpochReal
+from persist.db.formats.published import Step, form_of
+from persist.db.schema.column_types import EpochReal
+from persist.db.values.clock import as_utc, iso_ms
 from persist.errors import InvalidValue
-from persist.metadata import HEAD, REVISIONS
 from persist.quoting import shown
+from persist.schema.metadata import HEAD, REVISIONS
 
 FORMAT, VERSION = "persist-export", 1
 
@@ -39,7 +39,7 @@ class LineWriter:
     def header(self, *, database: str, at: datetime, session_id: str | None, scopes: Mapping[str, str]) -> None:
         """The first line."""
         said = {"format": FORMAT, "version": VERSION, "revision": HEAD, "database": database}
-        self._line({**said, "exported_at": iso_ms(aware("clock", at)), "session_id": session_id, "scopes": dict(scopes)})
+        self._line({**said, "exported_at": iso_ms(as_utc("clock", at)), "session_id": session_id, "scopes": dict(scopes)})
 
     def rows(self, columns: Columns, rows: Sequence[Row]) -> None:
         """One line for each."""
@@ -131,7 +131,7 @@ def _written(column: Column[Any]) -> Step | None:
         return lambda value: {"base64": base64.b64encode(value).decode()}
     if isinstance(column.type, EpochReal | Float):  # JSON has no infinity
         return lambda value: value if math.isfinite(value) else {"float": repr(value)}
-    return form_of(column).kept
+    return form_of(column).to_file
 
 
 def value_of(written: Any) -> Any:

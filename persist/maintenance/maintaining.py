@@ -5,21 +5,22 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 
-from persist.chat.recovery import Sweep, old_before
-from persist.chat.turns import clear_dead
-from persist.conversations.membership import fold_some as fold_some_progressions
-from persist.db.checks import check_flag
-from persist.db.values import Value
-from persist.db.work import Work
+from persist.chat.recording.recovery import Sweep, old_before
+from persist.chat.storage.turns import clear_dead
+from persist.conversations.storage.progression_members import fold_some as fold_some_progressions
+from persist.db.dialects.backends import operations_of
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_flag
+from persist.db.values.frozen import Value
 from persist.errors import PersistError, ReadOnlyTransaction
 from persist.maintenance.pruning import prune
 from persist.maintenance.retention import Policy, policies
-from persist.maintenance.running import running
+from persist.maintenance.steps import running
 from persist.maintenance.trials import tried_on
-from persist.store import Store
+from persist.store.store import Store
 from persist.telemetry.windows import STATUS_LOG, TOOL_HISTORY, USAGE_SAMPLES
 
-Chore = Callable[[Work], int]
+Chore = Callable[[UnitOfWork], int]
 """Does some of its work and says to how many rows; 0 when nothing is left."""
 
 
@@ -61,7 +62,7 @@ def maintain(store: Store, *, dry_run: bool = False) -> MaintenanceReport:
 def _steps(store: Store, trial: bool) -> Iterator[MaintenanceStep]:
     before = old_before(store.runtime.clock())
     chores: dict[str, dict[str, Chore]] = {
-        "fold tails": {"chat_parts": Sweep(before).some},
+        "fold tails": {"chat_parts": Sweep(before).fold_batch},
         "clear dead turns": {"chat_turns": clear_dead},
         "fold progressions": {"progressions": fold_some_progressions},
         "trim windows": {window.name: window.trim_some for window in (STATUS_LOG, USAGE_SAMPLES, TOOL_HISTORY)},
@@ -71,7 +72,7 @@ def _steps(store: Store, trial: bool) -> Iterator[MaintenanceStep]:
     for policy in policies(store.runtime.settings):
         yield _step(store, f"prune {policy.domain}", partial(_prune, store, policy, trial))
     if not trial:
-        yield _step(store, "tidy the database", lambda _: store.runtime.dialect.upkeep().tidy())
+        yield _step(store, "tidy the database", lambda _: operations_of(store.runtime.dialect).tidy())
 
 
 def _step(store: Store, name: str, do: Callable[[Counter[str]], None]) -> MaintenanceStep:

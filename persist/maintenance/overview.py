@@ -7,13 +7,14 @@ from typing import Any
 from sqlalchemy import Column, LargeBinary, Table, func, select
 from sqlalchemy.types import BigInteger
 
-from persist.db.dialects.upkeep import Upkeep
-from persist.db.types import Body, Json, Vocabulary
-from persist.db.version import version_table
-from persist.db.work import Work
-from persist.maintenance.looking import looking
-from persist.metadata import HEAD, domain_of, metadata
-from persist.store import Store
+from persist.db.dialects.backends import operations_of
+from persist.db.dialects.operations import DatabaseOperations
+from persist.db.schema.column_types import Body, Json, Vocabulary
+from persist.db.statements.schema_version import version_table
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.maintenance.snapshots import looking
+from persist.schema.metadata import HEAD, domain_of, metadata
+from persist.store.store import Store
 
 _LARGE = (Body, Json, LargeBinary)
 _STATUS = ("status", "state")
@@ -31,7 +32,7 @@ def stats(store: Store) -> dict[str, Any]:
     statuses    by domain and table: by_status, and null (rows without one)
     settings    by name, as the database calls them
     """
-    upkeep = store.runtime.dialect.upkeep()
+    upkeep = operations_of(store.runtime.dialect)
     with looking(store, "stats()") as work:
         sizes = upkeep.table_facts(work.select)
         database = upkeep.facts(work.select)
@@ -51,10 +52,10 @@ def stats(store: Store) -> dict[str, Any]:
 def database_facts(store: Store) -> dict[str, Any]:
     """The part of `stats` about the database as a whole, without reading its tables."""
     with looking(store, "stats()") as work:
-        return store.runtime.dialect.upkeep().facts(work.select)
+        return operations_of(store.runtime.dialect).facts(work.select)
 
 
-def _contents(work: Work, upkeep: Upkeep, table: Table) -> tuple[int, dict[str, int]]:
+def _contents(work: UnitOfWork, upkeep: DatabaseOperations, table: Table) -> tuple[int, dict[str, int]]:
     large = [column for column in table.columns if isinstance(column.type, _LARGE)]
     sums = [func.sum(upkeep.stored_size(column), type_=BigInteger()) for column in large]
     found: Sequence[Any] = work.select(select(func.count(), *sums).select_from(table)).one()
@@ -68,7 +69,7 @@ def _status_columns(table: Table) -> Iterator[Column[Any]]:
             yield column
 
 
-def _distribution(work: Work, column: Column[Any]) -> dict[str, Any]:
+def _distribution(work: UnitOfWork, column: Column[Any]) -> dict[str, Any]:
     counts: Sequence[Any] = work.select(select(column, func.count()).group_by(column).order_by(column)).fetchall()
     by_status = {str(word): count for word, count in counts if word is not None}
     return {"by_status": by_status, "null": sum(count for word, count in counts if word is None)}

@@ -14,15 +14,15 @@ import persist.programs.pruning
 import persist.telemetry.pruning
 import persist.workflows.pruning
 from persist.conversations.schemas import PruneReport as ConversationsPruned
-from persist.db.checks import check_count, check_flag, check_span
-from persist.db.clock import aware
-from persist.db.hot import Row
-from persist.db.pruning import BATCH, LOOK, Cut, Pruning, Removed
-from persist.db.values import Value
+from persist.db.operations.pruning import BATCH, LOOK, Cut, Pruning, Removed
+from persist.db.statements.prepared import Row
+from persist.db.values.arguments import check_count, check_flag, check_timedelta
+from persist.db.values.clock import as_utc
+from persist.db.values.frozen import Value
 from persist.errors import InvalidValue
-from persist.maintenance.running import Run, running
+from persist.maintenance.steps import Run, running
 from persist.quoting import shown
-from persist.store import Store
+from persist.store.store import Store
 
 PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
     {
@@ -88,7 +88,7 @@ def prune(
 
 def prune_conversations(store: Store, *, keep_days: int, keep_n: int, dry_run: bool = False) -> ConversationsPruned:
     """What `tx.conversations.sessions.prune` does, in transactions of a few thousand messages: others write in between."""
-    prunings, days = persist.conversations.pruning.AS_A_VERB, check_span("keep_days", timedelta(days=keep_days))
+    prunings, days = persist.conversations.pruning.AS_A_VERB, check_timedelta("keep_days", timedelta(days=keep_days))
     cut, removed = Cut(_before(store, days), check_count("keep_n", keep_n)), Removed()
     with running(store, trial=check_flag("dry_run", dry_run)) as run:
         for pruning in prunings:
@@ -112,14 +112,14 @@ def _named(name: str) -> Sequence[Pruning]:
 
 
 def _before(store: Store, older_than: object) -> datetime:
-    now = aware("clock", store.runtime.clock())
+    now = as_utc("clock", store.runtime.clock())
     if isinstance(older_than, datetime):
-        at = aware("older_than", older_than)
+        at = as_utc("older_than", older_than)
         if at > now:
             raise InvalidValue("older_than", "an instant in the future would be a negative age.")
         return at
     try:
-        return now - check_span("older_than", older_than)
+        return now - check_timedelta("older_than", older_than)
     except OverflowError:  # before the first year: nothing is as old as that
         return datetime.min.replace(tzinfo=UTC)
 

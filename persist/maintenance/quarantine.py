@@ -13,31 +13,32 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, delete, select
 
-from persist.db.base import SCHEMA_TOKEN
-from persist.db.changes import Op
-from persist.db.checks import check_count
+from persist.db.changes.event_streams import key_of
+from persist.db.changes.journal import Op
+from persist.db.dialects.backends import raw_rows_of
 from persist.db.dialects.raw_rows import Cells, RawRows
-from persist.db.hot import LIMIT, Hot, Row
-from persist.db.streams import key_of
-from persist.db.types import Label
-from persist.db.values import Value, build
-from persist.db.work import Work
+from persist.db.schema.base import SCHEMA_TOKEN
+from persist.db.schema.column_types import Label
+from persist.db.statements.prepared import LIMIT, Row, Statement
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_count
+from persist.db.values.frozen import Value, construct
 from persist.errors import Conflict, NotFound
 from persist.maintenance.hanging import parents_of, referred
-from persist.maintenance.looking import looking
 from persist.maintenance.setting_aside import note, quarantine, settle, text_of, typed
+from persist.maintenance.snapshots import looking
 from persist.maintenance.unreadable import bad_cells, columns_of
-from persist.metadata import metadata
-from persist.store import Store
+from persist.schema.metadata import metadata
+from persist.store.store import Store
 
 _Q = quarantine.c
 _LISTED = (_Q.id, _Q.group_id, _Q.table_name, _Q.row_key, _Q.cause, _Q.moved_at)
-_LIST = Hot(select(*_LISTED).where(_Q.id > bindparam("after", type_=Label())).order_by(_Q.id).limit(LIMIT))
-_ONE = Hot(select(*_LISTED, _Q.contents).where(_Q.id == bindparam("row_id", type_=Label())))
-_GROUP = Hot(
+_LIST = Statement(select(*_LISTED).where(_Q.id > bindparam("after", type_=Label())).order_by(_Q.id).limit(LIMIT))
+_ONE = Statement(select(*_LISTED, _Q.contents).where(_Q.id == bindparam("row_id", type_=Label())))
+_GROUP = Statement(
     select(*_LISTED, _Q.contents).where(_Q.group_id == bindparam("group", type_=Label())).order_by(_Q.position).with_for_update()
 )
-_LEAVE = Hot(delete(quarantine).where(_Q.group_id == bindparam("group", type_=Label())))
+_LEAVE = Statement(delete(quarantine).where(_Q.group_id == bindparam("group", type_=Label())))
 
 
 class Quarantined(Value):
@@ -72,7 +73,7 @@ def quarantined_row(store: Store, id: str) -> Quarantined:
 def restore_row(store: Store, id: str) -> list[Quarantined]:
     """Bring a row back byte for byte, with every row that was moved with it; these rows, which have left the quarantine.
 
-    It cannot be read then any more than before: this is for whoever mends it by hand. One transaction. NotFound; Conflict where
+    The row is as unreadable as before: this is for repairing it by hand. One transaction. NotFound; Conflict where
     a key is taken again, what a row refers to is gone, or a file's row would go to a server or the other way round.
     """
     with _unchecked(store) as work, work.verb("maintenance.restore_row", writes=True):
@@ -97,7 +98,7 @@ def restore_row(store: Store, id: str) -> list[Quarantined]:
 
 
 class _Restoring:
-    def __init__(self, work: Work, raw: RawRows) -> None:
+    def __init__(self, work: UnitOfWork, raw: RawRows) -> None:
         self._work, self._raw = work, raw
         self.rows: list[tuple[Table, Cells]] = []
         self._told = False
@@ -130,7 +131,7 @@ class _Restoring:
             raise Conflict(text, constraint=ours.constraint) from error
 
     def check_parents(self) -> None:
-        """Whoever refers to another row by what can be read finds it."""
+        """Conflict unless every readable foreign key of the restored rows finds its parent row."""
         for table, cells in self.rows:
             bad = {cell.column for cell in self._bad(table, cells)}
             for key, parent in parents_of(self._raw, table):
@@ -140,13 +141,13 @@ class _Restoring:
                     raise Conflict(text, constraint=str(key.name))
 
     def tell(self) -> None:
-        """The log of events hears of them, unless one cannot be read still: the others lean on it."""
+        """Write the rows to the event log, unless one of them is still unreadable: the others depend on it."""
         self._told = self._work.journal is not None and not any(self._bad(*row) for row in self.rows)
         for table, cells in self.rows if self._told else ():
             note(self._work, Op.PUT, table, typed(self._work, self._raw, table, self._place(table, cells), ()))
 
     def hold_again(self, let_go: Mapping[str, Any]) -> None:
-        """A row that was told not to refer to this one does so again, unless it is gone or refers to another one now."""
+        """Restore a reference that was set to NULL, unless its row is gone or refers to another row now."""
         table, was = metadata.tables[f"{SCHEMA_TOKEN}.{let_go['table']}"], let_go["was"]
         found = self._raw.find(table, let_go["key"])
         if found and all(self._raw.cells(table, found[0])[name] is None for name in was):
@@ -163,7 +164,7 @@ class _Restoring:
         return bad_cells(self._raw, columns, self._raw.values(table, self._place(table, cells), columns) or ())
 
 
-class _Unchecked(Work):
+class _Unchecked(UnitOfWork):
     """A transaction in which rows may refer to nothing: what cannot be read may be such a reference."""
 
     _checked = True
@@ -185,11 +186,11 @@ class _Unchecked(Work):
 
     def _references(self, on: bool) -> bool:
         assert self._connection is not None
-        return self.runtime.dialect.raw_rows(self._connection.connection.driver_connection).check_references(on)
+        return raw_rows_of(self.runtime.dialect, self._connection.connection.driver_connection).check_references(on)
 
 
 @contextmanager
-def _unchecked(store: Store) -> Iterator[Work]:
+def _unchecked(store: Store) -> Iterator[UnitOfWork]:
     work = _Unchecked(store.runtime, writable=True)
     work.begin()
     try:
@@ -205,4 +206,4 @@ def _unchecked(store: Store) -> Iterator[Work]:
 def _value(row: Row) -> Quarantined:
     names = ("id", "group_id", "table", "key", "cause", "moved_at")
     held = loads(row[len(names)])["row"] if len(row) > len(names) else None
-    return build(Quarantined, {**dict(zip(names, row, strict=False)), "row": held})
+    return construct(Quarantined, {**dict(zip(names, row, strict=False)), "row": held})

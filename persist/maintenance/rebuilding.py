@@ -2,13 +2,13 @@
 
 from sqlalchemy import bindparam, func, select
 
-from persist.chat.tails import fold_all
-from persist.conversations.membership import fold_some
-from persist.db.hot import Hot
-from persist.db.own import take_scope
-from persist.db.streams import logged_tables, place_of
-from persist.db.types import Label
-from persist.db.work import Work
+from persist.chat.storage.folding import fold_all
+from persist.conversations.storage.progression_members import fold_some
+from persist.db.changes.event_streams import logged_tables, place_of
+from persist.db.schema.column_types import Label
+from persist.db.statements.prepared import Statement
+from persist.db.transactions.own_scope import claim_file
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import Conflict, NotFound
 from persist.events.models import event_heads, event_log
 from persist.events.replay import Replay
@@ -16,15 +16,15 @@ from persist.events.repository import Events
 from persist.events.schemas import ALL, SNAPSHOT, Event
 from persist.events.snapshots import write_snapshots
 from persist.events.switching import is_on
-from persist.metadata import metadata
-from persist.store import Store
+from persist.schema.metadata import metadata
+from persist.store.store import Store
 
 _BATCH = 500
 _LOGGED = logged_tables(metadata.sorted_tables)
 _E, _H = event_log.c, event_heads.c
-_STARTS = Hot(select(_E.stream_id, func.max(_E.position)).where(_E.type == SNAPSHOT).group_by(_E.stream_id))
-_TRIMMED = Hot(select(_H.stream_id).where(_H.first_seq > 1, _H.stream_id != ALL).order_by(_H.stream_id))
-_KNOWN = Hot(select(_H.stream_id).where(_H.stream_id == bindparam("stream", type_=Label())))
+_STARTS = Statement(select(_E.stream_id, func.max(_E.position)).where(_E.type == SNAPSHOT).group_by(_E.stream_id))
+_TRIMMED = Statement(select(_H.stream_id).where(_H.first_seq > 1, _H.stream_id != ALL).order_by(_H.stream_id))
+_KNOWN = Statement(select(_H.stream_id).where(_H.stream_id == bindparam("stream", type_=Label())))
 
 
 def rebuild(source: Store, target: Store, stream_id: str | None = None) -> None:
@@ -52,13 +52,13 @@ def _rebuild(source: Store, target: Store, stream_id: str | None) -> None:
                 raise Conflict(f"Stream {stream!r} was trimmed: its log begins too late.", constraint="event_heads")
         logs = write.journal is not None
         if logs:
-            write.lock_tables(_LOGGED)  # whoever else writes would be among what is made here, and before it in the log
+            write.lock_tables(_LOGGED)  # rows of other writers would be among the rebuilt ones, before them in the log
             write.journal = None
         _refuse_rows(write)
         owners = {}
         for scope, owner in source.runtime.scopes.items():
             if write.runtime.dialect.one_file:
-                take_scope(write, scope, owner)
+                claim_file(write, scope, owner)
                 target.runtime.scopes[scope] = owner
             else:
                 owners[scope] = owner
@@ -78,7 +78,7 @@ def _rebuild(source: Store, target: Store, stream_id: str | None) -> None:
             write_snapshots(write, _LOGGED)
 
 
-def _apply(replay: Replay, event: Event, write: Work) -> None:
+def _apply(replay: Replay, event: Event, write: UnitOfWork) -> None:
     try:
         replay.apply(event)
     except Exception as error:
@@ -89,7 +89,7 @@ def _apply(replay: Replay, event: Event, write: Work) -> None:
         raise ours from error
 
 
-def _with_shared(work: Work, stream_id: str) -> set[str]:
+def _with_shared(work: UnitOfWork, stream_id: str) -> set[str]:
     if work.row(_KNOWN, stream=stream_id) is None:
         raise NotFound("stream", stream_id)
     places = [place for table in _LOGGED if (place := place_of(table)) is not None]
@@ -97,7 +97,7 @@ def _with_shared(work: Work, stream_id: str) -> set[str]:
     return {stream_id} | (shared or {place.shared for place in places if not place.prefix})
 
 
-def _refuse_rows(work: Work) -> None:
+def _refuse_rows(work: UnitOfWork) -> None:
     for table in _LOGGED:
         seeded = len(table.info.get("seed", ()))
         count = work.select(select(func.count()).select_from(select(table.c[table.columns[0].name]).limit(seeded + 1).subquery()))

@@ -9,16 +9,16 @@ from sqlalchemy import Table, insert, select
 
 from persist.chat.models import messages as chat_messages
 from persist.chat.models import sessions as chat_sessions
-from persist.chat.usage import recompute
+from persist.chat.storage.usage import recompute
 from persist.conversations.stand_ins import STAND_INS as OF_CONVERSATIONS
-from persist.db.base import table_of
-from persist.db.changes import Change, Op
+from persist.db.changes.event_streams import key_of, place_of
+from persist.db.changes.journal import Change, Op
 from persist.db.dialects.raw_rows import Cell, Cells, Place, RawRows
-from persist.db.hot import Hot
-from persist.db.models import QuarantineRow
-from persist.db.stand_ins import StandIns
-from persist.db.streams import key_of, place_of
-from persist.db.work import Work
+from persist.db.schema.base import table_of
+from persist.db.schema.meta_table import QuarantineRow
+from persist.db.statements.prepared import Statement
+from persist.db.transactions.stand_ins import StandIns
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue, StoreCorrupt
 from persist.events.models import event_heads
 from persist.events.stand_ins import STAND_INS as OF_EVENTS
@@ -30,10 +30,10 @@ STAND_INS: StandIns = {**OF_CONVERSATIONS, **OF_EVENTS}
 """Cells that are replaced where they are; a row with any other cell that cannot be read is moved."""
 
 quarantine = table_of(QuarantineRow)
-_KEEP = Hot(insert(quarantine))
+_KEEP = Statement(insert(quarantine))
 
 
-def set_aside(work: Work, *, table: Table, key: Cells) -> str | None:
+def set_aside(work: UnitOfWork, *, table: Table, key: Cells) -> str | None:
     """Move the rows with that key that still cannot be read; what became of them, or None where there are none any more."""
     said = []
     with work.raw_rows() as raw:
@@ -48,7 +48,7 @@ def set_aside(work: Work, *, table: Table, key: Cells) -> str | None:
     return " ".join(said) or None
 
 
-def settle(work: Work, rows: Sequence[tuple[Table, Cells]]) -> None:
+def settle(work: UnitOfWork, rows: Sequence[tuple[Table, Cells]]) -> None:
     """After these rows went or came back: the sums that are made of them."""
     messages = {text_of(cells["session_id"]) for table, cells in rows if table is chat_messages}
     whole = {text_of(cells["id"]) for table, cells in rows if table is chat_sessions}
@@ -65,7 +65,7 @@ def text_of(cell: Cell) -> Any:
     return None if cell is None else cell.get("text", cell.get("literal"))
 
 
-def typed(work: Work, raw: RawRows, table: Table, place: Place, bad: Sequence[Bad]) -> dict[str, Any]:
+def typed(work: UnitOfWork, raw: RawRows, table: Table, place: Place, bad: Sequence[Bad]) -> dict[str, Any]:
     """What can be read of a row, as its types read it."""
     unreadable = {cell.column for cell in bad}
     there = [column for column in table.columns if column.name in {*raw.names(table)} - unreadable]
@@ -73,10 +73,10 @@ def typed(work: Work, raw: RawRows, table: Table, place: Place, bad: Sequence[Ba
     return {} if row is None else {str(column.name): value for column, value in zip(there, row, strict=True)}
 
 
-def note(work: Work, op: Op, table: Table, row: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> None:
+def note(work: UnitOfWork, op: Op, table: Table, row: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> None:
     """Tell the log of events, where it is on and the row has a key that can be read: pieces of text are part of others."""
     place, key = place_of(table), key_of(table)
-    if work.journal is None or place is None or "tail_of" in table.info or not {*key} <= row.keys():
+    if work.journal is None or place is None or "deltas_of" in table.info or not {*key} <= row.keys():
         return
     if op is not Op.PUT:
         names = dict.fromkeys([*key, *(name for name in (place.column, place.through) if name is not None)])
@@ -88,11 +88,11 @@ def note(work: Work, op: Op, table: Table, row: Mapping[str, Any], values: Mappi
 class _Aside:
     """What one transaction sets aside."""
 
-    work: Work
+    work: UnitOfWork
     raw: RawRows
     moved: list[tuple[Table, Cells]]
 
-    def __init__(self, work: Work, raw: RawRows) -> None:
+    def __init__(self, work: UnitOfWork, raw: RawRows) -> None:
         self.work, self.raw, self.moved = work, raw, []
 
     def row(self, table: Table, place: Place, bad: Sequence[Bad]) -> str:

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from persist.db.engine import dialect_for_file
+from persist.db.dialects.from_url import dialect_for_file
 from persist.maintenance.backups import backup
-from persist.store import Store
+from persist.store.store import Store
 
 
 class Trial(Store):

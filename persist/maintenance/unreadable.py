@@ -10,23 +10,23 @@ from sqlalchemy import Column, Table, select
 from persist.chat.shapes import SHAPES as OF_CHAT
 from persist.checkpoints.shapes import SHAPES as OF_CHECKPOINTS
 from persist.conversations.shapes import SHAPES as OF_CONVERSATIONS
+from persist.db.changes.event_streams import key_of
 from persist.db.dialects.raw_rows import Cells, RawRows
-from persist.db.readable import Reader, reader_of
-from persist.db.scope import OWN, scope_of
-from persist.db.shapes import Shapes
-from persist.db.streams import key_of
-from persist.db.version import version_table
-from persist.db.work import Work
+from persist.db.schema.scope_columns import OWN, scope_of
+from persist.db.statements.schema_version import version_table
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.conditions import Reader, reader_of
+from persist.db.values.shapes import Shapes
 from persist.events.models import event_heads, event_log
-from persist.metadata import HEAD, metadata
 from persist.programs.shapes import SHAPES as OF_PROGRAMS
 from persist.quoting import shown
+from persist.schema.metadata import HEAD, metadata
 from persist.workflows.shapes import SHAPES as OF_WORKFLOWS
 
 SHAPES: Shapes = {**OF_CHAT, **OF_CHECKPOINTS, **OF_CONVERSATIONS, **OF_PROGRAMS, **OF_WORKFLOWS}
 """What columns must hold beyond what their types say."""
 
-_MOST_OF_A_VALUE = 40
+_MAX_OF_A_VALUE = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class BadRow:
     cells: Sequence[Bad]
 
 
-def bad_rows(work: Work) -> Iterator[BadRow]:
+def bad_rows(work: UnitOfWork) -> Iterator[BadRow]:
     """Every row with such cells. Those that a newer persist writes are its own business."""
     if work.select(select(version_table.c.version_num)).scalar() != HEAD:
         return
@@ -76,14 +76,14 @@ def bad_cells(raw: RawRows, columns: Sequence[Column[Any]], values: Sequence[Any
 
 
 def columns_of(raw: RawRows, table: Table) -> list[Column[Any]]:
-    """Those whose values may be unreadable, of those that are there."""
+    """The columns in this database whose values may be unreadable."""
     there = set(raw.names(table))
     wanted = [column for column in table.columns if column.name in there]
     return [column for column in wanted if raw.may_spoil(column) or column in SHAPES]
 
 
 def key_text(table: Table, values: Sequence[Any]) -> str:
-    """The key of a row for people; what belongs to a file itself says nothing of whose it is."""
+    """The key of a row for people; the scope of rows that belong to the file itself is left out."""
     pairs = zip(key_of(table), values, strict=True)
     return ", ".join(_plain(value) for name, value in pairs if not (value == OWN and scope_of(table.c[name])))
 
@@ -111,7 +111,7 @@ def _reader(column: Column[Any]) -> Reader:
 
 def _short(value: Any) -> str:
     text = shown(bytes(value) if isinstance(value, bytes) else value)
-    return text if len(text) <= _MOST_OF_A_VALUE else f"{text[:_MOST_OF_A_VALUE]}…"
+    return text if len(text) <= _MAX_OF_A_VALUE else f"{text[:_MAX_OF_A_VALUE]}…"
 
 
 def _plain(value: Any) -> str:

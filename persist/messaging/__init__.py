@@ -1,1 +1,1 @@
-"""Messaging: sessions of people in channels and threads of a chat platform, and what was said there."""
+"""Messaging: sessions of users in channels and threads of chat platforms, and their messages."""

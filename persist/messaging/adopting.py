@@ -1,15 +1,15 @@
-"""Messaging tables of other programs: the UNIQUE of early releases, and keys with several active sessions."""
+"""Adopting messaging tables of other programs: dropping an early UNIQUE, and keys with several active sessions."""
 
 from sqlalchemy import func, select, update
 
-from persist.db.adopting import Rules, Takeover
+from persist.db.operations.adopting import Rules, Takeover
 from persist.messaging.models import IS_ACTIVE, SAME_THREAD, sessions
 
 _S = sessions.c
 
 
 def _one_active(takeover: Takeover) -> None:
-    """Of the active sessions of one key the newest stays active."""
+    """Deactivate all but the newest active session of each key."""
     newest_first = (_S.last_activity_at.desc(), _S.id.desc())
     place = func.row_number().over(partition_by=(_S.platform, _S.channel_id, SAME_THREAD, _S.user_id), order_by=newest_first)
     ranked = select(_S.id, place.label("place")).where(IS_ACTIVE).subquery()

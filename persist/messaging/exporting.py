@@ -1,6 +1,6 @@
-"""What an export of a messaging session holds."""
+"""What an export of a messaging session contains."""
 
-from persist.db.exporting import Exported, Rows, the_id
+from persist.db.operations.exporting import Exported, Rows, the_id
 from persist.messaging.models import messages, sessions
 
 SESSION = Exported(

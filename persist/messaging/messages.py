@@ -1,13 +1,13 @@
-"""Messages of a messaging session: appended, and read back as the newest of a conversation."""
+"""`tx.messaging.messages`: appending messages to a session and reading the newest."""
 
 from sqlalchemy import bindparam, insert, select, tuple_
 
-from persist.db.checks import check_word, optional_count, optional_label
-from persist.db.cursor import check_limit
-from persist.db.hot import Hot, param
-from persist.db.repository import Repository, reads, writes
-from persist.db.types import Whole
-from persist.db.values import build
+from persist.db.schema.column_types import Whole
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.values.arguments import check_choice, optional_count, optional_label
+from persist.db.values.frozen import construct
+from persist.db.values.pages import check_limit
 from persist.errors import NotFound
 from persist.messaging.models import messages, sessions
 from persist.messaging.schemas import MessagingMessage, MessagingRole
@@ -18,9 +18,9 @@ _COLUMNS = tuple(_M[name] for name in _FIELDS)
 _GIVEN = tuple(column for column in _COLUMNS if column is not _M.id and column is not _M.session_id)
 _id = param("row_id")
 
-_EXISTS = Hot(select(_S.id).where(_S.id == _id))
-# A session that is just being cleaned up is waited for, and then found to be gone.
-_ADD = Hot(
+_EXISTS = Statement(select(_S.id).where(_S.id == _id))
+# Waits for a transaction that is cleaning up the session, and then finds it deleted.
+_ADD = Statement(
     insert(messages)
     .from_select(
         [_M.session_id, *_GIVEN],
@@ -30,15 +30,15 @@ _ADD = Hot(
     )
     .returning(_M.id)
 )
-_NEWEST = Hot(
+_NEWEST = Statement(
     select(*_COLUMNS)
     .where(_M.session_id == _id)
     .order_by(_M.timestamp.desc(), _M.id.desc())
-    .limit(bindparam("most", type_=Whole()))
+    .limit(bindparam("maximum", type_=Whole()))
 )
-_PLACE = Hot(select(_M.timestamp, _M.id).where(_M.session_id == _id, _M.id == bindparam("before", type_=Whole())))
+_PLACE = Statement(select(_M.timestamp, _M.id).where(_M.session_id == _id, _M.id == bindparam("before", type_=Whole())))
 _last = tuple_(bindparam("at", type_=_M.timestamp.type), bindparam("last", type_=Whole()))
-_EARLIER = Hot(_NEWEST.statement.where(tuple_(_M.timestamp, _M.id) < _last))  # type: ignore[attr-defined]  # it is the select above
+_EARLIER = Statement(_NEWEST.statement.where(tuple_(_M.timestamp, _M.id) < _last))  # type: ignore[attr-defined]  # it is the select above
 
 
 class MessagingMessages(Repository):
@@ -46,39 +46,40 @@ class MessagingMessages(Repository):
 
     @writes
     def add(self, session_id: str, *, role: str, content: str, platform_message_id: str | None = None) -> MessagingMessage:
-        """A message at the end of the session, which it leaves as it is (see `sessions.touch`); NotFound without the session.
+        """Append a message to the session. NotFound without the session.
 
-        `content` is any text, up to `Settings.max_text_bytes` (PayloadTooLarge).
+        `content` is any text up to `Settings.max_text_bytes` (PayloadTooLarge). The session's row is not changed; see
+        `sessions.touch`.
         """
         work = self._work
         fields = {
-            "role": check_word("role", role, MessagingRole),
+            "role": check_choice("role", role, MessagingRole),
             "content": work.body("content", content),
             "timestamp": work.now(),
             "platform_message_id": optional_label("platform_message_id", platform_message_id),
         }
-        named = {f"new_{name}": value for name, value in fields.items()}
-        row = work.returned(_ADD, row_id=work.label("session_id", session_id), **named)
+        new_values = {f"new_{name}": value for name, value in fields.items()}
+        row = work.returned(_ADD, row_id=work.label("session_id", session_id), **new_values)
         if row is None:
             raise NotFound("messaging session", session_id)
-        return build(MessagingMessage, {"id": row[0], "session_id": session_id, **fields})
+        return construct(MessagingMessage, {"id": row[0], "session_id": session_id, **fields})
 
     @reads
     def history(self, session_id: str, *, limit: int = 50, before: int | None = None) -> list[MessagingMessage]:
-        """The newest `limit` messages (1 to 1000), oldest first; `before`: those before the message with that id.
+        """The newest `limit` messages (1 to 1000), oldest first. `before`: only messages before the one with that id.
 
-        NotFound without the session, or where it has no such message.
+        NotFound without the session, or if it has no message `before`.
         """
         work = self._work
-        id, most = work.label("session_id", session_id), check_limit(limit)
+        id, maximum = work.label("session_id", session_id), check_limit(limit)
         last = optional_count("before", before)
         if last is None:
-            rows = work.rows(_NEWEST, row_id=id, most=most)
+            rows = work.rows(_NEWEST, row_id=id, maximum=maximum)
         else:
             place = work.row(_PLACE, row_id=id, before=last)
             if place is None and work.row(_EXISTS, row_id=id) is not None:
                 raise NotFound("messaging message", str(last))
-            rows = [] if place is None else work.rows(_EARLIER, row_id=id, most=most, at=place[0], last=place[1])
+            rows = [] if place is None else work.rows(_EARLIER, row_id=id, maximum=maximum, at=place[0], last=place[1])
         if not rows and work.row(_EXISTS, row_id=id) is None:
             raise NotFound("messaging session", id)
-        return [build(MessagingMessage, dict(zip(_FIELDS, row, strict=True))) for row in reversed(rows)]
+        return [construct(MessagingMessage, dict(zip(_FIELDS, row, strict=True))) for row in reversed(rows)]

@@ -1,18 +1,18 @@
-"""The tables of messaging as published, with a unique index that NULL threads do not slip through."""
+"""The tables of messaging as published, with a unique index that also covers sessions without a thread (NULL)."""
 
 from datetime import datetime
 
 from sqlalchemy import ForeignKey, Identity, Index, func, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.base import NEVER_REUSED, SCHEMA_TOKEN, Base, flag_default, flag_set, partial_index, table_of
-from persist.db.streams import Streams
-from persist.db.types import Body, Flag, IsoMs, Label, Vocabulary, Whole
+from persist.db.changes.event_streams import Streams
+from persist.db.schema.base import NEVER_REUSED, SCHEMA_TOKEN, Base, flag_default, flag_set, partial_index, table_of
+from persist.db.schema.column_types import Body, Flag, IsoMs, Label, Vocabulary, Whole
 from persist.messaging.schemas import MessagingRole
 
 
 class MessagingSessionRow(Base):
-    """One person in one channel or thread; of each such key at most one row is active."""
+    """A session of one user in one channel or thread. At most one row of each such key is active."""
 
     __tablename__ = "messaging_sessions"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -30,7 +30,7 @@ class MessagingSessionRow(Base):
 
 
 class MessagingMessageRow(Base):
-    """One message of a session; its id is the order in which messages came."""
+    """One message of a session. Ids are in the order in which messages were added."""
 
     __tablename__ = "messaging_messages"
     id: Mapped[int] = mapped_column(Whole(), Identity(), primary_key=True)
@@ -48,7 +48,7 @@ messages = table_of(MessagingMessageRow)
 
 IS_ACTIVE = flag_set(sessions.c.active)
 SAME_THREAD = func.coalesce(sessions.c.thread_id, literal_column("''"))
-"""NULLs are distinct to a unique index, so that two rows without a thread would both be active."""
+"""The thread id, '' for NULL: a unique index treats NULLs as distinct and would allow several active rows without a thread."""
 
 partial_index(
     "idx_msg_sessions_one_active",

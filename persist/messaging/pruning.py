@@ -1,8 +1,8 @@
-"""Pruning of messaging: sessions that ended and were silent for long, as `sessions.cleanup_stale` has it."""
+"""Pruning of messaging: inactive sessions without activity for long, by the rule of `sessions.cleanup_stale`."""
 
 from sqlalchemy import false
 
-from persist.db.pruning import AgedRows, Below, Pruning
+from persist.db.operations.pruning import AgedRows, Below, Pruning
 from persist.messaging.models import messages, sessions
 
 _S = sessions.c

@@ -1,16 +1,16 @@
 """`tx.messaging`: the repositories of the domain."""
 
-from persist.db.repository import on_demand
-from persist.db.work import Work
+from persist.db.transactions.repository import on_demand
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.messaging.messages import MessagingMessages
 from persist.messaging.sessions import MessagingSessions
 
 
 class Messaging:
-    """Sessions of people on chat platforms, and their messages."""
+    """Sessions of users on chat platforms, and their messages."""
 
     sessions = on_demand(MessagingSessions)
     messages = on_demand(MessagingMessages)
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: UnitOfWork) -> None:
         self._work = work

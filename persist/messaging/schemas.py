@@ -1,20 +1,20 @@
-"""Values and vocabularies of messaging. Shapes: the Last Light state document, "messaging_sessions + messaging_messages"."""
+"""Values and vocabularies of messaging. Fields: the Last Light state document, "messaging_sessions + messaging_messages"."""
 
 from datetime import datetime
 from enum import StrEnum
 
-from persist.db.values import Value
+from persist.db.values.frozen import Value
 
 
 class MessagingRole(StrEnum):
-    """Who spoke."""
+    """The author of a message."""
 
     USER = "user"
     ASSISTANT = "assistant"
 
 
 class MessagingSession(Value):
-    """A row of messaging_sessions: one person in one channel or thread, for as long as they keep talking."""
+    """A row of messaging_sessions: one user in one channel or thread, until a pause is longer than the idle time."""
 
     id: str
     platform: str
@@ -26,7 +26,7 @@ class MessagingSession(Value):
     last_activity_at: datetime
     message_count: int | None
     active: bool | None
-    """None is neither active nor old enough to be cleaned up: a row that another program left."""
+    """None, in rows of other programs, counts as neither active nor inactive: such a session is never cleaned up."""
 
 
 class MessagingMessage(Value):

@@ -1,4 +1,4 @@
-"""Messaging sessions: one person in one channel or thread, reused for as long as they keep talking."""
+"""`tx.messaging.sessions`: a user's session in a channel or thread, reused until a pause is longer than the idle time."""
 
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -7,16 +7,16 @@ from typing import Any
 from sqlalchemy import bindparam, delete, false, func, select, tuple_, update
 from sqlalchemy.sql.expression import ColumnElement
 
-from persist.db.checks import check_flag, check_span, optional_label
-from persist.db.clock import epoch_ms, from_epoch_ms
-from persist.db.cursor import Page, check_limit, decode_cursor, encode_cursor
-from persist.db.hot import Hot, Row, param
-from persist.db.insert import insert_missing
-from persist.db.repository import Repository, reads, writes
-from persist.db.spoilt import is_unreadable
-from persist.db.types import Whole
-from persist.db.values import build
-from persist.db.work import Work
+from persist.db.expressions.upsert import insert_missing
+from persist.db.schema.column_types import Whole
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import is_unreadable
+from persist.db.values.arguments import check_flag, check_timedelta, optional_label
+from persist.db.values.clock import epoch_ms, from_epoch_ms
+from persist.db.values.frozen import construct
+from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
 from persist.errors import Conflict, NotFound
 from persist.messaging.models import IS_ACTIVE, SAME_THREAD, messages, sessions
 from persist.messaging.schemas import MessagingSession
@@ -35,59 +35,59 @@ _FIELDS = tuple(MessagingSession.model_fields)
 _COLUMNS = tuple(_S[name] for name in _FIELDS)
 
 
-def _named(name: str, column: ColumnElement[Any]) -> ColumnElement[Any]:
+def _param(name: str, column: ColumnElement[Any]) -> ColumnElement[Any]:
     return bindparam(name, type_=column.type)
 
 
 _id = param("row_id")
 _newest_first = _S.last_activity_at.desc(), _S.id.desc()
-# Written as the unique index is, so that it serves the look-up, and so that what conflicts there is found here.
+# The same expression as in the unique index, so that the query uses it and finds the row that an insert conflicts with.
 _in_thread = (
     _S.platform == param("key_platform"),
     _S.channel_id == param("key_channel"),
-    _named("key_thread", _S.thread_id) == SAME_THREAD,
+    _param("key_thread", _S.thread_id) == SAME_THREAD,
     IS_ACTIVE,
 )
 _of_key = (*_in_thread, _S.user_id == param("key_user"))
 
-_GET = Hot(select(*_COLUMNS).where(_S.id == _id))
-_OF_KEY = Hot(select(*_COLUMNS).where(*_of_key).order_by(*_newest_first).limit(1))
-_LOCK_OF_KEY = Hot(select(*_COLUMNS).where(*_of_key).order_by(*_newest_first).limit(1).with_for_update())
-_DEACTIVATE_KEY = Hot(update(sessions).where(*_of_key).values(active=False))
-_INSERT = Hot(insert_missing(sessions))
-_IN_THREAD = Hot(select(*_COLUMNS).where(*_in_thread).order_by(*_newest_first).limit(1))
-_TOUCH = Hot(
+_GET = Statement(select(*_COLUMNS).where(_S.id == _id))
+_OF_KEY = Statement(select(*_COLUMNS).where(*_of_key).order_by(*_newest_first).limit(1))
+_LOCK_OF_KEY = Statement(select(*_COLUMNS).where(*_of_key).order_by(*_newest_first).limit(1).with_for_update())
+_DEACTIVATE_KEY = Statement(update(sessions).where(*_of_key).values(active=False))
+_INSERT = Statement(insert_missing(sessions))
+_IN_THREAD = Statement(select(*_COLUMNS).where(*_in_thread).order_by(*_newest_first).limit(1))
+_TOUCH = Statement(
     update(sessions)
     .where(_S.id == _id)
     .values(message_count=func.coalesce(_S.message_count, 0) + 1, last_activity_at=param("at"))
 )
-_DEACTIVATE = Hot(update(sessions).where(_S.id == _id, IS_ACTIVE).values(active=False))
-_SET_AGENT = Hot(update(sessions).where(_S.id == _id).values(agent_session_id=param("value")))
-# Deleting waits for nobody: a session that somebody holds is in use, and is left for the next time.
-_LOCK_STALE = Hot(
+_DEACTIVATE = Statement(update(sessions).where(_S.id == _id, IS_ACTIVE).values(active=False))
+_SET_AGENT = Statement(update(sessions).where(_S.id == _id).values(agent_session_id=param("value")))
+# SKIP LOCKED: a session locked by another transaction is in use, and is left for the next cleanup.
+_LOCK_STALE = Statement(
     select(_S.id)
     .where(_S.active.is_(false()), _S.last_activity_at < param("before"))
     .order_by(*_newest_first)
     .with_for_update(skip_locked=True)
 )
-_DELETE_MESSAGES = Hot(delete(messages).where(messages.c.session_id == _id))
-_DELETE = Hot(delete(sessions).where(_S.id == _id))
+_DELETE_MESSAGES = Statement(delete(messages).where(messages.c.session_id == _id))
+_DELETE = Statement(delete(sessions).where(_S.id == _id))
 
 
 @cache
-def _listing(*given: str) -> Hot:
-    """The statement of a list with these of the filters `platform`, `active` and `after`."""
-    query = select(*_COLUMNS).order_by(*_newest_first).limit(bindparam("most", type_=Whole()))
+def _listing(*given: str) -> Statement:
+    """The SELECT of a list, with those of the filters `platform`, `active` and `after` that are given."""
+    query = select(*_COLUMNS).order_by(*_newest_first).limit(bindparam("maximum", type_=Whole()))
     if "platform" in given:
-        # There are few platforms: walking the sessions in their order beats finding a platform's and sorting them all, which is
-        # what the planner does as soon as the column can be looked up.
-        query = query.where(func.coalesce(_S.platform, "") == _named("platform", _S.platform))
+        # There are few platforms: reading sessions in index order is faster than finding one platform's and sorting them.
+        # coalesce() keeps the planner from using an index on the column.
+        query = query.where(func.coalesce(_S.platform, "") == _param("platform", _S.platform))
     if "active" in given:
         query = query.where(_S.active == param("active"))
     if "after" in given:
-        place = tuple_(_named("after_at", _S.last_activity_at), _named("after_id", _S.id))
+        place = tuple_(_param("after_at", _S.last_activity_at), _param("after_id", _S.id))
         query = query.where(tuple_(_S.last_activity_at, _S.id) < place)
-    return Hot(query)
+    return Statement(query)
 
 
 class MessagingSessions(Repository):
@@ -97,7 +97,10 @@ class MessagingSessions(Repository):
     def list(
         self, *, platform: str | None = None, active: bool | None = None, limit: int = 20, after: str | None = None
     ) -> Page[MessagingSession]:
-        """Latest activity first; pass `cursor` as `after` for the next page. A session whose `active` is None is neither."""
+        """Sessions, latest activity first. Pass a page's `cursor` as `after` for the next page.
+
+        `active` True or False: only such sessions; one whose `active` is None is neither.
+        """
         work = self._work
         limit = check_limit(limit)
         given: dict[str, Any] = {}
@@ -110,7 +113,7 @@ class MessagingSessions(Repository):
             at, id = decode_cursor(work.label("after", after), _LIST, filters, (int, str))
             given["after"] = after
             place = {"after_at": from_epoch_ms(at), "after_id": id}
-        rows = work.rows(_listing(*given), **filters, **place, most=limit + 1)
+        rows = work.rows(_listing(*given), **filters, **place, maximum=limit + 1)
         items = [_value(row) for row in rows[:limit]]
         if len(rows) <= limit:
             return Page(items, None)
@@ -120,26 +123,26 @@ class MessagingSessions(Repository):
     def get_or_create(
         self, *, platform: str, channel_id: str, user_id: str, thread_id: str | None = None, idle: timedelta = IDLE
     ) -> MessagingSession:
-        """The person's active session if it was used within `idle`, otherwise a new one; then the old one is inactive.
+        """The user's active session if it was used within `idle`; otherwise a new one, and the old one becomes inactive.
 
-        Of callers at the same time one makes the session and the others get that one. `thread_id` None is the channel itself.
+        Concurrent callers get the same new session. `thread_id` None: the channel itself.
         """
         work = self._work
         now = work.now()
         since = _ago("idle", now, idle)
-        key = {**_place(work, platform, channel_id, thread_id), "key_user": work.label("user_id", user_id)}
+        key = {**_thread_params(work, platform, channel_id, thread_id), "key_user": work.label("user_id", user_id)}
         for _ in range(_TRIES):
             row = work.row(_OF_KEY, **key)
             if row is not None and not _used_since(_value(row), since):
-                row = work.row(_LOCK_OF_KEY, **key)  # another may have used it, or put one in its place
+                row = work.row(_LOCK_OF_KEY, **key)  # another caller may have used it or replaced it
             if row is not None:
                 found = _value(row)
                 if _used_since(found, since):
                     return found
                 work.run(_DEACTIVATE_KEY, **key)
-            made = _new(work, now, platform=platform, channel_id=channel_id, user_id=user_id, thread_id=thread_id)
-            if work.run(_INSERT, **made):
-                return build(MessagingSession, made)
+            new_session = _new(work, now, platform=platform, channel_id=channel_id, user_id=user_id, thread_id=thread_id)
+            if work.run(_INSERT, **new_session):
+                return construct(MessagingSession, new_session)
         raise Conflict("The active session of this key kept changing; try again.")
 
     @reads
@@ -154,12 +157,12 @@ class MessagingSessions(Repository):
     def find_active(
         self, *, platform: str, channel_id: str, thread_id: str | None, include_stale: bool = False
     ) -> MessagingSession | None:
-        """The active session of that thread with the latest activity, of whatever user; None without one.
+        """The active session of any user in that thread with the latest activity; None if there is none.
 
-        One without activity for 30 minutes counts only with `include_stale`. `thread_id` None is the channel itself.
+        A session without activity for 30 minutes counts only with `include_stale`. `thread_id` None: the channel itself.
         """
         work = self._work
-        place = _place(work, platform, channel_id, thread_id)
+        place = _thread_params(work, platform, channel_id, thread_id)
         row = work.row(_IN_THREAD, **place)
         if row is None:
             return None
@@ -168,27 +171,27 @@ class MessagingSessions(Repository):
 
     @writes
     def touch(self, id: str) -> bool:
-        """One more message, and activity now; False for an unknown id."""
+        """Add one to `message_count` and set `last_activity_at` to now. False for an unknown id."""
         return self._work.run(_TOUCH, row_id=self._work.label("id", id), at=self._work.now()) == 1
 
     @writes
     def deactivate(self, id: str) -> bool:
-        """End it, so that its person gets a new one; False when it is not active or unknown."""
+        """Deactivate a session, so that its user gets a new one. False if it is unknown or not active."""
         return self._work.run(_DEACTIVATE, row_id=self._work.label("id", id)) == 1
 
     @writes
     def set_agent_session(self, id: str, agent_session_id: str | None) -> bool:
-        """Name the agent's session behind it; None forgets it. False for an unknown id."""
+        """Set the id of the agent's session that answers here; None removes it. False for an unknown id."""
         work = self._work
         agent = optional_label("agent_session_id", agent_session_id)
         return work.run(_SET_AGENT, row_id=work.label("id", id), value=agent) == 1
 
     @writes
     def cleanup_stale(self, older_than: timedelta = KEPT) -> int:
-        """Delete the inactive sessions without activity for longer than that, and their messages; the number of sessions."""
+        """Delete inactive sessions without activity for longer than `older_than`, and their messages; the number of sessions."""
         work = self._work
         before = _ago("older_than", work.now(), older_than)
-        # These and no others: by age, each statement would find other sessions, since some end and get messages meanwhile.
+        # Delete by id, not by age: sessions may become stale or get messages between the two statements.
         stale = [{"row_id": id} for (id,) in work.rows(_LOCK_STALE, before=before)]
         work.run_many(_DELETE_MESSAGES, stale)
         work.run_many(_DELETE, stale)
@@ -200,17 +203,17 @@ def _used_since(session: MessagingSession, since: datetime) -> bool:
 
 
 def _value(row: Row) -> MessagingSession:
-    return build(MessagingSession, dict(zip(_FIELDS, row, strict=True)))
+    return construct(MessagingSession, dict(zip(_FIELDS, row, strict=True)))
 
 
-def _new(work: Work, now: datetime, **key: str | None) -> dict[str, Any]:
-    """The columns of a new session."""
+def _new(work: UnitOfWork, now: datetime, **key: str | None) -> dict[str, Any]:
+    """The columns of a new active session."""
     activity = {"created_at": now, "last_activity_at": now, "message_count": 0, "active": True}
     return {"id": work.runtime.ids.mint("mse"), **key, "agent_session_id": None, **activity}
 
 
-def _place(work: Work, platform: str, channel_id: str, thread_id: str | None) -> dict[str, str]:
-    """The parameters of a channel or thread."""
+def _thread_params(work: UnitOfWork, platform: str, channel_id: str, thread_id: str | None) -> dict[str, str]:
+    """The statement parameters of a channel or thread."""
     return {
         "key_platform": work.label("platform", platform),
         "key_channel": work.label("channel_id", channel_id),
@@ -219,9 +222,9 @@ def _place(work: Work, platform: str, channel_id: str, thread_id: str | None) ->
 
 
 def _ago(path: str, now: datetime, span: object) -> datetime:
-    """The instant so long before now, for columns of milliseconds."""
-    whole = check_span(path, span) // _MILLISECOND * _MILLISECOND
+    """`now` minus `span`, with whole milliseconds as the columns have."""
+    rounded = check_timedelta(path, span) // _MILLISECOND * _MILLISECOND
     try:
-        return now - whole
-    except OverflowError:  # before the first year: for ever
+        return now - rounded
+    except OverflowError:  # before year 1: no limit
         return datetime.min.replace(tzinfo=UTC)

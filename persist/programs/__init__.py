@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from persist.later import offers
+from persist.lazy_imports import lazy_names
 
 if TYPE_CHECKING:
-    from persist.programs.instructions import instructions_for_subagent
-    from persist.programs.joins import Joined, join
-    from persist.programs.retries import retry_delay
-    from persist.programs.subagents import SubagentHandle, audit, subagent
-    from persist.run_files import agents_file, create_run_file, list_run_files, open_run_file
+    from persist.programs.subagents.handles import SubagentHandle, audit, subagent
+    from persist.programs.subagents.instructions import instructions_for_subagent
+    from persist.programs.subagents.joins import Joined, join
+    from persist.programs.subagents.retries import retry_delay
+    from persist.single_owner_files.run_files import agents_file, create_run_file, list_run_files, open_run_file
 
 __all__ = [
     "Joined",
@@ -25,20 +25,20 @@ __all__ = [
     "subagent",
 ]
 
-# what opens stores is above the domains, and is named beside them
-__getattr__ = offers(
+# `single_owner_files` opens stores, a layer above the domains; its functions are exported here too
+__getattr__ = lazy_names(
     __name__,
     {
-        "Joined": "persist.programs.joins",
-        "SubagentHandle": "persist.programs.subagents",
-        "agents_file": "persist.run_files",
-        "audit": "persist.programs.subagents",
-        "create_run_file": "persist.run_files",
-        "instructions_for_subagent": "persist.programs.instructions",
-        "join": "persist.programs.joins",
-        "list_run_files": "persist.run_files",
-        "open_run_file": "persist.run_files",
-        "retry_delay": "persist.programs.retries",
-        "subagent": "persist.programs.subagents",
+        "Joined": "persist.programs.subagents.joins",
+        "SubagentHandle": "persist.programs.subagents.handles",
+        "agents_file": "persist.single_owner_files.run_files",
+        "audit": "persist.programs.subagents.handles",
+        "create_run_file": "persist.single_owner_files.run_files",
+        "instructions_for_subagent": "persist.programs.subagents.instructions",
+        "join": "persist.programs.subagents.joins",
+        "list_run_files": "persist.single_owner_files.run_files",
+        "open_run_file": "persist.single_owner_files.run_files",
+        "retry_delay": "persist.programs.subagents.retries",
+        "subagent": "persist.programs.subagents.handles",
     },
 )

@@ -1,16 +1,16 @@
-"""Run files and files of agents that a machine made with the published statements, or with what it made of them."""
+"""Adopting run files and agent files that a virtual machine made with the published statements or a variation of them."""
 
 from sqlalchemy import ColumnElement, func, literal_column, select
 
-from persist.db.adopting import Rules, Takeover
+from persist.db.operations.adopting import Rules, Takeover
 from persist.programs.models import FRAME, bindings, executions, imports, runs, segments
 
 REPLACED = "x_replaced_bindings"
-"""Where values go that a newer one of the same name and frame replaces; the prefix is that of custom tables."""
+"""The table for values that a newer one of the same name and frame replaced; x_ is the prefix of custom tables."""
 
 
 def _one_value(takeover: Takeover) -> None:
-    """Root bindings have no key in many files, and every write appended one: the newest is the value."""
+    """Keep the newest row of each binding: in many files root bindings have no key, and every write appended a row."""
     rowid: ColumnElement[int] = literal_column("rowid")
     place = func.row_number().over(
         partition_by=(bindings.c.run_id, bindings.c.name, FRAME), order_by=(bindings.c.updated_at.desc(), rowid.desc())
@@ -22,7 +22,7 @@ def _one_value(takeover: Takeover) -> None:
 
 
 def _whose(takeover: Takeover) -> None:
-    """The file of a run is that of its only row."""
+    """Note the run id of a file with exactly one run; with several, the file's rows belong to no single run."""
     if not takeover.brought(runs):
         return
     ids = [id for (id,) in takeover.rows(select(runs.c.id).limit(2))]

@@ -1,12 +1,12 @@
 """`tx.programs` on the async face: every verb of the repositories as a coroutine."""
 
-from persist.db.aio import AsyncRepository, AsyncWork, JoinedWork, awaitable
-from persist.programs.agents import Agents
-from persist.programs.bindings import Bindings
-from persist.programs.executions import ProgramExecutions
-from persist.programs.imports import Imports
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
 from persist.programs.repository import Programs
-from persist.programs.runs import ProgramRuns
+from persist.programs.verbs.agents import Agents
+from persist.programs.verbs.bindings import Bindings
+from persist.programs.verbs.executions import ProgramExecutions
+from persist.programs.verbs.imports import Imports
+from persist.programs.verbs.runs import ProgramRuns
 
 
 class AsyncProgramRuns(AsyncRepository[ProgramRuns]):
@@ -74,7 +74,7 @@ class AsyncImports(AsyncRepository[Imports]):
 class AsyncPrograms:
     """See Programs."""
 
-    def __init__(self, work: AsyncWork | JoinedWork) -> None:
+    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
         programs = Programs(work.work)
         self.runs = AsyncProgramRuns(programs.runs, work)
         self.executions = AsyncProgramExecutions(programs.executions, work)

@@ -1,11 +1,11 @@
-"""What may be wrong with a run's own file: the traces that `runs.audit` finds, attachments above all."""
+"""Doctor's check of a run's own file: what `runs.audit` finds, above all wrong attachments."""
 
 from collections.abc import Iterator
 
-from persist.db.trouble import Severity, Trouble
-from persist.db.work import Work
+from persist.db.dialects.findings import Problem, Severity
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import NotFound
-from persist.programs.runs import ProgramRuns
+from persist.programs.verbs.runs import ProgramRuns
 
 _SEVERITY = {
     "attachment_missing": Severity.ERROR,
@@ -13,18 +13,18 @@ _SEVERITY = {
     "orphan": Severity.WARNING,
     "circle": Severity.WARNING,
 }
-"""Other codes tell what a raw writer did, which may be right."""
+"""The codes that doctor reports. Others tell what a raw writer did, which may be right."""
 
 
-def checkup(work: Work) -> Iterator[Trouble]:
-    """The audit of the run, or of the agents, whose file this is; in a database of many runs nothing is looked for."""
+def checkup(work: UnitOfWork) -> Iterator[Problem]:
+    """Audit the run, or the agents, whose file this is; a database of many runs is not audited."""
     run_id = work.runtime.scopes.get("run_id")
     if run_id is None:
         return
     try:
         found = ProgramRuns(work).audit(run_id)
-    except NotFound:  # its maker died before the run was there
+    except NotFound:  # the process that made the file died before it inserted the run
         return
     for finding in found:
         severity = _SEVERITY.get(finding.code, Severity.INFO)
-        yield Trouble(f"program_{finding.code}", severity, finding.subject, finding.message)
+        yield Problem(f"program_{finding.code}", severity, finding.subject, finding.message)

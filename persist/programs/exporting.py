@@ -1,6 +1,6 @@
-"""What an export of a program's run holds; not what was attached to it, which are files."""
+"""The rows in the export of a program's run; attachments are files and not exported."""
 
-from persist.db.exporting import Exported, Rows, as_stored, the_id
+from persist.db.operations.exporting import Exported, Rows, scope_of_id, the_id
 from persist.programs.models import agents, bindings, executions, imports, runs, segments
 
 RUN = Exported(
@@ -8,13 +8,13 @@ RUN = Exported(
     runs.c.id,
     (
         Rows(runs, runs.c.id == the_id(), (runs.c.id,)),
-        Rows(executions, executions.c.run_id == as_stored(), (executions.c.id,)),
-        Rows(bindings, bindings.c.run_id == as_stored(), (bindings.c.name, bindings.c.execution_id)),
-        Rows(agents, agents.c.run_id == as_stored(), (agents.c.name,)),
-        Rows(segments, segments.c.run_id == as_stored(), (segments.c.id,)),
-        Rows(imports, imports.c.run_id == as_stored(), (imports.c.alias,)),
+        Rows(executions, executions.c.run_id == scope_of_id(), (executions.c.id,)),
+        Rows(bindings, bindings.c.run_id == scope_of_id(), (bindings.c.name, bindings.c.execution_id)),
+        Rows(agents, agents.c.run_id == scope_of_id(), (agents.c.name,)),
+        Rows(segments, segments.c.run_id == scope_of_id(), (segments.c.id,)),
+        Rows(imports, imports.c.run_id == scope_of_id(), (imports.c.alias,)),
     ),
 )
 SCOPE = "run_id"
 FILES = bindings.c.attachment_path
-"""The column that names files beside a run's own, which are in no export."""
+"""The column that names attachments, files beside the run's own that no export contains."""

@@ -1,6 +1,6 @@
-"""The tables of programs with their published names and columns, so that a file is shared with the sqlite3 command line.
+"""The tables of programs with their published names and columns, so that the sqlite3 command line can use the same file.
 
-What the published statements leave out has a default; nothing refers to bindings, which INSERT OR REPLACE deletes.
+Columns that the published statements omit have defaults; no table refers to bindings, since INSERT OR REPLACE deletes rows.
 Vocabularies have no CHECK: raw writers add words of their own.
 """
 
@@ -10,15 +10,15 @@ from typing import Any
 from sqlalchemy import ForeignKeyConstraint, Index, UniqueConstraint, func, literal_column
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.base import SCHEMA_TOKEN, Base, table_of
-from persist.db.scope import key_per_scope, key_within_scope, numbered, scope_column, this_second
-from persist.db.streams import Streams
-from persist.db.types import Body, Json, Label, SqlSeconds, Vocabulary, Whole
+from persist.db.changes.event_streams import Streams
+from persist.db.schema.base import SCHEMA_TOKEN, Base, table_of
+from persist.db.schema.column_types import Body, Json, Label, SqlSeconds, Vocabulary, Whole
+from persist.db.schema.scope_columns import key_per_scope, key_within_scope, numbered, scope_column, this_second
 from persist.programs.schemas import AgentScope, BindingKind, ExecutionStatus, RunStatus
 
 
 class RunRow(Base):
-    """One run of a program. `written_status` is the status as this library wrote it: a raw writer leaves it behind."""
+    """One run of a program. `written_status` is the status as this library wrote it: a raw writer does not update it."""
 
     __tablename__ = "run"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -38,7 +38,7 @@ class RunRow(Base):
 
 
 class ExecutionRow(Base):
-    """One statement; its id is that of the frame it opens, and is never given twice."""
+    """One executed statement; its id is also the id of the frame it opens, and is never reused."""
 
     __tablename__ = "execution"
     id: Mapped[int] = numbered()
@@ -63,7 +63,7 @@ class ExecutionRow(Base):
 
 
 class BindingRow(Base):
-    """A named value in a frame; its key is the unique index below."""
+    """A named value in a frame; the unique index below is its key."""
 
     __tablename__ = "bindings"
     run_id: Mapped[str] = scope_column("run_id")
@@ -80,7 +80,7 @@ class BindingRow(Base):
 
 
 class AgentRow(Base):
-    """What a persistent agent remembers."""
+    """The memory of a persistent agent."""
 
     __tablename__ = "agents"
     run_id: Mapped[str] = scope_column("run_id", primary_key=True)
@@ -111,7 +111,7 @@ class AgentSegmentRow(Base):
 
 
 class ImportRow(Base):
-    """A program that is used under an alias."""
+    """A program that a run imports under an alias."""
 
     __tablename__ = "imports"
     run_id: Mapped[str] = scope_column("run_id", primary_key=True)
@@ -130,7 +130,7 @@ segments = table_of(AgentSegmentRow)
 imports = table_of(ImportRow)
 
 FRAME = func.coalesce(bindings.c.execution_id, literal_column("-1"))
-"""The frame of a binding, the root included: spelled in the unique index and in the upsert alike."""
+"""The frame of a binding, -1 for the root; the unique index and the upsert must spell it alike."""
 
 Index("uq_bindings_frame_name", bindings.c.run_id, bindings.c.name, FRAME, unique=True)
 

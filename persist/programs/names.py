@@ -1,4 +1,4 @@
-"""Names: of runs, of values nobody named, of values of an imported program, and of the files that large values go to. Pure."""
+"""Names of runs, anonymous values, values of imported programs, and files of large values. Pure."""
 
 import os
 import re
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from persist.db.types import check_label
+from persist.db.values.arguments import check_label
 from persist.errors import InvalidValue
 from persist.quoting import named, shown
 
@@ -22,7 +22,7 @@ _LONGEST = 160
 
 
 def run_id(now: datetime, random: Callable[[str], str]) -> str:
-    """`YYYYMMDD-HHMMSS-` and six characters; `random` draws one of a text, as random.choice does. The time is UTC."""
+    """`YYYYMMDD-HHMMSS-` in UTC and six characters; `random` picks a character of a text, as random.choice does."""
     drawn = "".join(random(_BASE36) for _ in range(6))
     return f"{now.astimezone(UTC):%Y%m%d-%H%M%S}-{drawn}"
 
@@ -39,12 +39,12 @@ def anonymous_name(number: int) -> str:
 
 
 def imported(alias: str, name: str) -> str:
-    """`alias.name`: how a value of an imported program is bound."""
+    """`alias.name`: the name under which a value of an imported program is bound."""
     return f"{check_alias(alias)}.{check_label('name', name)}"
 
 
 def check_alias(alias: object) -> str:
-    """An alias is not empty and holds no dot, or its names could be another one's."""
+    """The alias; InvalidValue if it is empty or has a dot, which would make `alias.name` ambiguous."""
     text = check_label("alias", alias)
     if not text or "." in text:
         raise InvalidValue("alias", "expected a name without a dot.")
@@ -52,24 +52,24 @@ def check_alias(alias: object) -> str:
 
 
 def attachment_path(name: str, execution_id: int | None, token: str) -> str:
-    """Where a large value is kept, relative to the run's directory: `attachments/name__TOKEN.md`, or `name__42__TOKEN.md`.
+    """The path of a large value, relative to the run's directory: `attachments/name__TOKEN.md`, or `name__42__TOKEN.md`.
 
-    The token is 32 random hexadecimal digits and new for every value that is written, so that no two values share a file. What
-    stands before it is for people; what a file name should not hold is written %XX there.
+    The token is 32 random hexadecimal digits, new for every value that is written, so that no two values share a file. The
+    part before it is for people; characters unsafe in a file name are written %XX.
     """
     return f"{ATTACHMENTS}/{_stem(name, execution_id)}__{token}.md"
 
 
 def lent_path(name: str, execution_id: int | None, token: str) -> str:
-    """Where a subagent with a shell is told to write: `attachments/name__shell_TOKEN.md`.
+    """The path that a subagent with a shell is told to write to: `attachments/name__shell_TOKEN.md`.
 
-    It may write that file again at any time, so the name is not one of those that the library removes.
+    The subagent may rewrite that file at any time, so the library never removes files of such names.
     """
     return f"{ATTACHMENTS}/{_stem(name, execution_id)}__shell_{token}.md"
 
 
 def attachment_token(path: str) -> str | None:
-    """The token of a file that the library named for a value of its own; None for every other path."""
+    """The token in the path of a file that the library named; None for every other path."""
     try:
         parts = attachment_parts(path)
     except InvalidValue:
@@ -79,7 +79,7 @@ def attachment_token(path: str) -> str | None:
 
 
 def attachment_parts(path: str) -> tuple[str, ...]:
-    """The way from the run's directory to a stored file, `attachments` first. InvalidValue for one that leads elsewhere."""
+    """The path components of a stored file below the run's directory, `attachments` first. InvalidValue for other paths."""
     if not isinstance(path, str):  # a raw writer may store bytes where there should be text
         raise InvalidValue("attachment_path", f"{shown(path)} is stored, which is no text.")
     spelled = path.replace(os.sep, "/")
@@ -104,7 +104,7 @@ def _stem(name: str, execution_id: int | None) -> str:
 
 
 def _encoded(text: str) -> str:
-    """Everything that is unsafe as %XX; what is encoded already stays."""
+    """Percent-encode unsafe characters; existing %XX sequences stay."""
     dotted = f"%2E{text[1:]}" if text.startswith(".") else text
     return "".join(
         character

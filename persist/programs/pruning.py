@@ -1,26 +1,29 @@
-"""Pruning of programs: runs that ended long ago, with everything of theirs that is in the database."""
+"""Pruning of programs: runs that ended long ago, with all of their rows."""
 
 from sqlalchemy import select
 
-from persist.db.hot import among
-from persist.db.pruning import AgedRows, Below, Ids, Pruning
-from persist.db.spoilt import Spoilt
-from persist.db.work import Work
+from persist.db.operations.pruning import AgedRows, Below, Ids, Pruning
+from persist.db.statements.prepared import among
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
 from persist.programs.models import agents, bindings, executions, imports, runs, segments
 from persist.programs.schemas import RunStatus
 
 _R, _B = runs.c, bindings.c
 
 
-def _own(work: Work, ids: Ids) -> set[str]:
-    """The run whose own file this is: the file goes with its folder, or not at all."""
+def _own(work: UnitOfWork, ids: Ids) -> set[str]:
+    """The run whose own file this is, which pruning spares: the file is deleted with its folder, not row by row."""
     return {run for run in (work.runtime.scopes.get("run_id"),) if run is not None}
 
 
-def _attachments(work: Work, ids: Ids) -> list[str]:
-    """Values that are files of a run's folder; what becomes of the folder is up to whoever made it."""
+def _attachments(work: UnitOfWork, ids: Ids) -> list[str]:
+    """The attachments that rows of these runs name, as "RUN: PATH"; the run's folder belongs to the caller and is left alone."""
     query = select(_B.run_id, _B.attachment_path).where(_B.run_id.in_(ids), _B.attachment_path.is_not(None))
-    return [f"{run}: {path}" for run, path in work.found(query.order_by(_B.run_id, _B.attachment_path), spoilt=Spoilt.LEAVE_OUT)]
+    return [
+        f"{run}: {path}"
+        for run, path in work.found(query.order_by(_B.run_id, _B.attachment_path), unreadable=OnUnreadable.LEAVE_OUT)
+    ]
 
 
 RUNS = AgedRows(

@@ -1,17 +1,17 @@
 """`tx.programs`: the repositories of the domain."""
 
-from persist.db.work import Work
-from persist.programs.agents import Agents
-from persist.programs.bindings import Bindings
-from persist.programs.executions import ProgramExecutions
-from persist.programs.imports import Imports
-from persist.programs.runs import ProgramRuns
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.programs.verbs.agents import Agents
+from persist.programs.verbs.bindings import Bindings
+from persist.programs.verbs.executions import ProgramExecutions
+from persist.programs.verbs.imports import Imports
+from persist.programs.verbs.runs import ProgramRuns
 
 
 class Programs:
-    """Runs of programs, their statements and values, the agents that remember, and what they import."""
+    """Runs of programs, their statements and values, persistent agents, and imported programs."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: UnitOfWork) -> None:
         self.runs = ProgramRuns(work)
         self.executions = ProgramExecutions(work)
         self.bindings = Bindings(work)

@@ -4,11 +4,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from persist.db.values import Value
+from persist.db.values.frozen import Value
 
 
 class RunStatus(StrEnum):
-    """Where a program's run is. A raw writer may have written any other word, which is read as it is."""
+    """The status of a program's run. Any other word that a raw writer wrote is returned as text."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -17,7 +17,7 @@ class RunStatus(StrEnum):
 
 
 class ExecutionStatus(StrEnum):
-    """Where a statement is."""
+    """The status of a statement."""
 
     PENDING = "pending"
     EXECUTING = "executing"
@@ -31,7 +31,7 @@ SETTLED = frozenset({ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, Executio
 
 
 class BindingKind(StrEnum):
-    """How a value was named; const and input are named once."""
+    """How a value was bound; const and input can be bound once only."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -61,7 +61,7 @@ class ProgramRun(Value):
 
 
 class ProgramExecution(Value):
-    """A row of execution: one statement, in the frame of its parent. Its id is the id of the frame it opens."""
+    """A row of execution: one statement, in the frame of its parent. Its id is also the id of the frame it opens."""
 
     id: int
     run_id: str
@@ -84,7 +84,7 @@ class Binding(Value):
     execution_id: int | None
     kind: BindingKind | None
     attachment_path: str | None
-    """Where a large value is, relative to the run's directory; `value` is then a summary, or nothing."""
+    """The file of a large value, relative to the run's directory; `value` is then a summary or None."""
     source_statement: str | None
     created_at: datetime | None
     updated_at: datetime | None
@@ -92,7 +92,7 @@ class Binding(Value):
 
 
 class Agent(Value):
-    """A row of agents: what a persistent agent remembers."""
+    """A row of agents: the memory of a persistent agent."""
 
     run_id: str
     name: str
@@ -115,7 +115,7 @@ class AgentSegment(Value):
 
 
 class Import(Value):
-    """A row of imports: a program that is used under an alias."""
+    """A row of imports: a program that a run imports under an alias."""
 
     run_id: str
     alias: str
@@ -126,11 +126,11 @@ class Import(Value):
 
 
 FIXED = frozenset({BindingKind.CONST, BindingKind.INPUT})
-"""Kinds of values that are named once."""
+"""Kinds of values that can be bound once only."""
 
 
 class ParallelBlock(Value):
-    """A parallel block that is not over, as its rows show it: branch name -> status, what `join` wants to know."""
+    """An unfinished parallel block as its rows show it: branch name -> status, and the other arguments of `join`."""
 
     parallel_id: str
     execution_id: int | None
@@ -141,7 +141,7 @@ class ParallelBlock(Value):
 
 
 class Loop(Value):
-    """A loop that is not over, as its row shows it."""
+    """An unfinished loop, as its row shows it."""
 
     loop_id: str
     execution_id: int
@@ -151,11 +151,11 @@ class Loop(Value):
 
 
 class ResumePoint(Value):
-    """What a virtual machine needs to go on with a run."""
+    """What a virtual machine needs to continue a run."""
 
     run: ProgramRun
     executing: list[ProgramExecution]
-    """Statements that were under way, the latest first."""
+    """Statements in progress, the latest first."""
     bindings: list[Binding]
     agents: list[Agent]
     parallel: list[ParallelBlock]
@@ -163,7 +163,7 @@ class ResumePoint(Value):
 
 
 class AuditFinding(Value):
-    """Something in a run that this library did not put there, or that does not fit together."""
+    """Something in a run that this library did not write, or that is inconsistent."""
 
     code: str
     """orphan, circle, unknown_word, status_not_ours, attachment_(missing, escapes, unused), unexpected_table, unreadable."""
@@ -172,5 +172,5 @@ class AuditFinding(Value):
 
     @classmethod
     def of(cls, code: str, subject: str, message: str) -> "AuditFinding":
-        """One finding."""
+        """Make one finding."""
         return cls(code=code, subject=subject, message=message)

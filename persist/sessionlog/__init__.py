@@ -1,7 +1,7 @@
 """Session logs: append-only JSONL files, one per agent session, beside the database and without SQL.
 
-A writer translates the events of an agent into lines; readers, a tail and a listing give them back. Large texts of agents
-belong here, and `executions.session_id` names the file.
+A writer translates an agent's events into lines. Logs can be read, tailed (followed while written) and listed. Large texts of
+agents belong here; `executions.session_id` names the file.
 """
 
 from persist.sessionlog.listing import find_session_log, list_session_logs

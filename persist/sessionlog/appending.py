@@ -1,8 +1,8 @@
-"""One append to a log: whole batches at its end, also beside other processes, and after one of them was killed.
+"""Appending whole batches to a log, safely with other processes that append too or were killed while appending.
 
-The file is opened for every append, so nothing is held between two of them: a file that was removed is made again, and
-a forked child shares nothing. On local file systems a write in append mode is not interleaved with another, except on Windows,
-where it looks for the end first: there writers take turns.
+The file is opened for each append, so no handle stays open: a removed file is created again, and a forked child shares nothing.
+On local file systems writes in append mode are not interleaved. On Windows they can be, because they seek to the end first, so
+there writers use a lock.
 """
 
 import os
@@ -13,31 +13,31 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from persist.db.folders import make_private, private, sync_file
-from persist.db.paths import typed
+from persist.db.files.paths import typed
+from persist.db.files.private_files import make_private, private_opener, sync_file
 
 if sys.platform == "win32":
     import msvcrt
 
-_LOOKS = 5
-_PAUSE = 0.002  # seconds; a write that another process has begun ends sooner
-_LOCKED = 2**31 - 2
+_TRIES = 5
+_PAUSE = 0.002  # seconds, more than another process's write takes
+_LOCK_POSITION = 2**31 - 2
 
 
 def append(path: Path, data: bytes, *, sync: bool) -> None:
-    """Append the bytes, in one write unless the system takes fewer; with `sync` they are on the disk when this returns.
+    """Append the bytes, in one write unless the system accepts fewer. With `sync` they are on the disk when this returns.
 
-    A file whose last line is torn, because its writer was killed, gets a line break first, so that the torn half swallows
-    no line of ours. Raises a PersistError.
+    If the last line has no line break, because its writer was killed, one is written first, so that the new line is not joined
+    to the torn one. Raises a PersistError.
     """
     try:
-        with _opened(path) as file, _alone(file):
+        with _opened(path) as file, _windows_lock(file):
             is_new = os.fstat(file.fileno()).st_size == 0
             if not is_new and not _ends_with_a_line(file):
                 data = b"\n" + data
-            rest = memoryview(data)
-            while rest:
-                rest = rest[file.write(rest) :]
+            unwritten = memoryview(data)
+            while unwritten:
+                unwritten = unwritten[file.write(unwritten) :]
             if sync:
                 sync_file(file.fileno())
         if sync and is_new:
@@ -47,7 +47,7 @@ def append(path: Path, data: bytes, *, sync: bool) -> None:
 
 
 def sync(path: Path) -> None:
-    """Bring what was appended to the disk. Raises a PersistError."""
+    """Fsync the file and its folders. Raises a PersistError."""
     try:
         with open(path, "r+b", buffering=0) as file:
             sync_file(file.fileno())
@@ -58,30 +58,30 @@ def sync(path: Path) -> None:
 
 def _opened(path: Path) -> FileIO:
     try:
-        return open(path, "a+b", buffering=0, opener=private)
+        return open(path, "a+b", buffering=0, opener=private_opener)
     except FileNotFoundError:
         make_private(path.parent)
-        return open(path, "a+b", buffering=0, opener=private)
+        return open(path, "a+b", buffering=0, opener=private_opener)
 
 
 @contextmanager
-def _alone(file: FileIO) -> Iterator[None]:
-    """On Windows the lock of this log: on a byte that no log comes to, since what is locked there nobody can read."""
+def _windows_lock(file: FileIO) -> Iterator[None]:
+    """Hold the log's lock on Windows. It is on a byte past the end of any log, because locked bytes cannot be read."""
     if sys.platform == "win32":
         _lock(file)
         try:
             yield
         finally:
-            file.seek(_LOCKED)
+            file.seek(_LOCK_POSITION)
             msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
     else:
         yield
 
 
 def _lock(file: FileIO) -> None:
-    """Another writer holds it for one append; a dead one holds nothing."""
+    """Wait for the lock on Windows. Other writers hold it for one append; a process that dies releases it."""
     if sys.platform == "win32":
-        file.seek(_LOCKED)
+        file.seek(_LOCK_POSITION)
         while True:
             with suppress(PermissionError):
                 msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
@@ -90,8 +90,8 @@ def _lock(file: FileIO) -> None:
 
 
 def _ends_with_a_line(file: FileIO) -> bool:
-    """Whether the last byte is a line break; where it is not, another process may be in the middle of its write."""
-    for _ in range(_LOOKS):
+    """Whether the file ends with a line break. If not, another process may be writing: retry while the file grows."""
+    for _ in range(_TRIES):
         size = file.seek(0, os.SEEK_END)
         if size == 0:
             return True
@@ -105,11 +105,11 @@ def _ends_with_a_line(file: FileIO) -> bool:
 
 
 def _sync_folders(path: Path) -> None:
-    """The names of a new file and of its folders; Windows cannot, and need not."""
+    """Fsync the folders of a new file, so that its name is durable. Windows cannot and need not do this."""
     if sys.platform == "win32":
         return
     for folder in list(path.parents)[:3]:
-        with suppress(PermissionError):  # one may write into a folder that one may not open
+        with suppress(PermissionError):  # a folder can be writable without being readable
             descriptor = os.open(folder, os.O_RDONLY)
             try:
                 sync_file(descriptor)

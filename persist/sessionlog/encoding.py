@@ -1,8 +1,8 @@
-"""One value as one line of JSON: UTF-8 as it is, compact, whatever text it holds.
+"""Writing one value as one line of compact JSON in UTF-8, whatever text it contains.
 
-orjson writes nearly everything. What it refuses goes through the slow writer: lone halves of surrogate pairs become
-`\\udXXX` escapes (which UTF-8 has no bytes for), halves that belong together one character, integers of any size stay
-whole, keys that are no text become text as in JavaScript. NaN and infinities become null; both writers agree on that.
+orjson writes nearly everything. Values that it refuses are written by a slower encoder: a lone surrogate becomes a `\\udXXX`
+escape (UTF-8 cannot encode it), two halves of a pair become one character, integers of any size stay exact, and keys that are
+not text become text as in JavaScript. Both encoders write NaN and infinities as null.
 """
 
 import json as stdlib
@@ -14,42 +14,42 @@ from typing import Any
 
 import orjson
 
-from persist.db.escape import join_halves
+from persist.db.values.escaping import join_halves
 
-Stray = Callable[[str, str, str], str]
-"""`stray(path, reason, text)` of what is no JSON value: raises, or gives the text to write in its place."""
+OnInvalid = Callable[[str, str, str], str]
+"""`on_invalid(path, reason, text)`, called for a value that JSON cannot express: raises, or returns the text to write instead."""
 
-_MAX_DEPTH = 256  # as deep as orjson goes; deeper ones would be a danger to the stack, and to readers
+_MAX_DEPTH = 256  # the limit of orjson; deeper values could overflow the stack, also of readers
 _MAX_BITS = 10_000  # Python writes and reads no integers of more than 4300 digits
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def to_json(value: Any, stray: Stray, at: str) -> bytes:
-    """JSON text without a line break; `at` is where the value comes from."""
+def to_json(value: Any, on_invalid: OnInvalid, at: str) -> bytes:
+    """JSON text without a line break. `at`: the value's path, for `on_invalid`."""
     try:
         return orjson.dumps(value)
     except TypeError:
-        return _slowly(value, stray, at)
+        return _encode_slowly(value, on_invalid, at)
 
 
-def to_line(value: Any, stray: Stray) -> bytes:
+def to_line(value: Any, on_invalid: OnInvalid) -> bytes:
     """JSON text with its line break."""
     try:
         return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
-        return _slowly(value, stray, "") + b"\n"
+        return _encode_slowly(value, on_invalid, "") + b"\n"
 
 
-def _slowly(value: Any, stray: Stray, at: str) -> bytes:
-    text = stdlib.dumps(_Plain(stray, at).of(value), ensure_ascii=False, separators=(",", ":"))
+def _encode_slowly(value: Any, on_invalid: OnInvalid, at: str) -> bytes:
+    text = stdlib.dumps(_PlainCopy(on_invalid, at).of(value), ensure_ascii=False, separators=(",", ":"))
     return _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text).encode()
 
 
-class _Plain:
-    """A copy of a value of plain JSON types only."""
+class _PlainCopy:
+    """Copies a value into plain JSON types."""
 
-    def __init__(self, stray: Stray, at: str) -> None:
-        self._stray = stray
+    def __init__(self, on_invalid: OnInvalid, at: str) -> None:
+        self._on_invalid = on_invalid
         self._trail = [at]
         self._open: set[int] = set()
 
@@ -104,11 +104,11 @@ class _Plain:
 
     def _refuse(self, what: str, text: str) -> str:
         path = "".join(self._trail[:12]).lstrip(".")
-        return join_halves(self._stray(path, f"{what} is not a JSON value.", text))
+        return join_halves(self._on_invalid(path, f"{what} is not a JSON value.", text))
 
 
 def _text(value: object) -> str:
     try:
         return str(value)
-    except Exception:  # whatever the value's own __str__ does, the line is written
+    except Exception:  # the line is written even if the value's __str__ raises
         return f"<{type(value).__name__}>"

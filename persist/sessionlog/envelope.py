@@ -1,10 +1,10 @@
-"""From events of an agent to lines of a log, without files: what is written of each event, and what is not."""
+"""Translating an agent's events into lines of a log. Pure, without files."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from persist.sessionlog.encoding import Stray, to_json
+from persist.sessionlog.encoding import OnInvalid, to_json
 from persist.sessionlog.truncation import truncate_tool_result
 
 Line = dict[str, Any]
@@ -19,48 +19,48 @@ _EXTENSION_FIELDS = ("status", "mode", "provider", "toolCount", "reason")
 
 
 def user_line(content: Any, timestamp: str, session_id: str) -> Line:
-    """The prompt, or what a tool returned."""
+    """The line of a prompt or of a tool's result."""
     return {"type": "user", "message": {"role": "user", "content": content}, "timestamp": timestamp, "sessionId": session_id}
 
 
 def error_line(text: str, timestamp: str, session_id: str) -> Line:
-    """An error of the agent or of its model's provider."""
+    """The line of an error of the agent or of its model's provider."""
     return {"type": "assistant", "isApiErrorMessage": True, "error": text, "timestamp": timestamp, "sessionId": session_id}
 
 
 def result_line(totals: Mapping[str, Any], timestamp: str) -> Line:
-    """The last line of a run: the totals that are known, in the order given."""
+    """The last line of a run: its totals that are not None, in the order given."""
     return {"type": "result", **{name: value for name, value in totals.items() if value is not None}, "timestamp": timestamp}
 
 
 def ended_in(subtype: str | None, stop_reason: str | None, *, failed: bool) -> str:
-    """What a `result` line says of how a run ended, where the caller may have said so, or why it stopped, or neither."""
+    """A `result` line's subtype: the one given, else for a failed run its stop reason or "error_fatal", else "success"."""
     if subtype is not None:
         return subtype
     return (stop_reason or "error_fatal") if failed else "success"
 
 
 class Translator:
-    """Translates events; remembers which tools it has shown a call of, since only their results are written."""
+    """Translates events. Remembers the tool calls written, because only their results are written."""
 
-    def __init__(self, *, model: str | None, keep_thinking: bool, stray: Stray) -> None:
+    def __init__(self, *, model: str | None, keep_thinking: bool, on_invalid: OnInvalid) -> None:
         self._model = model
         self._keep_thinking = keep_thinking
-        self._stray = stray
-        self._called: set[str] = set()
-        self._new: list[str] = []
+        self._on_invalid = on_invalid
+        self._called_ids: set[str] = set()
+        self._new_ids: list[str] = []
 
     def keep(self) -> None:
-        """The lines since the last call are written."""
-        self._new.clear()
+        """The lines since the last `keep` were written: remember their tool calls."""
+        self._new_ids.clear()
 
     def forget(self) -> None:
-        """They are not, and neither are their calls of tools."""
-        self._called.difference_update(self._new)
-        self._new.clear()
+        """The lines since the last `keep` were not written: forget their tool calls."""
+        self._called_ids.difference_update(self._new_ids)
+        self._new_ids.clear()
 
     def line(self, event: Mapping[str, Any], timestamp: str, session_id: str) -> Line | None:
-        """The line of an event; None for events that write nothing, and for those that lack what their line needs."""
+        """The line of an event. None for events of other types, and for those without the fields that their line needs."""
         match event.get("type"):
             case "message_end":
                 return self._message(event.get("message"), timestamp, session_id)
@@ -78,7 +78,7 @@ class Translator:
         blocks = message.get("content")
         if not isinstance(blocks, list | tuple):
             return None
-        content = [kept for block in blocks if isinstance(block, Mapping) and (kept := self._block(block)) is not None]
+        content = [line for block in blocks if isinstance(block, Mapping) and (line := self._block(block)) is not None]
         if not content:
             return None
         body: Line = {"role": "assistant"}
@@ -106,16 +106,16 @@ class Translator:
         id, name, given = block.get("id"), block.get("name"), block.get("arguments")
         if not (isinstance(id, str) and id and isinstance(name, str) and name):
             return None
-        if id not in self._called:
-            self._called.add(id)
-            self._new.append(id)
+        if id not in self._called_ids:
+            self._called_ids.add(id)
+            self._new_ids.append(id)
         return {"type": "tool_use", "id": id, "name": name, "input": {} if given is None else given}
 
     def _tool_result(self, event: Mapping[str, Any], timestamp: str, session_id: str) -> Line | None:
         id = event.get("toolCallId")
         if not isinstance(id, str):
             id = event.get("id")
-        if not isinstance(id, str) or id not in self._called:
+        if not isinstance(id, str) or id not in self._called_ids:
             return None
         name = next((name for name in ("result", "output", "error") if event.get(name) is not None), None)
         text = "" if name is None else self._text(event[name], name)
@@ -132,7 +132,7 @@ class Translator:
         return "fatal error"
 
     def _text(self, value: Any, at: str) -> str:
-        return value if isinstance(value, str) else to_json(value, self._stray, at).decode()
+        return value if isinstance(value, str) else to_json(value, self._on_invalid, at).decode()
 
 
 def _extension(event: Mapping[str, Any], timestamp: str, session_id: str) -> Line | None:
@@ -146,7 +146,7 @@ def _extension(event: Mapping[str, Any], timestamp: str, session_id: str) -> Lin
 def _usage(given: Any) -> dict[str, int | float] | None:
     if not isinstance(given, Mapping):
         return None
-    usage = {name: _count(given.get(theirs)) for name, theirs in _USAGE.items()}
+    usage = {name: _count(given.get(event_name)) for name, event_name in _USAGE.items()}
     return usage if any(usage.values()) else None
 
 

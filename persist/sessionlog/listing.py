@@ -1,4 +1,4 @@
-"""Which logs there are."""
+"""Listing and finding the logs of a home folder."""
 
 import os
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
-from persist.db.clock import EPOCH
-from persist.db.paths import typed
+from persist.db.files.paths import typed
+from persist.db.values.clock import EPOCH
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.quoting import shown
 from persist.sessionlog.messages import parse
@@ -16,14 +16,14 @@ from persist.sessionlog.paths import CHAT_SLUG, SIDECHAIN, SUFFIX, check_home, n
 from persist.sessionlog.schemas import Scope, SessionLogInfo
 from persist.sessionlog.timestamps import instant_of
 
-_LINES_TO_DATE = 20  # the first line has a timestamp, unless other programs wrote it
+_LINES_TO_DATE = 20  # lines searched for a timestamp; the first has one unless another program wrote it
 
 
 def list_session_logs(home: str | os.PathLike[str], *, scope: str = "all") -> list[SessionLogInfo]:
-    """The logs below `<home>/projects`, the last written first. `scope` is "sandbox" (all but chat turns), "chat" or "all".
+    """The logs below `<home>/projects`, last written first. `scope`: "sandbox" (all but chat turns), "chat" or "all".
 
-    Only the beginning of a file is read, for `started_at`: its first timestamp, or `modified_at` where there is none. Side
-    chains (`agent-…`) are left out, and a home without logs is an empty list.
+    Only a file's first lines are read, for `started_at`: the first timestamp, or `modified_at` if there is none. Side chains
+    (`agent-…`) are left out. A home without logs gives an empty list.
     """
     if scope not in list(Scope):
         raise InvalidValue("scope", f"{shown(scope)} is none of {', '.join(Scope)}.")
@@ -39,7 +39,7 @@ def list_session_logs(home: str | os.PathLike[str], *, scope: str = "all") -> li
 
 
 def find_session_log(home: str | os.PathLike[str], session_id: str, *, project_slug: str | None = None) -> SessionLogInfo:
-    """The log of a session, side chains included. NotFound; Conflict if several projects have one and none is named."""
+    """The log of a session, also of a side chain. NotFound; Conflict if several projects have one and no slug is given."""
     if normalize_session_id(session_id) is None:
         session_log_path(home, CHAT_SLUG, session_id)  # says what is wrong with it
     if project_slug is not None:

@@ -1,4 +1,4 @@
-"""From lines of a log to messages, without files: what a line says, in the roles of a conversation."""
+"""Converting lines of a log into messages of a conversation. Pure, without files."""
 
 import json as stdlib
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ Message = dict[str, Any]
 
 
 def parse(line: bytes) -> dict[str, Any] | None:
-    """The object of one line; None for everything else, torn and broken lines among it."""
+    """The JSON object of one line; None for any other line, such as a torn or broken one."""
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
         if not line.strip():
             return None
-        try:  # orjson refuses escapes of lone surrogate halves, and very deep values
+        try:  # orjson refuses escapes of lone surrogates and very deep values
             value = stdlib.loads(line.decode(), parse_constant=_no_constant)
         except (ValueError, RecursionError):
             return None
@@ -24,10 +24,10 @@ def parse(line: bytes) -> dict[str, Any] | None:
 
 
 def messages_of(line: Mapping[str, Any]) -> list[Message]:
-    """The messages of a line: `role`, `content` and what else there is (`timestamp`, `model`, `tool_calls`, `reasoning`, …).
+    """The messages of a line: dicts of `role`, `content` and other keys present (`timestamp`, `model`, `tool_calls`, …).
 
-    A line that has a `role` is a message already. Results, `system` lines and unknown ones have none; a user line has one for
-    every tool result in it, and its text beside them is left out.
+    A line with a `role` is a message already. `result`, `system` and unknown lines have no messages. A user line with tool
+    results has one message for each, and its text beside them is left out.
     """
     if isinstance(line.get("role"), str):
         return [dict(line)]
@@ -47,8 +47,11 @@ def _of_user(line: Mapping[str, Any]) -> list[Message]:
     if isinstance(content, list):
         results = [block for block in content if isinstance(block, dict) and block.get("type") == "tool_result"]
         if results:
-            return [_given({"role": "tool", "content": b.get("content"), "tool_call_id": b.get("tool_use_id")}) for b in results]
-    return [_given({"role": "user", "content": content})]
+            return [
+                _without_none({"role": "tool", "content": b.get("content"), "tool_call_id": b.get("tool_use_id")})
+                for b in results
+            ]
+    return [_without_none({"role": "user", "content": content})]
 
 
 def _of_assistant(line: Mapping[str, Any]) -> list[Message]:
@@ -68,7 +71,7 @@ def _of_assistant(line: Mapping[str, Any]) -> list[Message]:
     if not text and not calls:
         return []
     return [
-        _given(
+        _without_none(
             {
                 "role": "assistant",
                 "content": text if texts or text else None,
@@ -90,7 +93,7 @@ def _reasoning(blocks: list[dict[str, Any]]) -> Any:
 
 
 def _body(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The message inside of a line; some writers put it there as text."""
+    """The message in a line. Some writers store it as text: as JSON, or as the content itself."""
     message = line.get("message")
     if isinstance(message, str):
         inner = parse(message.encode(errors="surrogatepass"))
@@ -98,7 +101,7 @@ def _body(line: Mapping[str, Any]) -> Mapping[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
-def _given(message: Message) -> Message:
+def _without_none(message: Message) -> Message:
     return {name: value for name, value in message.items() if value is not None}
 
 

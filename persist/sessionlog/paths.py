@@ -1,4 +1,4 @@
-"""Where a log lies: `<home>/projects/<slug>/<session>.jsonl`, and which slugs and session ids are safe to put there."""
+"""Paths of logs, `<home>/projects/<slug>/<session>.jsonl`, and which slugs and session ids are safe in them."""
 
 import os
 import re
@@ -6,38 +6,38 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from persist.db.paths import check_path
+from persist.db.files.paths import check_path
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.quoting import named
 
 CHAT_SLUG = "-app"
-"""The project of chat turns, whose working directory is /app."""
+"""The slug of the project of chat turns, whose working directory is /app."""
 
 SUFFIX = ".jsonl"
 SIDECHAIN = "agent-"
-"""How the ids of an agent's own helpers begin; they are readable, and left out of listings."""
+"""The prefix of session ids of an agent's sub-agents. Their logs can be read but are not listed."""
 
-_MOST_NAME_BYTES = 255  # of one name, on every file system we know
+_MAX_NAME_BYTES = 255  # the limit of one name on common file systems
 _SESSION_ID = re.compile("[A-Za-z0-9_-]+")
 
 
 def slug_for_cwd(cwd: str | os.PathLike[str]) -> str:
-    """The project slug of a working directory: every `/` becomes `-`, on Windows also `\\` and `:`; others may have it, too."""
+    """The project slug of a working directory: each `/` becomes `-`, on Windows also `\\` and `:`. Two paths may share a slug."""
     return re.sub(r"[/\\:]" if sys.platform == "win32" else "/", "-", os.fspath(cwd))
 
 
 def normalize_session_id(session_id: object) -> str | None:
-    """The id itself if it may name a file (letters, digits, `_` and `-`), otherwise None."""
+    """The id itself if it can name a file (letters, digits, `_` and `-`), otherwise None."""
     return session_id if isinstance(session_id, str) and _SESSION_ID.fullmatch(session_id) else None
 
 
 def is_safe_project_slug(slug: object) -> bool:
-    """Whether it is the name of one folder, and of no other than itself."""
+    """Whether the slug is the name of one folder directly below `projects`."""
     return _why_unsafe(slug) is None
 
 
 def check_project_slug(slug: Any) -> str:
-    """The slug; InvalidValue unless it is safe, PayloadTooLarge if it is too long for a folder."""
+    """The slug. InvalidValue unless it is safe; PayloadTooLarge if it is too long for a folder's name."""
     reason = _why_unsafe(slug)
     if reason is not None:
         raise InvalidValue("project_slug", reason)
@@ -47,12 +47,12 @@ def check_project_slug(slug: Any) -> str:
 
 
 def check_home(home: Any) -> Path:
-    """The folder above `projects` as a Path; InvalidValue if it cannot be a path at all."""
+    """The folder above `projects` as a Path. InvalidValue if it cannot be a path."""
     return check_path("home", home, reachable=False)
 
 
 def session_log_path(home: str | os.PathLike[str], project_slug: str, session_id: str) -> Path:
-    """The file of a session, whether it exists or not; InvalidValue for an unsafe slug or id."""
+    """The path of a session's log, which need not exist. InvalidValue for an unsafe slug or id."""
     folder = check_home(home) / "projects" / check_project_slug(project_slug)
     if normalize_session_id(session_id) is None:
         raise InvalidValue(
@@ -65,8 +65,8 @@ def session_log_path(home: str | os.PathLike[str], project_slug: str, session_id
 
 def _check_length(path: str, name: str) -> None:
     size = len(os.fsencode(name))
-    if size > _MOST_NAME_BYTES:
-        raise PayloadTooLarge(path, size, _MOST_NAME_BYTES, advice="It names a file or a folder.")
+    if size > _MAX_NAME_BYTES:
+        raise PayloadTooLarge(path, size, _MAX_NAME_BYTES, advice="It names a file or a folder.")
 
 
 def _why_unsafe(slug: object) -> str | None:

@@ -1,21 +1,21 @@
-"""Reading a log from its beginning to its end."""
+"""Reading a whole log."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from persist.db.paths import check_path, typed
+from persist.db.files.paths import check_path, typed
 from persist.sessionlog.messages import messages_of, parse
 from persist.sessionlog.schemas import LogMessage
 from persist.sessionlog.timestamps import instant_of, iso
 
 
 def iter_session_log(path: str | os.PathLike[str]) -> Iterator[LogMessage]:
-    """The messages in the order of the file, one at a time: no more of it is in memory than its longest line.
+    """The messages of a log in the file's order, read line by line: at most the longest line is in memory.
 
-    Blank, torn and broken lines are passed over; a last line without its line break counts if it is whole. NotFound at once
-    if there is no such file.
+    Blank, torn and broken lines are skipped. A last line without a line break counts if it is complete JSON. NotFound, raised
+    by this call, if there is no such file.
     """
     found = check_path("path", path)
     try:
@@ -26,7 +26,7 @@ def iter_session_log(path: str | os.PathLike[str]) -> Iterator[LogMessage]:
 
 
 def read_session_log(path: str | os.PathLike[str]) -> list[LogMessage]:
-    """All messages by their timestamps, those without one first; where these are equal, the file's order stays."""
+    """All messages of a log sorted by timestamp, those without one first. Equal timestamps keep the file's order."""
     found = [entry.msg for entry in iter_session_log(path)]
     return [LogMessage(index, msg) for index, msg in enumerate(sorted(found, key=_by_time))]
 
@@ -35,7 +35,7 @@ def _messages(path: Path) -> Iterator[LogMessage]:
     index = 0
     try:
         with open(path, "rb") as file:
-            for line in file:  # of bytes, which end at line breaks and at nothing else
+            for line in file:  # lines of bytes end only at \n; lines of text would also end at \r
                 entry = parse(line)
                 if entry is not None:
                     for message in messages_of(entry):
@@ -46,7 +46,7 @@ def _messages(path: Path) -> Iterator[LogMessage]:
 
 
 def _by_time(message: dict[str, Any]) -> str:
-    """The instant in the one form whose text sorts right; what is no instant sorts by what it says."""
+    """The sort key of a message: its instant as UTC text of fixed width; other timestamps sort as they are."""
     raw = message.get("timestamp")
     instant = instant_of(raw)
     if instant is not None:

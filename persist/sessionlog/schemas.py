@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Fsync(StrEnum):
-    """When a writer asks the system to bring its lines to the disk."""
+    """When a writer calls fsync."""
 
     NEVER = "never"
     BATCH = "batch"
@@ -25,7 +25,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogMessage:
-    """One message of a log. `index` counts messages when reading, and lines of the file when tailing, both from 0."""
+    """One message of a log. `index` counts from 0: messages when reading, lines of the file when tailing."""
 
     index: int
     msg: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Following a log while it is written: every line once, in order, whatever moment the writer is at."""
+"""Following a log while it is written: every complete line once, in order."""
 
 import os
 import threading
@@ -7,39 +7,39 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from persist.db.paths import check_path, typed
+from persist.db.files.paths import check_path, typed
 from persist.errors import InvalidValue
 from persist.sessionlog.messages import parse
 from persist.sessionlog.schemas import LogMessage
 
 Stop = threading.Event | Callable[[], bool]
 
-_CHUNK = 1 << 20  # bytes read, and at most handed out, at a time
-_NAP = 0.1  # seconds after which a stop that is a function is asked again
+_CHUNK = 1 << 20  # bytes in one read, and so in one batch
+_STOP_POLL = 0.1  # seconds between two calls of a stop function
 
 
 def tail_session_log(
     path: str | os.PathLike[str], *, since_index: int = 0, poll: float = 0.5, stop: Stop | None = None
 ) -> Iterator[list[LogMessage]]:
-    """Batches of lines, as they are stored: first what is there, then what is appended, looking every `poll` seconds.
+    """Batches of stored lines: first the existing ones, then appended ones, checking the file every `poll` seconds.
 
-    `index` counts the lines of the file from 0, blank and broken ones too, and `since_index` is the first one wanted; resume
-    with the last index plus 1. Lines that hold no object are passed over. A line comes when its line break is there, never
-    sooner. The first batch, and one for a growth without a whole line, may be empty; a long file comes in several.
+    `index` counts the file's lines from 0, blank and broken ones included. `since_index` is the first line to yield; to resume,
+    pass the last index plus 1. Lines without a JSON object are skipped. A line is yielded once its line break is written. A
+    long file comes in several batches. A batch may be empty: the first one, or after growth without a complete line.
 
-    A missing file is waited for. A file that became shorter, or that another took the place of, starts again at index 0.
-    When `stop` is set or returns True, what was written until then is still handed out, and the iteration ends; without it,
-    it ends with the loop around it. NotPermitted and its like if the file cannot be read.
+    A missing file is waited for. If the file gets shorter or is replaced, it is read again from index 0. When `stop` is set or
+    returns True, lines written until then are still yielded, then the iteration ends. Without `stop` it never ends by itself.
+    NotPermitted or another PersistError if the file cannot be read.
     """
     _check(since_index, poll)
-    return _follow(_Followed(check_path("path", path), since_index), float(poll), stop)
+    return _follow(_FollowedFile(check_path("path", path), since_index), float(poll), stop)
 
 
-def _follow(file: "_Followed", poll: float, stop: Stop | None) -> Iterator[list[LogMessage]]:
+def _follow(file: "_FollowedFile", poll: float, stop: Stop | None) -> Iterator[list[LogMessage]]:
     first = True
     try:
         while True:
-            stopping = _is_set(stop)  # asked before looking, so that what was written before it was set is not lost
+            stopping = _is_set(stop)  # checked before reading, so that lines written before it was set are not lost
             nothing = True
             for batch in file.batches():
                 nothing = False
@@ -54,8 +54,8 @@ def _follow(file: "_Followed", poll: float, stop: Stop | None) -> Iterator[list[
         file.close()
 
 
-class _Followed:
-    """A file and how far it was read. It stays open, so that its inode tells it from one that takes its place."""
+class _FollowedFile:
+    """A file and how far it was read. It stays open, so that its inode distinguishes it from a file that replaces it."""
 
     def __init__(self, path: Path, since_index: int) -> None:
         self._path = path
@@ -75,24 +75,24 @@ class _Followed:
             self._file = None
 
     def batches(self) -> Iterator[list[LogMessage]]:
-        """What came since the last call; nothing when nothing did."""
+        """Batches of lines appended since the last call."""
         try:
-            now = _identity(self._path)
+            identity = _identity(self._path)
             if self._file is not None:
-                yield from self._grown()
-                if now == _identity(self._file.fileno()):
+                yield from self._appended_batches()
+                if identity == _identity(self._file.fileno()):
                     return
-                self.close()  # removed or replaced: its last lines are read, and a file of that name is another one
+                self.close()  # removed or replaced; its last lines have been read
                 self._begin(0)
-            if now is not None:
-                self._file = open(self._path, "rb", buffering=0)  # noqa: SIM115  # it stays open between two looks
-                yield from self._grown()
+            if identity is not None:
+                self._file = open(self._path, "rb", buffering=0)  # noqa: SIM115  # it stays open between reads
+                yield from self._appended_batches()
         except FileNotFoundError:
-            return  # removed between two of our steps
+            return  # removed since its identity was read
         except OSError as error:
             raise typed(error, self._path, "session log") from error
 
-    def _grown(self) -> Iterator[list[LogMessage]]:
+    def _appended_batches(self) -> Iterator[list[LogMessage]]:
         size = os.fstat(self._file.fileno()).st_size
         if size < self._offset:
             self._begin(0)
@@ -104,8 +104,8 @@ class _Followed:
             yield self._lines(chunk)
 
     def _lines(self, chunk: bytes) -> list[LogMessage]:
-        """The lines that end in this chunk. Bytes are kept, not text: a chunk may end inside of a character."""
-        *ended, rest = chunk.split(b"\n")
+        """The lines that end in this chunk. The unfinished line is kept as bytes: a chunk may end inside a character."""
+        *ended, unfinished = chunk.split(b"\n")
         found = []
         for line in ended:
             if self._unfinished:
@@ -116,7 +116,7 @@ class _Followed:
                 if entry is not None:
                     found.append(LogMessage(self._index, entry))
             self._index += 1
-        self._unfinished += rest
+        self._unfinished += unfinished
         return found
 
 
@@ -147,4 +147,4 @@ def _wait(stop: Stop | None, seconds: float) -> None:
         return
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0 and not _is_set(stop):
-        time.sleep(min(left, _NAP))
+        time.sleep(min(left, _STOP_POLL))

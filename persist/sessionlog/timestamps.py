@@ -1,18 +1,18 @@
-"""The timestamps of events and lines: UTC, ISO 8601, milliseconds and `Z`, so that their text sorts as they do."""
+"""Timestamps of events and lines: UTC in ISO 8601 with milliseconds and `Z`, so that their text sorts by time."""
 
 from datetime import UTC, datetime
 from typing import Any
 
-from persist.db.clock import from_epoch_ms
+from persist.db.values.clock import from_epoch_ms
 
 
 def iso(value: datetime) -> str:
-    """An aware datetime as the text that lines carry; less than a millisecond is cut off."""
+    """An aware datetime as a line's timestamp, rounded down to milliseconds."""
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def instant_of(raw: Any) -> datetime | None:
-    """What an event or a line gives: milliseconds since 1970, ISO text (without a zone: UTC) or a datetime; else None."""
+    """The instant of a timestamp: epoch milliseconds, ISO text (without a zone: UTC) or a datetime; None for anything else."""
     try:
         if isinstance(raw, str):
             value = datetime.fromisoformat(raw)
@@ -23,5 +23,5 @@ def instant_of(raw: Any) -> datetime | None:
         else:
             return None
         return value.replace(tzinfo=UTC) if value.utcoffset() is None else value.astimezone(UTC)
-    except (ValueError, OverflowError):  # no such day, or one before year 1 or after 9999
+    except (ValueError, OverflowError):  # no such date, or outside of years 1 to 9999
         return None

@@ -1,15 +1,15 @@
-"""The cap on what a tool returned: the log is for showing, and the whole output lies where the tool wrote it."""
+"""The limit on a tool's result in a log. Logs are for display; the tool's own output has the whole text."""
 
 from persist.errors import InvalidValue
 
 TOOL_RESULT_LIMIT = 65_536
-"""In UTF-16 units, which is what readers in JavaScript count: a letter is one, an emoji two."""
+"""The limit in UTF-16 units, as JavaScript counts: a letter is one, an emoji two."""
 
 
 def truncate_tool_result(text: str, limit: int = TOOL_RESULT_LIMIT) -> str:
-    """The text, or its first `limit` UTF-16 units and a last line `…[truncated N chars]`, N being the units left out.
+    """The text, or its first `limit` UTF-16 units and a last line `…[truncated N chars]`, where N is the units left out.
 
-    A character of two units is never split: where the cut would fall inside one, it is left out too.
+    A character of two units is never split: if the limit falls inside it, it is left out. InvalidValue for a limit below 1.
     """
     if limit < 1:
         raise InvalidValue("limit", "at least 1.")
@@ -19,13 +19,13 @@ def truncate_tool_result(text: str, limit: int = TOOL_RESULT_LIMIT) -> str:
     total = len(units) // 2
     if total <= limit:
         return text
-    kept = limit
-    if _is_half(units, kept - 1, 0xD8) and _is_half(units, kept, 0xDC):
-        kept -= 1
-    head = units[: 2 * kept].decode("utf-16-le", "surrogatepass")
-    return f"{head}\n…[truncated {total - kept} chars]"
+    kept_units = limit
+    if _is_half(units, kept_units - 1, 0xD8) and _is_half(units, kept_units, 0xDC):
+        kept_units -= 1
+    head = units[: 2 * kept_units].decode("utf-16-le", "surrogatepass")
+    return f"{head}\n…[truncated {total - kept_units} chars]"
 
 
 def _is_half(units: bytes, at: int, first: int) -> bool:
-    """Whether that unit is a half of a pair: the leading one of D8..DB, or the trailing one of DC..DF."""
+    """Whether the unit at that index is a surrogate: a leading one (`first` 0xD8) or a trailing one (0xDC)."""
     return units[2 * at + 1] & 0xFC == first

@@ -1,4 +1,4 @@
-"""The writer of a session's log: events in, lines out, one append per batch."""
+"""The writer of session logs: events in, lines out, one append for each batch."""
 
 import logging
 import threading
@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from persist.db.clock import Clock, aware, system_clock
+from persist.db.values.clock import Clock, as_utc, system_clock
 from persist.errors import Closed, InvalidValue, PersistError
 from persist.quoting import shown
 from persist.sessionlog import appending
@@ -22,19 +22,19 @@ from persist.sessionlog.timestamps import instant_of, iso
 _log = logging.getLogger("persist")
 
 Batch = list[tuple[Path, bytearray]]
-"""What is about to be appended, in order; nearly always to one file."""
+"""(path, lines) to append, in order; nearly always one file."""
 
 
 class SessionLogWriter:
-    """Appends what an agent does to `<home>/projects/<project_slug>/<session id>.jsonl`.
+    """Appends an agent's events as lines to `<home>/projects/<project_slug>/<session id>.jsonl`.
 
-    A `session` event, or the first event with a `sessionId`, says which session it is. The next event that has one is preceded
-    by a line with `initial_prompt`, if there is one. `keep_thinking` keeps the model's reasoning; `model` is written on every
-    message. `fsync` says when lines must be on the disk: "never" (the system decides), after every "batch", or on "close".
+    A `session` event, or the first event with a `sessionId`, determines the session. The first event with a `sessionId` is
+    preceded by a line with `initial_prompt`, if given. `keep_thinking`: also write the model's reasoning. `model` is written in
+    every message. `fsync`: "never" (the system decides when lines reach the disk), after every "batch", or on "close".
 
-    An agent must not fail because its log does: what goes wrong while writing is logged, sets `failed` and is kept in `error`.
-    With `strict` it is raised, and nothing of the batch counts as written. Wrong arguments are InvalidValue in either case,
-    and a closed writer raises Closed. Safe for threads; several writers may append to one file, from any process.
+    An agent must not fail because its log does: an error of writing is logged, sets `failed` and is stored in `error`. With
+    `strict` it is raised instead, and the batch counts as not written. Wrong arguments always raise InvalidValue, and a closed
+    writer raises Closed. Thread-safe; several writers, in any process, may append to one file.
     """
 
     def __init__(
@@ -57,7 +57,9 @@ class SessionLogWriter:
         self._fsync = Fsync(fsync)
         self._strict = strict
         self._clock = clock or system_clock
-        self._translator = Translator(model=_text_or_none("model", model), keep_thinking=keep_thinking, stray=self._stray)
+        self._translator = Translator(
+            model=_text_or_none("model", model), keep_thinking=keep_thinking, on_invalid=self._on_invalid
+        )
         self._lock = threading.Lock()
         self._session_id: str | None = None
         self._path: Path | None = None
@@ -65,33 +67,33 @@ class SessionLogWriter:
         self._unsynced: set[Path] = set()
         self._closed = False
         self.failed = False
-        """Whether something that was fed is missing from the log, or is there in another form."""
+        """Whether anything that was fed is missing from the log or was changed."""
         self.error: PersistError | None = None
-        """The latest reason for `failed`."""
+        """The latest error that set `failed`."""
 
     @property
     def session_id(self) -> str | None:
-        """The session that is written, once it is known."""
+        """The id of the session being written; None until it is known."""
         return self._session_id
 
     @property
     def path(self) -> Path | None:
-        """Its file, which appears with the first line."""
+        """The session's file, created with the first line; None until the session is known."""
         return self._path
 
     def feed(self, event: Mapping[str, Any] | None) -> None:
-        """Write one event. What is no object is passed over, as are events that no line is made of."""
+        """Write one event. Values that are no object, and events without a line, are skipped."""
         self.feed_many((event,))
 
     def feed_many(self, events: Iterable[Mapping[str, Any] | None]) -> None:
-        """Write events in order, with one append; a batch that goes on to another session takes one for each."""
+        """Write events in order, with one append for each session that they belong to in turn."""
         if isinstance(events, Mapping | str | bytes):
             raise InvalidValue("events", "expected several events; feed() takes one.")
         events = list(events)  # before the lock is taken: a generator may wait for the next event
         with self._batch() as batch:
             for event in events:
                 if isinstance(event, Mapping):
-                    self._take(event, batch)
+                    self._add_event(event, batch)
 
     def finalize(
         self,
@@ -108,10 +110,10 @@ class SessionLogWriter:
         stop_reason: str | None = None,
         api_error: str | None = None,
     ) -> None:
-        """Write the `result` line of a run, after a line with `api_error` if that is given; totals left out are not written.
+        """Write the `result` line of a run, after a line with `api_error` if given. Totals that are None are not written.
 
-        Without a `subtype` a run with an error ended by its `stop_reason`, or in "error_fatal", and any other in "success".
-        Writes nothing when no session is known: `finalize_with_fallback` is for runs that may end so early.
+        Without `subtype` it is "success", or for a run with `api_error` its `stop_reason`, else "error_fatal". Writes nothing
+        if no session is known yet; for runs that may end so early use `finalize_with_fallback`.
         """
         with self._batch() as batch:
             if self._session_id is None:
@@ -128,7 +130,7 @@ class SessionLogWriter:
                 "duration_ms": duration_ms,
                 "stop_reason": stop_reason,
             }
-            self._end(totals, api_error, batch)
+            self._add_result(totals, api_error, batch)
 
     def finalize_with_fallback(
         self,
@@ -147,20 +149,20 @@ class SessionLogWriter:
         stop_reason: str | None = None,
         api_error: str | None = None,
     ) -> str | None:
-        """Finalize, also a run that died before its session was known: then under `session_id`, with the prompt and `error`.
+        """Finalize a run, even if it ended before its session was known: then under `session_id`, with the prompt and `error`.
 
-        Returns the id of the session that was written; None, and nothing is written, if `session_id` was needed and is
-        unsafe. The line of `error` is only written where no session was known, that of `api_error` in any case; with either of
-        them the run did not end in success (see `finalize`).
+        Returns the id of the session written; None, and nothing is written, if `session_id` was needed and is unsafe. The line
+        of `error` is written only if no session was known, that of `api_error` always. With either the run counts as failed (see
+        `finalize`).
         """
         with self._batch() as batch:
             if self._session_id is None:
-                if not self._pin(session_id):
+                if not self._set_session(session_id):
                     return None
                 now = self._now()
-                self._begin(now, session_id, batch)
+                self._add_prompt_once(now, session_id, batch)
                 if error:
-                    self._add(error_line(error, now, session_id), batch)
+                    self._add_line(error_line(error, now, session_id), batch)
             totals = {
                 "subtype": ended_in(subtype, stop_reason, failed=error is not None or api_error is not None),
                 "result": result,
@@ -173,11 +175,11 @@ class SessionLogWriter:
                 "duration_ms": duration_ms,
                 "stop_reason": stop_reason,
             }
-            self._end(totals, api_error, batch)
+            self._add_result(totals, api_error, batch)
             return self._session_id
 
     def close(self) -> None:
-        """Write no more; with fsync="close" bring the log to the disk. Closing twice is fine."""
+        """Close the writer; with fsync="close" fsync its files. A second call does nothing."""
         with self._lock:
             if self._closed:
                 return
@@ -196,7 +198,7 @@ class SessionLogWriter:
 
     @contextmanager
     def _batch(self) -> Iterator[Batch]:
-        """Appends what its body collects. If the body fails, nothing happened; if an append does, nothing was written."""
+        """Append what the body collects. If the body raises, state is restored; if an append fails, no line counts as written."""
         with self._lock:
             if self._closed:
                 raise Closed("session log writer")
@@ -219,43 +221,43 @@ class SessionLogWriter:
                 self._fail(error)
             self._translator.keep()
 
-    def _take(self, event: Mapping[str, Any], batch: Batch) -> None:
+    def _add_event(self, event: Mapping[str, Any], batch: Batch) -> None:
         session_id = event.get("sessionId")
         if event.get("type") == "session":
             session_id = event["id"] if isinstance(event.get("id"), str) else session_id
             if isinstance(session_id, str):
-                self._pin(session_id)
+                self._set_session(session_id)
             return
-        if not isinstance(session_id, str) or not session_id or (self._path is None and not self._pin(session_id)):
+        if not isinstance(session_id, str) or not session_id or (self._path is None and not self._set_session(session_id)):
             return
         at = instant_of(event.get("timestamp"))
         timestamp = self._now() if at is None else iso(at)
-        self._begin(timestamp, session_id, batch)
+        self._add_prompt_once(timestamp, session_id, batch)
         line = self._translator.line(event, timestamp, session_id)
         if line is not None:
-            self._add(line, batch)
+            self._add_line(line, batch)
 
-    def _begin(self, timestamp: str, session_id: str, batch: Batch) -> None:
-        """The prompt, once."""
+    def _add_prompt_once(self, timestamp: str, session_id: str, batch: Batch) -> None:
+        """Add the line of the initial prompt before the first line."""
         if not self._prompted:
             self._prompted = True
             if self._prompt is not None:
-                self._add(user_line(self._prompt, timestamp, session_id), batch)
+                self._add_line(user_line(self._prompt, timestamp, session_id), batch)
 
-    def _end(self, totals: Mapping[str, Any], api_error: str | None, batch: Batch) -> None:
+    def _add_result(self, totals: Mapping[str, Any], api_error: str | None, batch: Batch) -> None:
         now = self._now()
         if api_error and self._session_id is not None:
-            self._add(error_line(api_error, now, self._session_id), batch)
-        self._add(result_line(totals, now), batch)
+            self._add_line(error_line(api_error, now, self._session_id), batch)
+        self._add_line(result_line(totals, now), batch)
 
-    def _add(self, line: Line, batch: Batch) -> None:
+    def _add_line(self, line: Line, batch: Batch) -> None:
         assert self._path is not None
         if not batch or batch[-1][0] is not self._path:
             batch.append((self._path, bytearray()))
-        batch[-1][1].extend(to_line(line, self._stray))
+        batch[-1][1].extend(to_line(line, self._on_invalid))
 
-    def _pin(self, session_id: str) -> bool:
-        """Whether lines can go to that session's file; they do from now on."""
+    def _set_session(self, session_id: str) -> bool:
+        """Write further lines to that session's file; False if its id is unsafe."""
         if self._path is None or session_id != self._session_id:
             try:
                 self._path = session_log_path(self._home, self._slug, session_id)
@@ -266,16 +268,16 @@ class SessionLogWriter:
         return True
 
     def _now(self) -> str:
-        return iso(aware("clock", self._clock()))
+        return iso(as_utc("clock", self._clock()))
 
-    def _stray(self, path: str, reason: str, text: str) -> str:
+    def _on_invalid(self, path: str, reason: str, text: str) -> str:
         self._fail(InvalidValue(path, reason))
         return text
 
     def _fail(self, error: PersistError) -> None:
         if self._strict:
             raise error
-        if str(error) != str(self.error):  # a full disk fails every batch, and one line about it is enough
+        if str(error) != str(self.error):  # a full disk fails every batch; one warning is enough
             _log.warning("The session log of %s is not complete: %s", self._session_id or "an unknown session", error)
         self.failed, self.error = True, error
 

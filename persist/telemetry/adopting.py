@@ -1,21 +1,21 @@
-"""Files of instances whose links another program wrote in its own way: `issues/1`, `www.`, what is behind the number."""
+"""Adopting files of instances: links that another program wrote with another spelling of their URL."""
 
 from sqlalchemy import delete, select, update
 
-from persist.db.adopting import Rules, Takeover
-from persist.telemetry.link_urls import meaning, parse_link
+from persist.db.operations.adopting import Rules, Takeover
+from persist.telemetry.link_urls import canonical_url, parse_link
 from persist.telemetry.models import links
 
 _L = links.c
 
 
 def _canonical(takeover: Takeover) -> None:
-    """Every link is one row under its canonical URL: of several the one fetched last."""
+    """Keep one row for each link, the one fetched last, under the link's canonical URL."""
     if not takeover.brought(links):
         return
     rows: dict[str, list[str]] = {}
     for (url,) in takeover.rows(select(_L.url).order_by(_L.fetched_at.desc(), _L.url)):
-        canonical = meaning(url)
+        canonical = canonical_url(url)
         if canonical is not None:
             rows.setdefault(canonical, []).append(url)
     older = [url for urls in rows.values() for url in urls[1:]]

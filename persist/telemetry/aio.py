@@ -1,6 +1,6 @@
-"""`tx.telemetry` on the async face: every verb of the repositories as a coroutine."""
+"""`tx.telemetry` of AsyncStore: every verb of the repositories as a coroutine."""
 
-from persist.db.aio import AsyncRepository, AsyncWork, JoinedWork, awaitable
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
 from persist.telemetry.links import GithubLinks
 from persist.telemetry.repository import Telemetry
 from persist.telemetry.status import StatusLog
@@ -73,7 +73,7 @@ class AsyncTasks(AsyncRepository[Tasks]):
 class AsyncTelemetry:
     """See Telemetry."""
 
-    def __init__(self, work: AsyncWork | JoinedWork) -> None:
+    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
         telemetry = Telemetry(work.work)
         self.status = AsyncStatusLog(telemetry.status, work)
         self.tags = AsyncAgentTags(telemetry.tags, work)

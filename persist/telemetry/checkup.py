@@ -1,15 +1,15 @@
-"""What may be wrong with telemetry: links that several rows tell of, because others write URLs in ways of their own."""
+"""Findings of `persist doctor` in telemetry: links with several rows, because other programs spell URLs differently."""
 
 from collections.abc import Iterator
 from itertools import groupby
 
 from sqlalchemy import func, select
 
-from persist.db.own import shown_scope
-from persist.db.spoilt import Spoilt
-from persist.db.trouble import Severity, Trouble
-from persist.db.work import Work
-from persist.telemetry.link_urls import meaning
+from persist.db.dialects.findings import Problem, Severity
+from persist.db.transactions.own_scope import public_scope
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+from persist.telemetry.link_urls import canonical_url
 from persist.telemetry.models import links
 
 _L = links.c
@@ -23,18 +23,18 @@ _CANDIDATES = (
 )
 
 
-def checkup(work: Work) -> Iterator[Trouble]:
-    """Links with more rows than one: the one fetched last counts, and the next write of the link lets the others go."""
-    candidates = work.found(_CANDIDATES, spoilt=Spoilt.LEAVE_OUT)
+def checkup(work: UnitOfWork) -> Iterator[Problem]:
+    """A finding for each link with several rows. The row fetched last counts; the link's next write deletes the others."""
+    candidates = work.found(_CANDIDATES, unreadable=OnUnreadable.LEAVE_OUT)
     for owner, rows in groupby(candidates, lambda row: row[0]):
         counts: dict[str, int] = {}
         for _, url in rows:
-            link = meaning(url)
+            link = canonical_url(url)
             if link is not None:
                 counts[link] = counts.get(link, 0) + 1
-        whose = shown_scope(work, "instance_id", owner)
+        public_owner = public_scope(work, "instance_id", owner)
         for link, count in counts.items():
             if count > 1:
                 message = f"{count} rows tell of it, with URLs of different spelling; the one fetched last counts."
-                subject = f"link {link} of instance {whose}" if whose else f"link {link}"
-                yield Trouble("link_repeated", Severity.INFO, subject, message)
+                subject = f"link {link} of instance {public_owner}" if public_owner else f"link {link}"
+                yield Problem("link_repeated", Severity.INFO, subject, message)

@@ -1,32 +1,32 @@
-"""Instants of telemetry: whole seconds, as the published tables keep them."""
+"""Instants of telemetry: the published tables store whole seconds."""
 
 from datetime import datetime, timedelta
 
-from persist.db.clock import aware
-from persist.db.work import Work
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.clock import as_utc
 from persist.errors import InvalidValue
 
 _SECOND = timedelta(seconds=1)
 
 
 def second(path: str, value: object) -> datetime:
-    """The second that an instant is in."""
-    return aware(path, value).replace(microsecond=0)
+    """An instant in UTC, rounded down to its second. InvalidValue if it is not a datetime with a zone."""
+    return as_utc(path, value).replace(microsecond=0)
 
 
-def second_or_now(work: Work, path: str, value: datetime | None) -> datetime:
-    """The same; now if it is not given."""
+def second_or_now(work: UnitOfWork, path: str, value: datetime | None) -> datetime:
+    """`value` rounded down to its second, or now if it is None."""
     return second(path, work.now() if value is None else value)
 
 
 def next_second(path: str, value: object) -> datetime:
-    """The first second that is not before an instant: a bound for what is kept in whole ones."""
-    at = aware(path, value)
+    """An instant rounded up to its second: the equivalent bound for instants stored in whole seconds."""
+    at = as_utc(path, value)
     return at if not at.microsecond else later(path, at.replace(microsecond=0), _SECOND)
 
 
 def later(path: str, at: datetime, span: timedelta) -> datetime:
-    """The instant that much later; InvalidValue past the last one there is."""
+    """`at` plus `span`. InvalidValue beyond the last instant of a datetime."""
     try:
         return at + span
     except OverflowError:

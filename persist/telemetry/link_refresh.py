@@ -1,4 +1,4 @@
-"""When to look at a link again, by what was found the last time. Pure."""
+"""When to fetch a link again, by the states fetched last. Pure."""
 
 from datetime import timedelta
 
@@ -6,7 +6,7 @@ from persist.telemetry.schemas import LinkKind
 
 AFTER_ERROR = timedelta(seconds=300)
 UNKNOWN = timedelta(seconds=300)
-"""For words that are not among those below."""
+"""The interval for states that are not listed below."""
 
 _ENDED = timedelta(seconds=3600)
 _OPEN_ISSUE = timedelta(seconds=600)
@@ -22,7 +22,7 @@ _BUILT = (None, "passed", "failed")
 def refresh_interval(
     kind: LinkKind, *, issue_state: str | None, pr_state: str | None, build_state: str | None, review_state: str | None
 ) -> timedelta:
-    """How long what was fetched stays fresh. Of a pull request None means open, built, and without a review."""
+    """How long fetched states stay fresh. For a pull request, None means open, built or without a review, respectively."""
     if kind is LinkKind.ISSUE:
         return UNKNOWN if issue_state is None else _ISSUES.get(issue_state, UNKNOWN)
     if pr_state in _ENDED_PULLS:

@@ -1,4 +1,4 @@
-"""What a link to GitHub points at, and the one way its URL is written here. Pure."""
+"""Parsing URLs of GitHub issues and pull requests into a canonical form. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _USUAL_PORTS = {"http": ":80", "https": ":443"}
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An issue or pull request: `https://host/owner/repo/issue/1` or `…/pull/1`, and its pieces."""
+    """An issue or pull request: its canonical URL, `https://host/owner/repo/issue/1` or `…/pull/1`, and the URL's pieces."""
 
     url: str
     kind: LinkKind
@@ -28,33 +28,34 @@ class Link:
 
 
 def parse_link(path: str, url: str) -> Link:
-    """The link that a URL means, however it is written; InvalidValue if it is no issue and no pull request.
+    """The link of a URL. InvalidValue unless it is the URL of an issue or pull request.
 
-    `issues` and `pulls`, `http`, `www.`, the host's capitals, the usual port and everything behind the number make no difference.
+    These make no difference: `issues` or `pulls`, `www.`, capitals in the host, the default port, and all that follows the
+    number. `http` becomes `https`.
     """
     try:
         parts = urlsplit(url.strip())
     except ValueError:
-        raise _refused(path) from None
+        raise _invalid(path) from None
     host = parts.netloc.lower().removeprefix("www.").removesuffix(_USUAL_PORTS.get(parts.scheme, ""))
     pieces = parts.path.split("/")[1:5]
     if parts.scheme not in _USUAL_PORTS or not _HOST.fullmatch(host) or len(pieces) < 4:
-        raise _refused(path)
+        raise _invalid(path)
     owner, repo, word, digits = pieces
     kind = _KINDS.get(word.lower())
     number = int(digits) if _NUMBER.fullmatch(digits) else 0
     if kind is None or number == 0 or not _NAME.fullmatch(owner) or not _NAME.fullmatch(repo):
-        raise _refused(path)
+        raise _invalid(path)
     return Link(f"https://{host}/{owner}/{repo}/{_PATHS[kind]}/{number}", kind, host, owner, repo, number)
 
 
-def meaning(url: object) -> str | None:
-    """The canonical form of a stored URL, whoever wrote it: two rows with the same one are of one link. None: of no link."""
+def canonical_url(url: object) -> str | None:
+    """The canonical form of a stored URL; None if it is no link. Rows with the same canonical URL are of the same link."""
     try:
         return parse_link("url", url).url if isinstance(url, str) else None
     except InvalidValue:
         return None
 
 
-def _refused(path: str) -> InvalidValue:
+def _invalid(path: str) -> InvalidValue:
     return InvalidValue(path, "expected the URL of an issue or a pull request, such as https://github.com/owner/repo/pull/1.")

@@ -1,4 +1,4 @@
-"""Links to GitHub: what was found the last time, and when to look again."""
+"""`tx.telemetry.links`: the states of GitHub issues and pull requests as last fetched, and when to fetch them again."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,18 +6,18 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, func, or_, select, tuple_
 
-from persist.db.checks import check_flag, optional_label
-from persist.db.clock import EPOCH, aware
-from persist.db.cursor import check_limit
-from persist.db.hot import LIMIT, Hot, Row, param
-from persist.db.insert import merge
-from persist.db.own import own_scope, shown_scope
-from persist.db.repository import Repository, reads, writes
-from persist.db.values import build
-from persist.db.work import Work
+from persist.db.expressions.upsert import merge
+from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.transactions.own_scope import public_scope, resolve_scope
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_flag, optional_label
+from persist.db.values.clock import EPOCH, as_utc
+from persist.db.values.frozen import construct
+from persist.db.values.pages import check_limit
 from persist.telemetry.instants import later, second, second_or_now
 from persist.telemetry.link_refresh import AFTER_ERROR, refresh_interval
-from persist.telemetry.link_urls import Link, meaning, parse_link
+from persist.telemetry.link_urls import Link, canonical_url, parse_link
 from persist.telemetry.models import links
 from persist.telemetry.schemas import GithubLink
 
@@ -26,34 +26,34 @@ _L = links.c
 _FIELDS = tuple(GithubLink.model_fields)
 _COLUMNS = tuple(_L[name] for name in _FIELDS)
 _KEY = ("instance_id", "url")
-_mine = _L.instance_id == param("owner")
+_of_owner = _L.instance_id == param("owner")
 
-_FETCHED = Hot(merge(links, *_KEY, **{name: "new" for name in _FIELDS if name not in _KEY}).returning(*_COLUMNS))  # type: ignore[arg-type]  # every value is a Rule
-_FAILED = Hot(merge(links, *_KEY, refresh_after="new", last_error="new").returning(*_COLUMNS))
-_FORGET = Hot(delete(links).where(_mine, _L.url == param("of_url")))
-# Others write the same link in ways of their own, and its pieces as they like: the digits of its number, perhaps behind zeros,
-# narrow it down, which no URL of it is without; what a URL means is looked at here.
-_LIKE_IT = Hot(
+_FETCHED = Statement(merge(links, *_KEY, **{name: "new" for name in _FIELDS if name not in _KEY}).returning(*_COLUMNS))  # type: ignore[arg-type]  # every value is a Rule
+_FAILED = Statement(merge(links, *_KEY, refresh_after="new", last_error="new").returning(*_COLUMNS))
+_DELETE = Statement(delete(links).where(_of_owner, _L.url == param("of_url")))
+# Other programs may spell the same link's URL and pieces differently. But every spelling contains the digits of its number,
+# perhaps after zeros: this narrows the rows down, and `_rows` then compares canonical URLs.
+_SAME_DIGITS = Statement(
     select(*_COLUMNS)
-    .where(_mine, or_(_L.url.like(param("digits")), _L.url.like(param("padded"))))
+    .where(_of_owner, or_(_L.url.like(param("digits")), _L.url.like(param("padded"))))
     .order_by(_L.fetched_at.desc(), _L.url)
 )
-_ALL = Hot(select(*_COLUMNS).where(_mine).order_by(_L.url))
+_ALL = Statement(select(*_COLUMNS).where(_of_owner).order_by(_L.url))
 _other = links.alias("other")
 _same_number = select(func.count()).where(_other.c.instance_id == _L.instance_id, _other.c.resource_number == _L.resource_number)
-_place = (_L.refresh_after, _L.url)
-_due = select(*_COLUMNS, _same_number.scalar_subquery()).where(_mine, _L.refresh_after <= param("now")).order_by(*_place)
-_DUE = Hot(_due.limit(LIMIT))
-_after = (bindparam(f"after_{column.name}", type_=column.type) for column in _place)
-_DUE_AFTER = Hot(_due.where(tuple_(*_place) > tuple_(*_after)).limit(LIMIT))
+_due_order = (_L.refresh_after, _L.url)
+_due = select(*_COLUMNS, _same_number.scalar_subquery()).where(_of_owner, _L.refresh_after <= param("now")).order_by(*_due_order)
+_DUE = Statement(_due.limit(LIMIT))
+_after = (bindparam(f"after_{column.name}", type_=column.type) for column in _due_order)
+_DUE_AFTER = Statement(_due.where(tuple_(*_due_order) > tuple_(*_after)).limit(LIMIT))
 _URL, _NUMBER, _FETCHED_AT, _AGAIN = (_FIELDS.index(name) for name in ("url", "resource_number", "fetched_at", "refresh_after"))
 
 
 class GithubLinks(Repository):
-    """`tx.telemetry.links`. `instance_id` None: the file's own. URLs are stored in one canonical form, and found by any.
+    """`tx.telemetry.links`. `instance_id` None: the instance that owns the file. Any spelling of a URL finds its link.
 
-    A row of another program keeps its own spelling, and is the link's row all the same. Of several rows of one link the one
-    fetched last counts; the next write lets the others go.
+    URLs are stored in one canonical form. A row written by another program keeps its spelling. If a link has several rows, the
+    one fetched last counts, and the link's next write deletes the others.
     """
 
     @writes
@@ -69,10 +69,10 @@ class GithubLinks(Repository):
         pr_is_draft: bool | None = None,
         instance_id: str | None = None,
     ) -> GithubLink:
-        """What was fetched takes the place of everything known before, an error included.
+        """Store a link's fetched states, in place of all earlier ones and of an earlier error.
 
-        Known words: open, closed, merged; building, passed, failed; pending, approved. Others are kept as well, and make it due
-        again after five minutes. InvalidValue if the URL is that of no issue and no pull request.
+        Known states: open, closed, merged; building, passed, failed; pending, approved. Other states are stored too, and make
+        the link due again after five minutes. InvalidValue unless the URL is that of an issue or pull request.
         """
         link, at = parse_link("url", self._work.label("url", url)), second("fetched_at", fetched_at)
         states = {
@@ -81,16 +81,16 @@ class GithubLinks(Repository):
             "build_state": optional_label("build_state", build_state),
             "review_state": optional_label("review_state", review_state),
         }
-        draft = None if pr_is_draft is None else check_flag("pr_is_draft", pr_is_draft)
+        is_draft = None if pr_is_draft is None else check_flag("pr_is_draft", pr_is_draft)
         due = later("fetched_at", at, refresh_interval(link.kind, **states))
-        found = {**states, "pr_is_draft": draft, "fetched_at": at, "refresh_after": due, "last_error": None}
+        found = {**states, "pr_is_draft": is_draft, "fetched_at": at, "refresh_after": due, "last_error": None}
         return self._store(_FETCHED, link, instance_id, found)
 
     @writes
     def record_error(self, url: str, error: str, *, at: datetime | None = None, instance_id: str | None = None) -> GithubLink:
-        """Fetching failed: what is known stays, and it is due again after five minutes.
+        """Store an error of fetching. Known states are kept, and the link is due again after five minutes.
 
-        A link that was never fetched has no states then, and `fetched_at` is 1970.
+        A link that was never fetched has states None and a `fetched_at` of 1970.
         """
         work = self._work
         link, text = parse_link("url", work.label("url", url)), work.body("error", error)
@@ -101,65 +101,65 @@ class GithubLinks(Repository):
 
     @reads
     def get(self, url: str, *, instance_id: str | None = None) -> GithubLink | None:
-        """What is known of a link, if anything is."""
+        """What is stored of a link; None if nothing is."""
         work = self._work
         link = parse_link("url", work.label("url", url))
-        rows = self._rows(own_scope(work, "instance_id", instance_id), link)
+        rows = self._rows(resolve_scope(work, "instance_id", instance_id), link)
         return _value(work, rows[0]) if rows else None
 
     @reads
     def list(self, *, instance_id: str | None = None) -> List[GithubLink]:
-        """All of them, by URL."""
+        """All links of the instance, ordered by URL; one row for each link."""
         work = self._work
-        rows = work.rows(_ALL, owner=own_scope(work, "instance_id", instance_id))
+        rows = work.rows(_ALL, owner=resolve_scope(work, "instance_id", instance_id))
         newest: dict[str, Row] = {}
         for row in rows:
-            link = meaning(row[_URL]) or row[_URL]
+            link = canonical_url(row[_URL]) or row[_URL]
             if link not in newest or row[_FETCHED_AT] > newest[link][_FETCHED_AT]:
                 newest[link] = row
-        shown = {row[_URL] for row in newest.values()}
-        return [_value(work, row) for row in rows if row[_URL] in shown]
+        newest_urls = {row[_URL] for row in newest.values()}
+        return [_value(work, row) for row in rows if row[_URL] in newest_urls]
 
     @reads
     def due(self, *, now: datetime | None = None, limit: int = 5, instance_id: str | None = None) -> List[GithubLink]:
-        """Those to be fetched again at an instant, or now; the longest due first.
+        """The links to fetch again at `now` (None: the present), the longest due first, at most `limit`.
 
-        Rows that no `upsert` could refresh are left out: of no link, or of one that another row knows newer things of.
+        Rows that an `upsert` cannot refresh are left out: URLs that are no link, and links with a newer row.
         """
         work = self._work
-        at = work.now() if now is None else aware("now", now)
-        most, owner = check_limit(limit), own_scope(work, "instance_id", instance_id)
+        at = work.now() if now is None else as_utc("now", now)
+        maximum, owner = check_limit(limit), resolve_scope(work, "instance_id", instance_id)
         found: List[GithubLink] = []
-        rows = work.rows(_DUE, owner=owner, now=at, limit=most)
+        rows = work.rows(_DUE, owner=owner, now=at, limit=maximum)
         while rows:
-            found += [_value(work, row) for *row, same in rows if self._counts(owner, row, same)]
-            if len(rows) < most or len(found) >= most:
+            found += [_value(work, row) for *row, same_number in rows if self._is_newest(owner, row, same_number)]
+            if len(rows) < maximum or len(found) >= maximum:
                 break
             last = {"after_refresh_after": rows[-1][_AGAIN], "after_url": rows[-1][_URL]}
-            rows = work.rows(_DUE_AFTER, owner=owner, now=at, limit=most, **last)
-        return found[:most]
+            rows = work.rows(_DUE_AFTER, owner=owner, now=at, limit=maximum, **last)
+        return found[:maximum]
 
-    def _store(self, hot: Hot, link: Link, instance_id: str | None, found: dict[str, Any]) -> GithubLink:
+    def _store(self, prepared: Statement, link: Link, instance_id: str | None, found: dict[str, Any]) -> GithubLink:
         pieces = {name: getattr(link, name) for name in ("url", "kind", "host", "owner", "repo", "resource_number")}
-        owner = own_scope(self._work, "instance_id", instance_id)
-        for place, same in enumerate(self._rows(owner, link)):
-            if place == 0:
-                pieces["url"] = same[_URL]
+        owner = resolve_scope(self._work, "instance_id", instance_id)
+        for index, existing in enumerate(self._rows(owner, link)):
+            if index == 0:
+                pieces["url"] = existing[_URL]
             else:
-                self._work.run(_FORGET, owner=owner, of_url=same[_URL])
-        row = self._work.returned(hot, instance_id=owner, **pieces, **found)
+                self._work.run(_DELETE, owner=owner, of_url=existing[_URL])
+        row = self._work.returned(prepared, instance_id=owner, **pieces, **found)
         assert row is not None
         return _value(self._work, row)
 
     def _rows(self, owner: str, link: Link) -> List[Row]:
-        """The rows that mean this link, the one fetched last first."""
+        """The rows of this link in any spelling, the one fetched last first."""
         digits = link.resource_number
-        rows = self._work.rows(_LIKE_IT, owner=owner, digits=f"%/{digits}%", padded=f"%/0%{digits}%")
-        return [row for row in rows if meaning(row[_URL]) == link.url]
+        rows = self._work.rows(_SAME_DIGITS, owner=owner, digits=f"%/{digits}%", padded=f"%/0%{digits}%")
+        return [row for row in rows if canonical_url(row[_URL]) == link.url]
 
-    def _counts(self, owner: str, row: Sequence[Any], same_number: int) -> bool:
-        """Whether a row is what is known of its link."""
-        url = meaning(row[_URL])
+    def _is_newest(self, owner: str, row: Sequence[Any], same_number: int) -> bool:
+        """Whether a row is the one of its link that counts: the one fetched last."""
+        url = canonical_url(row[_URL])
         if url is None:
             return False
         link = parse_link("url", url)
@@ -169,7 +169,7 @@ class GithubLinks(Repository):
         return bool(rows) and rows[0][_URL] == row[_URL]
 
 
-def _value(work: Work, row: Sequence[Any]) -> GithubLink:
+def _value(work: UnitOfWork, row: Sequence[Any]) -> GithubLink:
     fields = dict(zip(_FIELDS, row, strict=True))
-    fields["instance_id"] = shown_scope(work, "instance_id", fields["instance_id"])
-    return build(GithubLink, fields)
+    fields["instance_id"] = public_scope(work, "instance_id", fields["instance_id"])
+    return construct(GithubLink, fields)

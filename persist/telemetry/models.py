@@ -1,4 +1,4 @@
-"""The tables of telemetry as published, each row with the instance (or workspace) it belongs to."""
+"""The tables of telemetry as published, with a column for the instance or workspace that each row belongs to."""
 
 from datetime import datetime
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from sqlalchemy import Index
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.base import ONE_TREE, Base, table_of
-from persist.db.scope import key_per_scope, numbered, scope_column
-from persist.db.streams import Streams
-from persist.db.types import LONG_LABEL_BYTES, Body, EpochS, Flag, Json, Label, Vocabulary, Whole
+from persist.db.changes.event_streams import Streams
+from persist.db.schema.base import ONE_TREE, Base, table_of
+from persist.db.schema.column_types import LONG_LABEL_BYTES, Body, EpochS, Flag, Json, Label, Vocabulary, Whole
+from persist.db.schema.scope_columns import key_per_scope, numbered, scope_column
 from persist.telemetry.schemas import LinkKind, TagKind, TaskState
 
 
 class StatusLogRow(Base):
-    """One transition of an instance's status; their order is that of their ids."""
+    """One transition of an instance's status. Transitions are ordered by id."""
 
     __tablename__ = "status_log"
     id: Mapped[int] = numbered()
@@ -31,19 +31,19 @@ class StatusLogRow(Base):
 
 
 class AgentTagRow(Base):
-    """One thing an agent said it works on."""
+    """A tag: something an agent said it works on."""
 
     __tablename__ = "agent_tags"
     instance_id: Mapped[str] = scope_column("instance_id", primary_key=True)
     kind: Mapped[TagKind] = mapped_column(Vocabulary(TagKind), primary_key=True)
-    # as long as tags always were: of one that cannot be compressed a server's index takes less, and says so
+    # 4096 bytes as published; Postgres's index refuses shorter values if they cannot be compressed
     value: Mapped[str] = mapped_column(Label(4096), primary_key=True)
     first_seen: Mapped[datetime] = mapped_column(EpochS())
     last_seen: Mapped[datetime] = mapped_column(EpochS())
 
 
 class GithubLinkStatusRow(Base):
-    """What is known of one link."""
+    """The states of one link as last fetched."""
 
     __tablename__ = "github_link_statuses"
     instance_id: Mapped[str] = scope_column("instance_id", primary_key=True)
@@ -69,7 +69,7 @@ class GithubLinkStatusRow(Base):
 
 
 class UsageSampleRow(Base):
-    """What one second of an instance used."""
+    """The usage of an instance in one second."""
 
     __tablename__ = "usage_samples"
     instance_id: Mapped[str] = scope_column("instance_id", primary_key=True)
@@ -79,7 +79,7 @@ class UsageSampleRow(Base):
     token_cache_read: Mapped[int | None] = mapped_column(Whole())
     token_cache_write: Mapped[int | None] = mapped_column(Whole())
     cost_usd_micros: Mapped[int | None] = mapped_column(Whole())
-    # counts up with every sample of the instance: the row that was written last, whatever its clock said. 0: others wrote it
+    # raised by every sample: the highest is the row written last, whatever its clock said. 0: written by another program
     seq: Mapped[int] = mapped_column(Whole(), server_default="0")
 
     __table_args__ = (Index("ix_usage_samples_instance_id_seq_occurred_at", "instance_id", "seq", "occurred_at"), ONE_TREE)
@@ -103,7 +103,7 @@ class ToolHistoryRow(Base):
 
 
 class WindowMarkRow(Base):
-    """How many rows a window has taken from an instance: what makes the cadence of its trims survive a restart."""
+    """The number of rows inserted into a window for an instance, so that the cadence of trims survives a restart."""
 
     __tablename__ = "window_marks"
     instance_id: Mapped[str] = scope_column("instance_id", primary_key=True)

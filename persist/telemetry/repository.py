@@ -1,6 +1,6 @@
 """`tx.telemetry`: the repositories of the domain."""
 
-from persist.db.work import Work
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.telemetry.links import GithubLinks
 from persist.telemetry.status import StatusLog
 from persist.telemetry.tags import AgentTags
@@ -10,9 +10,9 @@ from persist.telemetry.usage import UsageSamples
 
 
 class Telemetry:
-    """What instances of agents do and use, and the queue of a workspace's tasks."""
+    """Status, tags, links, usage and tool calls of agent instances, and a workspace's task queue."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: UnitOfWork) -> None:
         self.status = StatusLog(work)
         self.tags = AgentTags(work)
         self.links = GithubLinks(work)

@@ -1,14 +1,14 @@
-"""Values and vocabularies of telemetry. Shapes: the jackin' storage document; instants have whole seconds."""
+"""Values and vocabularies of telemetry. Fields are as in the jackin' storage document; instants are whole seconds."""
 
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from persist.db.values import Value
+from persist.db.values.frozen import Value
 
 
 class AgentStatus(StrEnum):
-    """The statuses that are known; the log takes any other word too."""
+    """The known statuses. The status log accepts any other word too."""
 
     INITIALIZING = "initializing"
     IDLE = "idle"
@@ -19,7 +19,7 @@ class AgentStatus(StrEnum):
 
 
 class TagKind(StrEnum):
-    """What an agent's tag names."""
+    """The kind of thing that an agent's tag names."""
 
     REPO = "repo"
     ISSUE = "issue"
@@ -28,14 +28,14 @@ class TagKind(StrEnum):
 
 
 class LinkKind(StrEnum):
-    """What a GitHub link points at."""
+    """The kind of thing that a GitHub link points to."""
 
     ISSUE = "issue"
     PR = "pr"
 
 
 class TaskState(StrEnum):
-    """Where a task of the queue is. A failed one waits for `retry`."""
+    """The state of a task in the queue. A failed one waits for `retry`."""
 
     QUEUED = "queued"
     IN_PROGRESS = "in_progress"
@@ -53,11 +53,11 @@ class StatusEntry(Value):
     new_status: str
     metadata: Any
     is_oldest: bool
-    """Whether it is the oldest entry that is kept: what came before it is not known."""
+    """Whether it is the oldest entry kept. What came before it is unknown."""
 
 
 class AgentTag(Value):
-    """A row of agent_tags: something an agent said it works on, and when it said so first and last."""
+    """A row of agent_tags: something an agent said it works on, and when it first and last said so."""
 
     instance_id: str
     kind: TagKind
@@ -67,7 +67,7 @@ class AgentTag(Value):
 
 
 class GithubLink(Value):
-    """A row of github_link_statuses: what is known of a link, and when to look again."""
+    """A row of github_link_statuses: a link's states as last fetched, and when to fetch it again."""
 
     instance_id: str
     url: str
@@ -87,7 +87,7 @@ class GithubLink(Value):
 
 
 class UsageSample(Value):
-    """A row of usage_samples: what one second used. None means unknown, which is not zero."""
+    """A row of usage_samples: usage in one second. None means unknown, not zero. Cost is in millionths of a US dollar."""
 
     instance_id: str
     occurred_at: datetime
@@ -99,7 +99,7 @@ class UsageSample(Value):
 
 
 class UsageTotals(Value):
-    """Sums over samples; None where no sample knew the figure. The window bounds what a lifetime can show."""
+    """Sums over the samples still in the window. None if no sample has the figure. Cost is in millionths of a US dollar."""
 
     samples: int
     token_input: int | None
@@ -121,7 +121,7 @@ class ToolCall(Value):
 
 
 class Task(Value):
-    """A row of tasks: something to do in a workspace, perhaps claimed by an instance."""
+    """A row of tasks: something to do in a workspace. `instance_name` is the instance that claimed it."""
 
     id: str
     workspace_id: str

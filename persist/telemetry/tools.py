@@ -1,29 +1,29 @@
-"""The audit of tool calls: appended, and read back newest first."""
+"""`tx.telemetry.tools`: the audit log of tool calls, read newest first."""
 
 from datetime import datetime
 from functools import cache
 
 from sqlalchemy import insert, select
 
-from persist.db.checks import check_flag, optional_count
-from persist.db.cursor import check_limit
-from persist.db.hot import LIMIT, Hot, Row, param
-from persist.db.own import own_scope, shown_scope
-from persist.db.repository import Repository, reads, writes
-from persist.db.values import build
-from persist.db.work import Work
+from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.transactions.own_scope import public_scope, resolve_scope
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_flag, optional_count
+from persist.db.values.frozen import construct
+from persist.db.values.pages import check_limit
 from persist.errors import InvalidValue
 from persist.telemetry.instants import second_or_now
 from persist.telemetry.models import tool_history
 from persist.telemetry.schemas import ToolCall
 from persist.telemetry.windows import TOOL_HISTORY
 
-MOST = 100_000
-"""Calls that `last` gives at once, at most."""
+MAX = 100_000
+"""The highest `n` of `last`."""
 
 _H = tool_history.c
 _COLUMNS = (_H.id, _H.occurred_at, _H.tool_key, _H.exit_code, _H.duration_ms)
-_ADD = Hot(
+_ADD = Statement(
     insert(tool_history)
     .values({name: param(f"new_{name}") for name in ("instance_id", "occurred_at", "tool_key", "exit_code", "duration_ms")})
     .returning(_H.id)
@@ -31,7 +31,7 @@ _ADD = Hot(
 
 
 @cache
-def _last(tool_key: bool, failures_only: bool, before: bool) -> Hot:
+def _last(tool_key: bool, failures_only: bool, before: bool) -> Statement:
     query = select(*_COLUMNS).where(_H.instance_id == param("owner")).order_by(_H.id.desc()).limit(LIMIT)
     if tool_key:
         query = query.where(_H.tool_key == param("of_tool"))
@@ -39,11 +39,11 @@ def _last(tool_key: bool, failures_only: bool, before: bool) -> Hot:
         query = query.where(_H.id < param("before"))
     if failures_only:
         query = query.where(_H.exit_code != 0)
-    return Hot(query)
+    return Statement(query)
 
 
 class ToolHistory(Repository):
-    """`tx.telemetry.tools`. `instance_id` None: the file's own."""
+    """`tx.telemetry.tools`. `instance_id` None: the instance that owns the file."""
 
     @writes
     def record(
@@ -55,9 +55,9 @@ class ToolHistory(Repository):
         at: datetime | None = None,
         instance_id: str | None = None,
     ) -> ToolCall:
-        """A tool was called, at an instant or now; None means unknown."""
+        """Record a tool call, at an instant or now. None: exit code or duration (milliseconds) is unknown."""
         work = self._work
-        owner = own_scope(work, "instance_id", instance_id)
+        owner = resolve_scope(work, "instance_id", instance_id)
         occurred_at = second_or_now(work, "at", at)
         called = (work.label("tool_key", tool_key), _exit_code(exit_code), optional_count("duration_ms", duration_ms))
         inserted = TOOL_HISTORY.count(work, owner)
@@ -83,28 +83,29 @@ class ToolHistory(Repository):
         before: int | None = None,
         instance_id: str | None = None,
     ) -> list[ToolCall]:
-        """The newest `n` calls, newest first; of one tool, or those that ended in another exit code than 0.
+        """The newest `n` calls, newest first.
 
-        `before`: only calls with a smaller id.
+        `tool_key`: only calls of that tool. `failures_only`: only calls with an exit code other than 0. `before`: only calls
+        with a smaller id.
         """
         work = self._work
-        owner = own_scope(work, "instance_id", instance_id)
+        owner = resolve_scope(work, "instance_id", instance_id)
         values: dict[str, object] = {} if tool_key is None else {"of_tool": work.label("tool_key", tool_key)}
         last = optional_count("before", before)
         if last is not None:
             values["before"] = last
-        hot = _last(tool_key is not None, check_flag("failures_only", failures_only), last is not None)
-        rows = work.rows(hot, owner=owner, limit=check_limit(n, most=MOST, path="n"), **values)
+        prepared = _last(tool_key is not None, check_flag("failures_only", failures_only), last is not None)
+        rows = work.rows(prepared, owner=owner, limit=check_limit(n, maximum=MAX, path="n"), **values)
         return [_call(work, owner, row) for row in rows]
 
     @writes
     def trim(self, *, instance_id: str | None = None) -> int:
-        """Delete all but the newest `Settings.tool_history_keep` calls now; how many."""
+        """Delete all but the newest `Settings.tool_history_keep` calls now; the number deleted."""
         return TOOL_HISTORY.trim(self._work, instance_id)
 
 
 def _exit_code(value: object) -> int | None:
-    """Signals are negative ones."""
+    """Check an exit code: any 64-bit integer, negative for signals."""
     if value is None:
         return None
     if type(value) is not int or not -(2**63) <= value < 2**63:
@@ -112,13 +113,13 @@ def _exit_code(value: object) -> int | None:
     return value
 
 
-def _call(work: Work, owner: str, row: Row) -> ToolCall:
+def _call(work: UnitOfWork, owner: str, row: Row) -> ToolCall:
     id, occurred_at, tool_key, exit_code, duration_ms = row
-    return build(
+    return construct(
         ToolCall,
         {
             "id": id,
-            "instance_id": shown_scope(work, "instance_id", owner),
+            "instance_id": public_scope(work, "instance_id", owner),
             "occurred_at": occurred_at,
             "tool_key": tool_key,
             "exit_code": exit_code,

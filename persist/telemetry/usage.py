@@ -1,4 +1,4 @@
-"""Usage: one row for each second in which an instance used something. NULL is unknown, which is not zero."""
+"""`tx.telemetry.usage`: one row for each second in which an instance used something. NULL means unknown, not zero."""
 
 from datetime import datetime, timedelta
 from functools import cache
@@ -6,14 +6,14 @@ from typing import Any
 
 from sqlalchemy import case, func, select, update
 
-from persist.db.checks import optional_count
-from persist.db.hot import Hot, param
-from persist.db.insert import merge
-from persist.db.own import own_scope, shown_scope
-from persist.db.repository import Repository, reads, writes
-from persist.db.totals import whole_total
-from persist.db.values import build
-from persist.db.work import Work
+from persist.db.expressions.saturating_sum import whole_total
+from persist.db.expressions.upsert import merge
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.own_scope import public_scope, resolve_scope
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import optional_count
+from persist.db.values.frozen import construct
 from persist.errors import Conflict, InvalidValue
 from persist.telemetry.instants import next_second, second
 from persist.telemetry.models import usage_samples
@@ -22,37 +22,41 @@ from persist.telemetry.windows import USAGE_SAMPLES
 
 FIGURES = ("token_input", "token_output", "token_cache_read", "token_cache_write", "cost_usd_micros")
 
-_MOST = 2**63 - 1
+_MAX = 2**63 - 1
 _TRIES = 8
 _U = usage_samples.c
-_mine = _U.instance_id == param("owner")
-_this = (_mine, _U.occurred_at == param("second"))
-_every = usage_samples.alias("every_sample")
-_next = select(func.coalesce(func.max(_every.c.seq), 0) + 1).where(_every.c.instance_id == param("owner")).scalar_subquery()
-# any key: in files that another program made the second alone is the key, and SQLite finds no index that repeats it
-_ADD = Hot(
+_of_owner = _U.instance_id == param("owner")
+_this_second = (_of_owner, _U.occurred_at == param("second"))
+_every_sample = usage_samples.alias("every_sample")
+_next = (
+    select(func.coalesce(func.max(_every_sample.c.seq), 0) + 1)
+    .where(_every_sample.c.instance_id == param("owner"))
+    .scalar_subquery()
+)
+# ON CONFLICT of any key: in files made by another program the key is the second alone, so naming columns would find no index
+_ADD = Statement(
     merge(usage_samples).values(
         instance_id=param("owner"), occurred_at=param("second"), seq=_next, **{name: param(f"set_{name}") for name in FIGURES}
     )
 )
-_LOCK = Hot(select(*(_U[name] for name in FIGURES)).where(*_this).with_for_update())
-_SET = Hot(update(usage_samples).where(*_this).values(seq=_next, **{name: param(f"set_{name}") for name in FIGURES}))
+_LOCK = Statement(select(*(_U[name] for name in FIGURES)).where(*_this_second).with_for_update())
+_SET = Statement(update(usage_samples).where(*_this_second).values(seq=_next, **{name: param(f"set_{name}") for name in FIGURES}))
 
 
 @cache
-def _sums(*bounds: str) -> Hot:
-    """The statement of totals with these of the bounds `since` and `until`."""
+def _sums(*bounds: str) -> Statement:
+    """The SELECT of totals, with those of the bounds `since` and `until` that are given."""
     sums = (case((func.count(_U[name]) > 0, whole_total(_U[name]))) for name in FIGURES)
-    query = select(func.count(), *sums).select_from(usage_samples).where(_mine)
+    query = select(func.count(), *sums).select_from(usage_samples).where(_of_owner)
     if "since" in bounds:
         query = query.where(_U.occurred_at >= param("since"))
     if "until" in bounds:
         query = query.where(_U.occurred_at < param("until"))
-    return Hot(query)
+    return Statement(query)
 
 
 class UsageSamples(Repository):
-    """`tx.telemetry.usage`. `instance_id` None: the file's own."""
+    """`tx.telemetry.usage`. `instance_id` None: the instance that owns the file."""
 
     @writes
     def sample(
@@ -66,12 +70,12 @@ class UsageSamples(Repository):
         cost_usd_micros: int | None = None,
         instance_id: str | None = None,
     ) -> UsageSample:
-        """What was used in the second of `at`, added to what that second has already; the row as it is now.
+        """Add usage to the second of `at`; the resulting row.
 
-        Of an unknown and a known figure the sum is the known one. Cost is in millionths of a dollar.
+        Unknown (None) plus a known figure is the known one. Cost is in millionths of a US dollar.
         """
         work = self._work
-        owner = own_scope(work, "instance_id", instance_id)
+        owner = resolve_scope(work, "instance_id", instance_id)
         occurred_at = second("at", at)
         used = {
             "token_input": optional_count("token_input", token_input),
@@ -82,7 +86,7 @@ class UsageSamples(Repository):
         }
         USAGE_SAMPLES.lock(work, owner)
         for _ in range(_TRIES):
-            if work.run(_ADD, owner=owner, second=occurred_at, **_set(used)):
+            if work.run(_ADD, owner=owner, second=occurred_at, **_set_params(used)):
                 USAGE_SAMPLES.trim_if_due(work, owner, USAGE_SAMPLES.count(work, owner))
                 break
             if (sums := _added(work, owner, occurred_at, used)) is not None:
@@ -90,55 +94,57 @@ class UsageSamples(Repository):
                 break
         else:
             raise Conflict("The sample of this second kept changing; try again.")
-        return build(UsageSample, {"instance_id": shown_scope(work, "instance_id", owner), "occurred_at": occurred_at, **used})
+        return construct(
+            UsageSample, {"instance_id": public_scope(work, "instance_id", owner), "occurred_at": occurred_at, **used}
+        )
 
     @reads
     def totals(
         self, since: datetime | None = None, until: datetime | None = None, *, instance_id: str | None = None
     ) -> UsageTotals:
-        """Sums from `since` until before `until`; without them over everything that the window still has."""
+        """Sums from `since` until before `until`; without these over all samples still in the window."""
         work = self._work
-        owner = own_scope(work, "instance_id", instance_id)
+        owner = resolve_scope(work, "instance_id", instance_id)
         bounds = {name: next_second(name, given) for name, given in (("since", since), ("until", until)) if given is not None}
         return _totals(work, owner, bounds)
 
     @reads
     def today(self, *, instance_id: str | None = None) -> UsageTotals:
-        """Sums of this day, from midnight to midnight where this process is; a sample of tomorrow is of a clock that is ahead."""
+        """Sums of today, from midnight to midnight in this process's time zone. Samples dated later are excluded."""
         work = self._work
-        # without a zone in between: on the days when clocks change, midnight is not in the zone of now
+        # naive: on days when clocks change, midnight has another UTC offset than now
         midnight = work.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
         days = {"since": midnight, "until": midnight + timedelta(days=1)}
         bounds = {name: next_second("midnight", day.astimezone()) for name, day in days.items()}
-        return _totals(work, own_scope(work, "instance_id", instance_id), bounds)
+        return _totals(work, resolve_scope(work, "instance_id", instance_id), bounds)
 
     @writes
     def trim(self, *, instance_id: str | None = None) -> int:
-        """Delete all but the `Settings.usage_samples_keep` seconds that were written last; how many."""
+        """Delete all but the `Settings.usage_samples_keep` samples written last; the number deleted."""
         return USAGE_SAMPLES.trim(self._work, instance_id)
 
 
-def _set(used: dict[str, int | None]) -> dict[str, int | None]:
+def _set_params(used: dict[str, int | None]) -> dict[str, int | None]:
     return {f"set_{name}": value for name, value in used.items()}
 
 
-def _added(work: Work, owner: str, occurred_at: datetime, used: dict[str, int | None]) -> dict[str, int | None] | None:
-    """Add to the row that is there, which is the newest then; the sums. None if it was trimmed meanwhile."""
+def _added(work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str, int | None]) -> dict[str, int | None] | None:
+    """Add to the existing row, which becomes the newest; the sums. None if the row was trimmed since."""
     row = work.row(_LOCK, owner=owner, second=occurred_at)
     if row is None:
         return None
     sums: dict[str, int | None] = {}
     for (name, more), before in zip(used.items(), row, strict=True):
         total = more if before is None else before if more is None else before + more
-        if total is not None and total > _MOST:
+        if total is not None and total > _MAX:
             raise InvalidValue(name, "the sum of that second does not fit 64 bits.")
         sums[name] = total
-    work.run(_SET, owner=owner, second=occurred_at, **_set(sums))
+    work.run(_SET, owner=owner, second=occurred_at, **_set_params(sums))
     return sums
 
 
-def _totals(work: Work, owner: str, bounds: dict[str, Any]) -> UsageTotals:
+def _totals(work: UnitOfWork, owner: str, bounds: dict[str, Any]) -> UsageTotals:
     row = work.row(_sums(*bounds), owner=owner, **bounds)
     assert row is not None
     samples, *sums = row
-    return build(UsageTotals, {"samples": samples, **dict(zip(FIGURES, sums, strict=True))})
+    return construct(UsageTotals, {"samples": samples, **dict(zip(FIGURES, sums, strict=True))})

@@ -1,35 +1,35 @@
-"""Windows: tables that keep the rows of each instance that were written last, trimmed on every Nth insert.
+"""Windows: tables that keep the newest rows of each instance and are trimmed on every Nth insert.
 
-`window_marks` counts the inserts of each instance, so the cadence survives restarts and is the same for every process. A trim
-leaves exactly `keep` rows, so between two of them there are never more than `keep + trim_every - 1`. The newest are those that
-were written last, whatever clocks said: what was just recorded is never what goes. On Postgres the counter is also the lock of an
-instance's window: whoever counts first comes first.
+`window_marks` counts the inserts of each instance, so the cadence survives restarts and is shared by all processes. A trim
+leaves exactly `keep` rows, so between trims there are never more than `keep + trim_every - 1`. The newest rows are those written
+last, whatever their clocks said: a row just recorded is never trimmed. On Postgres the counter's row is also the lock of an
+instance's window: writers proceed in the order in which they count.
 """
 
 from typing import Protocol, TypeVar
 
 from sqlalchemy import BigInteger, Table, Text, bindparam, delete, func, select, tuple_
 
-from persist.db.hot import Hot, param
-from persist.db.insert import insert_missing, merge
-from persist.db.own import own_scope
-from persist.db.work import Work
+from persist.db.expressions.upsert import insert_missing, merge
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.own_scope import resolve_scope
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue
 from persist.quoting import shown
 from persist.settings import Settings
 from persist.telemetry.models import status_log, tool_history, usage_samples, window_marks
 
-_SOME = 100
+_INSTANCES_PER_BATCH = 100
 _W = window_marks.c
-# Both were checked before, or are our own words: plain text spares every insert the checks that labels from outside get.
+# These values were checked before or are persist's own: as plain Text they skip the checks of the Label type on every insert.
 _TEXT = Text()
-_COUNT = Hot(
+_COUNT = Statement(
     merge(window_marks, "instance_id", "window", inserted="sum")
     .values(instance_id=bindparam("owner", type_=_TEXT), window=bindparam("name", type_=_TEXT), inserted=1)
     .returning(_W.inserted)
 )
-_NOTE = Hot(insert_missing(window_marks, "instance_id", "window"))
-_LOCK = Hot(
+_INSERT_MARK = Statement(insert_missing(window_marks, "instance_id", "window"))
+_LOCK = Statement(
     select(_W.inserted)
     .where(_W.instance_id == bindparam("owner", type_=_TEXT), _W.window == bindparam("name", type_=_TEXT))
     .with_for_update()
@@ -37,50 +37,52 @@ _LOCK = Hot(
 
 
 class Window:
-    """One of the tables; `place` are the columns that order an instance's rows by when they were written."""
+    """The window of one table. `place`: the columns that order an instance's rows as they were written."""
 
-    def __init__(self, table: Table, *place: str) -> None:
+    def __init__(self, table: Table, *order_columns: str) -> None:
         self.name = table.name
-        columns, mine = [table.c[name] for name in place], table.c.instance_id == param("owner")
-        newest_first = select(*columns).where(mine).order_by(*(column.desc() for column in columns))
-        self._place = place
+        columns, of_owner = [table.c[name] for name in order_columns], table.c.instance_id == param("owner")
+        newest_first = select(*columns).where(of_owner).order_by(*(column.desc() for column in columns))
+        self._order_columns = order_columns
         edge = tuple_(*(bindparam(f"edge_{column.name}", type_=column.type) for column in columns))
         owner = table.c.instance_id
-        over = func.count() > bindparam("keep", type_=BigInteger())
-        self._full = Hot(select(owner).group_by(owner).having(over).order_by(owner).limit(_SOME))
-        self._edge = Hot(newest_first.limit(1).offset(bindparam("keep", type_=BigInteger())))
-        self._cut = Hot(delete(table).where(mine, tuple_(*columns) <= edge))
+        too_many = func.count() > bindparam("keep", type_=BigInteger())
+        self._full = Statement(select(owner).group_by(owner).having(too_many).order_by(owner).limit(_INSTANCES_PER_BATCH))
+        self._edge = Statement(newest_first.limit(1).offset(bindparam("keep", type_=BigInteger())))
+        self._cut = Statement(delete(table).where(of_owner, tuple_(*columns) <= edge))
 
-    def count(self, work: Work, owner: str) -> int:
-        """Count an insert of the instance; how many there were."""
+    def count(self, work: UnitOfWork, owner: str) -> int:
+        """Count an insert of the instance; the number of inserts so far."""
         row = work.returned(_COUNT, owner=owner, name=self.name)
         assert row is not None
         inserted: int = row[0]
         return inserted
 
-    def lock(self, work: Work, owner: str) -> None:
-        """Wait for whoever records for the instance: nobody else counts, or trims while it does, until the transaction ends."""
+    def lock(self, work: UnitOfWork, owner: str) -> None:
+        """Lock the instance's window until the transaction ends: other writers wait before they count or trim."""
         if work.row(_LOCK, owner=owner, name=self.name) is None:
-            work.run(_NOTE, instance_id=owner, window=self.name, inserted=0)
+            work.run(_INSERT_MARK, instance_id=owner, window=self.name, inserted=0)
             work.row(_LOCK, owner=owner, name=self.name)
 
-    def trim_if_due(self, work: Work, owner: str, inserted: int) -> bool:
-        """After an insert that was counted: trim if its turn has come."""
+    def trim_if_due(self, work: UnitOfWork, owner: str, inserted: int) -> bool:
+        """Trim the window if this counted insert is an Nth one; whether rows were deleted."""
         keep, every = sizes(work.runtime.settings, self.name)
         return inserted % every == 0 and self._trim(work, owner, keep) > 0
 
-    def trim(self, work: Work, instance_id: str | None) -> int:
-        """Delete all but the newest rows of the instance; how many."""
-        return self._trim(work, own_scope(work, "instance_id", instance_id), sizes(work.runtime.settings, self.name)[0])
+    def trim(self, work: UnitOfWork, instance_id: str | None) -> int:
+        """Delete all but the newest rows of an instance; the number deleted."""
+        return self._trim(work, resolve_scope(work, "instance_id", instance_id), sizes(work.runtime.settings, self.name)[0])
 
-    def _trim(self, work: Work, owner: str, keep: int) -> int:
+    def _trim(self, work: UnitOfWork, owner: str, keep: int) -> int:
         edge = work.row(self._edge, owner=owner, keep=keep)
         if edge is None:
             return 0
-        return work.run(self._cut, owner=owner, **{f"edge_{name}": value for name, value in zip(self._place, edge, strict=True)})
+        return work.run(
+            self._cut, owner=owner, **{f"edge_{name}": value for name, value in zip(self._order_columns, edge, strict=True)}
+        )
 
-    def trim_some(self, work: Work) -> int:
-        """Delete all but the newest rows of up to a hundred instances, whosever they are; how many."""
+    def trim_some(self, work: UnitOfWork) -> int:
+        """Delete all but the newest rows of up to a hundred instances with too many; the number deleted."""
         keep, _ = sizes(work.runtime.settings, self.name)
         return sum([self._trim(work, owner, keep) for (owner,) in work.rows(self._full, keep=keep)])
 
@@ -91,7 +93,7 @@ TOOL_HISTORY = Window(tool_history, "id")
 
 
 def sizes(settings: Settings, table: str) -> tuple[int, int]:
-    """How many rows a window keeps, and after how many inserts it is trimmed."""
+    """(the number of rows a window keeps, the number of inserts between trims)."""
     keep: int = getattr(settings, f"{table}_keep")
     every: int | None = getattr(settings, f"{table}_trim_every")
     return keep, every or max(1, keep // 10)
@@ -119,9 +121,9 @@ class _Transaction(Protocol[R_co]):
 
 
 def trim(tx: _Transaction[R_co], table: str, instance_id: str | None = None) -> R_co:
-    """Delete all but the newest rows of one instance's `status_log`, `usage_samples` or `tool_history`; how many.
+    """Delete all but the newest rows of one instance's `status_log`, `usage_samples` or `tool_history`; the number deleted.
 
-    What is kept is `Settings.<table>_keep`. With an asynchronous transaction the result is awaited.
+    `Settings.<table>_keep` rows are kept. With an async transaction the result must be awaited.
     """
     telemetry = tx.telemetry
     windows = {STATUS_LOG.name: telemetry.status, USAGE_SAMPLES.name: telemetry.usage, TOOL_HISTORY.name: telemetry.tools}

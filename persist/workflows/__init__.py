@@ -1,1 +1,1 @@
-"""Workflow runs: what is dispatched, what each phase did, which gate waits for whom, and where to resume after a crash."""
+"""Workflow runs: dispatch, executions of phases, approval gates, leases, and recovery after a crash."""

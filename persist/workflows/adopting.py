@@ -2,7 +2,7 @@
 
 from sqlalchemy import func
 
-from persist.db.adopting import Rules
+from persist.db.operations.adopting import Rules
 from persist.workflows.models import runs
 
 RULES = Rules(values={runs.c.updated_at: func.coalesce(runs.c.finished_at, runs.c.started_at)})

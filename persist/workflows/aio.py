@@ -1,11 +1,11 @@
 """`tx.workflows` on the async face: every verb of the repositories as a coroutine."""
 
-from persist.db.aio import AsyncRepository, AsyncWork, JoinedWork, awaitable
-from persist.workflows.approvals import Approvals
-from persist.workflows.executions import Executions
-from persist.workflows.overrides import CronOverrides, WorkflowOverrides
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
 from persist.workflows.repository import Workflows
-from persist.workflows.runs import Runs
+from persist.workflows.verbs.approvals import Approvals
+from persist.workflows.verbs.executions import Executions
+from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
+from persist.workflows.verbs.runs import Runs
 
 
 class AsyncRuns(AsyncRepository[Runs]):
@@ -103,7 +103,7 @@ class AsyncWorkflowOverrides(AsyncRepository[WorkflowOverrides]):
 class AsyncWorkflows:
     """See Workflows."""
 
-    def __init__(self, work: AsyncWork | JoinedWork) -> None:
+    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
         workflows = Workflows(work.work)
         self.runs = AsyncRuns(workflows.runs, work)
         self.executions = AsyncExecutions(workflows.executions, work)

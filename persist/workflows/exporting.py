@@ -1,6 +1,6 @@
-"""What an export of a workflow run holds."""
+"""The rows in the export of a workflow run."""
 
-from persist.db.exporting import Exported, Rows, the_id
+from persist.db.operations.exporting import Exported, Rows, the_id
 from persist.workflows.models import approvals, executions, runs
 
 _E, _A = executions.c, approvals.c

@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import CheckConstraint, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from persist.db.base import Base, flag_default, partial_index, predicate, table_of
-from persist.db.streams import Streams
-from persist.db.totals import whole_total
-from persist.db.types import Amount, Body, Flag, IsoMs, Json, Label, Vocabulary, Whole
+from persist.db.changes.event_streams import Streams
+from persist.db.expressions.saturating_sum import whole_total
+from persist.db.schema.base import Base, flag_default, partial_index, predicate, table_of
+from persist.db.schema.column_types import Amount, Body, Flag, IsoMs, Json, Label, Vocabulary, Whole
 from persist.workflows.schemas import ApprovalKind, ApprovalStatus, RunStatus
 
 _ZERO = text("0")
@@ -133,9 +133,9 @@ workflow_overrides = table_of(WorkflowOverrideRow)
 
 _used = executions.c
 USED_TOKENS = whole_total(_used.input_tokens, _used.output_tokens, _used.cache_read_input_tokens)
-"""What executions used in all, wherever totals are shown: not what they wrote to the cache."""
+"""All tokens of executions, wherever totals are shown: input, output and cache reads, not cache writes."""
 
-# One index per filter of runs.list, each in its order: the list costs the same at a thousand rows and at a million.
+# One index per filter of runs.list, each in the order of the list: it costs the same at a thousand rows and at a million.
 _newest = (runs.c.started_at.desc(), runs.c.id.desc())
 Index("ix_workflow_runs_newest", *_newest)
 Index("ix_workflow_runs_workflow_name_newest", runs.c.workflow_name, *_newest)
@@ -144,7 +144,7 @@ Index("ix_workflow_runs_workflow_name_status_newest", runs.c.workflow_name, runs
 Index("ix_workflow_runs_trigger_id_newest", runs.c.trigger_id, *_newest)
 Index("ix_executions_newest", executions.c.started_at.desc(), executions.c.id.desc())
 
-# Written with their values, in queries too: an index over part of a table serves only a query that says the same words.
+# Values are literals here and in queries: a partial index serves only a query whose text implies its condition.
 IS_LEASED = predicate("lease_expires_at IS NOT NULL")
 IS_UNFINISHED = predicate("finished_at IS NULL")
 IS_PENDING = predicate(f"status = '{ApprovalStatus.PENDING}'")
@@ -156,4 +156,4 @@ partial_index("ix_workflow_approvals_pending", approvals.c.created_at, approvals
 STREAMS = Streams("workflow", shared="workflows")
 STREAMS.by("id", runs)
 STREAMS.by("workflow_run_id", executions, approvals)
-STREAMS.loose(cron_overrides, workflow_overrides)
+STREAMS.unowned(cron_overrides, workflow_overrides)

@@ -1,9 +1,9 @@
-"""Pruning of workflows: runs that ended long ago, and executions and answered approvals of old that have no run."""
+"""Pruning of workflows: runs that ended long ago, and old executions and answered approvals without a run."""
 
 from sqlalchemy import exists
 
-from persist.db.hot import among
-from persist.db.pruning import AgedRows, Below, Pruning
+from persist.db.operations.pruning import AgedRows, Below, Pruning
+from persist.db.statements.prepared import among
 from persist.workflows.models import approvals, executions, runs
 from persist.workflows.schemas import ApprovalStatus
 from persist.workflows.transitions import TERMINAL
@@ -24,13 +24,13 @@ EXECUTIONS = AgedRows(
     executions,
     _E.finished_at,
     _E.id,
-    about=_E.workflow_run_id.is_(None) | ~exists().where(_R.id == _E.workflow_run_id),
+    only=_E.workflow_run_id.is_(None) | ~exists().where(_R.id == _E.workflow_run_id),
 )
 APPROVALS = AgedRows(
     approvals,
     _A.responded_at,
     _A.id,
-    about=~exists().where(_R.id == _A.workflow_run_id),
+    only=~exists().where(_R.id == _A.workflow_run_id),
     may_go=_A.status != ApprovalStatus.PENDING,
 )
 

@@ -1,15 +1,15 @@
 """`tx.workflows`: the repositories of the domain."""
 
-from persist.db.repository import on_demand
-from persist.db.work import Work
-from persist.workflows.approvals import Approvals
-from persist.workflows.executions import Executions
-from persist.workflows.overrides import CronOverrides, WorkflowOverrides
-from persist.workflows.runs import Runs
+from persist.db.transactions.repository import on_demand
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.workflows.verbs.approvals import Approvals
+from persist.workflows.verbs.executions import Executions
+from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
+from persist.workflows.verbs.runs import Runs
 
 
 class Workflows:
-    """Runs, what their phases did, the gates they wait at, and what an operator switched off."""
+    """Workflow runs, executions, approvals, and overrides of schedules and workflows."""
 
     runs = on_demand(Runs)
     executions = on_demand(Executions)
@@ -17,5 +17,5 @@ class Workflows:
     cron_overrides = on_demand(CronOverrides)
     workflow_overrides = on_demand(WorkflowOverrides)
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: UnitOfWork) -> None:
         self._work = work

@@ -4,11 +4,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from persist.db.values import Value
+from persist.db.values.frozen import Value
 
 
 class RunStatus(StrEnum):
-    """Where a workflow run is."""
+    """The status of a workflow run."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -19,7 +19,7 @@ class RunStatus(StrEnum):
 
 
 class ApprovalStatus(StrEnum):
-    """Whether a gate was answered, and how."""
+    """The status of a gate: pending, or how it was answered."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -34,7 +34,7 @@ class ApprovalKind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What became of an execution. One that was skipped or deferred is not broken, although its `success` is False."""
+    """The outcome of an execution. A skipped or deferred one has not failed, although its `success` is False."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -51,9 +51,9 @@ class StopReason(StrEnum):
 
 
 class WorkflowRunSummary(Value):
-    """A run as lists show it: without its blobs, with what its executions used.
+    """A run as lists show it: without its blobs, with the usage of its executions.
 
-    Of each phase in the history its `phase`, `timestamp`, and its `status` and `success` where they are short scalars.
+    The phase history has per entry its `phase`, `timestamp`, and `status` and `success` if these are short scalars.
     """
 
     id: str
@@ -69,12 +69,12 @@ class WorkflowRunSummary(Value):
     updated_at: datetime
     finished_at: datetime | None
     total_tokens: int
-    """Input, output and cache reads of its executions; not what was written to the cache."""
+    """Input, output and cache-read tokens of its executions; cache writes are not counted."""
     cost_usd: float
 
 
 class RunRow(NamedTuple):
-    """The same as a plain tuple, whose columns have the same names: for lists that only pass it on."""
+    """A WorkflowRunSummary as a named tuple with the same field names; cheaper for lists that are only passed on."""
 
     id: str
     workflow_name: str
@@ -93,7 +93,7 @@ class RunRow(NamedTuple):
 
 
 class WorkflowRun(Value):
-    """A row of workflow_runs, whole."""
+    """A row of workflow_runs with all columns."""
 
     id: str
     workflow_name: str
@@ -117,7 +117,7 @@ class WorkflowRun(Value):
 
 
 class Lease(Value):
-    """One worker's hold on a run until `expires_at` (store clock). Of two leases on a run the greater token is valid."""
+    """One worker's hold on a run until `expires_at` (store clock). If a run has two leases, the greater token is valid."""
 
     run_id: str
     worker: str
@@ -155,7 +155,7 @@ class Execution(Value):
 
     @property
     def outcome(self) -> Outcome:
-        """What `success` and `stop_reason` say together."""
+        """The outcome that `success` and `stop_reason` give together."""
         if self.finished_at is None:
             return Outcome.RUNNING
         if self.success:
@@ -173,7 +173,7 @@ class ExecutionStats(Value):
     running: int
     by_skill: dict[str, int]
     by_trigger: dict[str, int]
-    """By trigger type."""
+    """Executions by trigger type."""
 
 
 class StatsBucket(Value):
@@ -189,12 +189,12 @@ class StatsBucket(Value):
     input_tokens: int
     output_tokens: int
     total_tokens: int
-    """Input, output and cache reads."""
+    """Input, output and cache-read tokens."""
     cost_usd: float
 
 
 class ChatThread(Value):
-    """The executions of one chat, by its messaging session; the session's row may be gone."""
+    """A summary of one chat's executions, by messaging session; the session's row may be gone."""
 
     session_id: str
     started_at: datetime
@@ -203,7 +203,7 @@ class ChatThread(Value):
     total_tokens: int
     cost_usd: float
     last_message: str | None
-    """The newest thing the assistant said."""
+    """The newest message of the assistant."""
 
 
 class Approval(Value):

@@ -1,6 +1,6 @@
-"""What the JSON columns of workflows must hold to be read."""
+"""Validation of the JSON columns of workflows on reading."""
 
-from persist.db.shapes import Shapes, json_object, objects, optional
+from persist.db.values.shapes import Shapes, json_object, objects, optional
 from persist.workflows.models import runs
 
 SHAPES: Shapes = {

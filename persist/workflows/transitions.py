@@ -1,4 +1,4 @@
-"""Which status may follow which: a run, as a pure table."""
+"""The table of allowed status transitions of a run. Pure."""
 
 from persist.errors import TransitionError
 from persist.workflows.schemas import RunStatus
@@ -14,19 +14,19 @@ TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
     _FAILED: frozenset({_RUNNING}),
     _CANCELLED: frozenset({_RUNNING}),
 }
-"""A failed or cancelled run goes back to running by `restart` alone."""
+"""By status, the statuses that may follow. A failed or cancelled run returns to running only by `restart`."""
 
 TERMINAL = frozenset({_SUCCEEDED, _FAILED, _CANCELLED})
 ACTIVE = (_RUNNING, _PAUSED)
-"""What `list_active` shows: work that somebody may be waiting for."""
+"""The statuses that `list_active` shows."""
 
 
 def allowed(current: str, requested: RunStatus) -> bool:
-    """Whether the status may follow; nothing follows a word this version does not know."""
+    """Whether the requested status may follow; nothing may follow a status that this version does not know."""
     return requested in TRANSITIONS.get(current, frozenset())  # type: ignore[call-overload]  # a StrEnum is found by its text
 
 
 def check_transition(run_id: str, current: str, requested: RunStatus) -> None:
-    """TransitionError unless the status may follow."""
+    """TransitionError unless the requested status may follow."""
     if not allowed(current, requested):
         raise TransitionError(f"workflow run {run_id!r}", str(current), str(requested))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from persist import Store
-from persist.adopt import Settled
+from persist.schema.adopt import Settled
 from tests.adopt.files import Foreign
 from tests.adopt.shapes import CHAT
 

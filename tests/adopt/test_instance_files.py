@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from persist.adopt import Settled
-from persist.instances import open_instance
-from persist.metadata import HEAD
+from persist.schema.adopt import Settled
+from persist.schema.metadata import HEAD
+from persist.single_owner_files.instances import open_instance
 from tests.adopt.files import Foreign
 from tests.adopt.shapes import INSTANCE
 

@@ -14,7 +14,7 @@ Make = Callable[..., Foreign]
 
 KILLED = """
 import os, signal, sys
-from persist.db.dialects.foreign_files import ForeignFile
+from persist.db.dialects.sqlite.foreign_files import ForeignFile
 from persist.maintenance import adopt
 
 url, step, number = sys.argv[1], sys.argv[2], int(sys.argv[3])

@@ -10,7 +10,7 @@ import pytest
 
 from persist import AsyncStore, InvalidValue, Store, UnmanagedDatabase, current
 from persist.maintenance import AdoptReport, adopt
-from persist.metadata import HEAD
+from persist.schema.metadata import HEAD
 from persist.testing import FrozenClock
 from tests.adopt.files import Foreign
 from tests.adopt.shapes import INSTANCE, SYSTEMS

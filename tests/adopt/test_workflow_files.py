@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from persist import PersistError, Store
-from persist.adopt import Settled
+from persist.schema.adopt import Settled
 from tests.adopt.files import Foreign
 from tests.adopt.shapes import FIRST_WORKFLOWS, WORKFLOWS
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from persist import AsyncStore, Closed, Conflict
-from persist.chat.async_recorder import AsyncRecorder
+from persist.chat.recording.async_recorder import AsyncRecorder
 from tests.aio.conftest import new_session, text_of
 from tests.aio.loops import ENOUGH, Threads, abandoned
 

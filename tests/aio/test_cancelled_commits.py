@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from persist import AsyncStore, LeaseLost
-from persist.db.work import Work
+from persist.db.transactions.unit_of_work import UnitOfWork
 from tests.aio.conftest import WithStore
 from tests.aio.loops import ENOUGH
 
@@ -20,9 +20,9 @@ def test_a_claim_whose_worker_was_cancelled_is_found(
     with_store: WithStore[object], monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     reached, go_on = threading.Event(), threading.Event()
-    commit = Work.commit
+    commit = UnitOfWork.commit
 
-    def slow(self: Work) -> None:
+    def slow(self: UnitOfWork) -> None:
         if at == "after it":
             commit(self)
         reached.set()
@@ -41,7 +41,7 @@ def test_a_claim_whose_worker_was_cancelled_is_found(
             got.append(lease)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Work, "commit", slow)
+            patch.setattr(UnitOfWork, "commit", slow)
             task = asyncio.create_task(worker())
             assert await asyncio.to_thread(reached.wait, ENOUGH)
             task.cancel()

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from persist import AsyncStore, Conflict, Settings, Store, StoreBusy
-from persist.db.group import GroupWriter
-from persist.db.hot import HotConnection
-from persist.db.jobs import Job
+from persist.db.changes.driver_statements import DriverStatements
+from persist.db.group_commit.tasks import FunctionTask
+from persist.db.group_commit.writer import GroupCommitter
 from tests.aio.conftest import new_session, text_of
-from tests.statements import seen_statements
+from tests.statement_log import seen_statements
 
 BEGINNING = ({"type": "start"}, {"type": "text-start", "id": "t"})
 
@@ -101,9 +101,9 @@ def test_a_commit_that_waits_for_the_disk_is_not_the_loops(
     sqlite_url: str, synchronous: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
-    write = HotConnection.write
+    write = DriverStatements.write
 
-    def told(self: HotConnection, *args: Any) -> int:
+    def told(self: DriverStatements, *args: Any) -> int:
         threads.append(threading.get_ident())
         return write(self, *args)
 
@@ -117,7 +117,7 @@ def test_a_commit_that_waits_for_the_disk_is_not_the_loops(
             assert await text_in(store, recorder) == "begunmore"
             await recorder.close()
 
-    monkeypatch.setattr(HotConnection, "write", told)
+    monkeypatch.setattr(DriverStatements, "write", told)
     asyncio.run(body())
 
 
@@ -215,10 +215,14 @@ def test_chunks_fed_to_one_recorder_all_at_once_keep_their_order(database_url: s
 def test_whoever_finds_the_queue_full_waits_for_room(sqlite_url: str) -> None:
     async def body() -> None:
         with Store.open(sqlite_url) as store:
-            writer, gate = GroupWriter(store.held, bound=3), threading.Event()
+            writer, gate = GroupCommitter(store.held, bound=3), threading.Event()
             done: list[int] = []
-            first: Job[Any] = Job(lambda db: gate.wait(30))
-            others: list[Job[Any]] = [Job(lambda db, number=number: done.append(number)) for number in range(20)]  # type: ignore[misc]  # a bound default
+            first: FunctionTask[Any] = FunctionTask(lambda db: gate.wait(30))
+
+            def noting(number: int) -> FunctionTask[Any]:
+                return FunctionTask(lambda db: done.append(number))
+
+            others = [noting(number) for number in range(20)]
             tasks = [asyncio.create_task(writer.run(first))]
             await asyncio.sleep(0.01)  # it is with the writer now; what follows waits on the loop
             tasks += [asyncio.create_task(writer.run(job)) for job in others]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from persist import AsyncStore, StoreInUse, TransactionOpen, WrongOwner
-from persist.db.work import Work
-from persist.db.workers import Workers
+from persist.db.concurrency.worker_threads import Workers
+from persist.db.transactions.unit_of_work import UnitOfWork
 from tests.aio.conftest import WithStore, new_session
 from tests.aio.loops import ENOUGH
 
@@ -272,8 +272,8 @@ def test_a_begin_that_is_cancelled_twice_keeps_nobody_waiting(sqlite_url: str, m
     async def main() -> None:
         async with AsyncStore.open(sqlite_url) as store:
             with monkeypatch.context() as patch:
-                patch.setattr(Work, "begin", slow(Work.begin))
-                patch.setattr(Work, "rollback", slow(Work.rollback))
+                patch.setattr(UnitOfWork, "begin", slow(UnitOfWork.begin))
+                patch.setattr(UnitOfWork, "rollback", slow(UnitOfWork.rollback))
                 task = asyncio.create_task(hold(store))
                 for _ in range(2):
                     await asyncio.to_thread(reached.acquire, timeout=ENOUGH)

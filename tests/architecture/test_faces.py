@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from persist.aio import AsyncStore, AsyncTransaction
-from persist.chat.async_recorder import AsyncRecorder
-from persist.chat.recorder import Recorder
-from persist.db.repository import Repository
-from persist.store import Store
-from persist.transaction import Transaction
+from persist import Store
+from persist.chat.recording.async_recorder import AsyncRecorder
+from persist.chat.recording.recorder import Recorder
+from persist.db.transactions.repository import Repository
+from persist.store.async_store import AsyncStore, AsyncTransaction
+from persist.store.transaction import Transaction
 
 Pairs = list[tuple[str, type, type]]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from persist.later import later
-from persist.store import Store
+from persist import Store
+from persist.lazy_imports import lazy_module
 from tests.architecture.sources import ROOT, Source, sources
 
 PACKAGE = sources("persist")
@@ -61,7 +61,7 @@ def test_the_store_alone_loads_no_domain_no_driver_and_no_settings() -> None:
 
 
 def test_importing_the_package_loads_its_errors_alone() -> None:
-    assert parts(loaded("import persist")) == {"errors", "later", "quoting"}
+    assert parts(loaded("import persist")) == {"errors", "lazy_imports", "quoting"}
 
 
 def test_opening_a_current_file_loads_no_domain(current_url: str) -> None:
@@ -113,8 +113,8 @@ import sys, persist
 with persist.Store.open(sys.argv[1], events=True) as store:
     with store.read() as tx: rows = tx._work._driver.execute("SELECT DISTINCT tbl_name FROM sqlite_master WHERE type = 'trigger'")
     guarded = {name for (name,) in rows.fetchall()}
-from persist.db.streams import logged_tables
-from persist.metadata import metadata
+from persist.db.changes.event_streams import logged_tables
+from persist.schema.metadata import metadata
 print(guarded == {table.name for table in logged_tables(metadata.sorted_tables)}, len(guarded) > 30)
 """
     assert run(code, current_url) == ["True True"]
@@ -122,7 +122,7 @@ print(guarded == {table.name for table in logged_tables(metadata.sorted_tables)}
 
 def test_partial_indexes_are_whole_for_both_databases() -> None:
     code = """
-from persist.metadata import metadata
+from persist.schema.metadata import metadata
 kept = [index.dialect_kwargs for table in metadata.tables.values() for index in table.indexes]
 print(len([True for one in kept if 'sqlite_where' in one]) > 5)
 print(all(one.get('sqlite_where') is one.get('postgresql_where') for one in kept))
@@ -175,11 +175,11 @@ def _calls(source: Source, name: str) -> list[ast.Call]:
     return [node for node in ast.walk(source.tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == name]
 
 
-LATER = [source for source in PACKAGE if "from persist.later import later\n" in source.text]
-OFFERING = [source for source in PACKAGE if _calls(source, "offers")]
+LAZY = [source for source in PACKAGE if "from persist.lazy_imports import lazy_module\n" in source.text]
+OFFERING = [source for source in PACKAGE if _calls(source, "lazy_names")]
 
 
-@pytest.mark.parametrize("source", LATER, ids=lambda source: source.name)
+@pytest.mark.parametrize("source", LAZY, ids=lambda source: source.name)
 def test_what_comes_later_is_what_the_type_checker_sees(source: Source) -> None:
     made = {}
     for node in _for_types(source):
@@ -190,12 +190,12 @@ def test_what_comes_later_is_what_the_type_checker_sees(source: Source) -> None:
             made[ast.unparse(statement.targets[0])] = module = ast.literal_eval(statement.value.args[0])
             assert seen[ast.unparse(statement.targets[0])] == module
             importlib.import_module(module)
-    assert len(made) == len(_calls(source, "later")), "later() stands in the other half of `if TYPE_CHECKING` alone"
+    assert len(made) == len(_calls(source, "lazy_module")), "lazy_module() stands in the other half of `if TYPE_CHECKING` alone"
 
 
 @pytest.mark.parametrize("source", OFFERING, ids=lambda source: source.name)
 def test_what_a_package_offers_is_what_the_type_checker_sees(source: Source) -> None:
-    (call,) = _calls(source, "offers")
+    (call,) = _calls(source, "lazy_names")
     homes = ast.literal_eval(call.args[1])
     (for_types,) = _for_types(source)
     assert {name: f"{home}.{name}" for name, home in homes.items()} == _declared(for_types.body)
@@ -207,7 +207,7 @@ def test_what_a_package_offers_is_what_the_type_checker_sees(source: Source) -> 
 
 
 def test_a_module_that_comes_later_is_that_module() -> None:
-    path = later("posixpath")
+    path = lazy_module("posixpath")
     assert path.join("a", "b") == "a/b"
     with pytest.raises(AttributeError, match="no_such_name"):
         path.no_such_name  # noqa: B018  # asking is the test

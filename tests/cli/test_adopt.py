@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from persist import Store
 from persist.cli import main
-from persist.metadata import HEAD
+from persist.schema.metadata import HEAD
 from tests.adopt.shapes import CONVERSATIONS, FIRST_WORKFLOWS, INSTANCE, PROGRAMS
 from tests.cli.golden import assert_golden
 

@@ -115,11 +115,11 @@ def test_a_recorder_elsewhere_is_seen_live_and_a_client_that_comes_back_goes_on(
     seen = first
     # it leaves again and again, in the middle, and says each time what it saw last
     while text_of(seen) != said:
-        most = len(seen) + 150
+        maximum = len(seen) + 150
         seen = seen + take_until(
             dashboard,
             url,
-            lambda new, seen=seen, most=most: len(seen) + len(new) >= most or text_of(seen + new) == said,  # type: ignore[misc]  # bound defaults
+            lambda new, seen=seen, maximum=maximum: len(seen) + len(new) >= maximum or text_of(seen + new) == said,  # type: ignore[misc]  # bound defaults
             after=seen[-1][0],
         )
     assert process.poll() is None  # all of it came while the stream was still open

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from persist import Store
 from persist.errors import NotFound, SchemaOutdated
 from persist.maintenance import copy
-from persist.store import Store
 from tests.contract.conftest import Raw
 from tests.maintenance.moving import many
 from tests.markdown import ROOT

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from persist import Store
 from persist.cli import main
 from persist.cli.root import _WHERE
-from persist.metadata import HEAD
+from persist.schema.metadata import HEAD
 from persist.testing import FrozenClock
 
 Run = Callable[..., Result]

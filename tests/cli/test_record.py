@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from persist import Conflict, Store
-from persist.chat.accumulator import reduce
+from persist.chat.reducer import reduce
 from persist.cli import main
 from persist.cli.progress import Progress
 from tests.markdown import ROOT

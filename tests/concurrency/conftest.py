@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.spawning import Spawn, spawning
+from tests.subprocesses import Spawn, spawning
 
 
 @pytest.fixture

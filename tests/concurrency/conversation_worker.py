@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-from persist.store import Store
+from persist import Store
 
 
 def end(store: Store, status: str, count: str) -> None:

@@ -8,9 +8,8 @@ import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
-from persist.aio import AsyncStore
+from persist import AsyncStore, Store
 from persist.errors import PersistError
-from persist.store import Store
 
 
 def in_child(child: Callable[[], list[str]]) -> list[str]:

@@ -4,7 +4,7 @@ import json
 import sys
 from datetime import timedelta
 
-from persist.store import Store
+from persist import Store
 
 
 def meet(store: Store, people: str) -> None:

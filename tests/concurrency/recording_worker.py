@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from persist.store import Store
+from persist import Store
 
 
 def message(id: str, **fields: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import json
 import sys
 from datetime import UTC, datetime, timedelta
 
-from persist.store import Store
+from persist import Store
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 STATUSES = 60

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import Conflict, NotFound, TransitionError
-from persist.store import Store
 from persist.workflows.schemas import Approval, WorkflowRun
 from tests.concurrency.test_threads import together
 from tests.contract.workflows.making import gate_of, make_run, pause, paused, run_of
-from tests.spawning import ROOT
+from tests.subprocesses import ROOT
 
 RACERS = 8
 ANSWERS = ("resume", "fail", "respond", "reply")

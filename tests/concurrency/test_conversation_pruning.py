@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.conversations.schemas import PruneReport
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.concurrency.test_threads import together
 from tests.contract.conftest import Raw

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from persist.store import Store
+from persist import Store
 from tests.concurrency.test_threads import together
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import (
@@ -31,7 +31,7 @@ from tests.contract.conversations.scenes import (
     say,
     session_of,
 )
-from tests.spawning import ROOT
+from tests.subprocesses import ROOT
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import NotFound
-from persist.store import Store
 from tests.concurrency.test_threads import together
 from tests.contract.conversations.making import make_branch, make_session, message
 

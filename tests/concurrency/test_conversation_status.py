@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import TransitionError
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.concurrency.test_threads import together
 from tests.contract.conftest import Raw
@@ -22,7 +22,7 @@ from tests.contract.conversations.making import (
     set_status,
     transitions,
 )
-from tests.spawning import ROOT
+from tests.subprocesses import ROOT
 
 DAY = timedelta(days=1)
 

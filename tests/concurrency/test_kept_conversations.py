@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.contract.conversations.making import (
     LONG,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from persist.chat.accumulator import reduce
-from persist.store import Store
+from persist import Store
+from persist.chat.reducer import reduce
 from tests.concurrency.worker import stream
 from tests.contract.chat.scenes import create, record, shown, text
 

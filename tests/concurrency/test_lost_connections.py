@@ -11,12 +11,12 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from persist.aio import AsyncStore
-from persist.db import turns
-from persist.db.compiled import compiled_for
-from persist.db.dialects import postgres, postgres_patience
+from persist import AsyncStore, Store
+from persist.db.dialects.postgres import dialect as postgres
+from persist.db.dialects.postgres import timeouts as postgres_patience
+from persist.db.expressions import locking as turns
+from persist.db.statements.compiled import compiled_for
 from persist.errors import NotFound, StoreBusy, Unavailable
-from persist.store import Store
 from tests.concurrency.following import Follower, append, data
 from tests.concurrency.test_watching_postgres import wait_for
 from tests.contract.chat.scenes import create, eventually, shown, text, words

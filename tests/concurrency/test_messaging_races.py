@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import NotFound
 from persist.messaging.schemas import MessagingSession
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.concurrency.test_threads import together
 from tests.contract.conftest import Raw
 from tests.contract.messaging.scenes import KEY, THREADS, add, end, history, stored, talk, touch
-from tests.spawning import ROOT
+from tests.subprocesses import ROOT
 
 HOUR = timedelta(hours=1)
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persist import Store, TransactionOpen, WrongOwner
-from persist.db import runtime
-from persist.db.ownership import Mark, Owner, forget_ended, inside
-from persist.transaction import Transaction
+from persist.db.concurrency.ownership import Mark, Owner, forget_ended, inside
+from persist.db.transactions import runtime
+from persist.store.transaction import Transaction
 
 ENOUGH = 60.0
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from persist.db.dialects import sqlite_engines
-from persist.db.dialects.sqlite import SqliteDialect
-from persist.db.locks import Waiting
+from persist import Store
+from persist.db.concurrency.writer_lock import Waiting
+from persist.db.dialects.sqlite import engines as sqlite_engines
+from persist.db.dialects.sqlite.dialect import SqliteDialect
 from persist.errors import StoreBusy
 from persist.settings import Settings
-from persist.store import Store
 from tests.contract.chat.scenes import create
 from tests.contract.conftest import Raw
-from tests.statements import seen_statements
+from tests.statement_log import seen_statements
 
 
 @pytest.fixture

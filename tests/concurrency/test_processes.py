@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
-from persist.store import Store
+from persist import Store
 from tests.contract.chat.scenes import create, shown, words
 
 Spawn = Callable[..., subprocess.Popen[str]]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import Conflict
 from persist.programs import create_run_file, open_run_file, subagent
-from persist.programs.instructions import bind_sql, command
-from persist.store import Store
+from persist.programs.subagents.instructions import bind_sql, command
 from tests.command_line import Sqlite3
 
 RUN = "r1"

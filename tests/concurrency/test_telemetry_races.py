@@ -9,10 +9,10 @@ from itertools import chain, pairwise
 from threading import Barrier
 from typing import Any
 
+from persist import Store
 from persist.settings import Settings
-from persist.store import Store
 from tests.concurrency.telemetry_worker import START, STATUSES
-from tests.spawning import ROOT
+from tests.subprocesses import ROOT
 
 PROCESSES = 3
 

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from persist import Store
 from persist.errors import Conflict
-from persist.store import Store
 from tests.contract.chat.scenes import approval, call, create, record, say, shown, text, turn, words
 
 

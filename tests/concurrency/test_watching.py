@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from persist import Store
 from persist.errors import Closed, InvalidValue, TransactionOpen
-from persist.store import Store
 from tests.concurrency.following import Follower, append, data
 from tests.contract.chat.scenes import create, record, turn
 from tests.contract.chat.scenes import text as words

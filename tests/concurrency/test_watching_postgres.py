@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from persist.store import Store
+from persist import Store
 from tests.concurrency.following import PATIENCE, Follower, append, data
 from tests.contract.chat.scenes import create
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from persist.store import Store
-from tests.spawning import ROOT
+from persist import Store
+from tests.subprocesses import ROOT
 
 Start = Callable[..., subprocess.Popen[str]]
 WRITERS, EACH = 4, 2500

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import LeaseLost, TransitionError
-from persist.store import Store
 from persist.workflows.schemas import Lease, WorkflowRun
 from tests.concurrency.test_threads import together
 from tests.contract.workflows.scenes import ask, claim, do, make, queue, result, start, stored
-from tests.spawning import ROOT
+from tests.subprocesses import ROOT
 
 Process = subprocess.Popen[str]
 Work = Callable[..., Process]

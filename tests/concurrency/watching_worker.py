@@ -5,8 +5,8 @@ import random
 import sys
 from functools import partial
 
-from persist.store import Store
-from persist.transaction import Transaction
+from persist import Store
+from persist.store.transaction import Transaction
 
 SHARED = 5
 

@@ -7,8 +7,8 @@ import time
 import warnings
 from typing import Any
 
+from persist import Store
 from persist.errors import PersistError, StoreBusy
-from persist.store import Store
 from tests.concurrency.forked import fork_async, fork_beside, fork_inside
 
 MODEL = {"provider_id": "p", "model_id": "m"}

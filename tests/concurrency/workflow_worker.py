@@ -8,8 +8,8 @@ import sys
 import time
 from datetime import timedelta
 
+from persist import Store
 from persist.errors import LeaseLost
-from persist.store import Store
 from persist.workflows.schemas import Lease
 
 

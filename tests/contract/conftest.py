@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from persist.store import Store
+from persist import Store
 from tests.contract.chat.scenes import create
 from tests.contract.marks import unmarked
-from tests.statements import seen_statements
+from tests.statement_log import seen_statements
 
 
 class Raw:

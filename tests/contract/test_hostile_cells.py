@@ -13,7 +13,6 @@ import persist
 from persist import InvalidValue, Store
 from persist.conversations import end_stale, stale_sessions
 from persist.maintenance import doctor, maintain, prune
-from persist.store import Store as SyncStore
 from tests.contract.chat.scenes import create
 from tests.contract.conftest import Raw
 
@@ -24,7 +23,7 @@ UNBINDABLE = [pytest.param("x\0y", id="a NUL"), pytest.param(LONG, id="700 bytes
 @pytest.fixture
 def exchanged(sqlite_url: str) -> str:
     """Three messages that were sent, and three running runs."""
-    with SyncStore.open(sqlite_url) as store, store.begin() as tx:
+    with Store.open(sqlite_url) as store, store.begin() as tx:
         for number in range(3):
             tx.conversations.exchange.send(sender="a", recipient="b", content={}, id=f"m{number}")
             tx.workflows.runs.create("w", trigger_id=f"t{number}", current_phase="p", id=f"r{number}")
@@ -44,7 +43,7 @@ def test_a_run_whose_trigger_cannot_be_named_keeps_no_other_from_recovering(
     exchanged: str, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     change(exchanged, "UPDATE workflow_runs SET trigger_id = ? WHERE id = 'r1'", value)
-    with SyncStore.open(exchanged) as store:
+    with Store.open(exchanged) as store:
         with caplog.at_level(logging.WARNING, "persist"), store.begin() as tx:
             again, failed = tx.workflows.runs.recover_interrupted()
         assert ([run.id for run in again], failed) == (["r0", "r2"], [])
@@ -58,7 +57,7 @@ def test_a_message_that_cannot_be_named_keeps_no_other_from_being_pruned(exchang
     change(exchanged, "DELETE FROM exchange_items")
     change(exchanged, "UPDATE messages SET created_at = 1, stored_at = 1")
     change(exchanged, "UPDATE messages SET id = ? WHERE id = 'm1'", value)
-    with SyncStore.open(exchanged) as store:
+    with Store.open(exchanged) as store:
         prune(store, "conversations", older_than=timedelta(days=1))
         assert "unreadable" in [finding.code for finding in doctor(store)]
     with closing(Raw(exchanged)) as raw:
@@ -74,7 +73,7 @@ def test_a_message_that_cannot_be_named_keeps_no_other_from_being_pruned(exchang
     ],
 )
 def test_a_session_ends_whatever_it_ended_with_before(sqlite_url: str, statement: str) -> None:
-    with SyncStore.open(sqlite_url) as store:
+    with Store.open(sqlite_url) as store:
         with store.begin() as tx:
             spoilt, good = (tx.conversations.sessions.create(status="running").id for _ in range(2))
             tx.conversations.exchange.send(sender="x", recipient="y", content={}, session_id=spoilt)
@@ -90,7 +89,7 @@ def test_a_session_ends_whatever_it_ended_with_before(sqlite_url: str, statement
 
 
 def test_an_older_trigger_is_not_needed_to_skip(sqlite_url: str) -> None:
-    with SyncStore.open(sqlite_url) as store:
+    with Store.open(sqlite_url) as store:
         with store.begin() as tx:
             tx.workflows.executions.start(trigger_type="gh", trigger_id="t", skill="w:p", id="e1")
         change(sqlite_url, "UPDATE executions SET trigger_type = CAST(x'fffe' AS TEXT)")
@@ -99,14 +98,14 @@ def test_an_older_trigger_is_not_needed_to_skip(sqlite_url: str) -> None:
 
 
 def test_a_place_that_is_no_number_keeps_no_progression_from_being_folded(sqlite_url: str) -> None:
-    with SyncStore.open(sqlite_url) as store, store.begin() as tx:
+    with Store.open(sqlite_url) as store, store.begin() as tx:
         pools = [tx.conversations.sessions.create().progression_id for _ in range(3)]
         for number, pool in enumerate(pools):
             tx.conversations.messages.put({"id": f"m{number}", "created_at": 1.0, "content": {}, "role": "user"})
             tx.conversations.progressions.append(pool, f"m{number}")
     change(sqlite_url, "UPDATE progressions SET folded = 0, collection = '[]'")
     change(sqlite_url, "UPDATE progression_members SET ord = 9e999 WHERE progression_id = ?", min(pools))
-    with SyncStore.open(sqlite_url) as store:
+    with Store.open(sqlite_url) as store:
         assert not maintain(store).failed
     with closing(Raw(sqlite_url)) as raw:
         assert sorted(raw.rows("SELECT folded FROM progressions")) == [(0,), (1,), (1,)]
@@ -141,10 +140,10 @@ def test_a_message_that_is_nested_too_deep_to_read_hides_nothing(store: Any, dat
 
 
 def test_whose_file_it_is_must_be_readable(sqlite_url: str) -> None:
-    SyncStore.open(sqlite_url).close()
+    Store.open(sqlite_url).close()
     change(sqlite_url, "INSERT INTO _meta (key, value) VALUES ('run_id', CAST(x'ff' AS BLOB))")
     with pytest.raises(persist.StoreCorrupt, match="correct it, or restore a backup"):
-        SyncStore.open(sqlite_url)
+        Store.open(sqlite_url)
 
 
 # ---------------------------------------------------------------- engines of a host
@@ -164,7 +163,7 @@ def test_a_pool_that_shares_a_connection_has_none_for_recorders(postgres_url: st
 def test_a_hosts_map_of_schemas_is_its_own(database_url: str, store: Any) -> None:
     url = database_url.replace("postgresql://", "postgresql+psycopg://")
     engine = create_engine(url)
-    with SyncStore.from_engine(engine) as mine:
+    with Store.from_engine(engine) as mine:
         with engine.connect() as plain, plain.begin():
             create_in(mine, plain)
         mapped = engine.execution_options(schema_translate_map={None: "tenant"})

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, text
 
+from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound, ReadOnlyTransaction
-from persist.store import Store
 from tests.contract.chat.scenes import MODEL, create, say, shown, words
 
 HI = [{"type": "text", "text": "hi"}]

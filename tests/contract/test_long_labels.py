@@ -9,9 +9,9 @@ from sqlalchemy import Column, Index, Table, UniqueConstraint
 from sqlalchemy.sql.visitors import iterate
 
 from persist.checkpoints.schemas import Blob, Write
-from persist.db.types import LABEL_BYTES, LONG_LABEL_BYTES, Label
+from persist.db.schema.column_types import LABEL_BYTES, LONG_LABEL_BYTES, Label
 from persist.errors import InvalidValue, PayloadTooLarge
-from persist.metadata import metadata
+from persist.schema.metadata import metadata
 
 ROOM = 2704
 """What a server's index takes of one row, in bytes, were it not compressed."""
@@ -40,7 +40,7 @@ def test_the_longest_labels_fit_every_index() -> None:
     too_long = []
     for table in metadata.sorted_tables:
         for name, columns in _indexes(table):
-            room = sum(column.type.most + 4 if isinstance(column.type, Label) else 16 for column in columns)
+            room = sum(column.type.maximum + 4 if isinstance(column.type, Label) else 16 for column in columns)
             if room + 16 > ROOM and table.name != "agent_tags":  # see its model
                 too_long.append((table.name, name, room))
     assert too_long == []

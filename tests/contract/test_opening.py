@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
 
+from persist import Store
 from persist.errors import InvalidValue, NotFound, ReadOnlyTransaction, SchemaOutdated, TransactionOpen, UnsupportedEngine
-from persist.store import Store
 from tests.contract.chat.scenes import MODEL, create, record, say, shown, turn, words
 from tests.contract.chat.scenes import text as spoken
 

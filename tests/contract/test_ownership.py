@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.db import runtime
+from persist.db.transactions import runtime
 from persist.errors import Closed, StoreInUse, TransactionOpen, WrongOwner
 from tests.contract.chat.scenes import MODEL, create
 

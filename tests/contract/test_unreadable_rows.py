@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue, UnreadableRow
-from persist.store import Store
 
 ABOUT = {"trigger_id": "issue/1", "current_phase": "plan"}
 

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from persist.store import Store
+from persist import Store
 from persist.testing import FrozenClock
 from tests.contract.chat.scenes import MODEL, approval, call, create, output, record, say, step, text, turn
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from persist.db.streams import logged_tables
+from persist import Store
+from persist.db.changes.event_streams import logged_tables
 from persist.events import rebuild
-from persist.metadata import metadata
-from persist.store import Store
+from persist.schema.metadata import metadata
 from tests.schema.catalog import Fact
 from tests.schema.filling import transcript
 from tests.schema.places import Place

@@ -4,9 +4,9 @@ import sys
 import time
 from typing import Any
 
+from persist import Store
 from persist.events import rebuild
 from persist.events.replay import Replay
-from persist.store import Store
 
 
 def main(command: str, target: str, source: str) -> None:

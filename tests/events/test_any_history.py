@@ -9,9 +9,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from persist import Store
 from persist.errors import PersistError
 from persist.settings import Settings
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.contract.chat.scenes import MODEL
 from tests.events.places import assert_rebuilt_byte_for_byte

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import Conflict
 from persist.events import rebuild
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.contract.chat.scenes import create, say
 from tests.contract.events.scenes import assert_gapless, events
 from tests.events.chat_scene import play
 from tests.events.places import TABLES, assert_rebuilt_byte_for_byte, raw_rows, rebuilt
 from tests.schema.filling_workflows import fill_workflows
-from tests.spawning import spawning
+from tests.subprocesses import spawning
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from persist.chat.parts import LONG
+from persist import Store
+from persist.chat.reducer.parts import LONG
 from persist.events import rebuild
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.contract.chat.scenes import create, record, say, text, turn
 from tests.contract.conversations.making import fork_into

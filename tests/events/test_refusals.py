@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.events import rebuild
-from persist.store import Store
 from tests.contract.chat.scenes import create, say
 from tests.events.places import raw_rows
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from persist.chat.flush import Flush
+from persist import Store
+from persist.chat.recording.flush import Flush
 from persist.events.schemas import SNAPSHOT, SNAPSHOT_CONTINUED, TYPES
-from persist.store import Store
 
 OWN = {"Events.append", "Events.trim"}
 """What the caller says the event is called; and what concerns the log alone."""

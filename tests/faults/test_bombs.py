@@ -7,13 +7,13 @@ from typing import Any
 import orjson
 import pytest
 
-from persist.chat.partial_json import parse_partial
+from persist import Store
 from persist.chat.permissions import decide
-from persist.db.escape import escape_json, escape_text, unescape_json, unescape_text
+from persist.chat.reducer.partial_json import parse_partial
+from persist.db.values.escaping import escape_json, escape_text, unescape_json, unescape_text
 from persist.errors import PersistError
 from persist.maintenance import export, import_
 from persist.sessionlog import read_session_log
-from persist.store import Store
 
 DEEP = "[" * 200_000
 NESTED: Any = 0

@@ -12,13 +12,12 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import make_url
 
-from persist import migrate
-from persist.aio import AsyncStore
+from persist import AsyncStore, Store
 from persist.cli import main
 from persist.errors import PersistError
 from persist.maintenance import backup, doctor, stats
+from persist.schema import migrate
 from persist.settings import Settings
-from persist.store import Store
 
 SECRET = "s3cret-w0rd"
 

@@ -15,16 +15,16 @@ from typing import Any
 import orjson
 import pytest
 
-from persist import migrate
-from persist.db.cursor import Page, encode_cursor
-from persist.db.repository import Repository
+from persist import Store
+from persist.db.transactions.repository import Repository
+from persist.db.values.pages import Page, encode_cursor
 from persist.errors import InvalidValue, PersistError
 from persist.maintenance import export, import_, prune
-from persist.metadata import metadata
+from persist.schema import migrate
+from persist.schema.metadata import metadata
 from persist.settings import Settings
-from persist.store import Store
+from persist.store.transaction import Transaction
 from persist.testing import FrozenClock
-from persist.transaction import Transaction
 from tests.schema.filling import fill
 from tests.schema.places import Place
 

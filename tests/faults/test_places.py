@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue, NotFound, PersistError, StoreCorrupt, UnmanagedDatabase
-from persist.instances import open_instance, open_workspace
 from persist.maintenance import backup, export, import_
-from persist.run_files import create_run_file, open_run_file
 from persist.sessionlog import SessionLogWriter, read_session_log
-from persist.store import Store
+from persist.single_owner_files.instances import open_instance, open_workspace
+from persist.single_owner_files.run_files import create_run_file, open_run_file
 
 
 @pytest.mark.parametrize(

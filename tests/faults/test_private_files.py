@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from persist.instances import open_instance
+from persist import Store
 from persist.maintenance import backup, export
-from persist.run_files import agents_file, create_run_file
 from persist.sessionlog import SessionLogWriter
-from persist.store import Store
+from persist.single_owner_files.instances import open_instance
+from persist.single_owner_files.run_files import agents_file, create_run_file
 from tests.sessionlog.scenes import text
 
 

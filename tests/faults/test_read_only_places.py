@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from persist.db.dialects import sqlite_journal
-from persist.db.dialects.sqlite_errors import meaning
+from persist import Store
+from persist.db.dialects.sqlite import wal as sqlite_journal
+from persist.db.dialects.sqlite.errors import meaning
 from persist.errors import NotPermitted, ReadOnlyTransaction
 from persist.maintenance import export
 from persist.sessionlog import SessionLogWriter
-from persist.store import Store
 
 
 def said(name: str, text: str = "attempt to write a readonly database") -> sqlite3.OperationalError:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from persist.chat.owners import new_owner
+from persist import Store
+from persist.chat.storage.owners import new_owner
 from persist.checkpoints.schemas import Blob
 from persist.errors import InvalidValue, PersistError, StoreCorrupt
 from persist.maintenance import doctor
 from persist.settings import Settings
-from persist.store import Store
 
 
 def _made(path: Path) -> str:

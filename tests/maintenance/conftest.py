@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 from sqlalchemy import make_url
 
-from persist.store import Store
+from persist import Store
 from persist.testing import FrozenClock
 from tests.schema.filling import fill
 

@@ -3,8 +3,8 @@
 import sys
 import time
 
+from persist import Store
 from persist.maintenance import copy
-from persist.store import Store
 
 
 def main(source: str, target: str, stop: str) -> None:

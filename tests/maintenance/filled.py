@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from persist import Store
 from persist.maintenance import Finding
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.schema.filling import fill
 from tests.schema.places import Place

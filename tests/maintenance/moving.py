@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from persist import Store
 from persist.maintenance import copy
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.schema.filling import fill
 from tests.schema.places import Place

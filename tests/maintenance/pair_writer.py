@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 
+from persist import Store
 from persist.errors import PersistError
-from persist.store import Store
 
 SESSIONS = ("left", "right")
 PARTS = [{"type": "text", "text": "x" * 500}]

@@ -6,9 +6,9 @@ from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from typing import Any
 
+from persist import Store
 from persist.maintenance import prune
-from persist.metadata import domain_of, metadata
-from persist.store import Store
+from persist.schema.metadata import domain_of, metadata
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
 from tests.schema.filling import fill

@@ -3,9 +3,9 @@
 import sys
 from datetime import timedelta
 
-from persist.db.pruning import Pruning
+from persist import Store
+from persist.db.operations.pruning import Pruning
 from persist.maintenance import prune
-from persist.store import Store
 
 
 def main(url: str, what: str, batch: str) -> None:

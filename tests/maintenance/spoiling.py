@@ -9,12 +9,12 @@ from typing import Any
 import psycopg
 from sqlalchemy import Column, Float, Integer, LargeBinary, Table
 
-from persist.db.dialects.guards import FUNCTION
-from persist.db.times import Instant
-from persist.db.types import Flag, IsoMs, Json, SqlSeconds, Vocabulary
+from persist.db.dialects.sqlite.event_guards import FUNCTION
+from persist.db.schema.column_types import Flag, IsoMs, Json, SqlSeconds, Vocabulary
+from persist.db.values.instants import Instant
 from persist.maintenance.unreadable import SHAPES
-from persist.metadata import metadata
 from persist.programs.shapes import SHAPES as OF_PROGRAMS
+from persist.schema.metadata import metadata
 from tests.schema.places import Place
 
 NOT_UTF8 = "CAST(x'c328' AS TEXT)"

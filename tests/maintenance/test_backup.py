@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from persist import Store
 from persist.errors import (
     Conflict,
     InvalidValue,
@@ -21,7 +22,6 @@ from persist.errors import (
 )
 from persist.maintenance import backup, doctor
 from persist.settings import Settings
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled, opened
 from tests.maintenance.pair_writer import SESSIONS

@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, insert
 
+from persist import Store
 from persist.errors import Conflict, InvalidValue, PersistError, SchemaTooNew, StoreCorrupt, UnsupportedEngine
 from persist.maintenance import copy, quarantined
 from persist.maintenance.setting_aside import quarantine
-from persist.metadata import metadata
-from persist.store import Store
+from persist.schema.metadata import metadata
 from persist.testing import FrozenClock
 from tests.maintenance.moving import PAIRS, Pair, checksums, filled, new_url, opened
 from tests.schema.filling import LONG, fill, transcript

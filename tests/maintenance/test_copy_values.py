@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from persist import Store
 from persist.errors import InvalidValue
 from persist.maintenance import copy
-from persist.store import Store
 from tests.maintenance.moving import opened
 from tests.schema.places import Place
 

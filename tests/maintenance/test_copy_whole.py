@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from persist import Store
 from persist.errors import Conflict, InvalidValue
-from persist.instances import open_instance, open_workspace
 from persist.maintenance import copy
-from persist.run_files import create_run_file
-from persist.store import Store
+from persist.single_owner_files.instances import open_instance, open_workspace
+from persist.single_owner_files.run_files import create_run_file
 from persist.testing import FrozenClock
 from tests.maintenance.moving import PAIRS, Pair, filled, many, new_url, opened
 from tests.schema.filling import transcript

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from persist import Store
 from persist.maintenance import doctor
-from persist.metadata import HEAD
-from persist.store import Store
+from persist.schema.metadata import HEAD
 from persist.testing import FrozenClock
 from tests.maintenance.filled import by_code, codes, filled, opened
 from tests.schema.places import Place

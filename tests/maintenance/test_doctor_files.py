@@ -6,9 +6,9 @@ from contextlib import closing
 
 import pytest
 
+from persist import Store
 from persist.errors import PersistError, SchemaOutdated, StoreCorrupt
 from persist.maintenance import doctor, stats
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled, opened
 from tests.schema.places import Place

@@ -1,7 +1,7 @@
 """`maintenance.doctor` on links of instances: those that several rows tell of."""
 
+from persist import Store
 from persist.maintenance import doctor
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.schema.places import Place
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.maintenance import doctor
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.maintenance.filled import by_code
 from tests.schema.places import Place

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from persist import Store
 from persist.maintenance import adopt, doctor
-from persist.metadata import REVISIONS
-from persist.own_files import open_file
 from persist.programs import create_run_file
-from persist.store import Store
+from persist.schema.metadata import REVISIONS
+from persist.single_owner_files.single_owner_files import open_file
 from persist.testing import FrozenClock
 from tests.adopt import shapes
 from tests.maintenance.filled import codes, filled, opened
@@ -55,7 +55,7 @@ def test_a_log_that_has_grown_large(sqlite_url: str, clock: FrozenClock) -> None
 
 def test_a_network_file_system(sqlite_url: str, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
     place = filled(sqlite_url, clock)
-    monkeypatch.setattr("persist.db.dialects.sqlite_upkeep.network_of", lambda path: "nfs4")
+    monkeypatch.setattr("persist.db.dialects.sqlite.operations.network_of", lambda path: "nfs4")
     with opened(place, clock) as store:
         (found,) = doctor(store)
     assert (found.code, found.severity, found.subject) == ("network", "warning", str(place.path))

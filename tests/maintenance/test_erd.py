@@ -7,7 +7,7 @@ from sqlalchemy import Column, ForeignKey, Integer, MetaData, Table
 
 from persist.errors import InvalidValue
 from persist.maintenance import erd
-from persist.metadata import domain_of, metadata
+from persist.schema.metadata import domain_of, metadata
 
 _ENTITY = r'(?:[A-Za-z][A-Za-z0-9_]*|"[^"\n]+")'
 _OPEN = re.compile(rf"    ({_ENTITY}) \{{")

@@ -6,9 +6,9 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
+from persist import Store
 from persist.cli import main
 from persist.errors import NotPermitted
-from persist.store import Store
 from tests.contract.chat.scenes import create, say
 from tests.contract.events.scenes import kinds
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.maintenance import prune
 from persist.settings import Settings
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.contract.conversations import making as talk
 from tests.maintenance.pruning_scenes import DAY, age, month_old

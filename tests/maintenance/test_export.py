@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound
-from persist.instances import open_instance
 from persist.maintenance import export, import_
-from persist.metadata import HEAD
-from persist.run_files import create_run_file
-from persist.store import Store
+from persist.schema.metadata import HEAD
+from persist.single_owner_files.instances import open_instance
+from persist.single_owner_files.run_files import create_run_file
 from persist.testing import FrozenClock
 from tests.maintenance.moving import PAIRS, Pair, checksums, filled, new_url, opened
 from tests.schema.filling import LONG, PROMPT, fill, transcript

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
 from persist.maintenance import export, import_
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.maintenance.moving import filled, opened
 from tests.schema.filling import transcript

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue
 from persist.maintenance import export, import_
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.maintenance.moving import filled, many, opened
 from tests.schema.filling import transcript

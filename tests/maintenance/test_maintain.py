@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
+from persist import Store
 from persist.chat.models import turns
 from persist.errors import InvalidValue, ReadOnlyTransaction, Unavailable
 from persist.maintenance import MaintenanceReport, maintain
 from persist.settings import Settings
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.concurrency.test_threads import together
 from tests.contract.chat.scenes import create, shown

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.conversations import pruning
 from persist.errors import TransactionOpen
 from persist.maintenance import maintain, prune
 from persist.maintenance.pruning import prune_conversations
 from persist.settings import Settings
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
 from tests.maintenance.pruning_scenes import DAY
@@ -118,7 +118,7 @@ def test_the_next_prune_goes_on_where_one_was_killed(store: Store, database_url:
 
 
 def test_conversations_go_together_as_long_as_they_are_small(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "_MOST_PLACES", 1000)
+    monkeypatch.setattr(pruning, "_MAX_PLACES", 1000)
     sizes: list[Any] = []
     remove = pruning._Sessions.remove
 

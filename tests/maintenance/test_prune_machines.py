@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from persist import Store
 from persist.maintenance import prune
 from persist.programs import models as programs
-from persist.run_files import create_run_file
-from persist.store import Store
+from persist.single_owner_files.run_files import create_run_file
 from persist.testing import FrozenClock
 from tests.maintenance.pruning_scenes import DAY, age, month_old
 

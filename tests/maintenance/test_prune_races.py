@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from persist import Store
 from persist.errors import Conflict, NotFound
 from persist.maintenance import prune
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.concurrency.test_conversation_pruning import until_it_waits
 from tests.concurrency.test_threads import together
@@ -89,7 +89,7 @@ def test_two_prunes_take_each_row_once(store: Store, database_url: str, pruning:
 
 def test_chats_that_are_used_again_in_between_stay(store: Store, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes first has it: a recorder is refused as a whole, or nothing of what it uses is missing afterwards."""
-    monkeypatch.setattr("persist.db.pruning.Pruning.batch", 3)
+    monkeypatch.setattr("persist.db.operations.pruning.Pruning.batch", 3)
     old = chats(store, 40)
     clock.advance(delta=40 * DAY)
     finished = threading.Event()
@@ -158,7 +158,7 @@ def test_a_run_that_is_restarted_in_between_stays(store: Store, clock: FrozenClo
         with store.begin() as tx:
             tx.workflows.runs.finish(run, "failed")
     clock.advance(delta=40 * DAY)
-    monkeypatch.setattr("persist.db.pruning.Pruning.batch", 1)
+    monkeypatch.setattr("persist.db.operations.pruning.Pruning.batch", 1)
     restarted: list[str] = []
 
     def meanwhile(rows: int) -> None:
@@ -176,7 +176,7 @@ def test_a_run_that_is_restarted_in_between_stays(store: Store, clock: FrozenClo
 
 def test_writers_come_in_between_the_batches(store: Store, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread's transaction is done while the prune still runs."""
-    monkeypatch.setattr("persist.db.pruning.Pruning.batch", 1)
+    monkeypatch.setattr("persist.db.operations.pruning.Pruning.batch", 1)
     chats(store, 10)
     clock.advance(delta=40 * DAY)
     written: list[str] = []

@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Insert, delete, insert
 
+from persist import Store
 from persist.chat import models as chat
 from persist.errors import NotFound
 from persist.maintenance import prune
-from persist.store import Store
 from persist.testing import FrozenClock
 from persist.workflows import models as workflows
 from tests.contract.chat.scenes import create, step, text

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue, ReadOnlyTransaction, TransactionOpen
 from persist.maintenance import PruneReport, prunable, prune
-from persist.metadata import domain_of, metadata
-from persist.store import Store
+from persist.schema.metadata import domain_of, metadata
 from tests.maintenance.pruning_scenes import DAY, DOMAINS, Rows, added, every_row, forty_days_later, gone
 
 LEFT = {
@@ -154,9 +154,9 @@ def test_an_empty_store_has_nothing_to_prune(database_url: str) -> None:
 
 def test_many_batches_go_as_one(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a look and a batch hold; a row that stays in the middle is no end."""
-    monkeypatch.setattr("persist.db.pruning.LOOK", 7)
+    monkeypatch.setattr("persist.db.operations.pruning.LOOK", 7)
     monkeypatch.setattr("persist.maintenance.pruning.LOOK", 7)
-    monkeypatch.setattr("persist.db.pruning.Pruning.batch", 3)
+    monkeypatch.setattr("persist.db.operations.pruning.Pruning.batch", 3)
     first = datetime.fromisoformat("2026-01-01T00:00:00Z")
     with Store.open(database_url) as store:
         with store.begin() as tx:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
+from persist import Store
 from persist.errors import Conflict, NotFound, PersistError, ReadOnlyTransaction
 from persist.maintenance import doctor, quarantined, quarantined_row, rebuild, restore_row
 from persist.programs import create_run_file
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.maintenance.spoiling import raw_rows, spoil, spoilt_on_a_file
 from tests.schema.filling import transcript

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue
 from persist.maintenance import maintain, prune
 from persist.maintenance.retention import Policy, policies
 from persist.settings import Settings
-from persist.store import Store
 from tests.maintenance.pruning_scenes import DAY, DOMAINS, every_row, forty_days_later, gone
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from persist import Store
 from persist.errors import NotFound
 from persist.maintenance import stats
-from persist.metadata import HEAD, metadata
-from persist.store import Store
+from persist.schema.metadata import HEAD, metadata
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled, opened
 from tests.schema.places import Place

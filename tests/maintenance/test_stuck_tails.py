@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.maintenance import doctor, export, maintain
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.contract.chat.scenes import shown, words
 from tests.contract.chat.spoiling import EVERY, JSON, rest, spoil, two_waiting

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from persist.db.trouble import Trouble
+from persist import Store
+from persist.db.dialects.findings import Problem
 from persist.events.models import event_heads
 from persist.maintenance import doctor, rebuild
 from persist.maintenance.checkups import check_rows
-from persist.maintenance.examining import _mended
-from persist.maintenance.looking import looking
+from persist.maintenance.doctor_checks import _mended
 from persist.maintenance.quarantine import quarantined, restore_row
-from persist.metadata import metadata
-from persist.store import Store
+from persist.maintenance.snapshots import looking
+from persist.schema.metadata import metadata
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled
 from tests.maintenance.spoiling import NOT_UTF8, OWN, Cell, raw_rows, server_rows, spoil, spoilt_on_a_file, spoilt_on_a_server
@@ -26,7 +26,7 @@ CELLS = list(spoilt_on_a_file())
 TABLES = sorted({str(cell[0].name) for cell in CELLS})
 
 
-def troubles(store: Store) -> list[Trouble]:
+def troubles(store: Store) -> list[Problem]:
     with looking(store, "test") as work:
         return list(check_rows(work))
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue, NotPermitted, ReadOnlyTransaction, StoreBusy, TransactionOpen, UnsupportedEngine
 from persist.maintenance import checkpoint, doctor, stats, vacuum
 from persist.settings import Settings
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.maintenance.filled import filled, opened
 

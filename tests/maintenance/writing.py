@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from persist.store import Store
+from persist import Store
 from tests.architecture.sources import ROOT
 from tests.maintenance.pair_writer import SESSIONS
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from persist import Store
 from persist.programs.schemas import Binding
-from persist.store import Store
 
 MB = 2**20
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from persist.programs import attachment_files, create_run_file
-from persist.programs.attachment_files import Folder
-from persist.store import Store
+from persist import Store
+from persist.programs import create_run_file
+from persist.programs.storage import attachment_files
+from persist.programs.storage.attachment_files import Folder
 from persist.testing import FrozenClock
 from tests.programs.bound import MB
 

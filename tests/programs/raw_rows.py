@@ -2,8 +2,8 @@
 
 import sqlite3
 
+from persist import Store
 from persist.programs import audit
-from persist.store import Store
 
 
 def put(raw: sqlite3.Connection, name: str, path: str) -> None:

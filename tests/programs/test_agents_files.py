@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue, NotFound
 from persist.maintenance import doctor
 from persist.programs import agents_file, audit, create_run_file, instructions_for_subagent, subagent
-from persist.store import Store
 
 OTHER = {"project": "user", "user": "project"}
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound, Unavailable
 from persist.programs import audit, open_run_file
 from persist.programs.schemas import Binding
-from persist.store import Store
 
 
 def bind(store: Store, run: str, name: str, value: str, frame: int | None = None, **options: str) -> Binding:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound, PayloadTooLarge, StoreFull
 from persist.maintenance import export
 from persist.programs import audit, subagent
-from persist.store import Store
 from tests.programs.bound import MB, attached, bind_file, open_stream, read
 from tests.programs.raw_rows import codes, put
 from tests.programs.test_attachments import bind, resolve

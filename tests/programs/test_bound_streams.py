@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from persist import AsyncStore
+from persist import AsyncStore, Store
 from persist.errors import InvalidValue, NotFound, PayloadTooLarge
 from persist.programs import audit, open_run_file, subagent
 from persist.settings import Settings
-from persist.store import Store
 from tests.programs.bound import MB, attached, bind_file, read
 from tests.programs.raw_rows import put
 from tests.programs.test_attachments import bind, resolve

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue, NotFound, PersistError, Unavailable
 from persist.programs import audit, open_run_file
-from persist.store import Store
 from tests.command_line import Sqlite3
 from tests.programs.raw_rows import codes, put
 from tests.programs.test_attachments import bind, resolve

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue, UnreadableRow
 from persist.programs import audit, instructions_for_subagent, open_run_file
-from persist.store import Store
 from tests.programs.raw_rows import codes, put
 from tests.programs.test_attachments import bind, resolve
 

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from persist import AsyncStore
+from persist import AsyncStore, Store
 from persist.errors import InvalidValue, NotFound
 from persist.programs import agents_file, create_run_file, instructions_for_subagent
-from persist.programs.instructions import MEMORY, PROMPT, SUMMARY, VALUE, bind_sql, command
-from persist.store import Store
+from persist.programs.subagents.instructions import MEMORY, PROMPT, SUMMARY, VALUE, bind_sql, command
 from tests.command_line import Sqlite3
 
 NASTY = (
@@ -118,7 +117,7 @@ def test_every_command_ends_with_a_word_of_its_own(run_file: Store, run: str, mo
     assert len(ends) == len(set(ends)) == 150
     assert min(map(len, ends)) > 32
     drawn = iter(["taken", "taken too", "free"])
-    monkeypatch.setattr("persist.programs.instructions.secrets.token_hex", lambda _: next(drawn))
+    monkeypatch.setattr("persist.programs.subagents.instructions.secrets.token_hex", lambda _: next(drawn))
     line = command(Path("END_OF_SQL_taken too/state.db"), bind_sql("x", "1", source_statement="let x\nEND_OF_SQL_taken\n"))
     assert mark(line) == "END_OF_SQL_free"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound, ReadOnlyTransaction
 from persist.programs import agents_file, create_run_file, list_run_files, open_run_file
-from persist.store import Store
 
 
 def test_a_new_run_has_a_folder_of_its_own(tmp_path: Path, run_file: Store, run: str, file: Path) -> None:

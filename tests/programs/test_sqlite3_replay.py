@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import persist
+from persist import Store
 from persist.programs import audit, open_run_file
-from persist.store import Store
 from tests.command_line import Sqlite3
 from tests.programs import published
 

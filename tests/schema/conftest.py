@@ -55,17 +55,22 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
     def add(*bodies: str) -> list[str]:
         folder = tmp_path / "alembic"
         shutil.copytree(ROOT / "alembic", folder, ignore=shutil.ignore_patterns("__pycache__"))
-        known = list(persist.metadata.REVISIONS)
+        known = list(persist.schema.metadata.REVISIONS)
         planted: list[str] = []
         for body in bodies:
             before = (known + planted)[-1]
             planted.append(f"{int(before) + 1:04d}")
             text = _REVISION.format(number=planted[-1], before=before, body=indent(dedent(body).strip("\n"), "    "))
             (folder / "versions" / f"{planted[-1]}_planted.py").write_text(text)
-        monkeypatch.setattr("persist.migrate.script_dir", lambda: str(folder))
-        for module in ("persist.db.version", "persist.migrate", "persist.opening", "persist.revision"):
+        monkeypatch.setattr("persist.schema.migrate.script_dir", lambda: str(folder))
+        for module in (
+            "persist.db.statements.schema_version",
+            "persist.schema.migrate",
+            "persist.schema.opening",
+            "persist.schema.revision",
+        ):
             monkeypatch.setattr(f"{module}.HEAD", planted[-1])
-        monkeypatch.setattr("persist.revision.REVISIONS", (*known, *planted))
+        monkeypatch.setattr("persist.schema.revision.REVISIONS", (*known, *planted))
         return planted
 
     return add

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
-from persist.chat.recorder import Recorder
+from persist import Store
+from persist.chat.recording.recorder import Recorder
 from persist.settings import Settings
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.schema.filling_checkpoints import checkpoints_seen, fill_checkpoints
 from tests.schema.filling_conversations import conversations_seen, fill_conversations

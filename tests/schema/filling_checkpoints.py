@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from persist import Store
 from persist.checkpoints.schemas import Blob, Loaded, Write
-from persist.store import Store
-from persist.transaction import Transaction
+from persist.store.transaction import Transaction
 
 HARD = "Naïve\x00 text \ud83d stays what it was."
 _THREAD = "thread-1"

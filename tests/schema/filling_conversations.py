@@ -3,9 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
-from persist.store import Store
+from persist import Store
+from persist.store.transaction import Transaction
 from persist.testing import FrozenClock
-from persist.transaction import Transaction
 
 HARD = "Naïve\x00 text \ud83d stays what it was."
 _SYSTEM = "lionagi.protocols.messages.system.System"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from persist.store import Store
+from persist import Store
 from persist.testing import FrozenClock
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from persist.store import Store
+from persist import Store
+from persist.store.transaction import Transaction
 from persist.testing import FrozenClock
-from persist.transaction import Transaction
 
 HARD = "Naïve\x00 text \ud83d stays what it was."
 _INSTANCE, _WORKSPACE, _RUN = "box-1", "project", "20260102-030405-abc123"

@@ -10,7 +10,7 @@ import psycopg
 from alembic.config import Config
 from psycopg import sql
 
-from persist.metadata import metadata
+from persist.schema.metadata import metadata
 from tests.schema.catalog import Catalog, Fact, postgres_catalog, postgres_rows, sqlite_catalog, sqlite_rows
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,10 +7,10 @@ from alembic import command
 from sqlalchemy import insert
 
 import persist
-from persist.db.engine import dialect_for
-from persist.db.version import version_table
-from persist.metadata import HEAD, metadata
-from persist.opening import ddl
+from persist.db.dialects.from_url import dialect_for
+from persist.db.statements.schema_version import version_table
+from persist.schema.metadata import HEAD, metadata
+from persist.schema.opening import ddl
 from persist.settings import Settings
 from tests.schema.catalog import sqlite_catalog, table_clauses
 from tests.schema.places import Place, repository_config

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 import persist
-from persist.metadata import HEAD
-from persist.store import Store
+from persist import Store
+from persist.schema.metadata import HEAD
 from tests.schema.places import ROOT, TABLES, Place
 
 UPGRADE = "import persist; persist.upgrade(url)"
@@ -23,7 +23,7 @@ with persist.Store.open(url) as store:
 _WAITING = """
 import sys
 url = sys.argv[1]
-import alembic.command, persist.migrate
+import alembic.command, persist.schema.migrate
 print("ready", flush=True)
 sys.stdin.readline()
 """

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from persist.metadata import REVISIONS
-from persist.store import Store
+from persist import Store
+from persist.schema.metadata import REVISIONS
 from tests.schema.catalog import sqlite_catalog
 from tests.schema.filling import transcript
 from tests.schema.places import Place
 
 FOLDER = Path(__file__).with_name("databases")
-MOST_BYTES = 200 * 1024
+MAX_BYTES = 200 * 1024
 FILLED = {
     "0001": [
         "chat_sessions",
@@ -96,7 +96,7 @@ def assert_reads_as_written(store: Store, written: dict[str, Any]) -> None:
 def test_every_revision_has_its_file() -> None:
     expected = {f"{revision}.{kind}" for revision in REVISIONS for kind in ("db", "json")}
     assert {path.name for path in FOLDER.glob("0*")} == expected
-    assert all(path.stat().st_size < MOST_BYTES for path in FOLDER.iterdir() if path.is_file())
+    assert all(path.stat().st_size < MAX_BYTES for path in FOLDER.iterdir() if path.is_file())
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

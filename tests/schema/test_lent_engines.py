@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import persist
 from persist import InvalidValue, MigrationFailed, SchemaOutdated, Store, UnmanagedDatabase, UnsupportedEngine
-from persist.metadata import HEAD
+from persist.schema.metadata import HEAD
 from tests.schema.places import Place
 
 KINDS = ["default", "static", "null", "creator", "autocommit", "own begin"]

@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 import persist
+from persist import Store
 from persist.errors import SchemaTooNew
-from persist.metadata import HEAD
+from persist.schema.metadata import HEAD
 from persist.settings import Settings
-from persist.store import Store
 from tests.schema.places import VERSION_TABLE, Place
 from tests.schema.test_commands import environment
 

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Index, Select, literal_column, select
 from sqlalchemy.dialects import sqlite
 
-from persist.db.base import SCHEMA_TOKEN
-from persist.metadata import metadata
-from persist.store import Store
+from persist import Store
+from persist.db.schema.base import SCHEMA_TOKEN
+from persist.schema.metadata import metadata
 
 INDEXES = sorted((index for table in metadata.sorted_tables for index in table.indexes), key=lambda index: str(index.name))
 PARTIAL = [index for index in INDEXES if index.dialect_options["sqlite"]["where"] is not None]

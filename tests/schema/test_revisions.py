@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from alembic.script import ScriptDirectory
 
-from persist import metadata
+from persist.schema import metadata
 from tests.schema.additive import offences
 from tests.schema.places import ROOT, VERSIONS, repository_config, revision_files
 

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 import persist
-from persist.metadata import HEAD
+from persist.schema.metadata import HEAD
 from persist.testing import FrozenClock
 from tests.schema.conftest import Plant
 from tests.schema.filling import LONG, fill, transcript

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import persist
-from persist.db.version import is_newer, number_of
+from persist import Store
+from persist.db.statements.schema_version import is_newer, number_of
 from persist.errors import SchemaUnknown
 from persist.maintenance import adopt, doctor
-from persist.metadata import HEAD
 from persist.programs import create_run_file
-from persist.store import Store
+from persist.schema.metadata import HEAD
 from tests.schema.places import VERSION_TABLE, Place
 
 OLDER = ["0", "1", "6", "0001", str(int(HEAD)), f"0000{int(HEAD)}"]

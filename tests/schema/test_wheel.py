@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from persist import __version__
-from persist.metadata import HEAD
+from persist.schema.metadata import HEAD
 from tests.schema.places import ROOT, VERSION_TABLE, Place, revision_files
 
 SOURCES = ("persist", "alembic", "alembic.ini", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE")
@@ -96,7 +96,7 @@ def test_the_sdist_can_build_it(built: tuple[Path, Path]) -> None:
 
 
 def test_persist_is_imported_from_the_wheel(run: Callable[..., str], python: Path) -> None:
-    code = "import persist, persist.migrate as m; print(persist.__file__); print(m.script_dir())"
+    code = "import persist, persist.schema.migrate as m; print(persist.__file__); print(m.script_dir())"
     found = run("python", "-c", code).splitlines()
     root = str(python.parents[1])
     assert all(path.startswith(root) for path in found)
@@ -137,7 +137,7 @@ def test_upgrade_by_a_hosts_own_alembic(
 
 
 def test_upgrade_by_the_ini_that_persist_prints(run: Callable[..., str], elsewhere: Path, empty_file: Place) -> None:
-    ini = run("python", "-c", "from persist.migrate import ini_text; print(ini_text())")
+    ini = run("python", "-c", "from persist.schema.migrate import ini_text; print(ini_text())")
     (elsewhere / "alembic.ini").write_text(ini)
     run("python", "-m", "alembic", "-x", f"url={empty_file.url}", "upgrade", "head")
     assert empty_file.ask(f"SELECT * FROM {VERSION_TABLE}") == [(HEAD,)]

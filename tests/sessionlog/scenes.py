@@ -72,9 +72,9 @@ class Watched(io.FileIO):
     takes: Iterator[Any] = iter(())
 
     def write(self, data: Any) -> int:
-        most = next(Watched.takes, None)
-        if isinstance(most, OSError):
-            raise most
-        part = bytes(data)[:most]
+        maximum = next(Watched.takes, None)
+        if isinstance(maximum, OSError):
+            raise maximum
+        part = bytes(data)[:maximum]
         Watched.writes.append(part)
         return super().write(part)

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from persist.chat import owners, windows_processes
-from persist.db import folders
-from persist.db.command_words import command_word
-from persist.db.dialects.files import network_of
-from persist.db.paths import typed, uri_for_sqlite
+from persist.chat.storage import owners, windows_processes
+from persist.db.dialects.database_files import network_of
+from persist.db.files import private_files as folders
+from persist.db.files.paths import typed, uri_for_sqlite
+from persist.db.values.command_words import command_word
 from persist.errors import InvalidValue, NotPermitted, StoreInUse
 from persist.sessionlog import slug_for_cwd
 

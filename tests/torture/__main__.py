@@ -15,18 +15,17 @@ from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
-from persist.migrate import upgrade
+from persist.schema.migrate import upgrade
+from tests.database_pool import Databases
 from tests.databases import postgres_server
-from tests.lending import Databases
+from tests.torture import branch_forks as inheriting
 from tests.torture import (
     containers,
-    crowd,
     damage,
     dying_servers,
     forking,
     full_disks,
     hostile,
-    inheriting,
     logs,
     lost_connections,
     opening,
@@ -39,9 +38,10 @@ from tests.torture import (
     shells,
     values,
 )
+from tests.torture import many_processes as crowd
+from tests.torture.killed_processes import ready
 from tests.torture.scenario import Ground, Scenario, Tally, run
 from tests.torture.table import HEAD, row, verdict
-from tests.torture.victims import ready
 
 MODULES = (
     recording,

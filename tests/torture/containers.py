@@ -16,11 +16,11 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from persist.chat.accumulator import reduce
+from persist import Store
+from persist.chat.reducer import reduce
 from persist.errors import Conflict, StoreBusy
 from persist.maintenance import doctor, maintain, prune
-from persist.store import Store
-from persist.transaction import Transaction
+from persist.store.transaction import Transaction
 from tests.torture.integrity import intact
 from tests.torture.scenario import Ground, Missing, Scenario, Tally
 

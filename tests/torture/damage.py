@@ -8,9 +8,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
 
+from persist import Store
 from persist.errors import PersistError
 from persist.maintenance import backup, checkpoint, doctor, export, maintain, stats, vacuum
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.schema.filling import fill, transcript
 from tests.torture.integrity import intact

@@ -4,7 +4,7 @@ import time
 from contextlib import ExitStack
 from functools import partial
 
-from persist.migrate import upgrade
+from persist.schema.migrate import upgrade
 from tests.torture.integrity import intact
 from tests.torture.scenario import Ground, Scenario, Tally
 from tests.torture.servers import Server, promote, server, standby

@@ -8,12 +8,11 @@ import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-from persist.aio import AsyncStore
+from persist import AsyncStore, Store
 from persist.errors import StoreForked
-from persist.store import Store
 from tests.torture.integrity import intact
+from tests.torture.killed_processes import Victim, wait_until_gone
 from tests.torture.scenario import Ground, Scenario, Tally
-from tests.torture.victims import Victim, wait_until_gone
 
 _CHILDREN = 5
 _MESSAGES = 15

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from persist.adopt import adopt
-from persist.aio import AsyncStore
+from persist import AsyncStore, Store
 from persist.errors import MigrationFailed, PersistError, StoreFull, Unavailable
 from persist.maintenance import backup, copy, doctor, export, import_, vacuum
-from persist.run_files import create_run_file
+from persist.schema.adopt import adopt
 from persist.sessionlog import SessionLogWriter, read_session_log
 from persist.settings import Settings
-from persist.store import Store
+from persist.single_owner_files.run_files import create_run_file
 from tests.sessionlog.scenes import text
 from tests.torture.disks import Disk, small_disk
 from tests.torture.integrity import intact

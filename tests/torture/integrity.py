@@ -4,8 +4,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from persist import Store
 from persist.maintenance import doctor
-from persist.store import Store
 from tests.torture.scenario import Tally
 
 

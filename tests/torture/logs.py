@@ -5,8 +5,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from persist.sessionlog import SessionLogWriter, read_session_log, tail_session_log
+from tests.torture.killed_processes import doomed, sudden
 from tests.torture.scenario import Ground, Scenario, Tally
-from tests.torture.victims import doomed, sudden
 
 _SLUG = "project"
 

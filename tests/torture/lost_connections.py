@@ -9,11 +9,10 @@ from itertools import islice
 
 import psycopg
 
-from persist.aio import AsyncStore
-from persist.store import Store
-from tests.torture.deeds import DEEDS, attempt, judge
-from tests.torture.hosts import Host
+from persist import AsyncStore, Store
 from tests.torture.integrity import intact
+from tests.torture.keyed_writes import DEEDS, attempt, judge
+from tests.torture.outage_hosts import Host
 from tests.torture.proxy import Fate, Judge, Message, Proxy, nth, passes
 from tests.torture.scenario import Ground, Scenario, Tally
 

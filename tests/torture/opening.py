@@ -8,16 +8,16 @@ from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from persist.db.version import REVISIONS
+from persist import Store
+from persist.db.statements.schema_version import REVISIONS
 from persist.errors import UnmanagedDatabase
 from persist.maintenance import adopt
-from persist.migrate import check, upgrade
-from persist.store import Store
+from persist.schema.migrate import check, upgrade
 from tests.adopt.shapes import SYSTEMS
 from tests.schema.test_kept_databases import FOLDER, assert_reads_as_written
 from tests.torture.integrity import intact, whole
+from tests.torture.killed_processes import Victim, doomed, marked, wait_until_gone
 from tests.torture.scenario import Ground, Scenario, Tally
-from tests.torture.victims import Victim, doomed, marked, wait_until_gone
 
 _EVENTS = 6.3
 

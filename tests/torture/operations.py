@@ -7,15 +7,17 @@ from io import BytesIO
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from persist import Store
 from persist.errors import Conflict
 from persist.maintenance import backup, checkpoint, copy, export, import_, maintain, prune, vacuum
-from persist.store import Store
-from tests.torture import conversing, observing, transitions
+from tests.torture import conversation_writes as conversing
+from tests.torture import telemetry_writes as observing
+from tests.torture import transitions
 from tests.torture.integrity import healthy, whole
-from tests.torture.rounds import BEGINS, Ticks
+from tests.torture.kill_rounds import BEGINS, Ticks
+from tests.torture.killed_processes import doomed, marked, wait_until_gone
 from tests.torture.scenario import Ground, Scenario, Tally
 from tests.torture.state import State, differing, state
-from tests.torture.victims import doomed, marked, wait_until_gone
 
 _EVENTS = 6.0
 _SESSIONS = 350

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from persist.migrate import upgrade
+from persist.schema.migrate import upgrade
 from tests.databases import wait_until_ready
 from tests.torture.integrity import intact
 from tests.torture.scenario import Ground, Missing, Scenario, Tally

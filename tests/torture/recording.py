@@ -10,24 +10,23 @@ from typing import Any
 
 from sqlalchemy import func, select, union_all
 
-from persist.aio import AsyncStore
-from persist.chat.accumulator import reduce
+from persist import AsyncStore, Store
 from persist.chat.models import deltas, parts, turns
-from persist.db.hot import Hot, param
+from persist.chat.reducer import reduce
+from persist.db.statements.prepared import Statement, param
 from persist.errors import Conflict
 from persist.maintenance import maintain
 from persist.settings import Settings
-from persist.store import Store
 from tests.torture.integrity import intact
-from tests.torture.rounds import rebuilds
+from tests.torture.kill_rounds import rebuilds
+from tests.torture.killed_processes import Victim, doomed, marked, sudden, wait_until_gone
 from tests.torture.scenario import Ground, Scenario, Tally
-from tests.torture.victims import Victim, doomed, marked, sudden, wait_until_gone
 
 Chunks = Sequence[Mapping[str, Any]]
 _OFTEN = Settings(fold_bytes=300)
 """Folds come many times in an answer."""
 _STREAMS = 8
-_LEFT = Hot(
+_LEFT = Statement(
     union_all(
         select(func.count()).select_from(turns).where(turns.c.session_id == param("of_session")),
         select(func.count())

@@ -11,10 +11,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from persist import Store
 from persist.errors import PersistError
-from persist.metadata import REVISIONS
-from persist.migrate import upgrade
-from persist.store import Store
+from persist.schema.metadata import REVISIONS
+from persist.schema.migrate import upgrade
 from tests.schema.places import ROOT, VERSIONS
 from tests.schema.test_kept_databases import FOLDER
 from tests.torture import older

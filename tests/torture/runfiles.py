@@ -4,13 +4,13 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from persist import Store
 from persist.errors import PersistError
 from persist.programs import audit, create_run_file, list_run_files, open_run_file
 from persist.settings import Settings
-from persist.store import Store
 from tests.torture.integrity import healthy, whole
+from tests.torture.killed_processes import Victim, doomed
 from tests.torture.scenario import Ground, Scenario, Tally
-from tests.torture.victims import Victim, doomed
 
 _SMALL = Settings(attachment_bytes=1000)
 _NAMES = ("a", "b", "c")

@@ -2,8 +2,10 @@
 
 from functools import partial
 
-from tests.torture import conversing, observing, transitions
-from tests.torture.rounds import killed_scripts
+from tests.torture import conversation_writes as conversing
+from tests.torture import telemetry_writes as observing
+from tests.torture import transitions
+from tests.torture.kill_rounds import killed_scripts
 from tests.torture.scenario import Scenario
 
 _SCRIPTS = [*transitions.SCRIPTS, *conversing.SCRIPTS, *observing.SCRIPTS]

@@ -11,11 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from persist import Store
 from persist.errors import InvalidValue, NotFound
 from persist.programs import audit, create_run_file, instructions_for_subagent, open_run_file
-from persist.programs.instructions import SUMMARY, bind_sql, command
+from persist.programs.subagents.instructions import SUMMARY, bind_sql, command
 from persist.settings import Settings
-from persist.store import Store
 from tests.command_line import Sqlite3, find_sqlite3
 from tests.torture.integrity import healthy, whole
 from tests.torture.scenario import Ground, Missing, Scenario, Tally

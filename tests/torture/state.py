@@ -6,15 +6,15 @@ from typing import Any
 
 from sqlalchemy import Integer, Table, select
 
+from persist import Store
 from persist.chat.models import deltas, parts, turns
 from persist.conversations.models import members, progressions
-from persist.db.base import table_of
-from persist.db.hot import Hot
-from persist.db.models import Meta
+from persist.db.schema.base import table_of
+from persist.db.schema.meta_table import Meta
+from persist.db.statements.prepared import Statement
 from persist.maintenance.transactions import TABLES
 from persist.programs.models import runs
-from persist.store import Store
-from persist.transaction import Transaction
+from persist.store.transaction import Transaction
 
 _CHANCE = re.compile(r"\b([a-z]{3}_[0-9a-f]{14})[0-9A-Za-z]{12}\b")
 """The end of an id that was minted; the beginning is the instant, which is the test's."""
@@ -29,7 +29,7 @@ _LEFT_OUT = {
 }
 """How something is kept, not what is kept: read through the API instead. None: the whole table."""
 _KEPT = [table for table in TABLES if _LEFT_OUT.get(table, ...) is not None and not table.name.startswith("event_")]
-_ROWS = {table: Hot(select(table).order_by(*table.primary_key)) for table in _KEPT}
+_ROWS = {table: Statement(select(table).order_by(*table.primary_key)) for table in _KEPT}
 
 State = tuple[str, ...]
 
@@ -90,4 +90,4 @@ def _read(tx: Transaction) -> Iterator[str]:
         yield f"progression {id} {tx.conversations.progressions.get(id)!r}"
 
 
-_PROGRESSIONS = Hot(select(progressions.c.id).order_by(progressions.c.id))
+_PROGRESSIONS = Statement(select(progressions.c.id).order_by(progressions.c.id))

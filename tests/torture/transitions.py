@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
-from persist.transaction import Transaction
+from persist.store.transaction import Transaction
 from persist.workflows.schemas import Lease
-from tests.torture.rounds import Script, Step
+from tests.torture.kill_rounds import Script, Step
 
 _LEASE = timedelta(seconds=5)
 

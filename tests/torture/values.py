@@ -11,18 +11,18 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from persist import Store
 from persist.cli import main
-from persist.store import Store
 from tests.contract.chat.scenes import VECTORS
-from tests.machines.hostile import huge
-from tests.machines.imports import compare_imports, exported, spoilt
-from tests.machines.lives import MACHINES
-from tests.machines.logs import damaged, read_damaged, write_log
-from tests.machines.machine import explore
-from tests.machines.scene import make
-from tests.machines.streams import compare_streams, streams
-from tests.machines.twins import alike, twins
-from tests.machines.values import explore_values, places
+from tests.statemachines.bad_arguments import huge
+from tests.statemachines.both_databases import alike, twins
+from tests.statemachines.imports import compare_imports, exported, spoilt
+from tests.statemachines.logs import damaged, read_damaged, write_log
+from tests.statemachines.machine import explore
+from tests.statemachines.registry import MACHINES
+from tests.statemachines.scene import make
+from tests.statemachines.streams import compare_streams, streams
+from tests.statemachines.values import explore_values, places
 from tests.torture.scenario import Ground, Scenario, Tally
 
 _AT_ONCE = 25

@@ -6,11 +6,10 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from persist.aio import AsyncStore
+from persist import AsyncStore, Store
 from persist.errors import PersistError
-from persist.store import Store
-from tests.torture.deeds import DEEDS, Deed, attempt, judge
-from tests.torture.hosts import Host
+from tests.torture.keyed_writes import DEEDS, Deed, attempt, judge
+from tests.torture.outage_hosts import Host
 from tests.torture.scenario import Tally
 
 _STREAMS = 8

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from persist.store import Store
+from persist import Store
 from tests.unit.laboratory import Laboratory, specimens
 
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Column, Connection, Integer, MetaData, Table, bindparam, delete, insert, select
 
-from persist.db.base import SCHEMA_TOKEN
-from persist.db.hot import Hot
-from persist.db.types import Amount, Body, EpochMs, EpochReal, EpochS, Flag, IsoMs, Json, Label, Vocabulary, Whole
+from persist import Store
+from persist.db.schema.base import SCHEMA_TOKEN
+from persist.db.schema.column_types import Amount, Body, EpochMs, EpochReal, EpochS, Flag, IsoMs, Json, Label, Vocabulary, Whole
+from persist.db.statements.prepared import Statement
 from persist.errors import InvalidValue
-from persist.store import Store
 
 
 class Word(StrEnum):
@@ -45,8 +45,8 @@ specimens = Table(
     Column("iso", IsoMs()),
 )
 NAMES = [column.name for column in specimens.columns if column.name != "id"]
-PUT = Hot(insert(specimens))
-GET = Hot(select(*[specimens.c[name] for name in NAMES]).where(specimens.c.id == bindparam("row_id")))
+PUT = Statement(insert(specimens))
+GET = Statement(select(*[specimens.c[name] for name in NAMES]).where(specimens.c.id == bindparam("row_id")))
 
 
 class Laboratory:
@@ -54,15 +54,15 @@ class Laboratory:
 
     def __init__(self, store: Store, connection: Connection) -> None:
         self.dialect = store.runtime.dialect
-        self.hot = store.runtime.hot
+        self.prepared = store.runtime.prepared
         self.connection = connection
         self.driver: Any = connection.connection.driver_connection
 
-    def put(self, id: int, *, hot: bool, **given: Any) -> None:
+    def put(self, id: int, *, prepared: bool, **given: Any) -> None:
         """Insert one row."""
         row = {"id": id, **dict.fromkeys(NAMES), **given}
-        if hot:
-            self.hot[PUT].run(self.driver, row)
+        if prepared:
+            self.prepared[PUT].run(self.driver, row)
         else:
             self.connection.execute(insert(specimens), row)
 
@@ -70,16 +70,16 @@ class Laboratory:
         """One column of a row, in every way there is to read it."""
         at = NAMES.index(name)
         ((*_, core),) = self.connection.execute(select(specimens.c.id, specimens.c[name]).where(specimens.c.id == id))
-        one = self.hot[GET].one(self.driver, {"row_id": id})
-        (row,) = self.hot[GET].all(self.driver, {"row_id": id})
+        one = self.prepared[GET].one(self.driver, {"row_id": id})
+        (row,) = self.prepared[GET].all(self.driver, {"row_id": id})
         assert one is not None
         return [core, one[at], row[at]]
 
     def round_trips(self, name: str, value: Any) -> list[Any]:
         """The value after it was written and read in every way."""
         self.connection.execute(delete(specimens))
-        self.put(1, hot=False, **{name: value})
-        self.put(2, hot=True, **{name: value})
+        self.put(1, prepared=False, **{name: value})
+        self.put(2, prepared=True, **{name: value})
         return [*self.back(name, 1), *self.back(name, 2)]
 
     def stored(self, name: str) -> Any:
@@ -87,11 +87,11 @@ class Laboratory:
         table = "specimens" if self.dialect.schema is None else f"{self.dialect.schema}.specimens"
         return self.connection.exec_driver_sql(f"SELECT {name} FROM {table} ORDER BY id").scalar()
 
-    def refusal(self, name: str, value: Any, *, hot: bool) -> InvalidValue:
+    def refusal(self, name: str, value: Any, *, prepared: bool) -> InvalidValue:
         """Our error for a value that the column refuses."""
         savepoint = self.connection.begin_nested()
         with pytest.raises(Exception) as caught:  # noqa: PT011  # whose error it is, is what is looked at
-            self.put(3, hot=hot, **{name: value})
+            self.put(3, prepared=prepared, **{name: value})
         savepoint.rollback()
         ours = self.dialect.classify(caught.value)
         assert isinstance(ours, InvalidValue)

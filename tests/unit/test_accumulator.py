@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.chat.accumulator import Accumulator, UnknownToolCall
-from persist.chat.parts import MAX_INPUT_DEPTH
+from persist.chat.reducer.accumulator import Accumulator, UnknownToolCall
+from persist.chat.reducer.parts import MAX_INPUT_DEPTH
 from persist.errors import InvalidValue
 
 REPOSITORY = Path(__file__).parents[2]
@@ -148,7 +148,7 @@ def test_a_result_reaches_a_part_of_an_earlier_message() -> None:
     with pytest.raises(UnknownToolCall) as caught:
         accumulator.apply(OUTPUT)
     assert (caught.value.tool_call_id, caught.value.index, accumulator.index) == ("c", 3, 3)
-    accumulator.foreign["c"] = earlier
+    accumulator.earlier_message_parts["c"] = earlier
     change = accumulator.apply(OUTPUT)
     assert change.changed is earlier
     assert (earlier.data["state"], earlier.data["output"]) == ("output-available", 2)
@@ -157,7 +157,7 @@ def test_a_result_reaches_a_part_of_an_earlier_message() -> None:
     assert accumulator.apply(CALLED).appended is accumulator.parts[-1]  # only results look there
     assert accumulator.apply(OUTPUT).changed is accumulator.parts[-1]
     accumulator.apply({"type": "start", "messageId": "m2"})
-    assert accumulator.foreign == {}
+    assert accumulator.earlier_message_parts == {}
 
 
 @pytest.mark.parametrize(

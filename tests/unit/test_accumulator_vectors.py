@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.chat.accumulator import Accumulator, UnknownToolCall, grow, reduce
+from persist.chat.reducer.accumulator import Accumulator, UnknownToolCall, grow, reduce
 from persist.errors import StreamProtocolError
 
 STREAMS = json.loads((Path(__file__).parents[1] / "streams" / "ai-sdk-streams.json").read_text(encoding="utf-8"))

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from persist.db.checks import check_count, check_flag, check_span, check_word, optional_amount, optional_count, optional_label
+from persist.db.values.arguments import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_timedelta,
+    optional_amount,
+    optional_count,
+    optional_label,
+)
 from persist.errors import InvalidValue
 
 
@@ -33,11 +41,11 @@ def test_a_label_may_be_absent_but_not_empty() -> None:
 
 
 def test_a_word_is_one_of_the_vocabulary() -> None:
-    assert check_word("p", "one", Word) is Word.ONE
-    assert check_word("p", Word.TWO, Word) is Word.TWO
+    assert check_choice("p", "one", Word) is Word.ONE
+    assert check_choice("p", Word.TWO, Word) is Word.TWO
     for bad in ("three", "", "ONE", "one ", None, 1, ["one"], {"one": 1}, b"one"):
         with pytest.raises(InvalidValue) as error:
-            check_word("the.path", bad, Word)
+            check_choice("the.path", bad, Word)
         assert error.value.path == "the.path"
         assert "one, two" in error.value.reason
 
@@ -66,10 +74,10 @@ def test_an_amount_is_finite_from_0() -> None:
 
 def test_a_span_is_a_length_of_time() -> None:
     for value in (timedelta(), timedelta(microseconds=1), timedelta.max):
-        assert check_span("p", value) is value
-    refused(check_span, -timedelta(microseconds=1), timedelta.min, 7, None, "1h")
+        assert check_timedelta("p", value) is value
+    refused(check_timedelta, -timedelta(microseconds=1), timedelta.min, 7, None, "1h")
 
 
 def test_a_span_that_something_lasts_is_a_millisecond_at_least() -> None:
-    assert check_span("p", timedelta(milliseconds=1), zero=False) == timedelta(milliseconds=1)
-    refused(check_span, timedelta(), timedelta(microseconds=999), -timedelta(1), 7, zero=False)
+    assert check_timedelta("p", timedelta(milliseconds=1), zero=False) == timedelta(milliseconds=1)
+    refused(check_timedelta, timedelta(), timedelta(microseconds=999), -timedelta(1), 7, zero=False)

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from persist.chat.chunks import ChunkType, validate
+from persist.chat.reducer.chunks import ChunkType, validate
 from persist.errors import InvalidValue
 
 STREAMS = json.loads((Path(__file__).parents[1] / "streams" / "ai-sdk-streams.json").read_text(encoding="utf-8"))

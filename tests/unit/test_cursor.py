@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.db.cursor import Page, check_limit, decode_cursor, encode_cursor
+from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
 from persist.errors import InvalidValue
 
 FILTERS = {"agent": "build", "include_archived": False, "workspace_root": None}

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from persist import errors
-from persist.db.paths import check_path
+from persist.db.files.paths import check_path
 from persist.errors import PersistError
 from persist.quoting import shown
 

@@ -8,8 +8,8 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
-from persist.db.ids import IdMinter, decode_ms
-from persist.db.process import THIS
+from persist.db.concurrency.fork_count import PROCESS
+from persist.db.values.ids import IdMinter, decode_ms
 from persist.testing import FrozenClock
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -134,7 +134,7 @@ def test_entropy_is_drawn_again_after_a_fork(monkeypatch: pytest.MonkeyPatch) ->
     minter.mint_many("ses", 3)
     minter.mint_many("ses", 3)
     assert len(drawn) == 1
-    monkeypatch.setattr(THIS, "forks", THIS.forks + 1)
+    monkeypatch.setattr(PROCESS, "forks", PROCESS.forks + 1)
     minter.mint_many("ses", 3)
     assert len(drawn) == 2
 

@@ -44,7 +44,7 @@ def test_far_years(laboratory: Laboratory, year: int) -> None:
 
 def test_instants_are_stored_in_their_published_form(laboratory: Laboratory, backend: str) -> None:
     value = datetime(2026, 1, 2, 8, 34, 5, 678_999, tzinfo=timezone(timedelta(hours=5, minutes=30)))
-    laboratory.put(1, hot=True, **dict.fromkeys(INSTANTS, value))
+    laboratory.put(1, prepared=True, **dict.fromkeys(INSTANTS, value))
     assert laboratory.stored("ms") == 1_767_323_045_678
     assert laboratory.stored("s") == 1_767_323_045
     assert laboratory.stored("real") == 1_767_323_045.678999
@@ -55,8 +55,8 @@ def test_instants_are_stored_in_their_published_form(laboratory: Laboratory, bac
 def test_instants_compare_in_the_database(laboratory: Laboratory) -> None:
     early = datetime(2026, 1, 2, 3, 4, 5, 1000, tzinfo=timezone(timedelta(hours=9)))
     late = datetime(2026, 1, 2, 3, 4, 5, 0, tzinfo=UTC)
-    laboratory.put(1, hot=False, **dict.fromkeys(INSTANTS, late))
-    laboratory.put(2, hot=False, **dict.fromkeys(INSTANTS, early))
+    laboratory.put(1, prepared=False, **dict.fromkeys(INSTANTS, late))
+    laboratory.put(2, prepared=False, **dict.fromkeys(INSTANTS, early))
     for name in INSTANTS:
         column = specimens.c[name]
         assert laboratory.connection.execute(select(specimens.c.id).order_by(column)).scalars().all() == [2, 1]
@@ -68,6 +68,6 @@ STRANGERS: list[Any] = [datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 1_767_323_
 
 @pytest.mark.parametrize("name", INSTANTS)
 @pytest.mark.parametrize("value", STRANGERS, ids=["naive", "text", "number"])
-@pytest.mark.parametrize("hot", [False, True], ids=["core", "hot"])
-def test_what_is_no_instant_is_refused(laboratory: Laboratory, name: str, value: Any, hot: bool) -> None:
-    assert laboratory.refusal(name, value, hot=hot).path == "instant"
+@pytest.mark.parametrize("prepared", [False, True], ids=["core", "prepared"])
+def test_what_is_no_instant_is_refused(laboratory: Laboratory, name: str, value: Any, prepared: bool) -> None:
+    assert laboratory.refusal(name, value, prepared=prepared).path == "instant"

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from persist.db.escape import escape_json, escape_text, join_halves, unescape_json, unescape_text
-from persist.db.json import JsonLimits, JsonText, around, check, decode, encode, merge_patch
+from persist.db.values.escaping import escape_json, escape_text, join_halves, unescape_json, unescape_text
+from persist.db.values.json import JsonLimits, JsonText, check, decode, encode, frame_of, merge_patch
 from persist.errors import InvalidValue, PayloadTooLarge
 from tests.unit.json_values import LEAD, normal, same, texts, values
 
@@ -63,7 +63,7 @@ def test_any_text_comes_back_through_the_escape(text: str, nul: bool) -> None:
 def test_what_is_around_a_text_is_the_rest_of_it(before: Any, after: Any, text: str) -> None:
     rest = {key: value for key, value in after.items() if key not in before}
     whole = {**before, "text": text, **{key: value for key, value in rest.items() if key != "text"}}
-    frame = around(whole, "text")
+    frame = frame_of(whole, "text")
     assert frame.head + encode(text)[1:-1] + frame.foot == encode(whole)
 
 

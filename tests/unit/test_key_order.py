@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.db.json import decode, encode
-from persist.db.key_order import MARK, from_jsonb, joined_from_jsonb, to_jsonb, value_of_jsonb
+from persist.db.values.json import decode, encode
+from persist.db.values.key_order import MARK, from_jsonb, joined_from_jsonb, to_jsonb, value_of_jsonb
 from tests.unit.json_values import normal, same, texts, values
 
 keys = texts | st.sampled_from(["type", "text", "a", "b", "aa", "é", MARK, MARK[0] + MARK])

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from persist.db import locks
-from persist.db.locks import Cancelled, WriterLock
+from persist.db.concurrency import writer_lock as locks
+from persist.db.concurrency.writer_lock import Cancelled, WriterLock
 from persist.errors import StoreBusy, TransactionOpen
 
 
@@ -60,14 +60,14 @@ def test_a_newcomer_does_not_overtake() -> None:
 
 def test_only_one_holds_it() -> None:
     lock = WriterLock()
-    inside, most = 0, 0
+    inside, maximum = 0, 0
 
     def work(number: int) -> None:
-        nonlocal inside, most
+        nonlocal inside, maximum
         for _ in range(200):
             lock.acquire(number)
             inside += 1
-            most = max(most, inside)
+            maximum = max(maximum, inside)
             inside -= 1
             lock.release()
 
@@ -76,7 +76,7 @@ def test_only_one_holds_it() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (most, lock.owner, waiting(lock)) == (1, None, 0)
+    assert (maximum, lock.owner, waiting(lock)) == (1, None, 0)
 
 
 def test_the_same_owner_again_is_told_at_once() -> None:

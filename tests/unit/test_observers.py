@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from persist.db.observers import Observers
+from persist.db.concurrency.observers import Observers
 from persist.errors import InvalidValue
 
 Tell = Callable[[Observers, str, Any], None]

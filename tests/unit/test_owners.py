@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from persist.chat import owners
-from persist.chat.owners import Self, is_stale, new_owner, retire_owner, this_process
+from persist.chat.storage import owners
+from persist.chat.storage.owners import ProcessIdentity, is_stale, new_owner, retire_owner, this_process
 from tests.concurrency.forked import in_child
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -114,12 +114,12 @@ def test_a_recorder_of_this_process_is_known(here: Path) -> None:
 
 
 def test_all_that_has_to_be_known(proc: Path) -> None:
-    assert this_process(0, proc) == Self(BOOT, "7", "8", "100")
+    assert this_process(0, proc) == ProcessIdentity(BOOT, "7", "8", "100")
 
 
 def test_an_older_system_without_time_namespaces(proc: Path) -> None:
     (proc / "self/ns/time").unlink()
-    assert this_process(0, proc) == Self(BOOT, "7", "-", "100")
+    assert this_process(0, proc) == ProcessIdentity(BOOT, "7", "-", "100")
 
 
 @pytest.mark.parametrize("numbers", ["", "NSpid:\n", "NSpid:\t{other}\n", "NSpid:\t{other}\t{pid}\n", "NSpid:\t{pid}\t1\n"])

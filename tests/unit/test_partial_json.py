@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.chat.partial_json import ABSENT, parse_partial
+from persist.chat.reducer.partial_json import ABSENT, parse_partial
 
 STREAMS = json.loads((Path(__file__).parents[1] / "streams" / "ai-sdk-streams.json").read_text(encoding="utf-8"))
 CASES: list[dict[str, Any]] = STREAMS["partial_json"]

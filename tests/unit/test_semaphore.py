@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from persist.db.semaphore import Lease, Semaphore
-from persist.db.timer import Timed, Timer
+from persist.db.concurrency.deadline_timer import Timed, Timer
+from persist.db.concurrency.semaphore import Lease, Semaphore
 
 
 class StillTimer(Timer):
@@ -84,7 +84,7 @@ class Scene:
             for loop in self.open * 4:
                 self.step(loop)
             if look:
-                self.semaphore.look(math.inf)
+                self.semaphore.recover_permits(math.inf)
 
     def check_everybody_came(self) -> None:
         for number, task in self.tasks.items():
@@ -141,7 +141,7 @@ def test_whatever_happens_every_task_that_lives_gets_in(deeds: list[tuple[str, i
                     number = sorted(here.tasks)[which % len(here.tasks)]
                     here.leave[number].set() if deed == "leave" else here.tasks[number].cancel()
             elif deed == "look":
-                here.semaphore.look(math.inf)
+                here.semaphore.recover_permits(math.inf)
             elif deed == "collect":
                 gc.collect(0)
             elif deed in ("ask", "step", "close", "close and keep") and loops[which] in here.open:
@@ -183,7 +183,7 @@ def test_a_loop_that_stands_still_is_passed_over_and_comes_first_when_it_goes_on
         here.leave[first].set()
         here.step(here.open[0])
         here.step(here.open[0])
-        here.semaphore.look(math.inf)
+        here.semaphore.recover_permits(math.inf)
         here.step(other)
         here.step(other)
         assert here.inside == [third]
@@ -230,19 +230,19 @@ def test_patience_ends_while_others_keep_their_place() -> None:
 def test_threads_with_a_loop_each_are_never_inside_together() -> None:
     timer = Timer()
     semaphore = Semaphore(1, timer)
-    inside, most = 0, 0
+    inside, maximum = 0, 0
     done: list[None] = []
 
     async def main() -> None:
-        nonlocal inside, most
+        nonlocal inside, maximum
 
         async def once() -> None:
-            nonlocal inside, most
+            nonlocal inside, maximum
             lease = Lease(asyncio.get_running_loop())
             if not semaphore.enter(lease):
                 await semaphore.wait(lease)
             inside += 1
-            most = max(most, inside)
+            maximum = max(maximum, inside)
             await asyncio.sleep(0)
             inside -= 1
             done.append(None)
@@ -256,4 +256,4 @@ def test_threads_with_a_loop_each_are_never_inside_together() -> None:
     for thread in threads:
         thread.join(60)
     timer.stop()
-    assert (most, len(done)) == (1, 300)
+    assert (maximum, len(done)) == (1, 300)

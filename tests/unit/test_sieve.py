@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from persist.conversations.similarity import Sieve
+from persist.conversations.vector_search.similarity import Sieve
 
 
 @given(

@@ -13,12 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import LargeBinary, StaticPool, bindparam, create_engine, select
 
-from persist.conversations.candidates import Candidates, InDatabase, InPython, WithNumpy, measure
-from persist.conversations.embeddings import unpack
 from persist.conversations.models import messages
 from persist.conversations.schemas import Metric
-from persist.conversations.similarity import Item, Margin, Query, nearest
-from persist.db.dialects.vector_functions import SQLITE_VEC
+from persist.conversations.storage.embeddings import unpack
+from persist.conversations.vector_search.candidates import Candidates, InDatabase, InPython, WithNumpy, measure
+from persist.conversations.vector_search.similarity import Item, Margin, Query, nearest
+from persist.db.dialects.sqlite.vector_functions import SQLITE_VEC
 from tests.unit.float32 import with_functions
 
 WAYS: list[Candidates] = [InPython(), WithNumpy(numpy), InDatabase(SQLITE_VEC)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from persist.chat.sse import EventStream
+from persist.chat.reducer.sse import EventStream
 from persist.errors import InvalidValue, PayloadTooLarge
 
 LIMIT = 10_000
@@ -20,7 +20,7 @@ def found_in(pieces: Iterable[Any], *, limit: int = LIMIT) -> list[Any]:
     """Chunks, and the reasons of what was refused."""
     events, found = EventStream(limit), []
     for piece in pieces:
-        chunk = events.whole(piece)
+        chunk = events.single_frame(piece)
         if chunk is None:
             found += events.read(piece)
         elif chunk:

@@ -1,4 +1,4 @@
-"""Hot statements as a joined connection runs them: by SQLAlchemy itself, with the values as the statement's own parameters."""
+"""Prepared statements on a joined connection: SQLAlchemy runs them, with the values as the statement's own parameters."""
 
 import importlib
 import pkgutil
@@ -11,17 +11,17 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.exc import CompileError
 
 import persist
-from persist.db.hot import Hot
+from persist.db.statements.prepared import Statement
 
 LOADED_BY_FRAMEWORKS = "persist.integrations."
 
 
-def hot_statements() -> dict[str, Hot]:
-    found: dict[str, Hot] = {}
+def hot_statements() -> dict[str, Statement]:
+    found: dict[str, Statement] = {}
     for module in pkgutil.walk_packages(persist.__path__, "persist."):
         if not module.name.startswith((LOADED_BY_FRAMEWORKS, "persist._migrations", "persist.__main__")):
             values = vars(importlib.import_module(module.name)).items()
-            found |= {f"{module.name}.{name}": value for name, value in values if isinstance(value, Hot)}
+            found |= {f"{module.name}.{name}": value for name, value in values if isinstance(value, Statement)}
     return found
 
 
@@ -31,12 +31,12 @@ def test_no_parameter_of_a_condition_is_taken_for_a_column(dialect: Callable[[],
     statements = hot_statements()
     assert len(statements) > 100
     refused = {}
-    for name, hot in statements.items():
-        if isinstance(hot.statement, Insert | Update | Delete):
-            plain = hot.statement.compile(dialect=dialect())
+    for name, prepared in statements.items():
+        if isinstance(prepared.statement, Insert | Update | Delete):
+            plain = prepared.statement.compile(dialect=dialect())
             keys = [key for key, bind in plain.binds.items() if bind.required]
             try:
-                told = str(hot.statement.compile(dialect=dialect(), column_keys=keys))
+                told = str(prepared.statement.compile(dialect=dialect(), column_keys=keys))
             except CompileError as error:
                 told = str(error)
             if told != str(plain):

@@ -1,4 +1,4 @@
-"""Column types on both databases: what goes in comes out, through Core and through hot statements alike."""
+"""Column types on both databases: what goes in comes out, through Core and through prepared statements alike."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from sqlalchemy import Integer, bindparam, literal, select
 
-from persist.db.escape import join_halves
-from persist.db.hot import Hot
-from persist.db.types import Flag
+from persist.db.schema.column_types import Flag
+from persist.db.statements.prepared import Statement
+from persist.db.values.escaping import join_halves
 from tests.unit.json_values import LEAD, normal, same, texts, values
 from tests.unit.laboratory import GET, NAMES, Laboratory, Word, specimens
 
@@ -30,14 +30,14 @@ def test_any_json_comes_back(laboratory: Laboratory) -> None:
 
 
 def test_json_is_text_or_jsonb(laboratory: Laboratory, backend: str) -> None:
-    laboratory.put(1, hot=False, json={"a": [1, None]})
+    laboratory.put(1, prepared=False, json={"a": [1, None]})
     kind = "jsonb_typeof(json)" if backend == "postgres" else "typeof(json)"
     assert laboratory.stored(kind) == ("object" if backend == "postgres" else "text")
     assert laboratory.stored("CAST(json AS TEXT)").replace(" ", "") == '{"a":[1,null]}'
 
 
 def test_json_paths(laboratory: Laboratory) -> None:
-    laboratory.put(1, hot=False, json={"name": "Ann", "tags": ["x", "y"], "n": 7, "deep": {"er": [1, {"z": 2.5}]}})
+    laboratory.put(1, prepared=False, json={"name": "Ann", "tags": ["x", "y"], "n": 7, "deep": {"er": [1, {"z": 2.5}]}})
     column = specimens.c.json
     found = laboratory.connection.execute(
         select(column["name"].as_string(), column["n"].as_integer(), column["tags"], column["deep", "er", 1, "z"].as_float())
@@ -53,10 +53,10 @@ def test_no_json_is_null(laboratory: Laboratory) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), 2**64, (1,), {1: 2}, b"x", datetime(2026, 1, 1, tzinfo=UTC), Word.ONE])
-@pytest.mark.parametrize("hot", [False, True], ids=["core", "hot"])
-def test_json_outside_the_domain_is_refused(laboratory: Laboratory, value: Any, hot: bool) -> None:
-    assert laboratory.refusal("json", {"a": [0, value]}, hot=hot).path == "value.a[1]"
-    laboratory.put(4, hot=hot, json={"still": "usable"})
+@pytest.mark.parametrize("prepared", [False, True], ids=["core", "prepared"])
+def test_json_outside_the_domain_is_refused(laboratory: Laboratory, value: Any, prepared: bool) -> None:
+    assert laboratory.refusal("json", {"a": [0, value]}, prepared=prepared).path == "value.a[1]"
+    laboratory.put(4, prepared=prepared, json={"still": "usable"})
 
 
 # ---------------------------------------------------------------- text
@@ -76,20 +76,20 @@ def test_any_body_comes_back(laboratory: Laboratory) -> None:
 
 def test_ordinary_text_is_stored_verbatim(laboratory: Laboratory) -> None:
     text = "Grüße, 😀 and \\u0000"
-    laboratory.put(1, hot=True, body=text, label=text)
+    laboratory.put(1, prepared=True, body=text, label=text)
     assert (laboratory.stored("body"), laboratory.stored("label")) == (text, text)
 
 
 @pytest.mark.parametrize("value", ["a\x00b", "\ud83d", "\ude00\ud83d"])
-@pytest.mark.parametrize("hot", [False, True], ids=["core", "hot"])
-def test_labels_refuse_what_databases_do_not_compare_alike(laboratory: Laboratory, value: str, hot: bool) -> None:
-    assert "identifier or filter" in laboratory.refusal("label", value, hot=hot).reason
+@pytest.mark.parametrize("prepared", [False, True], ids=["core", "prepared"])
+def test_labels_refuse_what_databases_do_not_compare_alike(laboratory: Laboratory, value: str, prepared: bool) -> None:
+    assert "identifier or filter" in laboratory.refusal("label", value, prepared=prepared).reason
 
 
 def test_labels_sort_by_code_point(laboratory: Laboratory) -> None:
     words = ["Z", "a", "é", "z", "_", "😀", "\uffff", "ab", "aB", ""]
     for number, word in enumerate(words):
-        laboratory.put(number, hot=False, label=word)
+        laboratory.put(number, prepared=False, label=word)
     found = laboratory.connection.execute(select(specimens.c.label).order_by(specimens.c.label)).scalars().all()
     assert found == sorted(words)
 
@@ -113,9 +113,9 @@ def test_whole_numbers(laboratory: Laboratory, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30])
-@pytest.mark.parametrize("hot", [False, True], ids=["core", "hot"])
-def test_whole_numbers_over_64_bits_are_refused(laboratory: Laboratory, number: int, hot: bool) -> None:
-    laboratory.refusal("whole", number, hot=hot)
+@pytest.mark.parametrize("prepared", [False, True], ids=["core", "prepared"])
+def test_whole_numbers_over_64_bits_are_refused(laboratory: Laboratory, number: int, prepared: bool) -> None:
+    laboratory.refusal("whole", number, prepared=prepared)
 
 
 @pytest.mark.parametrize("number", [0.0, 0.1, 1 / 3, -2.5, 1e16, 1e308, 5e-324, 3.0])
@@ -134,23 +134,23 @@ def test_flags(laboratory: Laboratory, flag: bool | None) -> None:
 
 
 def test_null_is_null_everywhere(laboratory: Laboratory) -> None:
-    laboratory.put(1, hot=True)
-    laboratory.put(2, hot=False)
+    laboratory.put(1, prepared=True)
+    laboratory.put(2, prepared=False)
     for id in (1, 2):
         assert [laboratory.back(name, id) for name in NAMES] == [[None] * 3] * len(NAMES)
 
 
 def test_no_row_is_none(laboratory: Laboratory) -> None:
-    assert laboratory.hot[GET].one(laboratory.driver, {"row_id": 404}) is None
-    assert laboratory.hot[GET].all(laboratory.driver, {"row_id": 404}) == []
+    assert laboratory.prepared[GET].one(laboratory.driver, {"row_id": 404}) is None
+    assert laboratory.prepared[GET].all(laboratory.driver, {"row_id": 404}) == []
 
 
 def test_constants_of_a_hot_statement_are_encoded_too(laboratory: Laboratory) -> None:
-    laboratory.put(1, hot=True, word=Word.TWO, flag=True, body="\x00")
-    query = Hot(select(specimens.c.id).where(specimens.c.word == Word.TWO, specimens.c.flag == literal(True, Flag())))
-    assert laboratory.hot[query].all(laboratory.driver, {}) == [(1,)]
-    query = Hot(select(specimens.c.id).where(specimens.c.body == "\x00", specimens.c.id == bindparam("row_id")))
-    assert laboratory.hot[query].one(laboratory.driver, {"row_id": 1}) == (1,)
+    laboratory.put(1, prepared=True, word=Word.TWO, flag=True, body="\x00")
+    query = Statement(select(specimens.c.id).where(specimens.c.word == Word.TWO, specimens.c.flag == literal(True, Flag())))
+    assert laboratory.prepared[query].all(laboratory.driver, {}) == [(1,)]
+    query = Statement(select(specimens.c.id).where(specimens.c.body == "\x00", specimens.c.id == bindparam("row_id")))
+    assert laboratory.prepared[query].one(laboratory.driver, {"row_id": 1}) == (1,)
 
 
 def test_types_can_be_cached() -> None:

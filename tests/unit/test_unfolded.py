@@ -2,9 +2,9 @@
 
 import pytest
 
-from persist.chat.parts import LONG, PartState
-from persist.chat.unfolded import Unfolded
-from persist.db.json import Frame
+from persist.chat.recording.unfolded_parts import Unfolded
+from persist.chat.reducer.parts import LONG, PartState
+from persist.db.values.json import JsonFrame
 from persist.settings import Settings
 
 SETTINGS = Settings()
@@ -25,7 +25,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     fake = Time()
-    monkeypatch.setattr("persist.chat.unfolded.time", fake)
+    monkeypatch.setattr("persist.chat.recording.unfolded_parts.time", fake)
     return fake
 
 
@@ -33,7 +33,7 @@ def part_of(base: int) -> PartState:
     """A stored part of so many bytes; a long one is held by the database alone."""
     part = PartState({"type": "text", "text": ""})
     part.id, part.base = "p", base
-    part.frame = Frame("", "") if base >= LONG else None
+    part.frame = JsonFrame("", "") if base >= LONG else None
     return part
 
 
@@ -44,7 +44,7 @@ LENGTHS = [0, 10_000, 200_000, 2**20, 16 * 2**20]
 def test_a_stream_that_stalls_is_due_once_nothing_came_for_fold_ms(time: Time, base: int) -> None:
     unfolded, part = Unfolded(SETTINGS), part_of(base)
     for _ in range(5):
-        unfolded.grew(part, PIECE)
+        unfolded.delta_stored(part, PIECE)
         time.now += FOLD / 10
     assert unfolded.due() <= time.now - FOLD / 10 + FOLD
 
@@ -53,9 +53,9 @@ def test_a_stream_that_stalls_is_due_once_nothing_came_for_fold_ms(time: Time, b
 def test_what_keeps_coming_waits_no_longer_than_its_length_asks(time: Time, base: int) -> None:
     unfolded, part = Unfolded(SETTINGS), part_of(base)
     began = time.now
-    unfolded.grew(part, PIECE)
+    unfolded.delta_stored(part, PIECE)
     while unfolded.due() > time.now:
-        unfolded.grew(part, 0)
+        unfolded.delta_stored(part, 0)
         time.now += FOLD / 10
     share = 4 if part.frame else 8
     assert time.now - began == pytest.approx(FOLD * max(1, base / share / SETTINGS.fold_bytes), abs=FOLD / 5)
@@ -69,11 +69,11 @@ def cost(time: Time, pieces: int, seconds: float) -> int:
         if unfolded and unfolded.due() <= time.now:
             unfolded.folded()
             written += part.base
-        if unfolded.full(part, PIECE):
-            unfolded.wrote(part)
+        if unfolded.should_fold(part, PIECE):
+            unfolded.part_stored(part)
             written += part.base + PIECE
         else:
-            unfolded.grew(part, PIECE)
+            unfolded.delta_stored(part, PIECE)
         part.base += PIECE
         time.now += seconds
     return written

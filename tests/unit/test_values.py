@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 import persist
 from persist.checkpoints.schemas import Blob
-from persist.db.values import Value, build
+from persist.db.values.frozen import Value, construct
 
 SAMPLES: dict[Any, list[Any]] = {
     str: ["text", ""],
@@ -74,8 +74,8 @@ def samples(annotation: Any) -> list[Any]:
 def rows(model: type[Value]) -> list[dict[str, Any]]:
     """Fields for a few values of a class, every sample of every field in one of them."""
     columns = {name: samples(field.annotation) for name, field in model.model_fields.items()}
-    most = max(map(len, columns.values()))
-    return [{name: column[number % len(column)] for name, column in columns.items()} for number in range(most)]
+    maximum = max(map(len, columns.values()))
+    return [{name: column[number % len(column)] for name, column in columns.items()} for number in range(maximum)]
 
 
 MODELS = _value_classes()
@@ -88,7 +88,7 @@ def test_there_are_values() -> None:
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: str(model.__name__))
 def test_a_built_value_equals_a_validated_one(model: type[Value]) -> None:
     for fields in rows(model):
-        built, validated = build(model, fields), model(**fields)
+        built, validated = construct(model, fields), model(**fields)
         assert built == validated
         assert validated == built
         assert type(built) is model
@@ -104,7 +104,7 @@ def test_a_built_value_equals_a_validated_one(model: type[Value]) -> None:
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: str(model.__name__))
 def test_a_built_value_lives_like_a_validated_one(model: type[Value]) -> None:
     fields = rows(model)[0]
-    built = build(model, fields)
+    built = construct(model, fields)
     assert copy.deepcopy(built) == built
     assert pickle.loads(pickle.dumps(built)) == built
     assert built.model_copy() == built
@@ -117,7 +117,7 @@ def test_a_built_value_lives_like_a_validated_one(model: type[Value]) -> None:
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: str(model.__name__))
 def test_a_built_value_keeps_a_row_of_its_own(model: type[Value]) -> None:
     fields = rows(model)[0]
-    built = build(model, fields)
+    built = construct(model, fields)
     fields.clear()
     assert built == model(**rows(model)[0])
 

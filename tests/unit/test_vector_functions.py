@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from persist.db.dialects import vector_functions
-from persist.db.dialects.vector_functions import SQLITE_VEC, load_sqlite_vec, sqlite_vec_functions
+from persist.db.dialects.sqlite import vector_functions
+from persist.db.dialects.sqlite.vector_functions import SQLITE_VEC, load_sqlite_vec, sqlite_vec_functions
 
 
 class Driver:

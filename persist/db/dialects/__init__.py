@@ -1,1 +1,1 @@
-"""What SQLite and Postgres do differently, and nothing else."""
+"""What differs between the databases: one interface, and a sub-package for each."""

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Table
 
-from persist.db.hot import Compiled
-from persist.db.published import Step, form_of
+from persist.db.formats.published import Step, form_of
+from persist.db.statements.prepared import CompiledStatement
 from persist.errors import InvalidValue
 from persist.quoting import named
 
 if TYPE_CHECKING:
-    from persist.db.dialects.base import Dialect
+    from persist.db.dialects.interface import Dialect
 
 Row = tuple[Any, ...]
 Columns = Sequence[Column[Any]]
 
-_FIRST, _MOST_ROWS = 8, 1024
-_MOST_BYTES = 2**20
+_FIRST, _MAX_ROWS = 8, 1024
+_MAX_BYTES = 2**20
 
 
 class Bulk(ABC):
-    """One transaction on a driver connection of ours, and what its database does with many rows at once."""
+    """Bulk reads and writes of one transaction, on one of persist's own driver connections."""
 
     one_file: bool
     """Whether it is a file, which may be that of one run, instance or workspace."""
@@ -34,7 +34,7 @@ class Bulk(ABC):
     # -- reading
 
     def batches(
-        self, compiled: Compiled, columns: Columns, values: Mapping[str, Any] | None = None, *, raw: bool = False
+        self, compiled: CompiledStatement, columns: Columns, values: Mapping[str, Any] | None = None, *, raw: bool = False
     ) -> Iterator[list[Row]]:
         """What a SELECT of these columns gives, read on demand: at most a thousand rows, or about a megabyte, at a time.
 
@@ -149,6 +149,6 @@ def _key(row: Row, columns: Columns) -> str:
 def next_size(found: Sequence[Row], large: Sequence[int], size: int) -> int:
     """Rows may be of a hundred bytes or of a hundred megabytes; the next ones are likely to be like these."""
     weight = sum(len(value) for row in found for index in large if isinstance(value := row[index], str | bytes))
-    if weight > _MOST_BYTES:
-        return max(1, size * _MOST_BYTES // (2 * weight))
-    return min(_MOST_ROWS, size * 2) if weight * 2 <= _MOST_BYTES else size
+    if weight > _MAX_BYTES:
+        return max(1, size * _MAX_BYTES // (2 * weight))
+    return min(_MAX_ROWS, size * 2) if weight * 2 <= _MAX_BYTES else size

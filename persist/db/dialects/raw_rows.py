@@ -48,11 +48,11 @@ class RawRows(ABC):
 
     @abstractmethod
     def scan(self, table: Table, key: Sequence[str], columns: Columns) -> Iterator[tuple[Any, ...]]:
-        """Every row, on demand: its key for `cell`, then the columns in the forms that `persist.db.readable` looks at."""
+        """Every row, on demand: its key for `cell`, then the columns in the forms that `unreadable.conditions` looks at."""
 
     @abstractmethod
     def values(self, table: Table, place: Place, columns: Columns) -> tuple[Any, ...] | None:
-        """The same of one row, without the key; None where it is gone."""
+        """The columns of one row, as `scan` gives them, without the key; None where the row is gone."""
 
     @abstractmethod
     def cell(self, value: Any) -> Cell:

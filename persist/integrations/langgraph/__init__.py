@@ -1,4 +1,4 @@
-"""LangGraph on persist: `PersistSaver`, a checkpointer, `PersistStore`, a store, and the serializer `StrictSerializer`.
+"""LangGraph on persist: the checkpointer `PersistSaver`, the store `PersistStore` and the serializer `StrictSerializer`.
 
 Needs the extra `langgraph`.
 """

@@ -1,4 +1,4 @@
-"""A batch of operations on items: what it reads, then what it puts, in one transaction."""
+"""A batch of a LangGraph store's operations, run in one transaction: first all reads, then all puts."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -8,19 +8,19 @@ from langgraph.store.base import GetOp, InvalidNamespaceError, Item, ListNamespa
 from persist.checkpoints.schemas import Memory
 from persist.integrations.langgraph.filtering import check_filter, in_namespace, matches
 from persist.integrations.langgraph.ranking import Index, ranked, scores
-from persist.transaction import Transaction
+from persist.store.transaction import Transaction
 
 Vectors = Mapping[str, Sequence[float]]
 
 
 class Batch:
-    """The operations, checked; what of them has to be embedded before; and what has to be refreshed after it."""
+    """Checked operations, the texts to embed before they run, and the memories to refresh afterwards."""
 
     def __init__(self, ops: Iterable[Op], index: Index | None) -> None:
         self._ops = list(ops)
         for op in self._ops:
             _check(op)
-        # of several to a key the last counts
+        # of several puts to one key only the last is run
         puts = {(op.namespace, op.key): op for op in self._ops if isinstance(op, PutOp)}
         self._puts = [(op, {} if index is None else index.texts(op)) for op in puts.values()]
         self._index = index
@@ -31,7 +31,7 @@ class Batch:
         self.refreshed: list[Memory] = []
 
     def run(self, texts: Vectors, queries: Vectors) -> Callable[[Transaction], list[Result]]:
-        """The results in the order of the operations, given the vectors of its texts and queries."""
+        """A function that runs the batch in a transaction and returns its results in order, given all vectors by their text."""
 
         def run(tx: Transaction) -> list[Result]:
             self.refreshed = []
@@ -43,7 +43,7 @@ class Batch:
         return run
 
     def refresh(self, tx: Transaction) -> None:
-        """What was read lives on; in a transaction of its own, so that nobody who only reads waits for a writer."""
+        """Refresh the expiry of the items read. A transaction of its own, so that a batch of reads does not wait for a writer."""
         tx.checkpoints.memories.refresh(self.refreshed)
 
     def _put(self, tx: Transaction, op: PutOp, vectors: Vectors) -> None:
@@ -57,11 +57,11 @@ class Batch:
     def _read(self, tx: Transaction, op: Op, queries: Vectors) -> Result:
         if isinstance(op, GetOp):
             found = tx.checkpoints.memories.get(tuple(op.namespace), op.key)
-            self._note([] if found is None else [found], op.refresh_ttl)
+            self._to_refresh([] if found is None else [found], op.refresh_ttl)
             return None if found is None else Item(**_fields(found))
         if isinstance(op, SearchOp):
             results = self._search(tx, op, queries)
-            self._note([memory for memory, _ in results], op.refresh_ttl)
+            self._to_refresh([memory for memory, _ in results], op.refresh_ttl)
             return [SearchItem(**_fields(memory), score=score) for memory, score in results]
         if isinstance(op, ListNamespacesOp):
             return _namespaces(tx, op)
@@ -77,7 +77,7 @@ class Batch:
             return [(memory, None) for memory in found[op.offset : op.offset + op.limit]]
         return ranked(found, scores(query, memories.embeddings(prefix)), op.offset, op.limit)
 
-    def _note(self, found: Iterable[Memory], refresh: bool) -> None:
+    def _to_refresh(self, found: Iterable[Memory], refresh: bool) -> None:
         if refresh:
             self.refreshed += [memory for memory in found if memory.ttl_minutes is not None]
 

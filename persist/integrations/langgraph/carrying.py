@@ -1,73 +1,80 @@
-"""What a checkpoint carries is read back: also values that `new_versions` does not name, and versions that hold another value."""
+"""Storing all values that a checkpoint contains, also those not in `new_versions` or whose version already has another value."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from persist.checkpoints.schemas import Stored
-from persist.transaction import Transaction
+from persist.store.transaction import Transaction
 
-_MOST = 1024
+_MAX = 1024
 _OF, _AT = "of", "at"
 
-Place = tuple[str, str]
-"""A thread and a namespace."""
+ThreadKey = tuple[str, str]
+"""(thread id, namespace)."""
 
 
-class Known:
-    """The versions that one saver stored or read last, by thread and namespace: what it need not look for before it puts."""
+class KnownVersions:
+    """The versions that a saver stored or read last, by thread and namespace: it need not query for them before a put."""
 
     def __init__(self) -> None:
-        self._versions: dict[Place, Mapping[str, str]] = {}
+        self._versions: dict[ThreadKey, Mapping[str, str]] = {}
 
-    def note(self, place: Place, versions: Mapping[str, str]) -> None:
-        """The values of these channels are stored at these versions."""
-        self._versions.pop(place, None)
-        self._versions[place] = versions
-        for oldest in list(self._versions)[:-_MOST]:
+    def note(self, thread_key: ThreadKey, versions: Mapping[str, str]) -> None:
+        """Remember that these channels' values are stored at these versions. The 1024 latest threads are kept."""
+        self._versions.pop(thread_key, None)
+        self._versions[thread_key] = versions
+        for oldest in list(self._versions)[:-_MAX]:
             self._versions.pop(oldest, None)
 
-    def of(self, place: Place) -> Mapping[str, str]:
-        """What was noted last."""
-        return self._versions.get(place, {})
+    def of(self, thread_key: ThreadKey) -> Mapping[str, str]:
+        """The versions noted last, {} if there are none."""
+        return self._versions.get(thread_key, {})
 
     def forget(self) -> None:
-        """Something was deleted."""
+        """Forget all versions, because stored ones may have been deleted."""
         self._versions.clear()
 
 
-class Put:
-    """The arguments of `states.put`, and the values of which only a look at the database says whether they are there."""
+class CheckpointPut:
+    """A checkpoint to store: the arguments of `states.put`, and values that may already be stored at their versions."""
 
-    def __init__(self, place: Place, id: str, arguments: dict[str, Any], carried: Mapping[str, Stored], sure: Mapping[str, str]):
-        self.place, self.id = place, id
+    def __init__(
+        self,
+        thread_key: ThreadKey,
+        id: str,
+        arguments: dict[str, Any],
+        carried: Mapping[str, Stored],
+        known_versions: Mapping[str, str],
+    ) -> None:
+        self.thread_key, self.id = thread_key, id
         self._arguments, self._carried = arguments, carried
-        self._sure = sure
+        self._known_versions = known_versions
         self.stored: Mapping[str, str] = {}
 
     def run(self, tx: Transaction) -> None:
-        """Store the checkpoint; `stored` says which versions hold its values then."""
-        thread_id, namespace = self.place
+        """Store the checkpoint and set `stored`: the versions at which its values are stored."""
+        thread_id, namespace = self.thread_key
         states, arguments = tx.checkpoints.states, self._arguments
         versions, values = dict(arguments["versions"]), dict(arguments["values"])
         named = {channel: versions[channel] for channel in self._carried if channel in versions}
         found = states.values(thread_id, named, namespace=namespace) if named else {}
-        self.stored = {**self._sure, **named}
+        self.stored = {**self._known_versions, **named}
         for channel, value in self._carried.items():
             if channel in named and channel not in found:
                 values[channel] = named[channel], value
             elif channel not in named or found[channel] != value:
-                aside = {_AT: self.id} | ({_OF: json.loads(named[channel])} if channel in named else {})
+                own_version = {_AT: self.id} | ({_OF: json.loads(named[channel])} if channel in named else {})
                 self.stored = {name: version for name, version in self.stored.items() if name != channel}
-                versions[channel] = json.dumps(aside)
+                versions[channel] = json.dumps(own_version)
                 values[channel] = versions[channel], value
         states.put(thread_id, self.id, namespace=namespace, **{**arguments, "versions": versions, "values": values})
 
 
 def version_of(stored: str) -> tuple[bool, Any]:
-    """Whether a channel has a version for its runner, and which: a value that no version names stands at its checkpoint's own.
+    """(whether the runner gave the channel a version, that version). ValueError for text that is no version.
 
-    ValueError for what is no version.
+    A value without a version of the runner's is stored at one made from its checkpoint's id.
     """
     version = json.loads(stored)
     named = True

@@ -1,4 +1,4 @@
-"""Whether a stored item is what a search asks for, by LangGraph's rules."""
+"""Filters of searches and namespaces, by LangGraph's rules."""
 
 import operator
 from collections.abc import Callable, Mapping
@@ -16,12 +16,12 @@ _ORDERED: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def matches(value: Mapping[str, Any], filter: Mapping[str, Any] | None) -> bool:
-    """Whether every key of the filter has what it asks for: a value, or comparisons such as {"$gte": 3}."""
+    """Whether an item's value matches a filter: for each key an equal value, or comparisons such as {"$gte": 3}."""
     return all(_equals(value.get(key), wanted) for key, wanted in (filter or {}).items())
 
 
 def check_filter(filter: Mapping[str, Any] | None) -> None:
-    """ValueError for a comparison that there is not."""
+    """ValueError for an unknown comparison operator."""
     for wanted in (filter or {}).values():
         if isinstance(wanted, Mapping):
             unknown = [name for name in wanted if str(name).startswith("$") and name not in _EQUAL and name not in _ORDERED]
@@ -31,7 +31,7 @@ def check_filter(filter: Mapping[str, Any] | None) -> None:
 
 
 def in_namespace(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
-    """Whether it begins, or ends, with the labels of the condition, of which "*" is any."""
+    """Whether a namespace begins or ends with the condition's labels; the label "*" matches any."""
     path = tuple(condition.path)
     if condition.match_type not in ("prefix", "suffix"):
         raise ValueError(f"Unsupported match type: {condition.match_type}")
@@ -60,5 +60,5 @@ def _compares(value: Any, name: str, operand: Any) -> bool:
         raise ValueError(f"Unsupported operator: {name}")
     try:
         return bool(_ORDERED[name](float(value), float(operand)))
-    except (TypeError, ValueError):  # what is no number is neither more nor less
+    except (TypeError, ValueError):  # values that are not numbers are not ordered
         return False

@@ -1,4 +1,4 @@
-"""A listing of checkpoints, page by page."""
+"""Listing LangGraph checkpoints, page by page."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,15 +8,17 @@ from langgraph.checkpoint.base import CheckpointTuple, get_checkpoint_id
 
 from persist.checkpoints.schemas import Checkpoint
 from persist.integrations.langgraph.encoding import Encoding
-from persist.transaction import Transaction
+from persist.store.transaction import Transaction
 
 _PAGE = 20
-"""Checkpoints of one page; with a filter more are looked at, and so many of those that match are loaded."""
-_LOOK = 200
+"""The most checkpoints that one page loads."""
+
+_FILTERED_PAGE = 200
+"""Checkpoints that one page tests against a filter."""
 
 
 class Listing:
-    """What is asked for, and where the next page begins."""
+    """A listing's conditions, and where its next page begins."""
 
     def __init__(
         self,
@@ -38,19 +40,19 @@ class Listing:
         self.ended = limit is not None and limit <= 0
 
     def page(self, tx: Transaction) -> list[CheckpointTuple]:
-        """The next ones."""
-        look = _LOOK if self._filter else _PAGE if self._left is None else min(_PAGE, self._left)
-        rows = tx.checkpoints.states.page(**self._where, after=self._last, limit=look)
-        most = _PAGE if self._left is None else min(_PAGE, self._left)
+        """The next page of checkpoints."""
+        page_size = _FILTERED_PAGE if self._filter else _PAGE if self._left is None else min(_PAGE, self._left)
+        rows = tx.checkpoints.states.page(**self._where, after=self._last, limit=page_size)
+        maximum = _PAGE if self._left is None else min(_PAGE, self._left)
         matching: list[Checkpoint] = []
         for row in rows:
-            if len(matching) == most:
+            if len(matching) == maximum:
                 break
             self._last = row
             if self._matches(row):
                 matching.append(row)
         else:
-            self.ended = len(rows) < look
+            self.ended = len(rows) < page_size
         if self._left is not None:
             self._left -= len(matching)
             self.ended = self.ended or self._left == 0

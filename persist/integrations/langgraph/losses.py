@@ -1,4 +1,4 @@
-"""What LangGraph's serializer would change silently: it writes a lone surrogate half as a question mark."""
+"""Detecting text that LangGraph's serializer would change silently: it writes a lone surrogate as a question mark."""
 
 import re
 from collections import deque
@@ -23,15 +23,15 @@ _OPTIONS = (
 
 
 def check_text(name: str, value: Any) -> None:
-    """InvalidValue where a text in a value that the serializer takes is no UTF-8."""
+    """InvalidValue if any text in a value cannot be encoded as UTF-8."""
     try:
-        ormsgpack.packb(value, default=_inside, option=_OPTIONS)
+        ormsgpack.packb(value, default=_serialized_parts, option=_OPTIONS)
     except ormsgpack.MsgpackEncodeError as error:
         raise InvalidValue(name, f"it would not be stored as it is: {error}.") from None
 
 
-def _inside(value: Any) -> Any:
-    """What the serializer takes of an object, where that is or holds text."""
+def _serialized_parts(value: Any) -> Any:
+    """The part of an object that the serializer writes, if it is or contains text; None otherwise."""
     for method in ("model_dump", "get_secret_value", "dict", "_asdict"):
         if callable(found := getattr(value, method, None)):
             return found()

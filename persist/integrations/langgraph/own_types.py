@@ -1,7 +1,7 @@
-"""What LangGraph and LangChain store of their own, and the types of Python that their serializer takes: data that does nothing.
+"""The types that StrictSerializer builds without being asked: data types of LangGraph, LangChain and Python.
 
-Each stands under the name that the serializer writes, with the one form in which it writes it. A name is looked up here and never
-imported. Of the framework's private names only `_DeltaSnapshot` is used, and only here.
+Each is listed under the name that LangGraph's serializer writes, with the form in which it writes the object. Stored names are
+looked up here and never imported. `_DeltaSnapshot` is the only private name of the framework that is used.
 """
 
 import re
@@ -48,7 +48,7 @@ from langgraph.types import (
 from pydantic import SecretBytes, SecretStr
 
 Name = tuple[str, str]
-"""A module, and the name of a class in it."""
+"""(module, class name)."""
 
 ONE, EACH, NAMED, METHOD = (
     EXT_CONSTRUCTOR_SINGLE_ARG,
@@ -58,20 +58,20 @@ ONE, EACH, NAMED, METHOD = (
 )
 OLD_MODEL, MODEL, ARRAY, SNAPSHOT = EXT_PYDANTIC_V1, EXT_PYDANTIC_V2, EXT_NUMPY_ARRAY, EXT_DELTA_SNAPSHOT
 FORMS = frozenset({ONE, EACH, NAMED, METHOD, OLD_MODEL, MODEL})
-"""How the serializer writes an object: what its class is called with."""
+"""The forms in which the serializer writes an object: how its class is called to build it."""
 
 snapshot = _DeltaSnapshot
 
 
 def _pattern(pattern: str | bytes, flags: int) -> re.Pattern[Any]:
-    return re.compile(pattern, flags & ~re.DEBUG)  # which prints
+    return re.compile(pattern, flags & ~re.DEBUG)  # DEBUG would print
 
 
 def _send(node: str, arg: Any, timeout: Any = None) -> Send:
     return Send(node, arg) if timeout is None else Send(node, arg, timeout=timeout)
 
 
-def _named(*classes: type) -> dict[Name, Any]:
+def _by_name(*classes: type) -> dict[Name, Any]:
     return {(cls.__module__, cls.__name__): cls for cls in classes}
 
 
@@ -88,35 +88,35 @@ _MODELS: tuple[type, ...] = (
 )
 _PATHS = [(module, name) for module in ("pathlib", "pathlib._local") for name in ("Path", "PosixPath", "WindowsPath")]
 _BY_FORM: dict[int, dict[Name, Callable[..., Any]]] = {
-    ONE: _named(
+    ONE: _by_name(
         *(UUID, Decimal, ZoneInfo, set, frozenset, deque, SecretStr, SecretBytes),
         *(IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network),
     ),
     EACH: {
-        **_named(timedelta, date, timezone),
+        **_by_name(timedelta, date, timezone),
         **dict.fromkeys(_PATHS, Path),
         ("re", "compile"): _pattern,
         (Send.__module__, Send.__name__): _send,
     },
-    NAMED: _named(
+    NAMED: _by_name(
         time,
         *(CacheKey, Command, GraphOutput, Interrupt, Overwrite, PregelTask, StateSnapshot, StateUpdate, TimeoutPolicy),
         *(GetOp, PutOp, SearchOp, ListNamespacesOp, MatchCondition),
     ),
-    METHOD: _named(datetime),
-    OLD_MODEL: _named(Item, SearchItem),  # for its method `dict` taken for one
-    MODEL: _named(*_MODELS),
+    METHOD: _by_name(datetime),
+    OLD_MODEL: _by_name(Item, SearchItem),  # written like a pydantic v1 model because it has a method `dict`
+    MODEL: _by_name(*_MODELS),
 }
 
-OWN: Mapping[Name, tuple[int, Any]] = {name: (form, made) for form, some in _BY_FORM.items() for name, made in some.items()}
-"""By the name that is stored: the form, and what makes one."""
+OWN: Mapping[Name, tuple[int, Any]] = {name: (form, build) for form, types in _BY_FORM.items() for name, build in types.items()}
+"""(form, callable that builds the object) by the stored name."""
 
 BY_LC_ID: Mapping[tuple[str, ...], type] = {tuple(cls.lc_id()): cls for cls in _MODELS if issubclass(cls, Serializable)}
-"""By the name that LangChain's own JSON has for it."""
+"""Classes by their id in LangChain's own JSON."""
 
 
-def made(form: int, cls: Any, given: Any) -> Any:
-    """An object of a class, as the serializer's form has it made; raises whatever the class does."""
+def construct(form: int, cls: Any, given: Any) -> Any:
+    """Build an object from its serialized form. Raises what the class raises."""
     if form == ONE:
         return cls(given)
     if form == EACH:
@@ -127,5 +127,5 @@ def made(form: int, cls: Any, given: Any) -> Any:
         return cls.fromisoformat(given)
     try:
         return cls(**given)
-    except Exception:  # of a model: what its checks would refuse today was stored, and is read
+    except Exception:  # a model: data stored under earlier rules is built without validation
         return (cls.model_construct if form == MODEL else cls.construct)(**given)

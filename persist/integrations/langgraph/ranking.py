@@ -1,4 +1,4 @@
-"""Semantic search: the texts of an item that are embedded, their vectors, and which items are nearest to a query."""
+"""Semantic search: the texts of an item to embed, their vectors, and ranking items by a query."""
 
 import array
 import math
@@ -14,7 +14,7 @@ Key = tuple[tuple[str, ...], str]
 
 
 class Index:
-    """What an `index` configuration of LangGraph says."""
+    """A LangGraph store's `index` configuration: embedding function, dimensions and fields."""
 
     def __init__(self, config: IndexConfig) -> None:
         self.embeddings = ensure_embeddings(config.get("embed"))
@@ -22,7 +22,7 @@ class Index:
         self._fields = [(path, path if path == "$" else tokenize_path(path)) for path in config.get("fields") or ["$"]]
 
     def texts(self, op: PutOp) -> dict[str, str]:
-        """The texts of an item that are to be embedded, by their path."""
+        """The texts of an item to embed, by path."""
         if op.value is None or op.index is False:
             return {}
         fields = self._fields if op.index is None else [(path, tokenize_path(path)) for path in op.index]
@@ -33,7 +33,7 @@ class Index:
         return found
 
     def packed(self, vector: Sequence[float]) -> bytes:
-        """A vector as it is stored. InvalidValue: it has another number of dimensions, or is not finite."""
+        """A vector as little-endian 32-bit floats. InvalidValue if it is not finite or has another number of dimensions."""
         if self._dims is not None and len(vector) != self._dims:
             raise InvalidValue("embedding", f"it has {len(vector)} dimensions, and the index has {self._dims}.")
         if not all(math.isfinite(number) for number in vector):
@@ -45,7 +45,7 @@ class Index:
 
 
 def unpacked(data: bytes) -> Sequence[float]:
-    """A stored vector."""
+    """The numbers of a stored vector."""
     numbers = array.array("f", data)
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -53,7 +53,7 @@ def unpacked(data: bytes) -> Sequence[float]:
 
 
 def scores(query: Sequence[float], stored: Iterable[tuple[tuple[str, ...], str, bytes]]) -> dict[Key, float]:
-    """The cosine of the nearest text of every item."""
+    """Each item's score: the cosine similarity of its text nearest to the query."""
     length = math.hypot(*query)
     best: dict[Key, float] = {}
     for namespace, key, data in stored:
@@ -67,10 +67,10 @@ def scores(query: Sequence[float], stored: Iterable[tuple[tuple[str, ...], str, 
 
 
 def ranked(found: Sequence[Any], best: dict[Key, float], offset: int, limit: int) -> list[tuple[Any, float | None]]:
-    """The nearest first, from `offset`; items without a vector fill what is missing to `limit`."""
+    """Items by falling score, from `offset`; if fewer than `limit`, filled up with items without a vector."""
     scored = sorted(
         (item for item in found if (item.namespace, item.key) in best), key=lambda item: -best[item.namespace, item.key]
     )
     nearest: list[tuple[Any, float | None]] = [(item, best[item.namespace, item.key]) for item in scored[offset : offset + limit]]
-    rest = [(item, None) for item in found if (item.namespace, item.key) not in best]
-    return nearest + rest[: limit - len(nearest)]
+    unscored = [(item, None) for item in found if (item.namespace, item.key) not in best]
+    return nearest + unscored[: limit - len(nearest)]

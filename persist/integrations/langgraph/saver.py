@@ -16,14 +16,14 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from persist.aio import AsyncStore
-from persist.integrations.faces import Faces
-from persist.integrations.langgraph.carrying import Known, Put
+from persist.integrations.langgraph.carrying import CheckpointPut, KnownVersions
 from persist.integrations.langgraph.encoding import Encoding
 from persist.integrations.langgraph.listing import Listing
 from persist.integrations.langgraph.strict import Allowed, StrictSerializer
-from persist.store import Store
-from persist.transaction import Transaction
+from persist.integrations.store_bridge import StoreBridge
+from persist.store.async_store import AsyncStore
+from persist.store.store import Store
+from persist.store.transaction import Transaction
 
 Histories = Mapping[str, DeltaChannelHistory]
 
@@ -31,13 +31,15 @@ Histories = Mapping[str, DeltaChannelHistory]
 class PersistSaver(BaseCheckpointSaver[str]):
     """Keeps the checkpoints of graphs in a store: `builder.compile(checkpointer=PersistSaver(store))`.
 
-    Over a Store every method works, the coroutines on worker threads. Over an AsyncStore the synchronous ones work too, except
-    in a thread whose event loop they would block: there they raise asyncio.InvalidStateError. Of what is stored only LangGraph's
-    and LangChain's own types are built, and the classes that `allow` lists or names ("package.module.Class"); everything else
-    comes back as plain data. `serde` is as every checkpointer of LangGraph takes it, and then builds what it builds:
-    `serde=JsonPlusSerializer()` whatever the database names. A value of a channel is stored once per version, and a list that
-    grew costs what was added. What cannot be serialized, and keys that hold a NUL or a lone surrogate half, raise before anything
-    is written (of keys InvalidValue, a ValueError). Closing the store is the caller's.
+    Over a Store all methods work; coroutines run on worker threads. Over an AsyncStore synchronous methods work too, except in a
+    thread whose event loop they would block: there they raise asyncio.InvalidStateError. The caller closes the store.
+
+    Reading builds only LangGraph's and LangChain's own types and the classes that `allow` lists or names
+    ("package.module.Class"); other values are returned as plain data. `serde` replaces this serializer, as in every LangGraph
+    checkpointer: `serde=JsonPlusSerializer()` builds whatever class the database names.
+
+    A channel's value is stored once per version, and a list that grew costs only what was added. A value that cannot be
+    serialized raises before anything is written, and so does a key with a NUL or lone surrogate (InvalidValue, a ValueError).
     """
 
     def __init__(
@@ -47,46 +49,46 @@ class PersistSaver(BaseCheckpointSaver[str]):
         if serde is not None and allow:
             raise TypeError("allow is for the serializer of persist; what serde may build is its own matter.")
         super().__init__(serde=serde or strict)
-        self._faces = Faces(store)
-        self._known = Known()
+        self._bridge = StoreBridge(store)
+        self._known = KnownVersions()
 
     def put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
     ) -> RunnableConfig:
-        """Store a checkpoint as a child of the one that the config names; the config that names it.
+        """Store a checkpoint as a child of the config's checkpoint, and return its own config.
 
-        What it carries is read back, whatever `new_versions` names. Where that names some channels, the others are taken to be
-        unchanged at versions that this saver stored or read last; where it names none, every value is compared.
+        All values it contains are stored, also those not in `new_versions`. If `new_versions` names some channels, the others
+        count as unchanged at versions that this saver stored or read last. If it names none, every value is compared.
         """
         put = self._put(config, checkpoint, metadata, new_versions)
-        self._faces.now(put.run, writes=True)
-        return self._noted(put)
+        self._bridge.run_sync(put.run, writes=True)
+        return self._remember(put)
 
     async def aput(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
     ) -> RunnableConfig:
         """See put."""
         put = self._put(config, checkpoint, metadata, new_versions)
-        await self._faces.later(put.run, writes=True)
-        return self._noted(put)
+        await self._bridge.run_async(put.run, writes=True)
+        return self._remember(put)
 
     def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
-        """Store what a task wrote after the checkpoint that the config names."""
-        self._faces.now(self._put_writes(config, writes, task_id, task_path), writes=True)
+        """Store what a task wrote after the config's checkpoint."""
+        self._bridge.run_sync(self._put_writes(config, writes, task_id, task_path), writes=True)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """See put_writes."""
-        await self._faces.later(self._put_writes(config, writes, task_id, task_path), writes=True)
+        await self._bridge.run_async(self._put_writes(config, writes, task_id, task_path), writes=True)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """The checkpoint that the config names, or the latest of its thread and namespace; None where there is none."""
-        return self._faces.now(self._get(config), writes=False)
+        """The config's checkpoint or, without an id, the latest of its thread and namespace; None if there is none."""
+        return self._bridge.run_sync(self._get(config), writes=False)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """See get_tuple."""
-        return await self._faces.later(self._get(config), writes=False)
+        return await self._bridge.run_async(self._get(config), writes=False)
 
     def list(
         self,
@@ -96,14 +98,14 @@ class PersistSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, the greatest ids first: of all threads, or of the thread, namespace and id that the config names.
+        """Checkpoints, greatest ids first: of all threads, or of the config's thread, namespace and id.
 
-        `filter`: metadata that must be equal. `before`: only smaller ids than the one it names. Pages are read one by one, each
-        in a transaction that has ended before its first checkpoint is given.
+        `filter`: metadata that must be equal. `before`: only ids smaller than that config's. Checkpoints are read in pages. Each
+        page's transaction ends before its first checkpoint is yielded.
         """
         listing = Listing(Encoding(self.serde), config, filter, before, limit)
         while not listing.ended:
-            yield from self._faces.now(listing.page, writes=False)
+            yield from self._bridge.run_sync(listing.page, writes=False)
 
     async def alist(
         self,
@@ -116,87 +118,90 @@ class PersistSaver(BaseCheckpointSaver[str]):
         """See list."""
         listing = Listing(Encoding(self.serde), config, filter, before, limit)
         while not listing.ended:
-            for found in await self._faces.later(listing.page, writes=False):
+            for found in await self._bridge.run_async(listing.page, writes=False):
                 yield found
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete everything of a thread."""
-        self._faces.now(_delete(thread_id), writes=True)
+        """Delete a thread with everything in it."""
+        self._bridge.run_sync(_delete(thread_id), writes=True)
         self._known.forget()
 
     async def adelete_thread(self, thread_id: str) -> None:
         """See delete_thread."""
-        await self._faces.later(_delete(thread_id), writes=True)
+        await self._bridge.run_async(_delete(thread_id), writes=True)
         self._known.forget()
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the checkpoints that these runs made, but for ancestors that a DeltaChannel of another is rebuilt from."""
-        self._faces.now(_delete_runs(run_ids), writes=True)
+        """Delete the checkpoints of these runs, except ancestors that a DeltaChannel of another checkpoint is rebuilt from."""
+        self._bridge.run_sync(_delete_runs(run_ids), writes=True)
         self._known.forget()
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """See delete_for_runs."""
-        await self._faces.later(_delete_runs(run_ids), writes=True)
+        await self._bridge.run_async(_delete_runs(run_ids), writes=True)
         self._known.forget()
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy everything of a thread into a new one; Conflict where it is there. Nothing where the source is not."""
-        self._faces.now(_copy(source_thread_id, target_thread_id), writes=True)
+        """Copy a thread with everything in it. Conflict if the target exists; an unknown source does nothing."""
+        self._bridge.run_sync(_copy(source_thread_id, target_thread_id), writes=True)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """See copy_thread."""
-        await self._faces.later(_copy(source_thread_id, target_thread_id), writes=True)
+        await self._bridge.run_async(_copy(source_thread_id, target_thread_id), writes=True)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """`keep_latest` keeps the latest checkpoint of each namespace, with ancestors that a DeltaChannel is rebuilt from;
-        `delete` keeps none. Each thread is a transaction of its own."""
+        """Delete checkpoints of these threads, in one transaction for each.
+
+        `keep_latest` keeps each namespace's latest checkpoint and ancestors that its DeltaChannels are rebuilt from; `delete`
+        deletes the threads.
+        """
         for pruning in _prunings(thread_ids, strategy):
-            self._faces.now(pruning, writes=True)
+            self._bridge.run_sync(pruning, writes=True)
             self._known.forget()
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """See prune."""
         for pruning in _prunings(thread_ids, strategy):
-            await self._faces.later(pruning, writes=True)
+            await self._bridge.run_async(pruning, writes=True)
             self._known.forget()
 
     def get_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Histories:
-        """What made these channels before a checkpoint: its ancestors' writes, and the value that they start from."""
-        return self._faces.now(self._history(config, channels), writes=False)
+        """How these channels got their values at a checkpoint: its ancestors' writes, and the value that these start from."""
+        return self._bridge.run_sync(self._history(config, channels), writes=False)
 
     async def aget_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Histories:
         """See get_delta_channel_history."""
-        return await self._faces.later(self._history(config, channels), writes=False)
+        return await self._bridge.run_async(self._history(config, channels), writes=False)
 
     def get_next_version(self, current: str | int | None, channel: None) -> str:
-        """The next version of a channel, in the form that LangGraph's own savers give it; two forks differ in it."""
+        """The next version of a channel, in the format of LangGraph's own savers. Its random part differs between forks."""
         number = 0 if current is None else current if isinstance(current, int) else int(current.split(".")[0])
         return f"{number + 1:032}.{random.random():016}"
 
-    # -- what each does in a transaction; whatever may be refused is refused before there is one
+    # -- functions to run in a transaction; arguments are checked before it begins
 
     def _put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
-    ) -> Put:
-        place = _place(config)
-        return Encoding(self.serde).put(place, config, checkpoint, metadata, new_versions, self._known.of(place))
+    ) -> CheckpointPut:
+        thread_key = _thread_key(config)
+        return Encoding(self.serde).put(thread_key, config, checkpoint, metadata, new_versions, self._known.of(thread_key))
 
-    def _noted(self, put: Put) -> RunnableConfig:
-        self._known.note(put.place, put.stored)
-        thread_id, namespace = put.place
+    def _remember(self, put: CheckpointPut) -> RunnableConfig:
+        self._known.note(put.thread_key, put.stored)
+        thread_id, namespace = put.thread_key
         return {"configurable": {"thread_id": thread_id, "checkpoint_ns": namespace, "checkpoint_id": put.id}}
 
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> Callable[[Transaction], None]:
-        thread_id, namespace = _place(config)
+        thread_id, namespace = _thread_key(config)
         checkpoint_id = config["configurable"]["checkpoint_id"]
         given = Encoding(self.serde).writes(writes)
         task = {"task_id": task_id, "task_path": task_path, "namespace": namespace}
         return lambda tx: tx.checkpoints.states.put_writes(thread_id, checkpoint_id, given, **task)
 
     def _get(self, config: RunnableConfig) -> Callable[[Transaction], CheckpointTuple | None]:
-        thread_id, namespace = _place(config)
+        thread_id, namespace = _thread_key(config)
         id = get_checkpoint_id(config) or None
 
         def get(tx: Transaction) -> CheckpointTuple | None:
@@ -210,7 +215,7 @@ class PersistSaver(BaseCheckpointSaver[str]):
         return get
 
     def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Callable[[Transaction], Histories]:
-        thread_id, namespace = _place(config)
+        thread_id, namespace = _thread_key(config)
         id = get_checkpoint_id(config) or None
 
         def history(tx: Transaction) -> Histories:
@@ -221,12 +226,12 @@ class PersistSaver(BaseCheckpointSaver[str]):
                     return {channel: DeltaChannelHistory(writes=[]) for channel in channels}
                 at = latest[0].id
             found = tx.checkpoints.states.history(thread_id, at, channels, namespace=namespace)
-            return {channel: Encoding(self.serde).history(made) for channel, made in found.items()}
+            return {channel: Encoding(self.serde).history(history_of_channel) for channel, history_of_channel in found.items()}
 
         return history
 
 
-def _place(config: RunnableConfig) -> tuple[str, str]:
+def _thread_key(config: RunnableConfig) -> tuple[str, str]:
     named = config["configurable"]
     return str(named["thread_id"]), named.get("checkpoint_ns") or ""
 

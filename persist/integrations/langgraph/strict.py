@@ -1,4 +1,4 @@
-"""A serializer that reads data: what is stored never decides what is imported or called."""
+"""StrictSerializer: stored data never decides what is imported or called."""
 
 import importlib
 import json
@@ -22,7 +22,7 @@ from persist.integrations.langgraph.own_types import (
     OWN,
     SNAPSHOT,
     Name,
-    made,
+    construct,
     snapshot,
 )
 from persist.quoting import shown
@@ -31,15 +31,15 @@ Allowed = type | str | tuple[str, ...]
 """A class, or its name: "package.module.Class" or ("package.module", "Class")."""
 
 _log = logging.getLogger("persist")
-_MOST_WARNINGS = 1000  # whoever writes to the database chooses the names
+_MAX_WARNINGS = 1000  # class names come from the database, so their number has to be limited
 _PATH = "a value of a checkpoint"
 
 
 class StrictSerializer(JsonPlusSerializer):
-    """LangGraph's serializer, which as a reader builds only LangGraph's and LangChain's own types and what `allow` names.
+    """LangGraph's serializer, except that reading builds only LangGraph's and LangChain's own types and those in `allow`.
 
-    Everything else comes back as its plain data, with one warning of the logger `persist` for each class. Writes as LangGraph's
-    does. StoreCorrupt for what is no such value, and for a pickle.
+    Objects of other classes are returned as plain data, with one warning of the logger `persist` for each class. StoreCorrupt for
+    a pickle, and for bytes that are not a value of LangGraph's serializer.
     """
 
     def __init__(self, allow: Iterable[Allowed] = ()) -> None:
@@ -54,13 +54,13 @@ class StrictSerializer(JsonPlusSerializer):
         self._warned: set[str] = set()
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[Allowed]) -> "StrictSerializer":
-        """One that allows these too."""
+        """A serializer that allows these classes too."""
         wider = StrictSerializer(extra_allowlist)
         wider._allowed = {**wider._allowed, **self._allowed}
         return self if wider._allowed.keys() == self._allowed.keys() else wider
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """The value."""
+        """Deserialize a value. StoreCorrupt: a pickle, an unknown kind or invalid bytes."""
         kind, packed = data
         try:
             if kind == "msgpack":
@@ -84,7 +84,7 @@ class StrictSerializer(JsonPlusSerializer):
         return ormsgpack.unpackb(packed, ext_hook=self._of_extension, option=ormsgpack.OPT_NON_STR_KEYS)
 
     def _of_extension(self, form: int, packed: bytes) -> Any:
-        """An object that MessagePack does not know by itself; what it holds is read by the same rules."""
+        """Build an object from a MessagePack extension; objects inside it are read by the same rules."""
         inside = self._unpacked(packed)
         if form == SNAPSHOT:
             return snapshot(inside)
@@ -98,21 +98,21 @@ class StrictSerializer(JsonPlusSerializer):
         return self._object(form, module, name, given, given)
 
     def _object(self, form: int | None, module: str, name: str, given: Any, plain: Any) -> Any:
-        """What `given` makes in its class, `plain` where that is not allowed or fails; no form: as JSON has it."""
+        """The object built from `given`; `plain` if its class is not allowed or fails. Form None: `given` is LangChain's JSON."""
         key = (module, name)
-        its_form, cls = OWN.get(key) or (form, self._find(key))
-        if cls is None or form not in (None, its_form):
+        own_form, cls = OWN.get(key) or (form, self._find(key))
+        if cls is None or form not in (None, own_form):
             return self._plain(key, plain)
         try:
             if form is None:
-                form = its_form if its_form is not None else NAMED if given.get("kwargs") else EACH
+                form = own_form if own_form is not None else NAMED if given.get("kwargs") else EACH
                 given = _arguments(form, given)
-            return made(form, cls, given)
+            return construct(form, cls, given)
         except Exception as error:
             return self._plain(key, plain, error)
 
     def _of_json(self, value: dict[str, Any]) -> Any:
-        """What a JSON object of LangChain's or of older LangGraphs stands for; a secret stays the name that it is."""
+        """Build an object from JSON of LangChain or older LangGraphs. A secret stays JSON with its name."""
         version, place = value.get("lc"), value.get("id")
         if version not in (1, 2) or value.get("type") != "constructor" or not isinstance(place, list):
             return value
@@ -124,7 +124,7 @@ class StrictSerializer(JsonPlusSerializer):
         return self._object(None, ".".join(names[:-1]), "".join(names[-1:]), value, value)
 
     def _find(self, key: Name) -> type | None:
-        """The class of this name, if it is allowed and is one."""
+        """The allowed class of that name; None if it is not allowed or not a class."""
         if key not in self._allowed:
             return None
         if (cls := self._allowed[key]) is None:
@@ -134,7 +134,7 @@ class StrictSerializer(JsonPlusSerializer):
             except (ImportError, AttributeError):
                 return None
             if not isinstance(found, type) or (found.__module__, found.__name__) != key:
-                return None  # a function, or the class of another module that this one only imports
+                return None  # a function, or a class that the module only imports
             cls = self._allowed[key] = found
         return cls
 
@@ -148,9 +148,9 @@ class StrictSerializer(JsonPlusSerializer):
             return self._plain(("numpy", "ndarray"), inside, error)
 
     def _plain(self, key: Name, given: Any, error: Exception | None = None) -> Any:
-        """`given`, after a word about the class that it is not."""
+        """`given`, after a warning that its class was not built."""
         called = shown(".".join(key))
-        if called not in self._warned and len(self._warned) < _MOST_WARNINGS:
+        if called not in self._warned and len(self._warned) < _MAX_WARNINGS:
             self._warned.add(called)
             if error is None:
                 _log.warning(
@@ -174,7 +174,7 @@ def _entry(allowed: object) -> tuple[Name, type | None]:
 
 
 def _arguments(form: int, value: dict[str, Any]) -> Any:
-    """What a JSON object gives a class of this form."""
+    """The arguments in LangChain's JSON, as the form requires them."""
     args, kwargs = value.get("args") or [], value.get("kwargs") or {}
     if form in (NAMED, MODEL):
         return kwargs

@@ -1,4 +1,4 @@
-"""OpenAI Agents on persist: `PersistSession`, the framework's Session protocol over chat sessions.
+"""OpenAI Agents on persist: `PersistSession` implements the SDK's Session protocol with chat sessions.
 
 Needs the extra `openai-agents`.
 """

@@ -1,4 +1,4 @@
-"""How a chat shows an item of the framework: its role and its AI SDK parts. The item itself is kept beside them, untouched."""
+"""How an item is shown in a chat: its role and AI SDK parts. The item itself is stored unchanged beside them."""
 
 import json
 import re
@@ -6,53 +6,53 @@ from dataclasses import dataclass
 from typing import Any
 
 from persist.chat.schemas import Role, ToolState
-from persist.db.json import DEFAULT_LIMITS, Json, JsonLimits, check
+from persist.db.values.json import DEFAULT_LIMITS, Json, JsonLimits, check
 from persist.errors import InvalidValue
 
 Item = dict[str, Any]
 Part = dict[str, Any]
 
 OTHER = "data-openai-agents"
-"""The type of a part that only says what item it stands for."""
+"""The type of a part for an item that is not shown, with the item's type."""
 
 _ROLES = {"user": Role.USER, "system": Role.SYSTEM, "developer": Role.SYSTEM}
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-_DEEPEST = JsonLimits(max_bytes=DEFAULT_LIMITS.max_bytes, max_depth=DEFAULT_LIMITS.max_depth // 2)  # room for what is around it
+_DEEPEST = JsonLimits(max_bytes=DEFAULT_LIMITS.max_bytes, max_depth=DEFAULT_LIMITS.max_depth // 2)  # depth for the part around it
 _DATA_URL = re.compile(r"data:([a-z0-9.+-]+/[a-z0-9.+-]+)[;,]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """An item as the message of a chat. `answers` is the id of the call whose output it is."""
+class MessageForm:
+    """An item as a chat message. `answers`: the id of the tool call whose output the item is, None for others."""
 
     role: Role
     parts: list[Part]
     answers: str | None = None
 
 
-def shown(item: Item) -> Shown:
-    """Whatever an item holds, there is a way to show it; only messages, reasoning and calls are shown as what they are."""
+def message_form(item: Item) -> MessageForm:
+    """The chat form of any item. Messages, reasoning and calls become such parts; other items a part with their type."""
     kind = item.get("type")
     role = item.get("role")
     if isinstance(role, str) and kind in (None, "message"):
-        return Shown(_ROLES.get(role, Role.ASSISTANT), _content(item.get("content")))
+        return MessageForm(_ROLES.get(role, Role.ASSISTANT), _content(item.get("content")))
     if kind == "reasoning":
-        return Shown(Role.ASSISTANT, _reasoning(item))
+        return MessageForm(Role.ASSISTANT, _reasoning(item))
     call_id = item.get("call_id")
     if isinstance(kind, str) and isinstance(call_id, str) and kind.endswith("_call_output"):
-        return Shown(Role.ASSISTANT, [{"type": OTHER, "data": {"type": kind, "toolCallId": call_id}}], answers=call_id)
+        return MessageForm(Role.ASSISTANT, [{"type": OTHER, "data": {"type": kind, "toolCallId": call_id}}], answers=call_id)
     if isinstance(kind, str) and kind.endswith("_call"):
-        return Shown(Role.ASSISTANT, [_call(item, kind)])
-    return Shown(Role.ASSISTANT, [_other(item)])
+        return MessageForm(Role.ASSISTANT, [_call(item, kind)])
+    return MessageForm(Role.ASSISTANT, [_other(item)])
 
 
 def answered(item: Item, part: Part) -> Part:
-    """The part of a call, with the output that this item holds."""
+    """The part of a call with the item's output, in state output-available."""
     return {**part, "state": str(ToolState.OUTPUT_AVAILABLE), "output": _plain(item.get("output"))}
 
 
 def unanswered(part: Part) -> Part:
-    """The part of a call as it was before."""
+    """The part of a call without its output, in state input-available."""
     return {**{key: value for key, value in part.items() if key != "output"}, "state": str(ToolState.INPUT_AVAILABLE)}
 
 
@@ -87,7 +87,7 @@ def _reasoning(item: Item) -> list[Part]:
 
 
 def _call(item: Item, kind: str) -> Part:
-    """A call that the application answers waits for its output; one that the provider made has it already."""
+    """The part of a call. One that the application answers waits for its output; one that the provider executed has it."""
     call_id, name = item.get("call_id"), item.get("name")
     part: Part = {"type": "dynamic-tool", "toolName": name if isinstance(name, str) else kind.removesuffix("_call")}
     if _TOOL_NAME.fullmatch(part["toolName"]):
@@ -121,7 +121,7 @@ def _other(value: Json) -> Part:
 
 
 def _plain(value: Json) -> Json:
-    """The value, or its JSON text where a chat cannot hold it (NaN, huge integers, too deep)."""
+    """The value, or its JSON text if a chat cannot store it (NaN, huge integers, too deep)."""
     try:
         check(value, "value", _DEEPEST)
     except InvalidValue:

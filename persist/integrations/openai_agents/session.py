@@ -1,4 +1,4 @@
-"""PersistSession: the framework's Session protocol over a Store or an AsyncStore."""
+"""PersistSession: the OpenAI Agents SDK's Session protocol over a Store or an AsyncStore."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -9,20 +9,20 @@ from agents.items import TResponseInputItem
 from agents.memory.session_settings import SessionSettings
 from pydantic import ValidationError
 
-from persist.aio import AsyncStore
-from persist.db.escape import escape_text
-from persist.db.json import Json
+from persist.db.values.escaping import escape_text
+from persist.db.values.json import Json
 from persist.errors import InvalidValue
 from persist.integrations.openai_agents.items import SessionItems, as_text
-from persist.store import Store
+from persist.store.async_store import AsyncStore
+from persist.store.store import Store
 
 T = TypeVar("T")
 
-_MOST = 2**31 - 1
+_MAX = 2**31 - 1
 
 
 class InvalidItem(InvalidValue, UserError):  # noqa: N818  # named like the errors it stands among
-    """An item, or an argument, that cannot be stored: InvalidValue, and also what the framework raises for wrong use."""
+    """An item or argument that cannot be stored: an InvalidValue, and also a UserError of the framework."""
 
     def __init__(self, path: str, reason: str) -> None:
         UserError.__init__(self, f"{path}: {reason}")
@@ -32,10 +32,10 @@ class InvalidItem(InvalidValue, UserError):  # noqa: N818  # named like the erro
 class PersistSession:
     """A conversation of the OpenAI Agents SDK in a store: give it to `Runner.run(..., session=...)`.
 
-    `session_id` is any text and names the chat session (`chat_id`), which the first items make with `agent` and `model`.
-    Every call is one transaction of its own, and a cancelled one has happened wholly or not at all. The store stays the
-    caller's: open one per process, and make a session wherever one is needed. Failures are PersistErrors; what cannot be
-    stored is InvalidItem, which is a UserError of the framework too.
+    `session_id` is any text and names the chat session (`chat_id`). The first items create it, with `agent` and `model`. Every
+    call is one transaction; a cancelled one is done either completely or not at all. The caller opens and closes the store:
+    one per process, with any number of sessions. Errors are PersistErrors; an item that cannot be stored raises InvalidItem,
+    which is also a UserError of the framework.
     """
 
     session_id: str
@@ -59,16 +59,16 @@ class PersistSession:
 
     @property
     def chat_id(self) -> str:
-        """The id of the chat session: the session_id, escaped where it holds what no identifier may (NUL, surrogate halves)."""
+        """The chat session's id: `session_id`, with characters that ids cannot contain escaped (NUL, lone surrogates)."""
         return escape_text(self.session_id, nul=True)
 
     def __repr__(self) -> str:
         return f"PersistSession({self.session_id!r}, {self._store!r})"
 
     async def get_items(self, limit: int | None = None, *, wrapper: object = None) -> list[TResponseInputItem]:
-        """The latest `limit` items, oldest first; without one as many as the settings say, or all.
+        """The latest `limit` items, oldest first. Without `limit` as many as the session settings say, else all.
 
-        Items that another program made unreadable are left out and do not count.
+        Items that another program made unreadable are left out and not counted.
         """
         if limit is None and self.session_settings is not None:
             limit = self.session_settings.limit
@@ -76,13 +76,13 @@ class PersistSession:
             raise InvalidItem("limit", f"expected a whole number, got {type(limit).__name__}.")
         if limit == 0:
             return []
-        most = None if limit is None or limit < 0 else min(limit, _MOST)  # below 0 it is all of them, as in the framework
-        return cast(list[TResponseInputItem], await self._run(lambda items: items.read(self.chat_id, most), write=False))
+        maximum = None if limit is None or limit < 0 else min(limit, _MAX)  # a negative limit means all, as in the framework
+        return cast(list[TResponseInputItem], await self._run(lambda items: items.read(self.chat_id, maximum), write=False))
 
     async def add_items(self, items: list[TResponseInputItem], *, wrapper: object = None) -> None:
-        """Append them in one transaction, which also makes the session if there is none."""
+        """Append items in one transaction, which also creates the session if there is none."""
         try:
-            texts = [as_text(place, item) for place, item in enumerate(items)]
+            texts = [as_text(index, item) for index, item in enumerate(items)]
             if not texts:
                 return
             await self._run(lambda stored: stored.add(self.chat_id, texts, agent=self._agent, model=self._model))
@@ -90,15 +90,15 @@ class PersistSession:
             raise InvalidItem(error.path, error.reason) from error
 
     async def pop_item(self, *, wrapper: object = None) -> TResponseInputItem | None:
-        """Delete the latest item and return it; None when there is none."""
+        """Delete the latest item and return it; None if there is none."""
         return cast(TResponseInputItem | None, await self._run(lambda items: items.pop(self.chat_id)))
 
     async def clear_session(self, *, wrapper: object = None) -> None:
-        """Delete all items. The chat session stays, with what else it holds, and goes on with the next item."""
+        """Delete all items. The chat session stays, with its other messages, and further items can be added."""
         await self._run(lambda items: items.clear(self.chat_id))
 
     async def _run(self, verb: Callable[[SessionItems], T], *, write: bool = True) -> T:
-        """One verb, as all that its transaction does."""
+        """Run one verb in a transaction of its own."""
         given = self._store
         store = given if isinstance(given, Store) else given._store
         if write or store.runtime.one_connection:
@@ -116,7 +116,7 @@ def _in_thread(store: Store, verb: Callable[[SessionItems], T], write: bool) -> 
 
 
 async def _settled(call: Coroutine[Any, Any, T]) -> T:
-    """Its outcome; a cancellation goes on once the thread is done, so that nothing happens behind the caller's back."""
+    """Await the call. A cancellation is raised only when its thread is done, so that nothing is written after it."""
     task = asyncio.ensure_future(call)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -126,7 +126,7 @@ async def _settled(call: Coroutine[Any, Any, T]) -> T:
             cancelled = cancelled or error
     if cancelled is None:
         return task.result()
-    task.exception()  # seen: it is not logged as forgotten
+    task.exception()  # retrieved, so that asyncio does not log it
     raise cancelled
 
 

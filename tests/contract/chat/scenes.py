@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from persist.chat.accumulator import reduce
+from persist.chat.reducer import reduce
 
 Chunk = dict[str, Any]
 Message = dict[str, Any]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.settings import Settings
-from persist.store import Store
 from tests.contract.chat.scenes import create, eventually, record, shown, text, words
 from tests.contract.conftest import Raw
 

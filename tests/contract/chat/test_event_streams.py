@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from persist import Settings, Store
-from persist.chat.accumulator import reduce
+from persist.chat.reducer import reduce
 from persist.errors import Closed, InvalidValue, PayloadTooLarge, StoreBusy, StreamProtocolError, TransactionOpen
 from tests.contract.chat.scenes import Chunk, create, shown, text, turn, words
 from tests.contract.conftest import Raw

@@ -5,8 +5,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from persist import Store
 from persist.settings import Settings
-from persist.store import Store
 from tests.contract.chat.scenes import create, shown, words
 from tests.contract.conftest import Raw
 

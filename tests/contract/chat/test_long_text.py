@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from persist.chat.accumulator import reduce
-from persist.chat.parts import LONG
+from persist import Store
+from persist.chat.reducer import reduce
+from persist.chat.reducer.parts import LONG
 from persist.errors import PersistError
 from persist.settings import Settings
-from persist.store import Store
 from tests.contract.chat.scenes import Chunk, create, eventually, shown, text
 from tests.contract.conftest import Raw
 
@@ -188,7 +188,7 @@ def test_the_log_of_events_has_all_of_it(open_store: Any, raw: Raw) -> None:
 
 @pytest.mark.parametrize("face", ["sync"])
 def test_no_more_is_held_of_a_longer_text(store: Store, session: str) -> None:
-    def most(pieces: int) -> int:
+    def maximum(pieces: int) -> int:
         with store.record(session) as recorder:
             recorder.feed({"type": "text-start", "id": "t"})
             tracemalloc.start()
@@ -199,5 +199,5 @@ def test_no_more_is_held_of_a_longer_text(store: Store, session: str) -> None:
             tracemalloc.stop()
         return peak
 
-    assert most(100) > LONG  # it was measured
-    assert most(400) <= 1.25 * most(100)
+    assert maximum(100) > LONG  # it was measured
+    assert maximum(400) <= 1.25 * maximum(100)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from persist.chat.usage import COUNTERS
+from persist.chat.storage.usage import COUNTERS
 from tests.contract.chat.scenes import create, record, rollup, shown, text
 from tests.contract.conftest import Raw
 

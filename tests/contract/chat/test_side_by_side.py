@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from pydantic import BaseModel
 
+from persist import Store
 from persist.errors import PersistError
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.contract.chat.scenes import MODEL, approval, call, output, text
 

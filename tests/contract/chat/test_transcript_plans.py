@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from persist.store import Store
+from persist import Store
 from tests.contract.chat.scenes import create, shown
 from tests.contract.conftest import Raw
-from tests.plans import Asked, asked_statements, plan, rows_read, scans
+from tests.query_plans import Asked, asked_statements, plan, rows_read, scans
 
 PAGE = 20
 MANY = 70_000

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.checkpoints.schemas import Blob, Write
 from persist.errors import StoreCorrupt
 from persist.maintenance import doctor
-from persist.store import Store
 
 HEAD = Blob("msgpack", b"\x80")
 

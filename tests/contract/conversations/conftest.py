@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from persist.db.dialects import vector_functions
+from persist.db.dialects.sqlite import vector_functions
 from tests.contract.conversations.vector_scenes import WAYS
 from tests.unit.float32 import with_functions
 

@@ -12,8 +12,8 @@ from unittest import mock
 
 from hypothesis.stateful import RuleBasedStateMachine
 
-from persist.conversations import inheritance
-from persist.store import Store
+from persist import Store
+from persist.conversations.storage import inheritance
 from persist.testing import FrozenClock
 from tests.contract.conversations.making import branch_of
 
@@ -49,11 +49,11 @@ def dumped(path: Path) -> list[str]:
 class Model(RuleBasedStateMachine):
     """A store, and beside it what its sessions, branches, progressions and messages must be."""
 
-    most_copied: ClassVar[int] = inheritance.MOST_COPIED
+    most_copied: ClassVar[int] = inheritance.MAX_COPIED
 
     def __init__(self) -> None:
         super().__init__()
-        self.patch = mock.patch.object(inheritance, "MOST_COPIED", self.most_copied)
+        self.patch = mock.patch.object(inheritance, "MAX_COPIED", self.most_copied)
         self.patch.start()
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "state.db"

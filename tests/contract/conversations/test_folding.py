@@ -3,9 +3,9 @@
 from contextlib import suppress
 from typing import Any
 
-from persist.conversations.membership import FOLD_EVERY
+from persist import Store
+from persist.conversations.storage.progression_members import FOLD_EVERY
 from persist.settings import Settings
-from persist.store import Store
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import (
     append,

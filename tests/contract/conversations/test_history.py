@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from persist.store import Store
+from persist import Store
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import (
     append,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue
-from persist.store import Store
 from tests.contract.conftest import Raw
 from tests.contract.conversations.making import AT, DAY, change, make_session, sessions
 

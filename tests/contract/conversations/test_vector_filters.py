@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
+from persist import Store
 from persist.errors import NotFound
-from persist.store import Store
 from tests.contract.conversations.scenes import NOWHERE, fork, make_branch, make_progression, message
 from tests.contract.conversations.vector_scenes import NEAR, backend_of, found, keep, search
 

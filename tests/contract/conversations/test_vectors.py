@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from persist.conversations import vector_scope
+from persist import Store
 from persist.conversations.schemas import ConvMessage
+from persist.conversations.vector_search import scope as vector_scope
 from persist.errors import InvalidValue
-from persist.store import Store
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import message, refused
 from tests.contract.conversations.vector_scenes import METRICS, NEAR, WAYS, backend_of, found, keep, search

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from persist.store import Store
+from persist import Store
 from persist.testing import FrozenClock
-from tests.prepared import Prepared
+from tests.seeded_databases import Prepared
 
 
 def switched_on(url: str) -> None:

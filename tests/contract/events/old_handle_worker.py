@@ -2,7 +2,7 @@
 
 import sys
 
-from persist.store import Store
+from persist import Store
 from tests.contract.chat.scenes import MODEL, text, turn
 
 

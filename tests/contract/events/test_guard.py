@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from persist.db.streams import logged_tables
-from persist.metadata import metadata
+from persist.db.changes.event_streams import logged_tables
+from persist.schema.metadata import metadata
 from tests.contract.chat.scenes import create, say
 from tests.contract.conftest import Raw
 from tests.contract.events.scenes import events

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event
 
+from persist import Store
 from persist.errors import NotFound
 from persist.events.schemas import Event
-from persist.store import Store
 from tests.contract.chat.scenes import MODEL, create
 from tests.contract.events.scenes import assert_gapless, events, kinds
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue, ReadOnlyTransaction, TransactionOpen
-from persist.store import Store
 from tests.contract.chat.scenes import create, record, say, text, turn
 from tests.contract.conftest import Raw
 from tests.contract.events.scenes import assert_gapless, events, kinds, rows_of

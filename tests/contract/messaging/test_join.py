@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine
 
+from persist import Store
 from persist.errors import InvalidValue, NotFound
 from persist.messaging.schemas import MessagingRole
-from persist.store import Store
 from tests.contract.messaging.scenes import KEY, NOWHERE, THREADS, add, end, history, stored, talk, words
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue
-from persist.store import Store
 from tests.contract.conftest import Raw
 from tests.contract.messaging.scenes import add, end, plant, stored, talk, touch
 

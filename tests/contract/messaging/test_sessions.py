@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue, NotFound, ReadOnlyTransaction
-from persist.store import Store
 from tests.contract.conftest import Raw
 from tests.contract.messaging.scenes import KEY, NOWHERE, THREADS, end, found, plant, stored, talk, touch
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from persist.programs.schemas import Binding, ProgramExecution
-from tests.portal import PortalStore, SyncFace
+from tests.async_portal import PortalStore, SyncFace
 
 RUN = "20260116-143052-a7b3c9"
 OTHER = "20260116-143053-b8c4d0"

@@ -9,7 +9,7 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.programs import audit, instructions_for_subagent, subagent
-from persist.programs.subagents import (
+from persist.programs.subagents.handles import (
     AsyncSubagentAgents,
     AsyncSubagentBindings,
     AsyncSubagentHandle,

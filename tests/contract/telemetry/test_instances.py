@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from persist import migrate
-from persist.aio import AsyncStore
+from persist import AsyncStore, Store
 from persist.errors import (
     Conflict,
     InvalidValue,
@@ -24,10 +23,10 @@ from persist.errors import (
     SchemaTooNew,
     StoreInUse,
 )
-from persist.instances import FILE
-from persist.metadata import HEAD
+from persist.schema import migrate
+from persist.schema.metadata import HEAD
 from persist.settings import Settings
-from persist.store import Store
+from persist.single_owner_files.instances import FILE
 from persist.telemetry import open_instance, open_workspace, purge_instance
 from tests.contract.telemetry.scenes import read, write
 
@@ -68,7 +67,7 @@ def test_opening_it_again_migrates_nothing(tmp_path: Path, monkeypatch: pytest.M
     with open_instance(tmp_path, "box") as store:
         write(store, "status", "record", "busy")
     monkeypatch.setattr(migrate, "upgrade_with", None)
-    monkeypatch.setattr("persist.opening._create", None)
+    monkeypatch.setattr("persist.schema.opening._create", None)
     with open_instance(tmp_path, "box") as store:
         assert store.instance_id == "box"
         assert read(store, "status", "current").new_status == "busy"

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as rules
 from hypothesis import strategies as st
 
+from persist import Store
 from persist.errors import InvalidValue, NotFound
 from persist.settings import Settings
-from persist.store import Store
 from persist.telemetry.schemas import AgentStatus, StatusEntry
 from persist.testing import FrozenClock
 from tests.contract.telemetry.scenes import log, read, t, write

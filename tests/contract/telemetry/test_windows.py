@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as rules
 from hypothesis import strategies as st
 
+from persist import Store
 from persist.errors import InvalidValue
 from persist.settings import Settings
-from persist.store import Store
 from persist.telemetry import trim
 from persist.telemetry.windows import sizes
 from persist.testing import FrozenClock

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.maintenance import copy
-from persist.store import Store
 
 INPUT = {"zeta": 1, "b": {"yy": [{"type": "z", "c": 1, "a": 2}], "x": None}, "a": "1"}
 PARTS: list[dict[str, Any]] = [

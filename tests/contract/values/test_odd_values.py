@@ -120,21 +120,21 @@ def test_the_last_microsecond_of_the_calendar_can_be_read(store: Any) -> None:
 
 
 def test_absurd_counts_leave_totals_readable(store: Any) -> None:
-    most = 2**63 - 1
+    maximum = 2**63 - 1
     with store.begin() as tx:
         tx.workflows.runs.create("w", trigger_id="t", current_phase="p", id="r")
         for _ in range(2):
             id = tx.workflows.executions.start(trigger_type="t", trigger_id="t", skill="chat", workflow_run_id="r").id
-            tx.workflows.executions.finish(id, success=True, input_tokens=most, output_tokens=most, cost_usd=1e300)
+            tx.workflows.executions.finish(id, success=True, input_tokens=maximum, output_tokens=maximum, cost_usd=1e300)
         for second in range(2):
             at = datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC)
-            tx.telemetry.usage.sample(at=at, token_input=most, token_output=2**62 + 1 - second, instance_id="i")
+            tx.telemetry.usage.sample(at=at, token_input=maximum, token_output=2**62 + 1 - second, instance_id="i")
         (run,) = tx.workflows.runs.list().items
-        assert (run.total_tokens, run.cost_usd) == (most, 2e300)
-        assert tx.workflows.executions.daily_stats(365)[-1].total_tokens in (0, most)
-        assert tx.workflows.executions.chat_threads()[0].total_tokens == most
+        assert (run.total_tokens, run.cost_usd) == (maximum, 2e300)
+        assert tx.workflows.executions.daily_stats(365)[-1].total_tokens in (0, maximum)
+        assert tx.workflows.executions.chat_threads()[0].total_tokens == maximum
         totals = tx.telemetry.usage.totals(instance_id="i")
-        assert (totals.token_input, totals.token_cache_read) == (most, None)
+        assert (totals.token_input, totals.token_cache_read) == (maximum, None)
         assert totals.token_output == 2**63 - 1
         with pytest.raises(InvalidValue):
             tx.workflows.executions.finish(id, success=True, cost_usd=1.7e308)

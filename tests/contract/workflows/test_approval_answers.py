@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
+from persist import Store
 from persist.errors import Conflict, NotFound, TransitionError
-from persist.store import Store
 from tests.contract.workflows.making import (
     HARD_TEXT,
     fail,

@@ -113,10 +113,10 @@ def test_the_other_writes_refuse_what_they_cannot_keep(store: Any) -> None:
 
 
 def test_the_largest_numbers_come_back(store: Any) -> None:
-    most = 2**63 - 1
-    result = {"turns": most, "duration_ms": most, "input_tokens": most, "cost_usd": 1e300}
-    found = execution(store, done(store, issue_number=most, result=result))
-    assert found.issue_number == most
+    maximum = 2**63 - 1
+    result = {"turns": maximum, "duration_ms": maximum, "input_tokens": maximum, "cost_usd": 1e300}
+    found = execution(store, done(store, issue_number=maximum, result=result))
+    assert found.issue_number == maximum
     assert {name: getattr(found, name) for name in result} == result
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from persist import Store
 from persist.errors import InvalidValue
 from persist.maintenance import export
-from persist.store import Store
 from persist.testing import FrozenClock
 
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)

@@ -6,7 +6,7 @@ from typing import Any
 import apsw
 import pytest
 
-from persist.store import Store
+from persist import Store
 from tests.contract.conftest import Raw
 from tests.contract.workflows.scenes import EVERY_COLUMN, TRIGGER, ask, claim, do, end, make, start, stored
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
+from persist import Store
 from persist.errors import Conflict, InvalidValue, LeaseLost, StoreBusy, TransactionAborted
-from persist.store import Store
 from persist.workflows.schemas import WorkflowRun
 from tests.contract.workflows.scenes import HOUR, claim, do, held, make, queue, stored
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-from persist.store import Store
+from persist import Store
 from persist.workflows.schemas import StatsBucket
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import NOT_LIMITS, done, plant_execution, refused_at, skip, start

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 import persist
 from persist import AsyncStore, Conflict, InvalidValue, NotFound, Store, StoreBusy, Unavailable, UnsupportedEngine
-from persist.aio import AsyncTransaction
+from persist.store.async_store import AsyncTransaction
 from persist.testing import FrozenClock
 
 HI = [{"type": "text", "text": "hi \x00 \ud800 there"}]
@@ -45,7 +45,7 @@ def run(postgres_url: str) -> Callable[[Body], None]:
 
 
 async def _fill(tx: AsyncTransaction, connection: AsyncConnection) -> str:
-    """Verbs of every domain: text, JSON, instants, numbers, flags and vectors, hot and not."""
+    """Verbs of every domain: text, JSON, instants, numbers, flags and vectors, prepared and not."""
     session = await tx.chat.sessions.create(agent="build", model={"id": "m", "order": [2, 1], "text": "\x00"})
     said = await tx.chat.messages.append(session.id, role="user", parts=HI, metadata={"a": 1.5})
     await tx.chat.messages.record_step_usage(said.id, 0, input_tokens=1, output_tokens=2)
@@ -168,7 +168,7 @@ def test_its_connection_makes_the_tables(empty_postgres_url: str) -> None:
         await engine.dispose()
 
     asyncio.run(main())
-    assert persist.current(empty_postgres_url) == persist.metadata.HEAD
+    assert persist.current(empty_postgres_url) == persist.schema.metadata.HEAD
 
 
 def test_the_log_of_events_is_kept(run: Callable[[Body], None]) -> None:

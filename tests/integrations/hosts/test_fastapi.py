@@ -16,8 +16,8 @@ import uvicorn
 from fastapi import Depends, FastAPI
 
 from persist import AsyncStore, Store
-from persist.aio import AsyncTransaction
-from persist.transaction import Transaction
+from persist.store.async_store import AsyncTransaction
+from persist.store.transaction import Transaction
 
 CLIENTS, ROUNDS = 8, 12
 HI = [{"type": "text", "text": "hi"}]

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from persist.aio import AsyncStore
+from persist import AsyncStore, Store
 from persist.integrations.langgraph import PersistSaver, PersistStore
-from persist.store import Store
 from persist.testing import FrozenClock
-from tests.spawning import Spawn, spawning
+from tests.subprocesses import Spawn, spawning
 
 Call = Callable[..., Any]
 

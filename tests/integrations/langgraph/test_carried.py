@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
+from persist import Store
 from persist.integrations.langgraph import PersistSaver, StrictSerializer
-from persist.store import Store
 from tests.integrations.langgraph.scenes import Reversed, checkpoint, config, messages, metadata
 
 Call = Callable[..., Any]

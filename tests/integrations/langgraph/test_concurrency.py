@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from persist.aio import AsyncStore
+from persist import AsyncStore, Store
 from persist.integrations.langgraph import PersistSaver, PersistStore
-from persist.store import Store
 from tests.aio.loops import in_loops
 from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata
-from tests.spawning import ROOT
+from tests.subprocesses import ROOT
 
 WORKERS = 20
 

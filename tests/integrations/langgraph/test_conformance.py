@@ -8,9 +8,8 @@ import pytest
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 
-from persist.aio import AsyncStore
+from persist import AsyncStore, Store
 from persist.integrations.langgraph import PersistSaver
-from persist.store import Store
 
 TESTS = {
     "put": 17,

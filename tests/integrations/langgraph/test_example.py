@@ -8,8 +8,8 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from persist.cli import main
-from persist.migrate import upgrade
-from tests.spawning import ROOT
+from persist.schema.migrate import upgrade
+from tests.subprocesses import ROOT
 
 
 def run(url: str, *options: str) -> subprocess.CompletedProcess[str]:

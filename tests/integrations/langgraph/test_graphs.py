@@ -18,10 +18,9 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
-from persist.aio import AsyncStore
+from persist import AsyncStore, Store
 from persist.integrations.langgraph import PersistSaver, PersistStore
 from persist.maintenance import copy, prune
-from persist.store import Store
 from persist.testing import FrozenClock
 from tests.integrations.langgraph.graphs import HARD, TURNS, build
 from tests.integrations.langgraph.scenes import seen

@@ -12,11 +12,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, _DeltaSnapshot
 
-from persist.aio import AsyncStore
+from persist import AsyncStore, Store
 from persist.checkpoints.schemas import Blob
 from persist.errors import Conflict
 from persist.integrations.langgraph import PersistSaver
-from persist.store import Store
 from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata
 
 Call = Callable[..., Any]

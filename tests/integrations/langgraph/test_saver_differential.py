@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.base import WRITES_IDX_MAP, BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
+from persist import Store
 from persist.integrations.langgraph import PersistSaver
-from persist.store import Store
 from tests.integrations.langgraph.scenes import CONTENT, checkpoint, config, metadata, seen
 
 THREADS, NAMESPACES, IDS = ["a", "b"], ["", "child:1"], [f"1ef0-{number}" for number in range(5)]

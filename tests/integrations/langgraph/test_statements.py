@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from persist import Store
 from persist.integrations.langgraph import PersistSaver
-from persist.store import Store
 from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata
-from tests.statements import seen_statements
+from tests.statement_log import seen_statements
 
 
 @pytest.fixture

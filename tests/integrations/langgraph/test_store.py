@@ -20,10 +20,9 @@ from langgraph.store.base import (
 )
 from langgraph.store.memory import InMemoryStore
 
-from persist.aio import AsyncStore
+from persist import AsyncStore, Store
 from persist.errors import InvalidValue
 from persist.integrations.langgraph import PersistStore
-from persist.store import Store
 from persist.testing import FrozenClock
 
 Call = Callable[..., Any]

@@ -16,10 +16,10 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command, Send, interrupt
 from typing_extensions import TypedDict
 
+from persist import Store
 from persist.checkpoints.schemas import Blob, Write
 from persist.errors import StoreCorrupt
 from persist.integrations.langgraph import PersistSaver, PersistStore, StrictSerializer
-from persist.store import Store
 from tests.integrations.langgraph.scenes import MODEL, ONE, Reversed, checkpoint, config, lc, metadata, stored
 
 Call = Callable[..., Any]

@@ -7,8 +7,8 @@ from typing import Any
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 
+from persist import Store
 from persist.integrations.langgraph import PersistSaver, PersistStore
-from persist.store import Store
 from tests.integrations.langgraph.graphs import HARD, build
 from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata
 

@@ -9,8 +9,8 @@ import tempfile
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from persist.metadata import HEAD
-from persist.store import Store
+from persist import Store
+from persist.schema.metadata import HEAD
 from persist.testing import FrozenClock
 from tests.schema.filling import LONG, fill, transcript
 

@@ -77,7 +77,7 @@ def test_words_of_raw_writers_are_waited_for() -> None:
 
 @pytest.mark.parametrize(
     ("strategy", "count", "on_fail"),
-    [("most", None, None), ("all", 2, None), ("first", 1, None), ("any", 0, None), ("any", True, None), ("all", None, "stop")],
+    [("maximum", None, None), ("all", 2, None), ("first", 1, None), ("any", 0, None), ("any", True, None), ("all", None, "stop")],
 )
 def test_other_words_are_refused(strategy: str, count: int | None, on_fail: str | None) -> None:
     with pytest.raises(InvalidValue):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from persist.errors import InvalidValue
 from persist.telemetry.link_refresh import refresh_interval
-from persist.telemetry.link_urls import meaning, parse_link
+from persist.telemetry.link_urls import canonical_url, parse_link
 from persist.telemetry.schemas import LinkKind
 
 
@@ -106,5 +106,7 @@ def test_pull_requests(pr: str | None, build: str | None, review: str | None, af
 
 
 def test_stored_urls_mean_a_link_or_none() -> None:
-    assert meaning("http://www.github.com/o/r/pulls/4/files") == "https://github.com/o/r/pull/4"
-    assert [meaning(url) for url in ("", "o/r#4", "https://github.com/o/r", None, b"https://github.com/o/r/pull/4")] == [None] * 5
+    assert canonical_url("http://www.github.com/o/r/pulls/4/files") == "https://github.com/o/r/pull/4"
+    assert [canonical_url(url) for url in ("", "o/r#4", "https://github.com/o/r", None, b"https://github.com/o/r/pull/4")] == [
+        None
+    ] * 5

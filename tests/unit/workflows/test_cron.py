@@ -3,7 +3,7 @@
 import pytest
 
 from persist.errors import InvalidValue
-from persist.workflows.cron import check_schedule
+from persist.workflows.storage.cron import check_schedule
 
 GOOD = (
     "* * * * *",

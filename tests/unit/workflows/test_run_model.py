@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from persist import Store
 from persist.errors import Conflict, LeaseLost, PersistError, TransitionError
-from persist.store import Store
 from persist.testing import FrozenClock
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
 

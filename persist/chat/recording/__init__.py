@@ -1,0 +1,1 @@
+"""Recorders: the way of a chunk from `feed` to a durable row."""

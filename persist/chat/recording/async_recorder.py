@@ -1,0 +1,225 @@
+"""The async recorder. It shares `Recording` with the sync one and sends database work to the store's group committer."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from persist.chat.recording.intake import SseQueue
+from persist.chat.recording.options import RecordOptions
+from persist.chat.recording.recording import Recording
+from persist.chat.recording.stream import DatabaseSteps
+from persist.chat.reducer.sse import NOTHING
+from persist.chat.storage.usage import check_step, step_counts
+from persist.db.concurrency.deadline_timer import Timer
+from persist.db.concurrency.semaphore import Lease, Semaphore
+from persist.db.group_commit.writer import GroupCommitter
+from persist.db.transactions.runtime import Runtime
+from persist.errors import Closed, PersistError
+
+
+class AsyncRecorder:
+    """See Recorder. Chunks of many recorders share a commit; a chunk that fails fails alone.
+
+    A cancelled `feed` has either not started, or its chunk is durable.
+    """
+
+    def __init__(self, runtime: Runtime, writer: GroupCommitter, timer: Timer, session_id: str, options: RecordOptions) -> None:
+        self._runtime = runtime
+        self._writer = writer
+        self._timer = timer
+        self._recording = Recording(runtime, session_id, options)
+        self._sse_queue = SseQueue(self._recording, runtime.limits.max_bytes)
+        self._lock = Semaphore(1, timer)
+        self._spare_lease: _RecordingLease | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timed_task: asyncio.Task[None] | None = None
+        self.due: float | None = None
+
+    @property
+    def message_id(self) -> str | None:
+        """See Recorder.message_id."""
+        return self._recording.message_id
+
+    @property
+    def ignored(self) -> int:
+        """See Recorder.ignored."""
+        return self._recording.ignored
+
+    async def feed(self, chunk: Mapping[str, Any]) -> None:
+        """See Recorder.feed."""
+        self._runtime.check_process()
+        lease = self._lease()
+        if not self._lock.enter(lease):
+            await self._lock.wait(lease)
+        try:
+            recording = self._recording
+            if recording.opened:
+                self._check("feed()")
+            else:
+                await self._open("feed()")
+            delta_insert = recording.delta_insert(chunk)
+            if delta_insert is None:
+                await self._drive(recording.feeding((chunk,)))
+                return
+            outcome, cancelled = await self._writer.run(delta_insert)
+            if outcome.error is not None:
+                recording.undo(delta_insert, outcome.error)
+                self._schedule()
+            elif recording.keep(delta_insert):
+                self._schedule()
+            if (error := cancelled or outcome.error) is not None:
+                raise error
+        except GeneratorExit:
+            lease.recover()
+            raise
+        finally:
+            self._lock.release(lease)
+            self._spare_lease = lease
+
+    async def feed_many(self, chunks: Iterable[Mapping[str, Any]]) -> None:
+        """See Recorder.feed_many."""
+        await self._run_steps("feed_many()", lambda recording: recording.feeding(chunks))
+
+    async def feed_sse(self, data: str | bytes) -> None:
+        """See Recorder.feed_sse."""
+        chunk = self._sse_queue.single_frame(data)
+        if chunk is not None:
+            if chunk is not NOTHING:
+                await self.feed(chunk)
+            return
+        self._runtime.check_process()
+        async with self._lease():
+            if self._sse_queue.take(data):
+                await self._open("feed_sse()")
+                await self._drive(self._sse_queue.recording())
+
+    async def step_usage(self, step: int, **tokens: int | float) -> None:
+        """See Recorder.step_usage."""
+        number, counts = check_step(step), step_counts(**tokens)  # type: ignore[arg-type]  # checked there, field by field
+        await self._run_steps("step_usage()", lambda recording: recording.using(number, counts))
+
+    async def flush(self) -> None:
+        """See Recorder.flush."""
+        await self._run_steps("flush()", lambda recording: recording.flushing())
+
+    async def close(self) -> None:
+        """See Recorder.close."""
+        await self._close(record_queued=True)
+
+    async def _close(self, *, record_queued: bool) -> None:
+        if (self._recording.opened or self._sse_queue.waits) and not self._recording.closed:
+            self._runtime.check_process()
+        async with self._lease():
+            if (self._recording.opened or self._sse_queue.waits) and not self._recording.closed:
+                await self._drive(self._sse_queue.ending(record_queued=record_queued))
+            self._recording.abandon()
+            self.due = None
+        self._timer.forget(self)
+        self._sse_queue.raise_refusal()
+
+    async def __aenter__(self) -> "AsyncRecorder":
+        self._runtime.check_process()
+        async with self._lease():
+            await self._open("record()")
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._close(record_queued=error is None)
+
+    def on_timer(self, now: float) -> None:
+        """Called on the timer's thread: the work itself belongs to the loop."""
+        self.due = None
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._start_timed)
+            except RuntimeError:  # the loop is closed: free the lock if its holder is gone
+                self._lock.recover_permits(now)
+
+    def _start_timed(self) -> None:
+        self._timed_task = asyncio.get_running_loop().create_task(self._timed())
+
+    async def _timed(self) -> None:
+        async with self._lease():
+            try:
+                if not self._recording.closed:
+                    await self._drive(self._recording.timed(time.monotonic()))
+            except PersistError:
+                self._recording.postpone()  # nothing is lost: the next flush or deadline tries again
+                self._schedule()
+
+    async def _run_steps(self, what: str, steps: Callable[[Recording], DatabaseSteps]) -> None:
+        self._runtime.check_process()
+        async with self._lease():
+            await self._open(what)
+            await self._drive(steps(self._recording))
+
+    def _check(self, what: str) -> None:
+        self._runtime.check_usable()
+        self._runtime.refuse_inside_transaction(what)
+        if self._recording.closed:
+            raise Closed("recorder")
+
+    async def _open(self, what: str) -> None:
+        self._check(what)
+        if not self._recording.opened:
+            await self._drive(self._recording.opening())
+
+    async def _drive(self, steps: DatabaseSteps) -> None:
+        self._lock.watch()  # the loop may end before a deadline is set: the lock is watched from here on
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            job = next(steps)
+            while True:
+                outcome, cancellation = await self._writer.run(job)
+                cancelled = cancelled or cancellation
+                job = steps.send(outcome.result) if outcome.error is None else steps.throw(outcome.error)
+        except StopIteration:
+            pass
+        except GeneratorExit:
+            self._recording.abandon()
+            raise
+        finally:
+            self._schedule()
+        if cancelled is not None:
+            raise cancelled
+
+    def _schedule(self) -> None:
+        due = self._recording.due
+        if due != self.due:
+            self.due = due
+            if due is not None:
+                self._loop = asyncio.get_running_loop()
+                self._timer.watch(self)
+
+    def _lease(self) -> "_RecordingLease":
+        loop, spare = asyncio.get_running_loop(), self._spare_lease
+        if spare is None or spare.loop is not loop:
+            return _RecordingLease(loop, self._lock, self._recording)
+        self._spare_lease = None  # only this loop's thread takes it, so no lock is needed
+        return spare
+
+
+class _RecordingLease(Lease):
+    """The lease of the task that drives the recording. If the task's loop ends first, what it wrote is unknown."""
+
+    __slots__ = ("_lock", "_recording")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, lock: Semaphore, recording: Recording) -> None:
+        super().__init__(loop)
+        self._lock = lock
+        self._recording = recording
+
+    def recover(self) -> bool:
+        self._recording.abandon()
+        return True
+
+    async def __aenter__(self) -> None:
+        if not self._lock.enter(self):
+            await self._lock.wait(self)
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is GeneratorExit:
+            self.recover()
+        self._lock.release(self)

@@ -1,0 +1,141 @@
+"""Planning a flush: pending changes become inserts, rewrites, folds and deltas, which are marked as stored afterwards."""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from persist.chat.recording.flush import Flush, MessageWrite, PartWrite
+from persist.chat.recording.pending import Entry, Pending, Unit
+from persist.chat.recording.unfolded_parts import Unfolded
+from persist.chat.reducer.accumulator import PartState
+from persist.chat.reducer.tool_parts import tool_columns
+from persist.db.transactions.runtime import Runtime
+from persist.db.values.escaping import utf8_size
+from persist.db.values.json import JsonFrame, JsonText, encode
+
+
+class FlushPlan:
+    """A plan of one flush. Before `acknowledge` it changes nothing in the recorder's state but the ids of messages."""
+
+    __slots__ = ("_deltas", "_folded", "_written", "end", "fold_all", "pending", "remaining", "stop")
+
+    def __init__(self, pending: Pending) -> None:
+        self.pending = pending
+        self.remaining = Pending()
+        """What stays pending: metadata and usage of messages that have no row yet."""
+        self.fold_all = False
+        self.end = False
+        """Whether to delete the turn's row."""
+        self.stop = False
+        """Whether the turn is over."""
+        self._written: list[Unit] = []
+        self._folded: list[PartState] = []
+        self._deltas: list[tuple[PartState, int]] = []
+
+    @classmethod
+    def of(cls, pending: Pending, entries: Sequence[Entry] = ()) -> "FlushPlan":
+        """A plan for `pending` plus new entries. `pending` itself is not changed."""
+        plan = cls(pending.copy())
+        for entry in entries:
+            plan.pending.add(entry)
+        plan.fold_all = plan.pending.structural
+        return plan
+
+    def has_writes(self) -> bool:
+        """Whether there is anything that can be written now."""
+        pending = self.pending
+        return bool(
+            pending.earlier_message_parts
+            or pending.failed
+            or pending.touched
+            or any(unit.writable() for unit in pending.units.values())
+        )
+
+    def plan_into(
+        self,
+        flush: Flush,
+        unfolded: Unfolded,
+        owned: Mapping[str, Any],
+        base: Mapping[str, Any],
+        runtime: Runtime,
+    ) -> None:
+        """Fill the flush with all pending writes. InvalidValue if a value cannot be encoded."""
+        to_fold = dict(unfolded.parts) if self.fold_all else {}
+        for current, unit in self.pending.units.items():
+            if not unit.writable():
+                self.remaining.units[current] = unit
+                continue
+            if current.id is None:
+                current.id = runtime.ids.mint("msg")
+            write = MessageWrite(current.id, new=not current.stored, patches=unit.patches, usage=unit.usage, touch=unit.touch)
+            if write.new:
+                write.base, write.owned = base, owned
+                flush.touch_session = True
+            elif unit.patches or not current.marked:
+                write.owned = owned
+            for part, at in unit.dirty.items():
+                write.parts.append(self._part_write(part, unit, current.id, at, runtime, had_tail=part in unfolded.parts))
+                if part.frame is not None and part.pieces:
+                    write.deltas.append(_delta_of(part, part.pieces))
+                to_fold.pop(part, None)
+            for part, pieces in unit.grown.items():
+                self._plan_growth(write, part, pieces, runtime, fold=self.fold_all or unfolded.should_fold(part, _size(pieces)))
+                to_fold.pop(part, None)
+            flush.messages.append(write)
+            self._written.append(unit)
+        for part, (message_id, at) in self.pending.earlier_message_parts.items():
+            flush.earlier_message_parts.append(
+                (message_id, self._part_write(part, None, message_id, at, runtime, had_tail=False))
+            )
+        if to_fold:
+            flush.messages.append(MessageWrite("", new=False, folds=[self._fold(part, runtime) for part in to_fold]))
+        flush.touch_session = flush.touch_session or self.pending.touched
+        flush.failed = self.pending.failed
+        flush.end = self.end
+
+    def acknowledge(self, unfolded: Unfolded) -> None:
+        """The flush is durable: mark its messages and parts as stored and count its deltas."""
+        for unit in self._written:
+            unit.current.stored = unit.current.marked = True
+        for part in chain(self._folded, *(unit.dirty for unit in self._written)):
+            unfolded.part_stored(part)
+        for part, size in self._deltas:
+            unfolded.delta_stored(part, size)
+
+    def _part_write(
+        self, part: PartState, unit: Unit | None, message_id: str, at: Any, runtime: Runtime, *, had_tail: bool
+    ) -> PartWrite:
+        assert part.id is not None
+        data = part.snapshot() if part.frame is None else part.data
+        call_id, state = tool_columns(data)
+        text = encode(data, data["type"], runtime.limits)
+        write = PartWrite(part.id, text, data["type"], call_id, state, at, had_tail=had_tail, frame=part.frame)
+        if unit is not None and part in unit.new:
+            write.created = (message_id, part.index, unit.new[part])
+        return write
+
+    def _plan_growth(self, write: MessageWrite, part: PartState, pieces: list[str], runtime: Runtime, *, fold: bool) -> None:
+        piece = _delta_of(part, pieces)
+        if fold:
+            (write.events_only if part.frame is None else write.deltas).append(piece)
+            write.folds.append(self._fold(part, runtime))
+            return
+        write.deltas.append(piece)
+        self._deltas.append((part, _size(pieces)))
+
+    def _fold(self, part: PartState, runtime: Runtime) -> tuple[str, JsonText | JsonFrame]:
+        assert part.id is not None
+        self._folded.append(part)
+        if part.frame is not None:
+            return part.id, part.frame
+        data = part.snapshot()
+        return part.id, encode(data, data["type"], runtime.limits)
+
+
+def _delta_of(part: PartState, pieces: list[str]) -> tuple[str, int, str]:
+    assert part.id is not None
+    return part.id, part.seq + 1, pieces[0] if len(pieces) == 1 else "".join(pieces)
+
+
+def _size(pieces: list[str]) -> int:
+    return sum(utf8_size(piece) for piece in pieces)

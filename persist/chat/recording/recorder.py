@@ -1,0 +1,189 @@
+"""The sync recorder: every call runs in the calling thread, under the recorder's lock."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from persist.chat.recording.delta_insert import DeltaInsert
+from persist.chat.recording.intake import SseQueue
+from persist.chat.recording.options import RecordOptions
+from persist.chat.recording.recording import Recording
+from persist.chat.recording.stream import DatabaseSteps
+from persist.chat.reducer.sse import NOTHING
+from persist.chat.storage.usage import check_step, step_counts
+from persist.db.concurrency.deadline_timer import Timer
+from persist.db.group_commit.pinned_connection import PinnedConnection
+from persist.db.transactions.runtime import Runtime
+from persist.errors import Closed, PersistError
+
+log = logging.getLogger("persist")
+
+
+class Recorder:
+    """Records one turn of a session. A context manager: leaving it flushes and ends the turn; the message is not finished.
+
+    Thread-safe. It commits on its own, so it raises TransactionOpen inside a transaction of the same thread.
+    """
+
+    def __init__(
+        self, runtime: Runtime, connection: PinnedConnection, timer: Timer, session_id: str, options: RecordOptions
+    ) -> None:
+        self._runtime = runtime
+        self._connection = connection
+        self._timer = timer
+        self._recording = Recording(runtime, session_id, options)
+        self._sse_queue = SseQueue(self._recording, runtime.limits.max_bytes)
+        self._lock = threading.Lock()
+        self.due: float | None = None
+
+    @property
+    def message_id(self) -> str | None:
+        """The id of the message being recorded; None until the stream names one or its first part arrives."""
+        return self._recording.message_id
+
+    @property
+    def ignored(self) -> int:
+        """The number of chunks of unknown type so far."""
+        return self._recording.ignored
+
+    def feed(self, chunk: Mapping[str, Any]) -> None:
+        """Record one chunk; with the default save policy it is durable on return.
+
+        InvalidValue: a known type with a bad field, or a value outside the JSON domain. Nothing was written; continue with the
+        next chunk. StreamProtocolError: the chunk cannot follow the earlier ones. Those are stored, and the recorder is closed.
+        StoreBusy and other database errors: the chunk was not recorded and may be fed again.
+        """
+        self._runtime.check_process()
+        with self._lock:
+            self._open("feed()")
+            recording = self._recording
+            delta_insert = recording.delta_insert(chunk)
+            if delta_insert is None:
+                self._drive(recording.feeding((chunk,)), "feed()")
+            else:
+                self._insert_delta(delta_insert)
+
+    def feed_many(self, chunks: Iterable[Mapping[str, Any]]) -> None:
+        """Record many chunks in one transaction, with one write for each part they touch.
+
+        Chunks before a bad one are kept; its error is raised.
+        """
+        self._run_steps("feed_many()", lambda recording: recording.feeding(chunks))
+
+    def feed_sse(self, data: str | bytes) -> None:
+        """Record data of a server-sent event stream: bytes or text, cut anywhere, or one line per call.
+
+        Every complete frame is recorded on return, as by `feed_many`; `[DONE]`, comments and other fields are skipped.
+        InvalidValue: a frame or chunk was refused; all others of the call are recorded. After StoreBusy and other database
+        errors the same call may be repeated. If the stream ends inside a frame, `close()` raises InvalidValue.
+        """
+        chunk = self._sse_queue.single_frame(data)
+        if chunk is not None:
+            if chunk is not NOTHING:
+                self.feed(chunk)
+            return
+        self._runtime.check_process()
+        with self._lock:
+            if self._sse_queue.take(data):
+                self._open("feed_sse()")
+                self._drive(self._sse_queue.recording(), "feed_sse()")
+
+    def step_usage(self, step: int, **tokens: int | float) -> None:
+        """Add a step's token usage, like `messages.record_step_usage`, to the message being recorded, stored or not."""
+        number, counts = check_step(step), step_counts(**tokens)  # type: ignore[arg-type]  # checked there, field by field
+        self._run_steps("step_usage()", lambda recording: recording.using(number, counts))
+
+    def flush(self) -> None:
+        """Write everything buffered in memory, whatever the save policy is."""
+        self._run_steps("flush()", lambda recording: recording.flushing())
+
+    def close(self) -> None:
+        """Flush, fold and end the turn, without finishing the message. A second call does nothing.
+
+        InvalidValue, raised after all that: the stream given to `feed_sse` ended inside a frame.
+        """
+        self._close(record_queued=True)
+
+    def _close(self, *, record_queued: bool) -> None:
+        if (self._recording.opened or self._sse_queue.waits) and not self._recording.closed:
+            self._runtime.check_process()
+        with self._lock:
+            if (self._recording.opened or self._sse_queue.waits) and not self._recording.closed:
+                self._drive(self._sse_queue.ending(record_queued=record_queued), "close()")
+            self._recording.abandon()
+            self.due = None
+        self._timer.forget(self)
+        self._sse_queue.raise_refusal()
+
+    def __enter__(self) -> "Recorder":
+        self._runtime.check_process()
+        with self._lock:
+            self._open("record()")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._close(record_queued=error is None)
+
+    def on_timer(self, now: float) -> None:
+        """Called by the store's timer thread when `due` has passed."""
+        if not self._lock.acquire(blocking=False):
+            self.due = now + 0.01  # a chunk is being written now, which may do what is due
+            return
+        try:
+            if not self._recording.closed:
+                self._drive(self._recording.timed(time.monotonic()), "a timed flush")
+        except PersistError as error:
+            self._recording.postpone()  # nothing is lost: the next flush or deadline tries again
+            log.warning("a timed flush failed: %s", error)
+        finally:
+            self.due = self._recording.due
+            self._lock.release()
+
+    def _run_steps(self, what: str, steps: Any) -> None:
+        self._runtime.check_process()
+        with self._lock:
+            self._open(what)
+            self._drive(steps(self._recording), what)
+
+    def _open(self, what: str) -> None:
+        self._runtime.check_usable()
+        self._runtime.refuse_inside_transaction(what)
+        if self._recording.closed:
+            raise Closed("recorder")
+        if not self._recording.opened:
+            self._drive(self._recording.opening(), what)
+
+    def _insert_delta(self, delta_insert: DeltaInsert) -> None:
+        try:
+            self._connection.run(delta_insert)
+        except BaseException as error:
+            self._recording.undo(delta_insert, error)
+            self._schedule()
+            raise
+        if self._recording.keep(delta_insert):
+            self._schedule()
+
+    def _drive(self, steps: DatabaseSteps, what: str) -> None:
+        try:
+            job = next(steps)
+            while True:
+                try:
+                    result = self._connection.run(job, what=what)
+                except BaseException as error:
+                    job = steps.throw(error)
+                else:
+                    job = steps.send(result)
+        except StopIteration:
+            pass
+        finally:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        due = self._recording.due
+        if due != self.due:
+            self.due = due
+            if due is not None:
+                self._timer.watch(self)

@@ -1,0 +1,103 @@
+"""What a recorder reads from the database: a message to continue, and the unfinished tool call that a late result belongs to."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Text, cast, select
+
+from persist.chat.models import HIDDEN, IS_UNFINISHED, VISIBLE, messages, parts
+from persist.chat.reducer.parts import Part
+from persist.chat.schemas import Role, UIMessage
+from persist.chat.storage.folding import fold, fold_message
+from persist.chat.storage.stored_json import stored_object, stored_part
+from persist.db.changes.driver_statements import StatementRunner
+from persist.db.expressions.json_text import stored_text
+from persist.db.statements.prepared import Row, Statement, param
+from persist.errors import Conflict, UnreadableRow
+
+_M, _P = messages.c, parts.c
+_id = param("row_id")
+_HEAD = Statement(select(_M.session_id, _M.role, cast(_M.metadata_json, Text)).where(_M.id == _id))
+_PARTS = Statement(select(_P.id, _P.index, stored_text(_P.data_json)).where(_P.message_id == _id).order_by(_P.index))
+_CALL = Statement(
+    select(_P.id, _P.message_id)
+    .join(messages, _M.id == _P.message_id)
+    .where(_P.session_id == _id, _P.tool_call_id == param("call_id"), IS_UNFINISHED, VISIBLE)
+    .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc())
+    .limit(1)
+)
+_HIDDEN = Statement(select(_M.id).where(_M.id == _id, HIDDEN))
+_DATA = Statement(select(_P.id, _P.index, stored_text(_P.data_json)).where(_P.id == _id))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A stored message and the (id, index) of its part rows."""
+
+    message: UIMessage
+    rows: list[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCall:
+    """An unfinished tool part of an earlier message."""
+
+    part_id: str
+    message_id: str
+    data: dict[str, Any]
+
+
+def load_message(db: StatementRunner, session_id: str, id: str) -> StoredMessage | None:
+    """The message to resume, its deltas folded first; None if there is no such message.
+
+    Conflict: the message is hidden_error, of another session, or not the assistant's. UnreadableRow: a part cannot be read.
+    """
+    head = db.row(_HEAD, row_id=id)
+    if head is None:
+        return None
+    owner, role, stored = head
+    if owner != session_id:
+        raise Conflict(f"Message {id} belongs to another session.", constraint="chat_messages")
+    if role != Role.ASSISTANT:
+        raise Conflict(f"Message {id} is a {role} message; only an assistant message can be resumed.", constraint="chat_messages")
+    metadata = stored_object(db, stored, f"the metadata of message {id}")
+    if metadata.get("hidden_at") is not None:
+        raise hidden_error(id)
+    fold_message(db, id)
+    rows = db.rows(_PARTS, row_id=id)
+    message: UIMessage = {"id": id, "role": "assistant", "parts": [_data(db, row) for row in rows]}
+    if metadata:
+        message["metadata"] = metadata
+    return StoredMessage(message, [(part_id, index) for part_id, index, _ in rows])
+
+
+def _data(db: StatementRunner, row: Row) -> Part:
+    part_id, index, stored = row
+    if type(index) is not int:
+        raise UnreadableRow("chat_parts", (part_id,), "index", "it is no number")
+    return stored_part(part_id, stored, db.to_plain_json)
+
+
+def refuse_hidden(db: StatementRunner, ids: Iterable[str]) -> None:
+    """Raise Conflict if a rewind hid one of the messages: what is added to it would never be shown."""
+    for id in ids:
+        if db.row(_HIDDEN, row_id=id) is not None:
+            raise hidden_error(id)
+
+
+def hidden_error(id: str) -> Conflict:
+    """The error for continuing a hidden message."""
+    return Conflict(f"Message {id} was hidden by a rewind; unrewind it, or record another message.", constraint="chat_messages")
+
+
+def find_unfinished_call(db: StatementRunner, session_id: str, call_id: str) -> StoredCall | None:
+    """The session's latest visible unfinished tool part with that call id (providers reuse call ids); None if there is none."""
+    row = db.row(_CALL, row_id=session_id, call_id=call_id)
+    if row is None:
+        return None
+    part_id, message_id = row
+    fold(db, part_id)
+    found = db.row(_DATA, row_id=part_id)
+    assert found is not None  # same transaction
+    return StoredCall(part_id, message_id, _data(db, found))

@@ -1,0 +1,190 @@
+"""Applying a stream's chunks to the messages they belong to, in memory, so that each can be undone."""
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from persist.chat.recording.pending import Current, Entry, Patch, Pending
+from persist.chat.recording.resume import find_unfinished_call, load_message
+from persist.chat.reducer.accumulator import Accumulator, Change, PartState, UnknownToolCall
+from persist.chat.reducer.chunks import ChunkType
+from persist.chat.reducer.message_state import MessageState
+from persist.chat.reducer.open_parts import open_parts, part_id_for
+from persist.db.group_commit.tasks import FunctionTask
+from persist.db.transactions.runtime import Runtime
+from persist.db.values.arguments import check_label
+from persist.db.values.clock import EPOCH
+from persist.db.values.escaping import utf8_size
+from persist.db.values.json import check
+from persist.errors import InvalidValue, PayloadTooLarge, PersistError
+
+_OPENING = (ChunkType.TEXT_START.value, ChunkType.REASONING_START.value)
+
+DatabaseSteps = Generator[FunctionTask[Any], Any, None]
+
+
+@dataclass(slots=True)
+class Batch:
+    """The result of applying some chunks."""
+
+    entries: list[Entry] = field(default_factory=list)
+    changes: list[tuple[Accumulator, Change]] = field(default_factory=list)
+    ignored: int = 0
+    problem: PersistError | None = None
+    """Why the chunk after the last entry was refused."""
+
+
+class Stream:
+    """One stream's current message. `accumulator` and `current` are replaced when a `start` names another message."""
+
+    def __init__(self, runtime: Runtime, session_id: str) -> None:
+        self._runtime = runtime
+        self._session_id = session_id
+        self._message_of_part: dict[PartState, str] = {}
+        self._left_messages: dict[str, tuple[MessageState, Current]] = {}
+        self._maximum = runtime.limits.max_bytes
+        self.accumulator = Accumulator()
+        self.current = Current()
+
+    def applying(self, chunks: Iterable[Mapping[str, Any]], batch: Batch, pending: Pending) -> DatabaseSteps:
+        """Apply chunks until one is refused. `pending` holds earlier chunks that are not written yet."""
+        for chunk in chunks:
+            accumulator, current = self.accumulator, self.current
+            try:
+                change = yield from self._apply(chunk, batch, pending)
+                if change.ignored:
+                    batch.ignored += 1
+                elif not change.dropped:
+                    batch.entries.append(self._entry(change, chunk, batch))
+            except PersistError as error:
+                self.accumulator, self.current = accumulator, current
+                batch.problem = error
+                return
+
+    def position(self) -> "StreamPosition":
+        """The current position, for `undo_batch`."""
+        current = self.current
+        return StreamPosition(self.accumulator, current, current.id, current.started, current.ended)
+
+    def undo_batch(self, batch: Batch, position: "StreamPosition") -> None:
+        """Undo all chunks of a batch and return to the position before it."""
+        for accumulator, change in reversed(batch.changes):
+            accumulator.undo(change)
+        for entry in batch.entries:
+            if entry.change.part is not None:
+                entry.change.part.base -= entry.size
+        self.accumulator, self.current = position.accumulator, position.current
+        self.current.id, self.current.started, self.current.ended = position.id, position.started, position.ended
+
+    def undo_delta(self, part: PartState | None, change: Change | None) -> None:
+        """Undo one chunk: its `change`, or the latest `Accumulator.extend` of `part`."""
+        if change is not None:
+            self.accumulator.undo(change)
+        elif part is not None:
+            self.accumulator.undo_extend(part)
+
+    def _apply(self, chunk: Any, batch: Batch, pending: Pending) -> Generator[FunctionTask[Any], Any, Change]:
+        """Apply one chunk, reading from the database what it refers to."""
+        started_id = chunk.get("messageId") if isinstance(chunk, Mapping) and chunk.get("type") == ChunkType.START else None
+        if isinstance(started_id, str) and not self.accumulator.aborted and (started_id != self.current.id or self.current.ended):
+            yield from self._turn_to(started_id, batch, pending)
+        try:
+            change = self.accumulator.apply(chunk)
+        except UnknownToolCall as unknown:
+            call_id = unknown.tool_call_id
+            found = yield FunctionTask(lambda db: find_unfinished_call(db, self._session_id, call_id))
+            if found is None:
+                raise
+            part = PartState(found.data)
+            part.id = found.part_id
+            self.accumulator.earlier_message_parts[call_id] = part
+            self._message_of_part[part] = found.message_id
+            change = self.accumulator.apply(chunk)
+        batch.changes.append((self.accumulator, change))
+        return change
+
+    def _turn_to(self, id: str, batch: Batch, pending: Pending) -> DatabaseSteps:
+        """Continue the message that a `start` names: another one, or a finished one again."""
+        if not id:
+            raise InvalidValue("start.messageId", "it is empty.")
+        check_label("start.messageId", id)
+        left = self._left_messages.get(id) if id != self.current.id else (self.accumulator.state, self.current)
+        if left is not None and (left[1] in pending.units or any(entry.current is left[1] for entry in batch.entries)):
+            # the pending state is newer than the stored one
+            if id != self.current.id:
+                self._leave()
+                self.accumulator = Accumulator.over(left[0], self.accumulator.index)
+                self.current = left[1]
+            return
+        stored = yield FunctionTask(lambda db: load_message(db, self._session_id, id))
+        if stored is None:
+            return
+        resumed = Accumulator(stored.message)
+        resumed.index = self.accumulator.index
+        for part, (part_id, _) in zip(resumed.parts, stored.rows, strict=True):
+            part.id = part_id
+        for part in open_parts(resumed.parts):
+            part.base = utf8_size(part.data.get("text") or "")
+            resumed.state.left_open.append(part)
+        last = stored.rows[-1][1] + 1 if stored.rows else 0
+        self._leave()
+        self.accumulator = resumed
+        self.current = Current(id, stored=True, offset=last - len(stored.rows))
+
+    def _leave(self) -> None:
+        if self.current.id is not None:
+            self._left_messages[self.current.id] = (self.accumulator.state, self.current)
+
+    def _entry(self, change: Change, chunk: Mapping[str, Any], batch: Batch) -> Entry:
+        """Check the chunk's values and make the ids it needs. A bad value undoes this chunk only."""
+        try:
+            if change.delta is not None and change.part is not None:
+                self.current.ended = False
+                return Entry(change, self.current, EPOCH, size=self._grow(change.part, change.delta))
+            check(dict(chunk), "", self._runtime.limits)
+        except PersistError:
+            accumulator, last = batch.changes.pop()
+            accumulator.undo(last)
+            raise
+        now = self._runtime.clock()
+        adopts = False
+        if change.opened:
+            if change.closed is not None and self.current.id is not None:
+                self._left_messages[self.current.id] = (change.closed, self.current)
+            self.current = Current(self.accumulator.message_id)
+        elif self.current.id is None and self.accumulator.message_id:
+            self.current.id, adopts = self.accumulator.message_id, True
+        if change.appended is not None:
+            if self.current.id is None:
+                self.current.id = self._runtime.ids.mint("msg")
+            id = self._runtime.ids.mint("prt")
+            change.appended.id = part_id_for(id, chunk["id"]) if change.type in _OPENING else id
+            change.appended.index += self.current.offset
+        if change.type == ChunkType.START:
+            self.current.started = True
+        self.current.ended = change.boundary == "finish"
+        patch = None
+        if change.metadata:
+            payload = chunk["messageMetadata"]
+            patch = Patch(payload, first=self.accumulator.metadata == payload)
+        earlier_message_id = self._message_of_part.get(change.changed) if change.changed is not None else None
+        return Entry(change, self.current, now, patch=patch, earlier_message_id=earlier_message_id, adopts=adopts)
+
+    def _grow(self, part: PartState, delta: str) -> int:
+        size = utf8_size(delta)
+        if part.base + size > self._maximum:
+            advice = "Keep large content in a file and store its reference."
+            raise PayloadTooLarge("delta", part.base + size, self._maximum, advice=advice)
+        part.base += size
+        return size
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPosition:
+    """A position in the stream, to return to if a batch fails."""
+
+    accumulator: Accumulator
+    current: Current
+    id: str | None
+    started: bool
+    ended: bool

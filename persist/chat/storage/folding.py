@@ -1,0 +1,163 @@
+"""Folding: text moves from a part's delta rows (its tail) into the part's row, in one transaction.
+
+A fold re-reads the deltas, appends them and deletes exactly those rows, so any process may fold any part, also repeatedly. It
+never changes `updated_at`, the instant of the last structural chunk.
+
+Long text is appended by the database itself, unless it has escapes, which only Python code can decode.
+
+Everything is read before anything is written, in a way that no stored value can break: a part or delta that another program
+damaged raises UnreadableRow and is left unchanged, with its whole tail. Functions that fold many parts skip and report it.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import bindparam, delete, exists, func, select, update
+from sqlalchemy.sql.elements import ColumnElement
+
+from persist.chat.models import deltas, parts
+from persist.chat.storage.statements import FOLD_PART, REWRITE_PART
+from persist.chat.storage.stored_json import grown_text, stored_part, stored_tail
+from persist.db.changes.driver_statements import StatementRunner
+from persist.db.expressions.json_text import readable, stored_text
+from persist.db.expressions.text_append import appended_text, has_escapes, has_frame
+from persist.db.statements.prepared import Statement, param
+from persist.db.values.json import JsonFrame, JsonText, decode, frame_of
+from persist.errors import UnreadableRow
+
+log = logging.getLogger("persist")
+
+Report = Callable[[UnreadableRow], object]
+"""A function that is given the error of each part left out."""
+
+_D, _P = deltas.c, parts.c
+_id = param("row_id")
+_last = bindparam("last", type_=_D.seq.type)
+_upto = _D.part_id == _id, _D.seq <= _last
+_READ = Statement(select(stored_text(_D.seq), stored_text(_D.delta)).where(_D.part_id == _id).order_by(_D.seq))
+_PEEK = Statement(select(stored_text(_P.data_json)).where(_P.id == _id))
+_DATA = Statement(select(stored_text(_P.data_json)).where(_P.id == _id).with_for_update())
+_LOCK = Statement(select(_P.id).where(_P.id == _id).with_for_update())
+_LAST = Statement(select(func.max(_D.seq)).where(_D.part_id == _id))
+_DROP = Statement(delete(deltas).where(*_upto))
+PART_ID = stored_text(_D.part_id)
+"""The column to select for `part_ids`."""
+_ALL = Statement(select(PART_ID).distinct())
+_OF_MESSAGE = Statement(select(PART_ID).join(parts, _P.id == _D.part_id).where(_P.message_id == _id).distinct())
+_OF_SESSION = Statement(select(PART_ID).join(parts, _P.id == _D.part_id).where(_P.session_id == _id).distinct())
+
+
+def _continued(text: ColumnElement[Any]) -> ColumnElement[Any]:
+    return appended_text(text, _P.data_json, select(_D.delta).where(*_upto).order_by(_D.seq))
+
+
+_appendable = _P.id == _id, has_frame(_P.data_json), ~exists().where(*_upto, has_escapes(_D.delta))
+_FOLD_LONG = Statement(update(parts).where(*_appendable).values(data_json=_continued(_P.data_json)), silent=True)
+_REWRITE_LONG = Statement(
+    update(parts)
+    .where(*_appendable)
+    .values(data_json=_continued(bindparam("data", type_=_P.data_json.type)), updated_at=param("at"))
+)
+
+
+def fold(db: StatementRunner, part_id: str) -> bool:
+    """Fold one part's tail; False if it has none. UnreadableRow: it cannot be read, and nothing is written."""
+    found = _grown_data(db, part_id, _DATA)
+    if found is None:
+        return False
+    data, last = found
+    db.run(FOLD_PART, row_id=part_id, data=data)
+    db.run(_DROP, row_id=part_id, last=last)
+    return True
+
+
+def has_tail(db: StatementRunner, part_id: str) -> bool:
+    """Whether a part has a tail to fold. UnreadableRow: it has one that cannot be read."""
+    return _grown_data(db, part_id, _PEEK) is not None
+
+
+def _grown_data(db: StatementRunner, part_id: str, data: Statement) -> tuple[JsonText, int] | None:
+    """(the part with its tail, the tail's last seq); None without a tail. UnreadableRow: either is unreadable."""
+    row = db.row(data, row_id=part_id)
+    tail = db.rows(_READ, row_id=part_id)
+    if row is None or not tail:
+        return None
+    text, last = stored_tail(part_id, tail)
+    return grown_text(part_id, stored_part(part_id, row[0], db.to_plain_json), text), last
+
+
+def fold_in_database(db: StatementRunner, part_id: str, frame: JsonFrame) -> None:
+    """Fold the tail of a part with long text by an UPDATE that appends to the text inside the database, within `frame`."""
+    last = _lock_part(db, part_id)
+    if last is None:
+        return
+    if db.run(_FOLD_LONG, row_id=part_id, last=last, head=frame.head, foot=frame.foot, new_foot=frame.foot) == 0:
+        fold(db, part_id)
+    else:
+        db.run(_DROP, row_id=part_id, last=last)
+
+
+def rewrite_long(db: StatementRunner, part_id: str, frame: JsonFrame, data: JsonText, at: datetime) -> None:
+    """Fold a part with long text and replace the JSON around the text, `frame`, by that of `data`, whose text is empty."""
+    part = decode(data)
+    last, new = _lock_part(db, part_id) or 0, frame_of(part, "text")
+    written = 0
+    if new.head == frame.head:
+        values = {"data": data, "at": at, "head": frame.head, "foot": frame.foot, "new_foot": new.foot}
+        written = db.run(_REWRITE_LONG, row_id=part_id, last=last, **values)
+    if not written and (row := db.row(_DATA, row_id=part_id)) is not None:
+        stored = stored_part(part_id, row[0], db.to_plain_json)
+        tail, _ = stored_tail(part_id, db.rows(_READ, row_id=part_id))
+        grown = grown_text(part_id, {**part, "text": stored.get("text")}, tail)
+        db.run(REWRITE_PART, row_id=part_id, data=grown, kind=part["type"], tool=None, at=at)
+    db.run(_DROP, row_id=part_id, last=last)
+
+
+def _lock_part(db: StatementRunner, part_id: str) -> int | None:
+    """Lock the part against other folds until the transaction ends; the last seq of its tail, None if it has none."""
+    db.row(_LOCK, row_id=part_id)
+    row = db.row(_LAST, row_id=part_id)
+    return None if row is None else row[0]
+
+
+def fold_message(db: StatementRunner, message_id: str) -> None:
+    """Fold all parts of a message. UnreadableRow names the first that cannot be read."""
+    for part_id in part_ids(db.rows(_OF_MESSAGE, row_id=message_id), log_left_unfolded):
+        fold(db, part_id)
+
+
+def fold_session(db: StatementRunner, session_id: str) -> None:
+    """Fold all parts of a session. Unreadable ones are logged and left unchanged."""
+    fold_each(db, part_ids(db.rows(_OF_SESSION, row_id=session_id), log_left_unfolded), log_left_unfolded)
+
+
+def fold_all(db: StatementRunner) -> None:
+    """Fold all parts of the database. Unreadable ones are logged and left unchanged."""
+    fold_each(db, part_ids(db.rows(_ALL), log_left_unfolded), log_left_unfolded)
+
+
+def fold_each(db: StatementRunner, part_ids: Iterable[str], report: Report) -> int:
+    """Fold these parts; the number folded. Unreadable ones are reported and left unchanged."""
+    folded = 0
+    for part_id in part_ids:
+        try:
+            folded += fold(db, part_id)
+        except UnreadableRow as error:
+            report(error)
+    return folded
+
+
+def part_ids(rows: Iterable[tuple[Any]], report: Report) -> Iterator[str]:
+    """The ids in rows of PART_ID. Values that are not text are reported."""
+    for (stored,) in rows:
+        try:
+            yield readable(stored)
+        except ValueError:
+            report(UnreadableRow("chat_part_deltas", (stored,), "part_id", "it is no text"))
+
+
+def log_left_unfolded(error: UnreadableRow) -> None:
+    """Log a part that is left unfolded."""
+    log.warning("text that waits for a part is left as it is: %s", error)

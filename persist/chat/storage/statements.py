@@ -1,0 +1,25 @@
+"""Statements used by several modules of chat. The parameter `row_id` is the row's id."""
+
+from sqlalchemy import insert, update
+
+from persist.chat.models import messages, parts, sessions
+from persist.db.statements.prepared import Statement, param
+
+_S, _M, _P = sessions.c, messages.c, parts.c
+_id = param("row_id")
+
+# Skipped if updated in this millisecond: loading a history would otherwise write the row and three indexes for each message.
+TOUCH_SESSION = Statement(update(sessions).where(_S.id == _id, _S.updated_at != param("at")).values(updated_at=param("at")))
+SET_MODEL = Statement(update(sessions).where(_S.id == _id).values(model_json=param("model"), updated_at=param("at")))
+
+INSERT_MESSAGE = Statement(insert(messages))
+SET_METADATA = Statement(update(messages).where(_M.id == _id).values(metadata_json=param("metadata"), updated_at=param("at")))
+
+INSERT_PART = Statement(insert(parts))
+REWRITE_PART = Statement(
+    update(parts)
+    .where(_P.id == _id)
+    .values(type=param("kind"), tool_state=param("tool"), data_json=param("data"), updated_at=param("at"))
+)
+FOLD_PART = Statement(update(parts).where(_P.id == _id).values(data_json=param("data")), silent=True)
+"""Store a part's data after a fold. `updated_at` stays the instant of the last structural chunk."""

@@ -1,0 +1,229 @@
+"""Reading messages as the AI SDK hydrates them: a session's rows assembled into UIMessage dicts, or directly into JSON text."""
+
+import logging
+from typing import TypeVar
+
+import orjson
+from sqlalchemy import bindparam, select, tuple_, type_coerce
+
+from persist.chat.models import deltas, messages, parts, sessions
+from persist.chat.reducer.parts import Part
+from persist.chat.schemas import UIMessage
+from persist.chat.storage.stored_json import grown_part, read_object, stored_objects, stored_part, stored_tail
+from persist.chat.storage.unfolded_probe import ANY_PIECES
+from persist.db.expressions.json_text import NO_OBJECT, json_array_text, json_text, stored_text
+from persist.db.schema.arrays import among_labels
+from persist.db.schema.column_types import Label
+from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+from persist.db.values.arguments import optional_count
+from persist.db.values.json import encode
+from persist.errors import NotFound, StoreCorrupt, UnreadableRow
+
+log = logging.getLogger("persist")
+
+B = TypeVar("B")
+_M, _P = messages.c, parts.c
+_HEAD = (_M.id, type_coerce(_M.role, Label()), json_text(_M.metadata_json))
+_BODY = (_P.message_id, _P.index, json_text(_P.data_json))
+_session = param("session_id")
+
+_SESSION = Statement(select(sessions.c.id).where(sessions.c.id == _session))
+_ALL = Statement(select(*_HEAD).where(_M.session_id == _session).order_by(_M.created_at, _M.id))
+_OWN_PARTS = select(_P.data_json).where(_P.message_id == _M.id).order_by(_P.index).correlate(messages)
+_ALL_JOINED = Statement(
+    select(*_HEAD, json_array_text(_OWN_PARTS)).where(_M.session_id == _session).order_by(_M.created_at, _M.id)
+)
+_ALL_PARTS = Statement(select(*_BODY).where(_P.session_id == _session))
+_ONE = Statement(select(*_HEAD).where(_M.id == param("id")))
+_ONE_PARTS = Statement(select(*_BODY).where(_P.message_id == param("id")))
+_SOME_PARTS = Statement(select(*_BODY).where(among_labels(_P.message_id, "ids")))
+_newest_first = select(*_HEAD, _M.created_at).where(_M.session_id == _session).order_by(_M.created_at.desc(), _M.id.desc())
+_last = tuple_(bindparam("at", type_=_M.created_at.type), bindparam("last", type_=_M.id.type))
+_LATEST = Statement(_newest_first.limit(LIMIT))
+_EARLIER = Statement(_newest_first.where(tuple_(_M.created_at, _M.id) < _last).limit(LIMIT))
+_MAX = 2**62
+_POSITION = Statement(select(_M.created_at, _M.id).where(_M.session_id == _session, _M.id == param("id")))
+_TAIL = Statement(
+    select(stored_text(deltas.c.seq), stored_text(deltas.c.delta), deltas.c.part_id)
+    .join(parts, _P.id == deltas.c.part_id)
+    .where(_P.message_id == param("message_id"), _P.index == param("position"))
+    .order_by(deltas.c.seq),
+    unreadable=OnUnreadable.RAISE,
+)
+
+_GROWING = ("streaming", "input-streaming")
+"""The states of a part that may have unfolded text."""
+_GROWS = 'streaming"'
+"""How both states end in JSON text. Searching with the quote, which is rare, is three times as fast as without."""
+
+
+def read_messages(
+    work: UnitOfWork, session_id: str, *, include_hidden: bool = False, limit: int | None = None, before: str | None = None
+) -> list[UIMessage]:
+    """Messages, oldest first, without queued ones. `limit`: only the newest N. `before`: only those before this message id."""
+    return _messages(work, *_fetch(work, session_id, include_hidden, limit, before))
+
+
+def read_message(work: UnitOfWork, id: str) -> UIMessage:
+    """One message, even if hidden or queued; NotFound."""
+    heads = work.rows(_ONE, id=id)
+    if not heads:
+        raise NotFound("message", id)
+    return _messages(work, heads, work.rows(_ONE_PARTS, id=id))[0]
+
+
+def read_json(work: UnitOfWork, session_id: str, *, include_hidden: bool = False) -> bytes:
+    """A session's messages as one JSON array, joined from stored text. Only parts that are still growing are parsed."""
+    rows = _visible(work.rows(_ALL_JOINED, session_id=session_id), include_hidden)
+    if not rows:
+        _check_session(work, session_id)
+    growing = work.row(ANY_PIECES) is not None
+    needs_parsing = [id for id, _, _, body in rows if body and (NO_OBJECT in body or (growing and _GROWS in body))]
+    parsed = _parsed_parts(work, session_id) if needs_parsing else None
+    pieces: list[str] = []
+    separator = "["
+    for id, role, metadata, body in rows:
+        joined = body if parsed is None else parsed.get(id)
+        metadata_field = "" if metadata == "{}" or not _looks_like_object(metadata) else f',"metadata":{metadata}'
+        start = f'{separator}{{"id":{orjson.dumps(id).decode()},"role":"{role}","parts":['
+        pieces += (start, joined or "", f"]{metadata_field}}}")
+        separator = ","
+    return "".join((*pieces, "]")).encode() if pieces else b"[]"
+
+
+def _parsed_parts(work: UnitOfWork, session_id: str) -> dict[str, str]:
+    """Each message's parts as joined JSON text, with unfolded text added and without values that are not objects."""
+    rows = work.rows(_ALL_PARTS, session_id=session_id)
+    by_message = _by_message(rows, [_grown_text(work, *row) for row in rows])
+    return {id: ",".join(texts) for id, texts in by_message.items()}
+
+
+def _fetch(
+    work: UnitOfWork, session_id: str, include_hidden: bool, limit: int | None, before: str | None
+) -> tuple[list[Row], list[Row]]:
+    """(rows of _HEAD in order, rows of _BODY in any order)."""
+    if limit is None and before is None:
+        heads = work.rows(_ALL, session_id=session_id)
+        if heads:
+            return _visible(heads, include_hidden), work.rows(_ALL_PARTS, session_id=session_id)
+    optional_count("limit", limit)
+    heads = [] if limit is None and before is None else _newest(work, session_id, include_hidden, limit, before)
+    if not heads:
+        _check_session(work, session_id)
+        return [], []
+    return heads, work.rows(_SOME_PARTS, ids=[head[0] for head in heads])
+
+
+def _newest(work: UnitOfWork, session_id: str, include_hidden: bool, limit: int | None, before: str | None) -> list[Row]:
+    """The newest visible messages, read along the index in growing windows: databases estimate filters on metadata badly."""
+    position: Row | None = None
+    if before is not None and (position := work.row(_POSITION, session_id=session_id, id=before)) is None:
+        _check_session(work, session_id)
+        raise NotFound("message", before)
+    visible: list[Row] = []
+    window = _MAX if limit is None else min(limit, _MAX)
+    while True:
+        if position is None:
+            rows = work.rows(_LATEST, session_id=session_id, limit=window)
+        else:
+            rows = work.rows(_EARLIER, session_id=session_id, limit=window, at=position[0], last=position[1])
+        visible += _visible([row[:3] for row in rows], include_hidden)
+        if len(rows) < window or limit is None or len(visible) >= limit:
+            return visible[:limit][::-1]
+        position, window = (rows[-1][3], rows[-1][0]), min(2 * window, _MAX)
+
+
+def _messages(work: UnitOfWork, heads: list[Row], rows: list[Row]) -> list[UIMessage]:
+    parts = [
+        data if data is not None and data.get("state") not in _GROWING else _grown(work, data, *row)
+        for data, row in zip(stored_objects([text for *_, text in rows]), rows, strict=True)
+    ]
+    by_message = _by_message(rows, parts)
+    found = []
+    for (id, role, stored), metadata in zip(heads, stored_objects([text for *_, text in heads]), strict=True):
+        message: UIMessage = {"id": id, "role": role, "parts": by_message.get(id, [])}
+        if metadata is None:
+            metadata = read_object(stored, f"the metadata of message {id}")
+        if metadata:
+            message["metadata"] = metadata
+        found.append(message)
+    return found
+
+
+def _check_session(work: UnitOfWork, session_id: str) -> None:
+    if work.row(_SESSION, session_id=session_id) is None:
+        raise NotFound("session", session_id)
+
+
+def _visible(heads: list[Row], include_hidden: bool) -> list[Row]:
+    return [head for head in heads if '_at"' not in head[2] or _is_visible(head, include_hidden)]
+
+
+def _is_visible(head: Row, include_hidden: bool) -> bool:
+    """The conditions QUEUED and VISIBLE in Python: in SQL, on every message, they would cost as much as fetching the rows."""
+    metadata = read_object(head[2], f"the metadata of message {head[0]}")
+    return metadata.get("queued_at") is None and (include_hidden or metadata.get("hidden_at") is None)
+
+
+def _by_message(rows: list[Row], bodies: list[B | None]) -> dict[str, list[B]]:
+    """The bodies by message id, in the order of their parts' indexes; a body of None is left out."""
+    found: dict[str, list[B]] = {}
+    for (message_id, index, _), body in zip(rows, bodies, strict=True):
+        numbered = found.get(message_id)
+        if numbered is None:
+            numbered = found[message_id] = []
+        if body is None or index != len(numbered):
+            break
+        numbered.append(body)
+    else:
+        return found
+    found = {}  # a part is missing, or the rows came in another order
+    try:
+        ordered = sorted(zip(rows, bodies, strict=True), key=lambda pair: pair[0][1])
+    except TypeError:
+        raise StoreCorrupt("chat", "an index of a part is stored that is no number.") from None
+    for (message_id, _, _), body in ordered:
+        if body is not None:
+            found.setdefault(message_id, []).append(body)
+    return found
+
+
+def _looks_like_object(text: str) -> bool:
+    """Whether text begins and ends like a JSON object. A closer check would be the parsing that joining avoids."""
+    return text[:1] == "{" and text[-1:] == "}"
+
+
+def _grown_text(work: UnitOfWork, message_id: str, index: int, text: str) -> str | None:
+    if not _looks_like_object(text):
+        _log_left_out(message_id, index)
+        return None
+    grown = _with_tail(work, None, message_id, index, text) if _GROWS in text else None
+    return text if grown is None else encode(grown)
+
+
+def _grown(work: UnitOfWork, data: Part | None, message_id: str, index: int, text: str) -> Part | None:
+    if data is None:
+        _log_left_out(message_id, index)
+        return None
+    grown = _with_tail(work, data, message_id, index, text)
+    return data if grown is None else grown
+
+
+def _log_left_out(message_id: str, index: int) -> None:
+    log.warning("part %s of message %s holds text that is not a JSON object; it is left out", index, message_id)
+
+
+def _with_tail(work: UnitOfWork, data: Part | None, message_id: str, index: int, text: str) -> Part | None:
+    """The part with its unfolded text added; None if there is none, or if it cannot be read."""
+    rows = work.rows(_TAIL, message_id=message_id, position=index)
+    if not rows:
+        return None
+    part_id = rows[0][2]
+    try:
+        tail, _ = stored_tail(part_id, [(seq, piece) for seq, piece, _ in rows])
+        return grown_part(part_id, stored_part(part_id, text) if data is None else data, tail)
+    except UnreadableRow as error:
+        log.warning("part %s of message %s is shown without its latest text: %s", index, message_id, error)
+        return None

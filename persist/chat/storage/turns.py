@@ -1,0 +1,174 @@
+"""Turns: which recorder owns a session, as rows of `chat_turns`.
+
+A row is inserted at the first chunk and deleted at finish, abort and close, so only a dead process leaves one behind.
+A row in state `error` does not count as running; it stays until the next recorder starts.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Exists, bindparam, delete, exists, insert, select, update
+from sqlalchemy.types import TypeEngine
+
+from persist.chat.models import sessions, turns
+from persist.chat.schemas import TurnState
+from persist.chat.storage.owners import is_stale
+from persist.db.changes.driver_statements import StatementRunner
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.errors import Conflict, NotFound, PersistError
+
+HEARTBEAT_SECONDS = 20.0
+_DEAD_AFTER = timedelta(minutes=5)
+_NO_OWNER = "-"
+
+_T = turns.c
+_session, _owner = param("of_session"), param("owner_id")
+_READ = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
+_HEAD = Statement(select(sessions.c.agent).where(sessions.c.id == _session))
+_PIN = Statement(select(sessions.c.id).where(sessions.c.id == _session).with_for_update(read=True, key_share=True))
+_RUNNING = Statement(
+    select(_T.session_id, _T.owner, _T.seen_at)
+    .where(_T.state == TurnState.RUNNING, _T.seen_at < param("before"))
+    .order_by(_T.session_id)
+)
+_CLEAR = Statement(delete(turns).where(_T.session_id == _session, _T.owner == _owner, _T.seen_at == param("seen")))
+_INSERT = Statement(insert(turns))
+_TAKE = Statement(
+    update(turns)
+    .where(_T.session_id == _session, _T.owner == param("former"))
+    .values(
+        owner=_owner,
+        message_id=param("message"),
+        state=TurnState.RUNNING,
+        started_at=param("at"),
+        seen_at=param("at2"),
+    )
+)
+_BEAT = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(seen_at=param("at")), silent=True)
+_MARK = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(state=param("mark")))
+_TURN_TO = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(message_id=param("message")))
+_DISOWN = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(owner=_NO_OWNER))
+_HOLD = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session).with_for_update())
+_END = Statement(delete(turns).where(_T.session_id == _session, _T.owner == _owner))
+_GUARD = Statement(select(_T.owner).where(_T.session_id == _session, _T.owner == _owner).with_for_update())
+
+
+def owned(text: TypeEngine[str]) -> Exists:
+    """A condition for the recorder's statements, with parameters session_id and owner_id: that owner still has the turn."""
+    ours = _T.session_id == bindparam("session_id", type_=text), _T.owner == bindparam("owner_id", type_=text)
+    return exists().where(*ours)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A row of chat_turns."""
+
+    owner: str
+    state: TurnState
+    seen_at: datetime
+    message_id: str | None
+
+    def running(self, now: datetime) -> bool:
+        """Whether a live recorder owns the turn."""
+        return self.state == TurnState.RUNNING and not is_stale(self.owner, self.seen_at, now)
+
+
+def session_agent(db: StatementRunner, session_id: str) -> str:
+    """The session's agent; NotFound without the session."""
+    row = db.row(_HEAD, of_session=session_id)
+    if row is None:
+        raise NotFound("session", session_id)
+    agent: str = row[0]
+    return agent
+
+
+def read_turn(db: StatementRunner, session_id: str) -> Turn | None:
+    """The session's turn, None if it is idle."""
+    row = db.row(_READ, of_session=session_id)
+    return None if row is None else Turn(*row)
+
+
+def refuse_running(db: StatementRunner, session_id: str, now: datetime, doing: str) -> None:
+    """Raise Conflict if a live recorder is recording in the session. `doing` begins its message."""
+    turn = read_turn(db, session_id)
+    if turn is not None and turn.running(now):
+        raise Conflict(f"{doing} must wait: a turn is running in session {session_id}.", constraint="chat_turns")
+
+
+def clear_dead(work: UnitOfWork) -> int:
+    """Delete turns whose process is gone and whose heartbeat is over five minutes old; the number deleted."""
+    now = work.now()
+    rows = work.rows(_RUNNING, before=now - _DEAD_AFTER)
+    dead = [(session, owner, seen) for session, owner, seen in rows if is_stale(owner, seen, now)]
+    return sum([work.run(_CLEAR, of_session=session, owner_id=owner, seen=seen) for session, owner, seen in dead])
+
+
+def begin_turn(
+    db: StatementRunner, session_id: str, owner: str, message_id: str | None, now: datetime, *, takeover: bool
+) -> None:
+    """Give `owner` the turn. Conflict if another live recorder has it and not `takeover`; NotFound without the session."""
+    if db.row(_PIN, of_session=session_id) is None:
+        raise NotFound("session", session_id)
+    turn = read_turn(db, session_id)
+    if turn is None:
+        db.run(_INSERT, session_id=session_id, message_id=message_id, state="running", owner=owner, started_at=now, seen_at=now)
+        return
+    if turn.owner != owner and not takeover and turn.running(now):
+        raise lost_turn_error(db, session_id)
+    if db.run(_TAKE, of_session=session_id, former=turn.owner, owner_id=owner, message=message_id, at=now, at2=now) != 1:
+        raise lost_turn_error(db, session_id)
+
+
+def guard(db: StatementRunner, session_id: str, owner: str) -> None:
+    """Lock the turn's row until the transaction ends. Conflict unless `owner` still owns it."""
+    if db.row(_GUARD, of_session=session_id, owner_id=owner) is None:
+        raise lost_turn_error(db, session_id)
+
+
+def turn_to(db: StatementRunner, session_id: str, owner: str, message_id: str) -> None:
+    """Set the turn's message. Conflict unless `owner` still owns the turn."""
+    if db.run(_TURN_TO, of_session=session_id, owner_id=owner, message=message_id) != 1:
+        raise lost_turn_error(db, session_id)
+
+
+def hold_turn(db: StatementRunner, session_id: str) -> Turn | None:
+    """The session's turn, locked: until the transaction ends, its recorder can insert deltas and nothing else."""
+    row = db.row(_HOLD, of_session=session_id)
+    return None if row is None else Turn(*row)
+
+
+def stop_turn(db: StatementRunner, session_id: str, turn: Turn) -> None:
+    """End another recorder's turn: that recorder gets Conflict at its next chunk. A row in state `error` stays."""
+    db.run(_END if turn.state == TurnState.RUNNING else _DISOWN, of_session=session_id, owner_id=turn.owner)
+
+
+def heartbeat(db: StatementRunner, session_id: str, owner: str, now: datetime) -> None:
+    """Update the turn's `seen_at`, so that others see that its recorder is alive."""
+    db.run(_BEAT, of_session=session_id, owner_id=owner, at=now)
+
+
+def mark_error(db: StatementRunner, session_id: str, owner: str) -> None:
+    """Set the turn's state to error: the stream reported one."""
+    db.run(_MARK, of_session=session_id, owner_id=owner, mark=TurnState.ERROR)
+
+
+def end_turn(db: StatementRunner, session_id: str, owner: str) -> None:
+    """Delete the turn's row: the session is idle."""
+    db.run(_END, of_session=session_id, owner_id=owner)
+
+
+def lost_turn_error(db: StatementRunner, session_id: str) -> PersistError:
+    """The error for a recorder without the turn: another recorder has it, it was ended, or the session was deleted (NotFound)."""
+    if db.row(_HEAD, of_session=session_id) is None:
+        return NotFound("session", session_id)
+    turn = read_turn(db, session_id)
+    if turn is None or turn.owner == _NO_OWNER:
+        return Conflict(
+            f"This recorder's turn in session {session_id} was ended: a rewind hid its message, or it was taken for dead.",
+            constraint="chat_turns",
+        )
+    return Conflict(
+        f"Another recorder is running in session {session_id}; wait for it, or record with takeover=True.",
+        constraint="chat_turns",
+    )

@@ -1,0 +1,41 @@
+"""Answering a tool's approval request."""
+
+from sqlalchemy import select
+
+from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts
+from persist.chat.reducer.parts import is_part
+from persist.chat.schemas import ToolState
+from persist.chat.storage.message_insert import lock_session
+from persist.chat.storage.statements import REWRITE_PART
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+from persist.errors import InvalidValue
+
+_M, _P = messages.c, parts.c
+_REQUESTED = Statement(
+    select(_P.id, _P.type, _P.data_json)
+    .join(messages, _M.id == _P.message_id)
+    .where(_P.session_id == param("session_id"), IS_UNFINISHED, _P.tool_state == ToolState.APPROVAL_REQUESTED, VISIBLE)
+    .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc()),
+    unreadable=OnUnreadable.LEAVE_OUT,
+)
+
+
+def answer(work: UnitOfWork, session_id: str, approval_id: str, *, approved: bool, reason: str | None) -> bool:
+    """Move a tool part from approval-requested to approval-responded. False if no such approval is open."""
+    if type(approved) is not bool:
+        raise InvalidValue("approved", "expected True or False.")
+    if reason is not None:
+        work.body("reason", reason)
+    lock_session(work, session_id)
+    for id, kind, data in work.rows(_REQUESTED, session_id=session_id):
+        approval = data.get("approval") if is_part(data) else None
+        if not isinstance(approval, dict) or approval.get("id") != approval_id:
+            continue
+        response = {"id": approval_id, "approved": approved} | ({} if reason is None else {"reason": reason})
+        answered = {**data, "state": str(ToolState.APPROVAL_RESPONDED), "approval": {**approval, **response}}
+        text = work.json("approval", answered)
+        work.run(REWRITE_PART, row_id=id, kind=kind, tool=ToolState.APPROVAL_RESPONDED, data=text, at=work.now())
+        return True
+    return False

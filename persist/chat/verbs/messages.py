@@ -1,0 +1,192 @@
+"""`tx.chat.messages`: verbs of messages. Their rules are in compaction.py, queueing.py, approvals.py and repair.py."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Literal
+
+from persist.chat.schemas import ChatMessage, Role, SummaryAs, UIMessage
+from persist.chat.storage import transcript
+from persist.chat.storage.message_insert import Posting, check_parts, post
+from persist.chat.storage.usage import add_step, check_step, step_counts
+from persist.chat.verbs import approvals, compaction, queueing, repair
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.values.arguments import check_choice, check_list
+from persist.db.values.json import Json
+from persist.errors import InvalidValue
+
+List = list
+
+
+class ChatMessages(Repository):
+    """`tx.chat.messages`."""
+
+    @writes
+    def append(
+        self,
+        session_id: str,
+        *,
+        role: Literal["user", "assistant", "system"],
+        parts: Sequence[Json],
+        metadata: Json = None,
+        id: str | None = None,
+    ) -> ChatMessage:
+        """Append a complete message to the session. A user message's `metadata.model` becomes the session's model.
+
+        NotFound without the session; Conflict if the id is taken.
+        """
+        work = self._work
+        speaker = check_choice("role", role, Role)
+        posting = Posting(
+            work.label("session_id", session_id), speaker, check_parts(work, parts), work.json_object("metadata", metadata)
+        )
+        return post(work, posting, id=None if id is None else work.label("id", id))
+
+    @reads
+    def list(
+        self, session_id: str, *, include_hidden: bool = False, limit: int | None = None, before: str | None = None
+    ) -> List[UIMessage]:
+        """Messages, oldest first, without queued ones. NotFound without the session.
+
+        `limit`: only the newest N. `before`: only messages before that message id. Hidden ones only with `include_hidden`.
+        """
+        work = self._work
+        return transcript.read_messages(
+            work,
+            work.label("session_id", session_id),
+            include_hidden=include_hidden,
+            limit=limit,
+            before=None if before is None else work.label("before", before),
+        )
+
+    @reads
+    def list_json(self, session_id: str, *, include_hidden: bool = False) -> bytes:
+        """The messages of `list` as one JSON array in UTF-8, joined from the stored text without parsing it."""
+        return transcript.read_json(self._work, self._work.label("session_id", session_id), include_hidden=include_hidden)
+
+    @reads
+    def get(self, id: str) -> UIMessage:
+        """One message with its parts, even if hidden or queued; NotFound."""
+        return transcript.read_message(self._work, self._work.label("id", id))
+
+    @writes
+    def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatMessage:
+        """Merge a patch (RFC 7396) into the metadata: objects merge, null removes. InvalidValue for keys of queue and rewind."""
+        return queueing.patch_metadata(self._work, self._work.label("id", id), self._work.json_object("patch", patch))
+
+    @reads
+    def model_view(self, session_id: str, *, summary_as: Literal["text", "data"] = "text") -> List[UIMessage]:
+        """The messages to send to the model: after a compaction the summary, the kept tail, and everything since.
+
+        The summary is a user message with a text part, which converters to model messages pass on and providers accept first.
+        With `summary_as="data"` it is the stored message; converting its `data-compaction` part is then up to the caller.
+        """
+        work = self._work
+        return compaction.model_view(
+            work, work.label("session_id", session_id), check_choice("summary_as", summary_as, SummaryAs)
+        )
+
+    @writes
+    def compact(
+        self, session_id: str, *, summary: str, tail_start_id: str | None, auto: bool, summary_tokens: int
+    ) -> ChatMessage:
+        """Append a compaction: a message with one part, the summary and the id where the kept tail starts. No message is hidden.
+
+        NotFound without the session, or if it shows no message `tail_start_id`.
+        """
+        return compaction.compact(
+            self._work,
+            self._work.label("session_id", session_id),
+            summary=summary,
+            tail_start_id=tail_start_id,
+            auto=auto,
+            summary_tokens=summary_tokens,
+        )
+
+    @writes
+    def enqueue(self, session_id: str, *, parts: Sequence[Json], metadata: Json = None, id: str | None = None) -> ChatMessage:
+        """Append a user message that waits for the turn's end. `id` or `metadata.trigger.delivery_id` makes this idempotent."""
+        work = self._work
+        posting = Posting(
+            work.label("session_id", session_id), Role.USER, check_parts(work, parts), work.json_object("metadata", metadata)
+        )
+        return queueing.enqueue(work, posting, id=None if id is None else work.label("id", id))
+
+    @reads
+    def queued(self, session_id: str) -> List[ChatMessage]:
+        """The waiting messages, first in, first out."""
+        return queueing.queued(self._work, self._work.label("session_id", session_id))
+
+    @writes
+    def claim_queued(self, session_id: str, *, human_input_tools: Iterable[str] = ()) -> ChatMessage | None:
+        """Take the oldest waiting message out of the queue into the transcript; of concurrent callers exactly one gets it.
+
+        None if none waits, while the session's turn runs or is in error, while an approval is open, or while a call of one of
+        `human_input_tools` waits.
+        """
+        return queueing.claim(self._work, self._work.label("session_id", session_id), _names(human_input_tools))
+
+    @writes
+    def cancel_queued(self, id: str) -> bool:
+        """Cancel a waiting message. False if it was claimed or canceled before, or does not exist."""
+        return queueing.cancel(self._work, self._work.label("id", id))
+
+    @writes
+    def record_step_usage(
+        self,
+        message_id: str,
+        step: int,
+        *,
+        input_tokens: int,
+        output_tokens: int,
+        reasoning_tokens: int = 0,
+        cache_read_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        cost_usd: float = 0.0,
+    ) -> None:
+        """Add a step's usage, as the SDK reports it, to the message and session. Recording a step again changes nothing.
+
+        Counts are tokens, `cost_usd` US dollars. NotFound without the message.
+        """
+        counts = step_counts(
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            reasoning_tokens=reasoning_tokens,
+            cache_read_tokens=cache_read_tokens,
+            cache_write_tokens=cache_write_tokens,
+            cost_usd=cost_usd,
+        )
+        add_step(self._work, self._work.label("message_id", message_id), check_step(step), counts, self._work.now())
+
+    @writes
+    def answer_approval(self, session_id: str, approval_id: str, *, approved: bool, reason: str | None = None) -> bool:
+        """Answer a visible open approval; False if no such approval is open. Call it before the turn is resumed."""
+        work = self._work
+        session_id, approval_id = work.label("session_id", session_id), work.label("approval_id", approval_id)
+        return approvals.answer(work, session_id, approval_id, approved=approved, reason=reason)
+
+    @writes
+    def repair_interrupted(
+        self,
+        session_id: str | None = None,
+        *,
+        idle: timedelta = timedelta(minutes=5),
+        human_input_tools: Iterable[str] = (),
+    ) -> int:
+        """After a restart: turn tool parts that a dead turn left unfinished into errors; the number of parts changed.
+
+        Sessions with a live turn are skipped, and so are open approvals and calls of `human_input_tools`. Without `session_id`
+        all sessions are repaired, but only messages not updated for `idle`.
+        """
+        work = self._work
+        if session_id is not None:
+            work.label("session_id", session_id)
+        if not isinstance(idle, timedelta):
+            raise InvalidValue("idle", "expected a timedelta.")
+        return repair.repair(work, session_id, idle=idle, human_input_tools=_names(human_input_tools))
+
+
+def _names(tools: Iterable[str]) -> frozenset[str]:
+    names = check_list("human_input_tools", tools)
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidValue("human_input_tools", "expected a list of tool names.")
+    return frozenset(names)

@@ -1,0 +1,246 @@
+"""`tx.chat.sessions`: sessions, each a conversation with one agent."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import delete, select, tuple_, update
+
+from persist.chat.models import sessions
+from persist.chat.permissions import BOUND, Source, validate_rule
+from persist.chat.schemas import ChatSession
+from persist.chat.storage.turns import hold_turn
+from persist.chat.verbs import branching
+from persist.db.changes.driver_statements import StatementRunner
+from persist.db.expressions.upsert import insert_missing, insert_once
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.values.arguments import check_list
+from persist.db.values.clock import epoch_ms, from_epoch_ms
+from persist.db.values.frozen import construct
+from persist.db.values.json import Json, merge_patch
+from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
+from persist.errors import InvalidValue, NotFound
+
+List = list
+_S = sessions.c
+_FIELDS = tuple(ChatSession.model_fields)
+_COLUMNS = tuple(_S[name] if name in _S else _S[f"{name}_json"] for name in _FIELDS)
+_id = param("row_id")
+_INSERT = Statement(insert_missing(sessions, "id"))
+_GET = Statement(select(*_COLUMNS).where(_S.id == _id))
+_LOCK = Statement(select(*_COLUMNS).where(_S.id == _id).with_for_update())
+_CHILDREN = Statement(select(*_COLUMNS).where(_S.parent_id == _id).order_by(_S.created_at, _S.id))
+_SET_METADATA = Statement(update(sessions).where(_S.id == _id).values(metadata_json=param("value"), updated_at=param("at")))
+_SET_PERMISSIONS = Statement(update(sessions).where(_S.id == _id).values(permissions_json=param("value"), updated_at=param("at")))
+_SET_ARCHIVED = Statement(update(sessions).where(_S.id == _id).values(archived_at=param("value"), updated_at=param("at")))
+_DELETE = Statement(delete(sessions).where(_S.id == _id))
+
+
+def session_value(row: Row) -> ChatSession:
+    """The ChatSession of a row of _COLUMNS."""
+    return construct(ChatSession, dict(zip(_FIELDS, row, strict=True)))
+
+
+def get_session(db: StatementRunner, id: str, *, lock: bool = False) -> ChatSession:
+    """The session; NotFound. `lock`: against other writers, until the transaction ends."""
+    row = db.row(_LOCK if lock else _GET, row_id=id)
+    if row is None:
+        raise NotFound("session", id)
+    return session_value(row)
+
+
+class ChatSessions(Repository):
+    """`tx.chat.sessions`."""
+
+    @writes
+    def create(
+        self,
+        *,
+        agent: str,
+        model: Json,
+        workspace_root: str | None = None,
+        metadata: Json = None,
+        permissions: Sequence[Json] = (),
+        id: str | None = None,
+    ) -> ChatSession:
+        """Create a session. `agent` never changes; `model` is the latest one used. Conflict if the id is taken."""
+        work = self._work
+        now = work.now()
+        if model is None:
+            raise InvalidValue("model", "it is required.")
+        session = construct(
+            ChatSession,
+            {
+                **dict.fromkeys(_FIELDS),
+                "id": work.runtime.ids.mint("ses") if id is None else work.label("id", id),
+                "agent": work.label("agent", agent),
+                "workspace_root": None if workspace_root is None else work.label("workspace_root", workspace_root, empty=True),
+                "model": model,
+                "permissions": session_rules(permissions, now),
+                "metadata": work.json_object("metadata", metadata),
+                "prompt_tokens": 0,
+                "completion_tokens": 0,
+                "reasoning_tokens": 0,
+                "cache_read": 0,
+                "cache_write": 0,
+                "total_tokens": 0,
+                "cost_usd": 0.0,
+                "created_at": now,
+                "updated_at": now,
+            },
+        )
+        return self._insert(session)
+
+    @reads
+    def get(self, id: str) -> ChatSession:
+        """The session; NotFound."""
+        return get_session(self._work, self._work.label("id", id))
+
+    @reads
+    def list(
+        self,
+        *,
+        agent: str | None = None,
+        workspace_root: str | None = None,
+        include_archived: bool = False,
+        limit: int = 20,
+        after: str | None = None,
+    ) -> Page[ChatSession]:
+        """Sessions, most recently updated first. Pass a page's `cursor` as `after` for the next page."""
+        work = self._work
+        limit = check_limit(limit)
+        filters = {"agent": agent, "workspace_root": workspace_root, "include_archived": include_archived}
+        query = select(*_COLUMNS).order_by(_S.updated_at.desc(), _S.id.desc()).limit(limit + 1)
+        if agent is not None:
+            query = query.where(_S.agent == work.label("agent", agent))
+        if workspace_root is not None:
+            query = query.where(_S.workspace_root == work.label("workspace_root", workspace_root, empty=True))
+        if not include_archived:
+            query = query.where(_S.archived_at.is_(None))
+        if after is not None:
+            at, id = decode_cursor(work.label("after", after), "chat.sessions", filters, (int, str))
+            query = query.where(tuple_(_S.updated_at, _S.id) < (from_epoch_ms(at), id))
+        found = [session_value(row) for row in work.found(query)]
+        more = len(found) > limit
+        items = found[:limit]
+        key = [epoch_ms(items[-1].updated_at), items[-1].id] if more else []
+        return Page(items, encode_cursor("chat.sessions", filters, key) if more else None)
+
+    @reads
+    def children(self, id: str) -> List[ChatSession]:
+        """Sessions forked from this one, oldest first. They are kept when this one is deleted."""
+        return [session_value(row) for row in self._work.rows(_CHILDREN, row_id=self._work.label("id", id))]
+
+    @writes
+    def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatSession:
+        """Merge a patch (RFC 7396) into the metadata: objects merge, null removes. NotFound without the session."""
+        work = self._work
+        work.json("patch", work.json_object("patch", patch))
+        session = get_session(work, work.label("id", id), lock=True)
+        return self._replace(session, _SET_METADATA, "metadata", merge_patch(session.metadata, patch))
+
+    @writes
+    def archive(self, id: str) -> None:
+        """Archive a session: `list` leaves it out, nothing is deleted. NotFound without the session."""
+        session = get_session(self._work, self._work.label("id", id), lock=True)
+        if session.archived_at is None:
+            self._set_archived(id, self._work.now())
+
+    @writes
+    def unarchive(self, id: str) -> None:
+        """Undo `archive`: `list` shows the session again. NotFound without the session."""
+        session = get_session(self._work, self._work.label("id", id), lock=True)
+        if session.archived_at is not None:
+            self._set_archived(id, None)
+
+    @writes
+    def delete(self, id: str) -> None:
+        """Delete a session with its messages and parts; sessions forked from it stay. NotFound without the session."""
+        get_session(self._work, self._work.label("id", id), lock=True)
+        self._work.run(_DELETE, row_id=id)
+
+    @writes
+    def fork(self, id: str, at_message_id: str, *, metadata: Json = None) -> ChatSession:
+        """Create a child session with copies of the visible messages up to and including `at_message_id`.
+
+        Conflict while a turn runs. NotFound if the message is not of this session, InvalidValue if it is hidden or queued.
+        """
+        work = self._work
+        given = work.json_object("metadata", metadata)
+        work.label("at_message_id", at_message_id)
+        parent = get_session(work, work.label("id", id), lock=True)
+        child = branching.child_of(parent, at_message_id, given, id=work.runtime.ids.mint("ses"), now=work.now())
+        copied = branching.messages_through(work, id, at_message_id)
+        self._insert(child)
+        branching.copy_messages(work, child, copied)
+        return get_session(work, child.id)
+
+    @writes
+    def rewind(self, id: str, to_message_id: str) -> int:
+        """Hide every message after that user message, and show those up to it; the number of messages hidden.
+
+        A recorder whose message gets hidden is refused with Conflict at its next chunk. NotFound without session or message;
+        InvalidValue if the message is not a user message or is queued.
+        """
+        work = self._work
+        hold_turn(work, work.label("id", id))  # locked before the session, in the order that recorders use
+        get_session(work, id, lock=True)
+        return branching.rewind(work, id, work.label("to_message_id", to_message_id), work.now())
+
+    @writes
+    def unrewind(self, id: str, after_message_id: str) -> int:
+        """Show the hidden messages after that one again, except canceled ones; the number shown."""
+        work = self._work
+        get_session(work, work.label("id", id), lock=True)
+        return branching.unrewind(work, id, work.label("after_message_id", after_message_id), work.now())
+
+    @writes
+    def add_permission(self, id: str, rule: Json) -> ChatSession:
+        """Append a permission rule of source `session`. InvalidValue for a rule of another source."""
+        work = self._work
+        (added,) = session_rules([rule], work.now())
+        session = get_session(work, work.label("id", id), lock=True)
+        return self._replace(session, _SET_PERMISSIONS, "permissions", [*session.permissions, added])
+
+    @writes
+    def remove_permission(self, id: str, rule: Json) -> ChatSession:
+        """Remove the session's own rules with that permission, pattern and action."""
+        work = self._work
+        checked = validate_rule(rule)
+        names = ("permission", "pattern", "action")
+        session = get_session(work, work.label("id", id), lock=True)
+        remaining = [
+            stored
+            for stored in session.permissions
+            if BOUND in stored or any(stored.get(name) != checked[name] for name in names)
+        ]
+        return self._replace(session, _SET_PERMISSIONS, "permissions", remaining)
+
+    def _insert(self, session: ChatSession) -> ChatSession:
+        work = self._work
+        values: dict[str, Any] = {name if name in _S else f"{name}_json": getattr(session, name) for name in _FIELDS}
+        for name in ("model", "metadata", "permissions"):
+            values[f"{name}_json"] = work.json(name, values[f"{name}_json"])
+        insert_once(work, _INSERT, "chat session", values)
+        return get_session(work, session.id)
+
+    def _replace(self, session: ChatSession, statement: Statement, path: str, value: Json) -> ChatSession:
+        work = self._work
+        work.run(statement, row_id=session.id, value=work.json(path, value), at=work.now())
+        return get_session(work, session.id)
+
+    def _set_archived(self, id: str, value: datetime | None) -> None:
+        self._work.run(_SET_ARCHIVED, row_id=id, value=value, at=self._work.now())
+
+
+def session_rules(rules: Sequence[Json], now: datetime) -> List[dict[str, Any]]:
+    """Checked copies of the rules, each with `added_at` (epoch milliseconds). InvalidValue unless their source is `session`."""
+    checked = []
+    for index, rule in enumerate(check_list("permissions", rules)):
+        path = f"permissions[{index}]"
+        valid = validate_rule(rule, path=path)
+        if valid["source"] != Source.SESSION:
+            raise InvalidValue(f"{path}.source", "only session rules are kept with a session.")
+        checked.append({"added_at": epoch_ms(now), **valid})
+    return checked

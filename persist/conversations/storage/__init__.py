@@ -1,0 +1,1 @@
+"""Rows of sessions, branches, messages and progressions, and what a fork inherits."""

@@ -1,0 +1,41 @@
+"""Reading and locking the row of a branch."""
+
+from sqlalchemy import select
+
+from persist.conversations.models import branches
+from persist.conversations.schemas import Branch
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.frozen import construct
+from persist.errors import NotFound
+
+_B = branches.c
+FIELDS = tuple(Branch.model_fields)
+COLUMNS = tuple(_B[name] for name in FIELDS)
+_GET = Statement(select(*COLUMNS).where(_B.id == param("row_id")))
+_LOCK = Statement(select(*COLUMNS).where(_B.id == param("row_id")).with_for_update())
+_HOLD = Statement(select(_B.id).where(_B.id == param("row_id")).with_for_update(read=True, key_share=True))
+
+
+def branch_value(row: Row) -> Branch:
+    """The Branch in a row of COLUMNS."""
+    return construct(Branch, dict(zip(FIELDS, row, strict=True)))
+
+
+def find_branch(work: UnitOfWork, id: str, *, lock: bool = False) -> Branch | None:
+    """The branch, if there is one."""
+    row = work.row(_LOCK if lock else _GET, row_id=id)
+    return None if row is None else branch_value(row)
+
+
+def get_branch(work: UnitOfWork, id: str, *, lock: bool = False) -> Branch:
+    """The branch; NotFound if there is none."""
+    branch = find_branch(work, work.label("id", id), lock=lock)
+    if branch is None:
+        raise NotFound("branch", id)
+    return branch
+
+
+def hold_branch(work: UnitOfWork, id: str) -> bool:
+    """Lock the branch and its places until the transaction ends, so that later reads are current; False without it."""
+    return work.row(_HOLD, row_id=id) is not None

@@ -1,0 +1,130 @@
+"""The effective history of a branch: items inherited from its parents, then its own, in one query however deep the fork.
+
+A position counts from 0 at the root. Each branch in the line contributes the items at [inherited, upto): a branch
+inherits the first `forked_at_ord` items of its parent's history, and none that the parent adds later.
+"""
+
+from operator import itemgetter
+
+from sqlalchemy import bindparam, case, func, literal, select
+
+from persist.conversations.models import branches, members, messages
+from persist.conversations.schemas import ConvMessage
+from persist.conversations.storage.message_rows import COLUMNS, WITH_TYPE, message_values
+from persist.db.schema.column_types import Whole
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.errors import Conflict, NotFound
+
+NO_END = 2**62
+POINTERS = ("parent_branch_id", "forked_at_ord")
+"""The published keys of node_metadata that say where a branch was forked; written once, beside columns of the same names."""
+
+_B, _P = branches.c, members.c
+_parent = branches.alias("parent")
+_leaf = select(
+    _B.id,
+    _B.progression_id,
+    _B.parent_branch_id,
+    func.coalesce(_B.forked_at_ord, 0).label("inherited"),
+    literal(NO_END, Whole()).label("upto"),
+).where(_B.id == param("row_id"))
+_chain = _leaf.cte("line", recursive=True)
+# UNION drops rows it has seen, so the recursion ends even if parents form a circle
+LINE = _chain.union(
+    select(
+        _parent.c.id,
+        _parent.c.progression_id,
+        _parent.c.parent_branch_id,
+        func.coalesce(_parent.c.forked_at_ord, 0),
+        case((_chain.c.upto < _chain.c.inherited, _chain.c.upto), else_=_chain.c.inherited),
+    )
+    .select_from(_chain.join(_parent, _parent.c.id == _chain.c.parent_branch_id))
+    .where(_chain.c.inherited > 0)
+)
+"""The branch `row_id` and the branches it descends from, each with the range of positions it contributes."""
+
+_L = LINE.c
+_position = (_L.inherited + _P.ord).label("position")
+_first, _end = bindparam("first", type_=Whole()), bindparam("end", type_=Whole())
+ITEMS = LINE.join(
+    members,
+    (_P.progression_id == _L.progression_id)
+    & (_P.ord >= _first - _L.inherited)
+    & (_P.ord < _L.upto - _L.inherited)
+    & (_P.ord < _end - _L.inherited),
+)
+"""The items at the positions from `first` to before `end`."""
+
+_line, _next = LINE.alias("walked"), branches.alias("next_parent")
+_ENDS = (
+    select(_line.c.id)
+    .select_from(_line.outerjoin(_next, _next.c.id == _line.c.parent_branch_id))
+    .where((_line.c.inherited == 0) | _next.c.id.is_(None))
+    .exists()
+)
+"""Whether the line ends at a branch that inherits nothing or whose parent is gone; a circle of pointers does not end."""
+
+_IDS = Statement(select(_position, _P.message_id).select_from(ITEMS))
+_MESSAGES = Statement(select(_position, _ENDS, *COLUMNS).select_from(ITEMS.join(WITH_TYPE, messages.c.id == _P.message_id)))
+_HAS_END = Statement(select(_ENDS).where(_B.id == param("row_id")))
+_DESCENDS = Statement(select(_L.id).where((_L.id == param("branch")) | (_L.parent_branch_id == param("branch"))).limit(1))
+_INHERITS = Statement(
+    select(_P.message_id)
+    .select_from(LINE.join(members, (_P.progression_id == _L.progression_id) & (_P.ord < _L.upto - _L.inherited)))
+    .where(_L.id != param("branch"), _P.message_id == param("message"))
+    .limit(1)
+)
+_own = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _B.progression_id).scalar_subquery()
+SIZE = func.coalesce(_B.forked_at_ord, 0) + _own
+"""The number of items in a branch's history."""
+
+_LENGTH = Statement(select(SIZE).where(_B.id == param("row_id")))
+
+
+def length(work: UnitOfWork, branch_id: str) -> int:
+    """The number of items in the branch's history; NotFound."""
+    row = work.row(_LENGTH, row_id=branch_id)
+    if row is None:
+        raise NotFound("branch", branch_id)
+    return int(row[0])
+
+
+def item_ids(work: UnitOfWork, branch_id: str, end: int = NO_END) -> list[str]:
+    """The message ids at the positions before `end`, in order, whether or not the messages are there."""
+    return [message_id for _, message_id in _ordered(work.rows(_IDS, row_id=branch_id, first=0, end=end))]
+
+
+def history(work: UnitOfWork, branch_id: str, *, first: int, end: int) -> list[ConvMessage]:
+    """The messages at the positions from `first` to before `end`, in order; deleted messages are left out.
+
+    NotFound for the branch, Conflict where its parents form a circle.
+    """
+    rows = work.rows(_MESSAGES, row_id=branch_id, first=first, end=end)
+    ends = rows[0][1] if rows else _has_end(work, branch_id)
+    if not ends:
+        raise Conflict(f"The parents of the branch {branch_id!r} form a circle.")
+    return [*message_values(row[2:] for row in _ordered(rows))]
+
+
+def descends(work: UnitOfWork, branch_id: str, ancestor_id: str) -> bool:
+    """Whether the branch is the ancestor or descends from it; the ancestor's own row may be gone."""
+    return branch_id == ancestor_id or work.row(_DESCENDS, row_id=branch_id, branch=ancestor_id) is not None
+
+
+def inherits(work: UnitOfWork, branch_id: str, message_id: str) -> bool:
+    """Whether the message is among the items that the branch inherits."""
+    return work.row(_INHERITS, row_id=branch_id, branch=branch_id, message=message_id) is not None
+
+
+def _has_end(work: UnitOfWork, branch_id: str) -> bool:
+    row = work.row(_HAS_END, row_id=branch_id)
+    if row is None:
+        raise NotFound("branch", branch_id)
+    return bool(row[0])
+
+
+def _ordered(rows: list[Row]) -> list[Row]:
+    """Sort rows by position in Python: the database's sorter would also move the contents of the messages."""
+    rows.sort(key=itemgetter(0))
+    return rows

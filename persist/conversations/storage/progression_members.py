@@ -1,0 +1,294 @@
+"""The members of a progression: appending in constant time, and folding members into the published array.
+
+A writer is alone on its database or locks the progression's row first, since places are assigned one after another. Every 64
+places the array is rewritten if a sixteenth of it is new; every 64 unconditionally would be quadratic in long progressions.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import bindparam, delete, exists, func, insert, select, update
+
+from persist.conversations.models import members, messages, progressions
+from persist.db.expressions.upsert import insert_missing
+from persist.db.schema.arrays import labels_array
+from persist.db.schema.column_types import Label
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.dry_run import left_alone
+from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.json import JsonLimits, JsonText, encode
+from persist.errors import InvalidValue, NotFound, UnreadableRow
+from persist.quoting import shown
+
+FOLD_EVERY = 64
+_FOLD_SHARE = 16
+_MAX_LAGGING = 1000  # the most progressions folded at close; `maintain` folds the others
+_NOTE = "progressions whose array lags"
+_CHUNK = 500
+_SOME = 100
+_ANY_SIZE = JsonLimits(max_bytes=2**31)  # the size limit of JSON values is for arguments of verbs, not for this array
+
+_P, _M, _G = progressions.c, members.c, messages.c
+_id = param("row_id")
+_ADD = Statement(insert_missing(progressions, "id"))
+_REMOVE = Statement(delete(progressions).where(_P.id == _id))
+_EXISTS = Statement(select(_P.id).where(_P.id == _id))
+_LOCK = Statement(select(_P.folded).where(_P.id == _id).with_for_update())
+# A message that a transaction names cannot be deleted until it ends; ids without a message may be named too.
+_message = select(_G.id).where(_G.id == param("message")).with_for_update(read=True, key_share=True)
+_HOLD = Statement(_message)
+_held = _message.cte("held")
+_LOCK_AND_HOLD = Statement(
+    select(_P.id, select(func.count()).select_from(_held).scalar_subquery()).where(_P.id == _id).with_for_update(of=progressions)
+)
+_among_new = select(_G.id).join(members, _M.message_id == _G.id).where(_M.progression_id == _id, _M.ord >= param("first"))
+_HOLD_NEW = Statement(
+    select(func.count()).select_from(
+        _among_new.order_by(_G.id).with_for_update(read=True, key_share=True, of=messages).subquery()
+    )
+)
+_IDS = Statement(select(_M.message_id).where(_M.progression_id == _id).order_by(_M.ord))
+_IDS_FROM = Statement(select(_M.message_id).where(_M.progression_id == _id, _M.ord >= param("first")).order_by(_M.ord))
+_next_place = select(func.coalesce(func.max(_M.ord) + 1, 0)).where(_M.progression_id == _id)
+_NEXT = Statement(_next_place)
+_is_there = exists().where(_M.message_id == param("message"), _M.progression_id == _id)
+_SIZE = Statement(select(_next_place.scalar_subquery(), _is_there))
+_FIRST = Statement(select(func.min(_M.ord)).where(_M.message_id == param("message"), _M.progression_id == _id))
+_APPEND = Statement(
+    insert(members)
+    .from_select(
+        ["progression_id", "ord", "message_id"],
+        select(_P.id, _next_place.scalar_subquery(), bindparam("message", type_=Label())).where(_P.id == _id, ~_is_there),
+    )
+    .returning(_M.ord)
+)
+_INSERT = Statement(insert(members))
+_DELETE_FROM = Statement(delete(members).where(_M.progression_id == _id, _M.ord >= param("first")))
+_SET_ARRAY = Statement(update(progressions).where(_P.id == _id).values(collection=param("ids"), folded=param("upto")))
+_FOLD = Statement(_SET_ARRAY.statement, silent=True)
+_shown = select(_M.message_id, _M.ord).where(_M.progression_id == _id, _M.ord < param("upto"))
+_SHOW = Statement(update(progressions).where(_P.id == _id).values(collection=labels_array(_shown), folded=param("upto")))
+_BEHIND = Statement(
+    select(_P.id).where(exists().where(_M.progression_id == _P.id, _M.ord >= _P.folded)).order_by(_P.id).limit(_SOME)
+)
+
+
+def add_progression(work: UnitOfWork, id: str, ids: Sequence[str] = (), **said: Any) -> bool:
+    """Insert a progression with these members and columns; False, and no change, if the id exists."""
+    columns = {"created_at": work.now(), "name": None, "node_metadata": None, **said}
+    if not work.run(_ADD, id=id, folded=len(ids), collection=_array(ids), **columns):
+        return False
+    if ids:
+        _insert(work, id, 0, ids)
+        _hold(work, id, 0)
+    return True
+
+
+def remove_progression(work: UnitOfWork, id: str) -> None:
+    """Delete a progression that got no owner."""
+    work.run(_REMOVE, row_id=id)
+
+
+def check_progression(work: UnitOfWork, id: str) -> None:
+    """NotFound unless the progression exists."""
+    if work.row(_EXISTS, row_id=id) is None:
+        raise NotFound("progression", id)
+
+
+def lock_progression(work: UnitOfWork, id: str) -> None:
+    """Lock the progression's row until the transaction ends; waits for its current writer."""
+    work.row(_LOCK, row_id=id)
+
+
+def member_ids(work: UnitOfWork, id: str) -> list[str]:
+    """The message ids in order; empty for an unknown progression."""
+    return [message_id for (message_id,) in work.rows(_IDS, row_id=id)]
+
+
+def append(work: UnitOfWork, id: str, message_id: str) -> bool:
+    """Append a message id; False if it is a member already, or the progression is unknown."""
+    if not work.runtime.dialect.one_writer and work.row(_LOCK_AND_HOLD, row_id=id, message=message_id) is None:
+        return False
+    added = work.returned(_APPEND, row_id=id, message=message_id)
+    if added is None:
+        return False
+    if (added[0] + 1) % FOLD_EVERY:
+        _note_lagging(work, id)
+    elif (row := work.row(_LOCK, row_id=id)) is not None:
+        _fold_if_long(work, id, row[0], added[0] + 1)
+    return True
+
+
+def extend(work: UnitOfWork, id: str, ids: Iterable[str]) -> int:
+    """Append the ids that are not members yet, in order; return how many. NotFound for an unknown progression."""
+    row = work.row(_LOCK, row_id=id)
+    if row is None:
+        raise NotFound("progression", id)
+    distinct = list(dict.fromkeys(ids))
+    there = _present(work, id, distinct)
+    new = [message_id for message_id in distinct if message_id not in there]
+    if new:
+        following = work.row(_NEXT, row_id=id)
+        assert following is not None
+        _insert(work, id, following[0], new)
+        _fold_if_long(work, id, row[0], following[0] + len(new))
+    return len(new)
+
+
+def replace(work: UnitOfWork, id: str, ids: Sequence[str]) -> None:
+    """Replace the members and the published array; NotFound."""
+    if work.row(_LOCK, row_id=id) is None:
+        raise NotFound("progression", id)
+    same = unchanged(work, id, ids)
+    work.run(_DELETE_FROM, row_id=id, first=same)
+    _insert(work, id, same, ids[same:])
+    _hold(work, id, same)
+    work.run(_SET_ARRAY, row_id=id, ids=_array(ids), upto=len(ids))
+
+
+def lock_to_insert(work: UnitOfWork, id: str, index: int, message_id: str) -> bool:
+    """Lock a progression; False if it is unknown or has the message. InvalidValue for an index beyond its end."""
+    if work.row(_LOCK, row_id=id) is None:
+        return False
+    row = work.row(_SIZE, row_id=id, message=message_id)
+    assert row is not None
+    size, is_there = row
+    if index > size:
+        raise InvalidValue("index", f"the progression {id!r} has {size} items.")
+    return not is_there
+
+
+def lock_to_remove(work: UnitOfWork, id: str, message_id: str) -> int | None:
+    """Lock a progression; return the first place of the message, None if it is no member."""
+    work.row(_LOCK, row_id=id)
+    row = work.row(_FIRST, row_id=id, message=message_id)
+    return None if row is None else row[0]
+
+
+def insert_at(work: UnitOfWork, id: str, place: int, message_id: str) -> None:
+    """Insert a message at a place of a locked progression; members from that place on move back by one."""
+    following = _ids_from(work, id, place)
+    if not work.runtime.dialect.one_writer:
+        work.row(_HOLD, message=message_id)
+    _rewrite(work, id, place, [message_id, *following])
+
+
+def remove_from(work: UnitOfWork, id: str, first: int, message_id: str) -> None:
+    """Remove every occurrence of a message from a locked progression; `first` is its first place. Later members move up."""
+    _rewrite(work, id, first, [one for one in _ids_from(work, id, first) if one != message_id])
+
+
+def _rewrite(work: UnitOfWork, id: str, first: int, ids: Sequence[str]) -> None:
+    work.run(_DELETE_FROM, row_id=id, first=first)
+    _insert(work, id, first, ids)
+    row = work.row(_LOCK, row_id=id)
+    assert row is not None
+    places = first + len(ids)
+    if row[0] <= first:
+        _fold_if_long(work, id, row[0], places)
+        return
+    # The array held places that have changed. Afterwards it lags by less than a sixteenth, as it does after appends.
+    upto = first if len(ids) < first // _FOLD_SHARE else places
+    work.run(_SHOW, row_id=id, upto=upto)
+    if upto < places:
+        _note_lagging(work, id)
+
+
+def _ids_from(work: UnitOfWork, id: str, first: int) -> list[str]:
+    return [message_id for (message_id,) in work.rows(_IDS_FROM, row_id=id, first=first)]
+
+
+def cut(work: UnitOfWork, id: str, places: int) -> None:
+    """Keep only the first `places` members, and rewrite the array."""
+    if work.run(_DELETE_FROM, row_id=id, first=places):
+        ids = member_ids(work, id)
+        work.run(_SET_ARRAY, row_id=id, ids=_array(ids), upto=len(ids))
+
+
+def unchanged(work: UnitOfWork, id: str, after: Sequence[str]) -> int:
+    """How many places from the first are the same in the members and in `after`."""
+    before = member_ids(work, id)
+    differing = (place for place, (old, new) in enumerate(zip(before, after, strict=False)) if old != new)
+    return next(differing, min(len(before), len(after)))
+
+
+def fold(work: UnitOfWork, id: str) -> bool:
+    """Rewrite the published array if it lags behind the members; False if it does not."""
+    row = work.row(_LOCK, row_id=id)
+    following = work.row(_NEXT, row_id=id)
+    if row is not None and following is not None and row[0] != following[0]:
+        if type(following[0]) is not int:
+            raise UnreadableRow("progression_members", [id], "ord", "a number is stored where an integer belongs")
+        work.run(_FOLD, row_id=id, ids=_array(member_ids(work, id)), upto=following[0])
+        return True
+    return False
+
+
+def fold_some(work: UnitOfWork) -> int:
+    """Fold up to a hundred progressions whose array lags behind their members; how many."""
+    count = 0
+    for (id,) in work.rows(_BEHIND):
+        with left_alone(work, f"the progression {shown(id)}"):
+            count += fold(work, id)
+    return count
+
+
+def _fold_if_long(work: UnitOfWork, id: str, folded: int, places: int) -> None:
+    if places - folded >= max(FOLD_EVERY, folded // _FOLD_SHARE):
+        work.run(_FOLD, row_id=id, ids=_array(member_ids(work, id)), upto=places)
+        _lagging(work).discard(id)
+    else:
+        _note_lagging(work, id)
+
+
+def _note_lagging(work: UnitOfWork, id: str) -> None:
+    if len(_lagging(work)) < _MAX_LAGGING:
+        _lagging(work).add(id)
+
+
+def fold_lagging(work: UnitOfWork) -> None:
+    """Fold the progressions that this store left unfolded; called when the store closes."""
+    for id in sorted(_lagging(work)):
+        fold(work, id)
+    _lagging(work).clear()
+
+
+def has_lagging(runtime: Runtime) -> bool:
+    """Whether `fold_lagging` has anything to do."""
+    return bool(runtime.notes[_NOTE])
+
+
+def folds_at_close(work: UnitOfWork, id: str) -> bool:
+    """Whether this store has appended to the progression and will fold it when it closes."""
+    return id in _lagging(work)
+
+
+def _lagging(work: UnitOfWork) -> set[str]:
+    return work.runtime.notes[_NOTE]
+
+
+def _present(work: UnitOfWork, id: str, ids: Sequence[str]) -> set[str]:
+    """The subset of ids that are members; looked up by id, so a long progression costs no more."""
+    found: set[str] = set()
+    for start in range(0, len(ids), _CHUNK):
+        some = _M.message_id.in_(ids[start : start + _CHUNK])
+        found |= {message_id for (message_id,) in work.found(select(_M.message_id).where(_M.progression_id == id, some))}
+    return found
+
+
+def _hold(work: UnitOfWork, id: str, first: int) -> None:
+    """Lock the messages of members from place `first` on against deletion until the transaction ends."""
+    if not work.runtime.dialect.one_writer:
+        work.row(_HOLD_NEW, row_id=id, first=first)
+
+
+def _array(ids: Sequence[str]) -> JsonText:
+    return encode(list(ids), "ids", _ANY_SIZE)
+
+
+def _insert(work: UnitOfWork, id: str, first: int, ids: Sequence[str]) -> None:
+    work.run_many(
+        _INSERT,
+        [{"progression_id": id, "ord": first + place, "message_id": message_id} for place, message_id in enumerate(ids)],
+    )

@@ -1,0 +1,1 @@
+"""Search for the messages whose embeddings are nearest to a query."""

@@ -1,0 +1,1 @@
+"""The verbs of tx.conversations, one module per kind of entity."""

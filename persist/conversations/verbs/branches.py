@@ -1,0 +1,281 @@
+"""Branches: ordered views of messages; a fork costs one insert."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select, update
+
+from persist.conversations.models import branches, messages
+from persist.conversations.schemas import CLONE_FROM, Branch, ConvMessage, Status, StatusTransition
+from persist.conversations.storage import deletion as removal
+from persist.conversations.storage import lineage, locking
+from persist.conversations.storage import progression_members as membership
+from persist.conversations.storage.branch_rows import COLUMNS, FIELDS, branch_value, find_branch, get_branch, hold_branch
+from persist.conversations.storage.session_rows import get_session, owned_progression
+from persist.conversations.validation import node_metadata as checked_metadata
+from persist.conversations.verbs import lifecycle
+from persist.conversations.verbs.branch_fields import branch_changes, change
+from persist.db.expressions.upsert import insert_missing
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_choice, check_count, optional_label
+from persist.db.values.clock import as_utc
+from persist.db.values.frozen import construct
+from persist.db.values.json import Json, merge_patch
+from persist.db.values.pages import check_limit
+from persist.errors import Conflict, InvalidValue, NotFound
+
+List = list
+_B = branches.c
+_id = param("row_id")
+_INSERT = Statement(insert_missing(branches, "id"))
+_PARENT = Statement(select(lineage.SIZE, _B.session_id, _B.user, _B.system_msg_id, _B.node_metadata).where(_B.id == _id))
+_LIST = Statement(
+    select(*COLUMNS).where(_B.session_id == param("session"), _B.former_of.is_(None)).order_by(_B.created_at, _B.id)
+)
+_SET_METADATA = Statement(update(branches).where(_B.id == _id).values(node_metadata=param("value")))
+_SET_SYSTEM = Statement(update(branches).where(_B.id == _id).values(system_msg_id=param("message")))
+_MESSAGE = Statement(select(messages.c.id).where(messages.c.id == _id))
+
+
+class Branches(Repository):
+    """`tx.conversations.branches`."""
+
+    @writes
+    def create(
+        self,
+        session_id: str,
+        *,
+        id: str | None = None,
+        name: str | None = None,
+        user: str | None = None,
+        node_metadata: Json = None,
+        status: str | None = None,
+        created_at: datetime | None = None,
+        started_at: datetime | None = None,
+        progression_id: str | None = None,
+        system_msg_id: str | None = None,
+    ) -> Branch:
+        """Create a branch; one of that id in the session is returned unchanged. `node_metadata` holds the agent's configuration.
+
+        `progression_id` None makes a new progression. Conflict: an unknown progression or system message, or the id is taken in
+        another session. A branch with status running gets `started_at` now unless given. NotFound for the session.
+        """
+        work = self._work
+        metadata = checked_metadata(work, "node_metadata", node_metadata)
+        parent, inherited = _pointers(work, metadata)
+        branch_id = work.runtime.ids.mint_uuid() if id is None else work.label("id", id)
+        word = None if status is None else check_choice("status", status, Status)
+        fields: dict[str, Any] = {
+            "id": branch_id,
+            "created_at": work.now() if created_at is None else as_utc("created_at", created_at),
+            **lifecycle.beginning(work, word, started_at),
+            "name": None if name is None else work.body("name", name),
+            "user": optional_label("user", user),
+            "node_metadata": None if metadata is None else work.json("node_metadata", metadata),
+            "system_msg_id": optional_label("system_msg_id", system_msg_id),
+            "parent_branch_id": parent,
+            "forked_at_ord": inherited,
+        }
+        wanted = optional_label("progression_id", progression_id)
+        get_session(work, session_id)
+        existing = find_branch(work, branch_id)
+        if existing is not None:
+            return _of_session(existing, session_id)
+        _check_message(work, fields["system_msg_id"])
+        if parent is not None and find_branch(work, parent) is not None and not hold_branch(work, parent):
+            raise Conflict(f"The branch {parent!r} was deleted while a fork of it was made.")
+        if parent is not None and lineage.descends(work, parent, branch_id):
+            raise Conflict(f"The branch {branch_id!r} would descend from itself.")
+        fields["progression_id"] = owned_progression(work, wanted)
+        if work.run(_INSERT, **{**dict.fromkeys(FIELDS), **fields, "session_id": session_id, "former_of": None}):
+            if word is not None:
+                lifecycle.log_creation(work, "branch", branch_id, word)
+        elif wanted is None:  # another writer was faster
+            membership.remove_progression(work, fields["progression_id"])
+        return _of_session(get_branch(work, branch_id), session_id)
+
+    @writes
+    def delete(self, id: str) -> bool:
+        """Delete a branch; False if there is none. Branches that were forked from it keep their history."""
+        branch_id = self._work.label("id", id)
+        locking.lock_line(self._work, branches.c.id == branch_id)
+        branch = find_branch(self._work, branch_id, lock=True)
+        if branch is None:
+            return False
+        removal.remove_branches(self._work, [branch.id])
+        return True
+
+    @reads
+    def get(self, id: str) -> Branch:
+        """The branch; NotFound."""
+        return get_branch(self._work, id)
+
+    @reads
+    def list(self, session_id: str) -> List[Branch]:
+        """The session's branches, oldest first."""
+        rows = self._work.rows(_LIST, session=self._work.label("session_id", session_id))
+        return [branch_value(row) for row in rows]
+
+    @writes
+    def fork(self, id: str, *, at: int | None = None, name: str | None = None, new_id: str | None = None) -> Branch:
+        """Fork: a branch of the same session that begins with the first `at` items of this one's history (None: all of them).
+
+        No message is copied, and later messages of this branch do not appear in the fork. InvalidValue for an `at` beyond its
+        end. If `new_id` is a fork of this branch already, it is returned unchanged; Conflict for any other branch of that id.
+        """
+        work = self._work
+        fork_id = work.runtime.ids.mint_uuid() if new_id is None else work.label("new_id", new_id)
+        title = None if name is None else work.body("name", name)
+        parent = work.label("id", id)
+        gone = not work.runtime.dialect.one_writer and not hold_branch(work, parent)
+        row = None if gone else work.row(_PARENT, row_id=parent)
+        if row is None:
+            raise NotFound("branch", id)
+        size, session_id, user, system_msg_id, node_metadata = row
+        existing = None if new_id is None else find_branch(work, fork_id)
+        if existing is not None:
+            return _fork_of(existing, parent, at)
+        inherited = size if at is None else check_count("at", at)
+        if inherited > size:
+            raise InvalidValue("at", f"the branch {id!r} has a history of {size} items.")
+        metadata = dict(node_metadata or {}) | {"parent_branch_id": parent, "forked_at_ord": inherited}
+        metadata.pop(CLONE_FROM, None)  # a fork inherits; it is no copy
+        fields = {
+            **dict.fromkeys(FIELDS),
+            "id": fork_id,
+            "session_id": session_id,
+            "created_at": work.now(),
+            "name": title,
+            "user": user,
+            "node_metadata": work.json("node_metadata", metadata),
+            "system_msg_id": system_msg_id,
+            "parent_branch_id": parent,
+            "forked_at_ord": inherited,
+            "progression_id": owned_progression(work, None),
+        }
+        if not work.run(_INSERT, **fields, former_of=None):  # another writer was faster
+            membership.remove_progression(work, fields["progression_id"])
+            return _fork_of(get_branch(work, fork_id), parent, at)
+        return construct(Branch, {**fields, "node_metadata": metadata})
+
+    @reads
+    def history(self, id: str, *, limit: int | None = None, before: int | None = None) -> List[ConvMessage]:
+        """The branch's messages, oldest first: inherited ones, then its own. NotFound; Conflict if parents form a circle.
+
+        `limit`: only the newest `limit` items. `before`: only positions below this one; positions count from 0.
+        """
+        work = self._work
+        branch_id = work.label("id", id)
+        end = lineage.NO_END if before is None else check_count("before", before)
+        first = 0
+        if limit is not None:
+            check_limit(limit, maximum=100_000)
+            end = min(end, lineage.length(work, branch_id))
+            first = max(0, end - limit)
+        return lineage.history(work, branch_id, first=first, end=end)
+
+    @writes
+    def update(self, /, id: str, **columns: Any) -> Branch:
+        """Change name, user, started_at or ended_at. Unknown columns are InvalidValue."""
+        work = self._work
+        changes = branch_changes(work, columns)
+        branch = get_branch(work, id, lock=True)
+        if changes:
+            change(work, branch.id, changes)
+        return get_branch(work, id)
+
+    @writes
+    def update_metadata(self, id: str, patch: Mapping[str, Json]) -> Branch:
+        """Merge a patch (RFC 7396) into node_metadata: objects merge, null removes. Fork pointers do not change."""
+        work = self._work
+        given = checked_metadata(work, "patch", patch) or {}
+        for key in lineage.POINTERS:
+            if key in given:
+                raise InvalidValue(f"patch.{key}", "where a branch was forked never changes.")
+        branch = get_branch(work, id, lock=True)
+        merged = merge_patch(branch.node_metadata or {}, given)
+        work.run(_SET_METADATA, row_id=id, value=work.json("node_metadata", merged))
+        return get_branch(work, id)
+
+    @writes
+    def set_system_message(self, id: str, message_id: str | None) -> Branch:
+        """Set the branch's system message, None for none. Conflict for an unknown message."""
+        work = self._work
+        wanted = optional_label("message_id", message_id)
+        get_branch(work, id, lock=True)
+        _check_message(work, wanted)
+        work.run(_SET_SYSTEM, row_id=id, message=wanted)
+        return get_branch(work, id)
+
+    @writes
+    def set_status(
+        self,
+        id: str,
+        status: str,
+        *,
+        expected: Iterable[str | None] | None = None,
+        reason: str | None = None,
+        reason_code: str | None = None,
+        evidence_refs: Json = None,
+        source: str = "executor",
+        actor: str | None = None,
+        override: str | None = None,
+    ) -> bool:
+        """Change the status, as `sessions.set_status` does for a session; reasons are stored only in the history."""
+        return lifecycle.set_status(
+            self._work,
+            get_branch(self._work, id, lock=True),
+            status,
+            expected=expected,
+            reason=reason,
+            reason_code=reason_code,
+            evidence_refs=evidence_refs,
+            source=source,
+            actor=actor,
+            override=override,
+        )
+
+    @reads
+    def transitions(self, id: str) -> List[StatusTransition]:
+        """Every status change of the branch, oldest first; kept after the branch is deleted. NotFound."""
+        found = lifecycle.history_of(self._work, "branch", self._work.label("id", id))
+        if not found:
+            get_branch(self._work, id)
+        return found
+
+    @writes
+    def finalize(self, id: str, status: str, *, ended_at: datetime | None = None) -> bool:
+        """End a branch that is running or has no status. False if `status` is not a final one, or the branch has ended."""
+        work = self._work
+        wanted = check_choice("status", status, Status)
+        ended = None if ended_at is None else as_utc("ended_at", ended_at)
+        branch = find_branch(work, work.label("id", id), lock=True)
+        return branch is not None and lifecycle.finalize_branch(work, branch, wanted, ended)
+
+
+def _of_session(branch: Branch, session_id: str) -> Branch:
+    if branch.session_id != session_id:
+        raise Conflict(f"The branch {branch.id!r} is one of the session {branch.session_id!r}.")
+    return branch
+
+
+def _fork_of(branch: Branch, parent: str, at: int | None) -> Branch:
+    if branch.parent_branch_id != parent or (at is not None and branch.forked_at_ord != at):
+        raise Conflict(f"The branch {branch.id!r} is there, and is no such fork of {parent!r}.")
+    return branch
+
+
+def _check_message(work: UnitOfWork, message_id: str | None) -> None:
+    if message_id is not None and work.row(_MESSAGE, row_id=message_id) is None:
+        raise Conflict(f"There is no message {message_id!r} to point at.", constraint="fk_branches_system_msg_id")
+
+
+def _pointers(work: UnitOfWork, metadata: Mapping[str, Any] | None) -> tuple[str | None, int | None]:
+    """The fork pointers in published metadata, for a branch that is copied from another store."""
+    parent, inherited = ((metadata or {}).get(key) for key in lineage.POINTERS)
+    if parent is None and inherited is None:
+        return None, None
+    return work.label("node_metadata.parent_branch_id", parent), check_count("node_metadata.forked_at_ord", inherited)

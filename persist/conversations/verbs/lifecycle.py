@@ -1,0 +1,206 @@
+"""The status of sessions and branches: allowed transitions, and the row of history that every change writes.
+
+None and running may become anything; a final status changes only with an override that names its actor.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import insert, select, update
+
+from persist.conversations.models import branches, sessions, transitions
+from persist.conversations.schemas import Branch, ConvSession, Status, StatusTransition, TransitionSource
+from persist.conversations.storage.progression_members import fold
+from persist.conversations.validation import plain
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.dry_run import left_alone
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import is_unreadable
+from persist.db.values.arguments import check_choice, optional_label
+from persist.db.values.clock import as_utc
+from persist.db.values.frozen import construct
+from persist.db.values.json import Json, JsonText
+from persist.errors import InvalidValue, TransitionError
+from persist.quoting import shown
+
+_S, _B, _T = sessions.c, branches.c, transitions.c
+TERMINAL = frozenset(Status) - {Status.RUNNING}
+BY_ADMIN = frozenset({Status.FAILED, Status.ABORTED, Status.CANCELLED})
+
+_FIELDS = tuple(StatusTransition.model_fields)
+_NO_CODE = ""  # the published column is NOT NULL in files of the original program
+_LOG = Statement(insert(transitions))
+_of_entity = (_T.entity_type == param("kind")) & (_T.entity_id == param("entity"))
+_OF_ENTITY = Statement(select(*[_T[name] for name in _FIELDS]).where(_of_entity).order_by(_T.created_at, _T.id))
+_LATEST = Statement(select(_T.created_at, _T.id).where(_of_entity).order_by(_T.created_at.desc(), _T.id.desc()).limit(1))
+_STATUS = {"status": param("to"), "started_at": param("started"), "ended_at": param("ended")}
+_SET_SESSION = Statement(
+    update(sessions)
+    .where(_S.id == param("row_id"))
+    .values(
+        **_STATUS,
+        status_reason_code=param("code"),
+        status_reason_summary=param("why"),
+        status_evidence_refs=param("evidence"),
+        ended_at_is_approximate=param("approximate"),
+        updated_at=param("at"),
+    )
+)
+_SET_BRANCH = Statement(update(branches).where(_B.id == param("row_id")).values(**_STATUS))
+
+
+@dataclass(frozen=True, slots=True)
+class Because:
+    """Why a status changed: a code for programs, a summary for people, and evidence."""
+
+    code: str | None = None
+    summary: str | None = None
+    evidence: JsonText | None = None
+
+
+NO_REASON = Because()
+
+
+def set_status(
+    work: UnitOfWork,
+    entity: ConvSession | Branch,
+    status: object,
+    *,
+    expected: Iterable[object] | None = None,
+    reason: str | None = None,
+    reason_code: str | None = None,
+    evidence_refs: Json = None,
+    source: str = "executor",
+    actor: str | None = None,
+    override: str | None = None,
+) -> bool:
+    """See ConvSessions.set_status; the session, or the branch, is locked."""
+    to = check_choice("status", status, Status)
+    by = check_choice("source", source, TransitionSource)
+    guard = None if expected is None else frozenset(_expected(expected))
+    because = Because(
+        code=optional_label("reason_code", reason_code),
+        summary=None if reason is None else work.body("reason", reason),
+        evidence=None if evidence_refs is None else work.json("evidence_refs", plain(evidence_refs)),
+    )
+    who, excuse = optional_label("actor", actor), None if override is None else work.body("override", override)
+    if by is TransitionSource.ADMIN and to not in BY_ADMIN:
+        raise InvalidValue("status", f"an admin sets {', '.join(sorted(BY_ADMIN))}, and nothing else.")
+    if excuse is not None and (who is None or not excuse.strip()):
+        raise InvalidValue("override", "leaving a status that ended needs a justification and an actor.")
+    kind, current = ("session" if isinstance(entity, ConvSession) else "branch"), entity.status
+    if guard is not None and current not in guard:
+        return False
+    if current == to or (current in TERMINAL and excuse is None):
+        raise TransitionError(f"{kind} {entity.id!r}", str(current), to)
+    before = None if is_unreadable(entity.ended_at) else entity.ended_at
+    _write(work, entity, to, (before or work.now()) if to in TERMINAL else None, because)
+    log(work, kind, entity.id, current, to, because=because, source=by, actor=who, override=excuse)
+    _fold(work, entity.progression_id)
+    return True
+
+
+def _fold(work: UnitOfWork, progression_id: str) -> None:
+    """What nobody can read of the progression keeps its session from nothing."""
+    with left_alone(work, f"the progression {shown(progression_id)}"):
+        fold(work, progression_id)
+
+
+def _write(work: UnitOfWork, entity: ConvSession | Branch, to: Status, ended: datetime | None, because: Because) -> None:
+    """Update the status and its instants; on a session the reasons too, those of a branch are only in its history."""
+    now = work.now()
+    started = now if to is Status.RUNNING and entity.started_at is None else entity.started_at
+    if isinstance(entity, Branch):
+        work.run(_SET_BRANCH, row_id=entity.id, to=to, started=started, ended=ended)
+        return
+    work.run(
+        _SET_SESSION,
+        row_id=entity.id,
+        to=to,
+        started=started,
+        ended=ended,
+        code=because.code,
+        why=because.summary,
+        evidence=because.evidence,
+        approximate=entity.ended_at_is_approximate and ended is not None,
+        at=now,
+    )
+
+
+def beginning(work: UnitOfWork, status: Status | None, started_at: datetime | None) -> dict[str, Any]:
+    """Status columns of a new entity: if running, `started_at` is now unless given; if ended, `ended_at` is now."""
+    started = None if started_at is None else as_utc("started_at", started_at)
+    return {
+        "status": status,
+        "started_at": work.now() if started is None and status is Status.RUNNING else started,
+        "ended_at": work.now() if status in TERMINAL else None,
+    }
+
+
+def finalize_branch(work: UnitOfWork, branch: Branch, status: Status, ended_at: datetime | None) -> bool:
+    """See Branches.finalize; the branch is locked."""
+    if status not in TERMINAL or branch.status not in (None, Status.RUNNING):
+        return False
+    _write(work, branch, status, ended_at or work.now(), NO_REASON)
+    log(work, "branch", branch.id, branch.status, status, source=TransitionSource.EXECUTOR)
+    _fold(work, branch.progression_id)
+    return True
+
+
+def log_creation(work: UnitOfWork, kind: str, id: str, status: Status) -> None:
+    """Write the first history row of a session or branch that is created with a status."""
+    log(work, kind, id, None, status, source=TransitionSource.EXECUTOR)
+
+
+def log(
+    work: UnitOfWork,
+    kind: str,
+    id: str,
+    previous: str | None,
+    status: str,
+    *,
+    source: TransitionSource,
+    because: Because = NO_REASON,
+    actor: str | None = None,
+    override: str | None = None,
+) -> None:
+    """Write a history row; its instant is later than that of every existing row, even if the writers' clocks differ."""
+    row_id, at = work.runtime.ids.mint("stt"), work.now()
+    latest = work.row(_LATEST, kind=kind, entity=id)
+    if latest is not None and not any(map(is_unreadable, latest)) and latest >= (at, row_id):
+        at = latest[0] + timedelta(microseconds=1)
+    row: dict[str, Any] = {
+        **dict.fromkeys(_FIELDS),
+        "id": row_id,
+        "entity_type": kind,
+        "entity_id": id,
+        "previous_status": previous,
+        "status": status,
+        "reason_code": because.code or _NO_CODE,
+        "reason_summary": because.summary,
+        "evidence_refs": because.evidence,
+        "source": source,
+        "actor": actor,
+        "created_at": at,
+        "metadata": None if override is None else {"override": override},
+    }
+    work.run(_LOG, **row)
+
+
+def history_of(work: UnitOfWork, kind: str, id: str) -> list[StatusTransition]:
+    """Every change of an entity's status, oldest first."""
+    return [_value(row) for row in work.rows(_OF_ENTITY, kind=kind, entity=id)]
+
+
+def _value(row: Row) -> StatusTransition:
+    values = dict(zip(_FIELDS, row, strict=True))
+    return construct(StatusTransition, {**values, "reason_code": values["reason_code"] or None})
+
+
+def _expected(expected: object) -> Iterable[Status | None]:
+    if isinstance(expected, str) or not isinstance(expected, Iterable):
+        raise InvalidValue("expected", "expected a list of statuses, in which None is one too.")
+    for one in expected:
+        yield None if one is None else check_choice("expected", one, Status)

@@ -1,0 +1,151 @@
+"""Messages of conversations: put, read, and `record`, the live write."""
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import bindparam, case, delete, func, or_, select, update
+
+from persist.conversations.models import branches, members, messages, sessions
+from persist.conversations.schemas import ConvMessage
+from persist.conversations.storage import lineage
+from persist.conversations.storage import progression_members as membership
+from persist.conversations.storage.message_rows import find_message, find_messages, write_message, write_messages
+from persist.conversations.validation import message_fields, message_list
+from persist.conversations.verbs.progressions import id_list
+from persist.db.schema.column_types import EpochReal, Label
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.json import Json
+from persist.errors import Conflict, NotFound
+
+_S, _B, _M = sessions.c, branches.c, members.c
+_id = param("row_id")
+_BRANCH = Statement(
+    select(_B.session_id, _B.progression_id, _S.progression_id, _B.forked_at_ord)
+    .select_from(branches.join(sessions, _S.id == _B.session_id))
+    .where(_B.id == _id)
+    .with_for_update(read=True, key_share=True, of=branches)
+)
+_SESSION_POOL = Statement(select(_S.progression_id).where(_S.id == _id))
+_SET_SYSTEM = Statement(update(branches).where(_B.id == _id).values(system_msg_id=param("message")))
+_at = bindparam("at", type_=EpochReal())
+_ACTIVITY = Statement(
+    update(sessions)
+    .where(_S.id == _id)
+    .values(
+        first_msg_id=func.coalesce(_S.first_msg_id, bindparam("first", type_=Label())),
+        last_msg_id=param("last"),
+        last_message_at=case((_S.last_message_at > _at, _S.last_message_at), else_=_at),
+        updated_at=case((_S.updated_at > _at, _S.updated_at), else_=_at),
+    )
+)
+_LOCK = Statement(select(messages.c.id).where(messages.c.id == _id).with_for_update())
+_DELETE = Statement(delete(messages).where(messages.c.id == _id))
+_NAMED_BY = (
+    ("a progression", Statement(select(_M.progression_id).where(_M.message_id == _id).limit(1))),
+    ("a branch's system_msg_id", Statement(select(_B.id).where(_B.system_msg_id == _id).limit(1))),
+    (
+        "a session's first_msg_id or last_msg_id",
+        Statement(select(_S.id).where(or_(_S.first_msg_id == _id, _S.last_msg_id == _id)).limit(1)),
+    ),
+)
+
+
+class ConvMessages(Repository):
+    """`tx.conversations.messages`."""
+
+    @writes
+    def put(self, message: Mapping[str, Json]) -> ConvMessage:
+        """Insert a message as `Message.model_dump()` shapes it, or overwrite the one with its id.
+
+        `created_at` keeps its first value. Content may be any JSON value but None: 0, "" and [] are content.
+        """
+        work = self._work
+        fields = message_fields(work, message)
+        write_message(work, fields)
+        return _stored(work, fields["id"])
+
+    @writes
+    def put_many(
+        self,
+        messages: Sequence[Mapping[str, Json]],
+        *,
+        progression_ids: Sequence[str] = (),
+        session_id: str | None = None,
+    ) -> int:
+        """Put each message, and append to each progression those that are not members yet, in order; return how many were given.
+
+        With `session_id` they join its pool too, and the session counts as active now. NotFound: progression or session.
+        """
+        work = self._work
+        fields = [message_fields(work, one, path=f"messages[{index}]") for index, one in enumerate(message_list(messages))]
+        pools = id_list(work, progression_ids, "progression_ids")
+        if session_id is not None:
+            pools.append(_pool(work, work.label("session_id", session_id)))
+        for pool in pools:
+            membership.check_progression(work, pool)
+        write_messages(work, fields)
+        ids = [one["id"] for one in fields]
+        for pool in sorted(set(pools)):  # all writers use one order: no deadlock
+            membership.extend(work, pool, ids)
+        if session_id is not None and ids:
+            work.run(_ACTIVITY, row_id=session_id, first=ids[0], last=ids[-1], at=work.now())
+        return len(fields)
+
+    @reads
+    def get(self, id: str) -> ConvMessage | None:
+        """The message, None if it does not exist."""
+        return find_message(self._work, self._work.label("id", id))
+
+    @reads
+    def get_many(self, ids: Sequence[str]) -> dict[str, ConvMessage]:
+        """Messages by id, in the order of `ids`; unknown ids are left out."""
+        return find_messages(self._work, id_list(self._work, ids))
+
+    @writes
+    def delete(self, id: str) -> bool:
+        """Delete a message; False if there is none. Conflict while a progression, branch or session names it."""
+        work = self._work
+        message_id = work.label("id", id)
+        if not work.runtime.dialect.one_writer:
+            work.row(_LOCK, row_id=message_id)  # waits for a transaction that is naming it, so that the name is visible
+        for what, statement in _NAMED_BY:
+            row = work.row(statement, row_id=message_id)
+            if row is not None:
+                raise Conflict(f"The message {message_id!r} is named by {what} ({row[0]!r}).")
+        return bool(work.run(_DELETE, row_id=message_id))
+
+    @writes
+    def record(self, branch_id: str, message: Mapping[str, Json]) -> ConvMessage:
+        """Record a message live: put it, append it to the branch and its session's pool, mark the session active.
+
+        A system message becomes the branch's. An inherited message is not appended again. NotFound for an unknown branch.
+        """
+        work = self._work
+        fields = message_fields(work, message)
+        row = work.row(_BRANCH, row_id=work.label("branch_id", branch_id))
+        if row is None:
+            raise NotFound("branch", branch_id)
+        session_id, own, pool, inherited = row
+        write_message(work, fields)
+        message_id = fields["id"]
+        if fields["role"] == "system":  # before the progressions: the locking order of ending a branch
+            work.run(_SET_SYSTEM, row_id=branch_id, message=message_id)
+        shown = bool(inherited) and lineage.inherits(work, branch_id, message_id)
+        for progression_id in sorted({pool} if shown else {own, pool}):
+            membership.append(work, progression_id, message_id)
+        work.run(_ACTIVITY, row_id=session_id, first=message_id, last=message_id, at=work.now())
+        return _stored(work, message_id)
+
+
+def _stored(work: UnitOfWork, id: str) -> ConvMessage:
+    message = find_message(work, id)
+    assert message is not None, "it was written a moment ago"
+    return message
+
+
+def _pool(work: UnitOfWork, session_id: str) -> str:
+    row = work.row(_SESSION_POOL, row_id=session_id)
+    if row is None:
+        raise NotFound("session", session_id)
+    return str(row[0])

@@ -1,0 +1,124 @@
+"""Progressions: ordered lists of message ids, shared by sessions and branches."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+
+from persist.conversations.models import members, progressions
+from persist.conversations.schemas import Progression
+from persist.conversations.storage import deletion as removal
+from persist.conversations.storage import progression_members as membership
+from persist.conversations.validation import node_metadata as checked_metadata
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_count
+from persist.db.values.clock import as_utc
+from persist.db.values.frozen import construct
+from persist.db.values.json import Json
+from persist.errors import InvalidValue, NotFound
+
+_M = members.c
+_FIELDS = tuple(Progression.model_fields)
+_DESCRIBE = Statement(select(*[progressions.c[name] for name in _FIELDS]).where(progressions.c.id == param("row_id")))
+_CONTAINING = Statement(select(_M.progression_id).where(_M.message_id == param("message")).distinct().order_by(_M.progression_id))
+
+
+class Progressions(Repository):
+    """`tx.conversations.progressions`. Ids need not name messages that exist."""
+
+    @writes
+    def create(
+        self,
+        id: str | None = None,
+        *,
+        ids: Sequence[str] = (),
+        created_at: datetime | None = None,
+        name: str | None = None,
+        node_metadata: Json = None,
+    ) -> str:
+        """Create a progression, duplicates in `ids` kept; one that exists is left unchanged. Returns its id."""
+        work = self._work
+        given = id_list(work, ids)
+        metadata = checked_metadata(work, "node_metadata", node_metadata)
+        said = {
+            "created_at": work.now() if created_at is None else as_utc("created_at", created_at),
+            "name": None if name is None else work.body("name", name),
+            "node_metadata": None if metadata is None else work.json("node_metadata", metadata),
+        }
+        row_id = work.runtime.ids.mint_uuid() if id is None else work.label("id", id)
+        membership.add_progression(work, row_id, given, **said)
+        return row_id
+
+    @reads
+    def get(self, id: str) -> list[str]:
+        """The ids in order; empty for an unknown progression."""
+        return membership.member_ids(self._work, self._work.label("id", id))
+
+    @reads
+    def describe(self, id: str) -> Progression:
+        """The progression without its ids; NotFound."""
+        row = self._work.row(_DESCRIBE, row_id=self._work.label("id", id))
+        if row is None:
+            raise NotFound("progression", id)
+        return construct(Progression, dict(zip(_FIELDS, row, strict=True)))
+
+    @writes
+    def append(self, id: str, message_id: str) -> bool:
+        """Append an id. False: no such progression, or the id is a member already and keeps its place."""
+        return membership.append(self._work, self._work.label("id", id), self._work.label("message_id", message_id))
+
+    @writes
+    def replace(self, id: str, ids: Sequence[str]) -> None:
+        """Replace all ids; NotFound. Forks of branches that show the progression keep what they inherit."""
+        work = self._work
+        progression_id, given = work.label("id", id), id_list(work, ids)
+        removal.lock_owners(work, progression_id)
+        removal.spare_forks(work, progression_id, lambda: membership.unchanged(work, progression_id, given))
+        membership.replace(work, progression_id, given)
+
+    @writes
+    def insert(self, id: str, index: int, message_id: str) -> bool:
+        """Insert an id at a place from 0 to the length; ids from there on move back. Forks keep what they inherit.
+
+        False: no such progression, or the id is a member already and keeps its place. InvalidValue for an index beyond the end.
+        """
+        work = self._work
+        progression_id, message = work.label("id", id), work.label("message_id", message_id)
+        place = check_count("index", index)
+        removal.lock_owners(work, progression_id)
+        if not membership.lock_to_insert(work, progression_id, place, message):
+            return False
+        removal.spare_forks(work, progression_id, lambda: place)
+        membership.insert_at(work, progression_id, place, message)
+        return True
+
+    @writes
+    def remove(self, id: str, message_id: str) -> bool:
+        """Remove every occurrence of an id; later ids move up. Forks keep what they inherit.
+
+        False: no such progression, or the id is no member.
+        """
+        work = self._work
+        progression_id, message = work.label("id", id), work.label("message_id", message_id)
+        removal.lock_owners(work, progression_id)
+        first = membership.lock_to_remove(work, progression_id, message)
+        if first is None:
+            return False
+        removal.spare_forks(work, progression_id, lambda: first)
+        membership.remove_from(work, progression_id, first, message)
+        return True
+
+    @reads
+    def containing(self, message_id: str) -> list[str]:
+        """The ids of the progressions that contain the message, sorted."""
+        rows = self._work.rows(_CONTAINING, message=self._work.label("message_id", message_id))
+        return [progression_id for (progression_id,) in rows]
+
+
+def id_list(work: UnitOfWork, ids: object, path: str = "ids") -> list[str]:
+    """A checked list of ids."""
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise InvalidValue(path, "expected a list of ids.")
+    return [work.label(f"{path}[{index}]", id) for index, id in enumerate(ids)]

@@ -1,0 +1,239 @@
+"""Sessions of conversations: each has branches and a pool of messages."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import func, select, update
+
+from persist.conversations import pruning
+from persist.conversations.models import sessions
+from persist.conversations.schemas import ConvSession, PruneReport, StatusTransition
+from persist.conversations.storage import deletion as removal
+from persist.conversations.storage.locking import lock_whole
+from persist.conversations.storage.session_rows import find_session, get_session, lock_with_pool, owned_progression
+from persist.conversations.validation import node_metadata as checked_metadata
+from persist.conversations.verbs import lifecycle, session_lists
+from persist.conversations.verbs.session_fields import new_session, session_changes
+from persist.db.expressions.upsert import insert_missing
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.values.arguments import check_count
+from persist.db.values.clock import as_utc
+from persist.db.values.json import Json, merge_patch
+from persist.db.values.pages import Page
+from persist.errors import InvalidValue
+
+List = list
+_S = sessions.c
+_id = param("row_id")
+_INSERT = Statement(insert_missing(sessions, "id"))
+_COUNTS = Statement(select(_S.status, func.count()).group_by(_S.status))
+_SET_METADATA = Statement(update(sessions).where(_S.id == _id).values(node_metadata=param("value"), updated_at=param("at")))
+_TOUCH = Statement(update(sessions).where(_S.id == _id).values(last_message_at=param("last"), updated_at=param("at")))
+
+
+class ConvSessions(Repository):
+    """`tx.conversations.sessions`."""
+
+    @writes
+    def create(
+        self,
+        /,
+        *,
+        id: str | None = None,
+        name: str | None = None,
+        user: str | None = None,
+        node_metadata: Json = None,
+        status: str | None = None,
+        created_at: datetime | None = None,
+        started_at: datetime | None = None,
+        ended_at: datetime | None = None,
+        updated_at: datetime | None = None,
+        progression_id: str | None = None,
+        first_msg_id: str | None = None,
+        last_msg_id: str | None = None,
+        **provenance: str | None,
+    ) -> ConvSession:
+        """Create a session; one that exists is returned unchanged.
+
+        `progression_id` None makes a new progression; Conflict if unknown. Provenance: playbook_name, agent_name,
+        invocation_kind, show_topic, show_play_name, artifacts_path, source_kind ("live" unless given). `created_at` and
+        `updated_at` default to now. A session created as ended without `ended_at` gets the latest of its instants, with
+        `ended_at_is_approximate` set.
+        """
+        work = self._work
+        fields = new_session(
+            work,
+            id=id,
+            name=name,
+            user=user,
+            node_metadata=node_metadata,
+            status=status,
+            created_at=created_at,
+            started_at=started_at,
+            ended_at=ended_at,
+            updated_at=updated_at,
+            progression_id=progression_id,
+            first_msg_id=first_msg_id,
+            last_msg_id=last_msg_id,
+            provenance=provenance,
+        )
+        existing = find_session(work, fields["id"])
+        if existing is not None:
+            return existing
+        removal.check_pointers(work, fields)
+        fields["progression_id"] = owned_progression(work, fields["progression_id"])
+        if not work.run(_INSERT, **fields):  # another writer was faster
+            removal.remove_unowned(work, [] if progression_id is not None else [fields["progression_id"]])
+        elif fields["status"] is not None:
+            lifecycle.log_creation(work, "session", fields["id"], fields["status"])
+        return get_session(work, fields["id"])
+
+    @reads
+    def get(self, id: str) -> ConvSession:
+        """The session; NotFound."""
+        return get_session(self._work, id)
+
+    @reads
+    def list(
+        self,
+        *,
+        status: str | None = None,
+        agent_name: str | None = None,
+        playbook_name: str | None = None,
+        invocation_kind: str | None = None,
+        source_kind: str | None = None,
+        show_topic: str | None = None,
+        since: datetime | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[ConvSession]:
+        """Most recently updated first; `since` is inclusive. Pass `cursor` as `after` for the next page."""
+        filters = {
+            "status": status,
+            "agent_name": agent_name,
+            "playbook_name": playbook_name,
+            "invocation_kind": invocation_kind,
+            "source_kind": source_kind,
+            "show_topic": show_topic,
+        }
+        return session_lists.page(self._work, filters, since=since, limit=limit, after=after)
+
+    @reads
+    def counts(self) -> dict[str | None, int]:
+        """The number of sessions by status; the key None counts sessions without a status."""
+        return dict(self._work.rows(_COUNTS))
+
+    @writes
+    def update(self, /, id: str, *, metadata_patch: Mapping[str, Json] | None = None, **columns: Any) -> ConvSession:
+        """Change columns, and merge a patch (RFC 7396) into node_metadata. Unknown columns are InvalidValue.
+
+        A `status` is set as `set_status` sets it; `node_metadata` replaces it whole, and excludes a patch.
+        """
+        work = self._work
+        patch = checked_metadata(work, "metadata_patch", metadata_patch)
+        if patch is not None and "node_metadata" in columns:
+            raise InvalidValue("metadata_patch", "node_metadata is replaced or patched, not both.")
+        says_status = "status" in columns
+        status = columns.pop("status", None)
+        changes = session_changes(work, columns)
+        session = lock_with_pool(work, id) if says_status else get_session(work, id, lock=True)
+        removal.check_pointers(work, changes)
+        if says_status and (status is None or status != session.status):
+            lifecycle.set_status(work, session, status)
+        now = work.now()
+        if changes:
+            session_lists.change(work, id, {"updated_at": now, **changes})
+        if patch is not None:
+            merged = merge_patch(session.node_metadata or {}, patch)
+            work.run(_SET_METADATA, row_id=id, value=work.json("node_metadata", merged), at=changes.get("updated_at", now))
+        return get_session(work, id)
+
+    @writes
+    def touch(self, id: str, at: datetime) -> ConvSession:
+        """Note activity at an instant: `last_message_at` and `updated_at` move forward to it, never back."""
+        work = self._work
+        instant = as_utc("at", at)
+        session = get_session(work, id, lock=True)
+        last = max(session.last_message_at or instant, instant)
+        work.run(_TOUCH, row_id=id, last=last, at=max(session.updated_at, instant))
+        return get_session(work, id)
+
+    @writes
+    def set_status(
+        self,
+        id: str,
+        status: str,
+        *,
+        expected: Iterable[str | None] | None = None,
+        reason: str | None = None,
+        reason_code: str | None = None,
+        evidence_refs: Json = None,
+        source: str = "executor",
+        actor: str | None = None,
+        override: str | None = None,
+    ) -> bool:
+        """Change the status and write a row of history. False if the current status is none of `expected`.
+
+        A final status does not change (TransitionError), unless `override` gives a justification and `actor` who gave it.
+        `source` is executor, agent, admin or system; an admin may fail, abort or cancel. The reasons, a text, a code and
+        references to evidence, stay on the session until its next change, and in the history.
+        """
+        session = lock_with_pool(self._work, id)
+        return lifecycle.set_status(
+            self._work,
+            session,
+            status,
+            expected=expected,
+            reason=reason,
+            reason_code=reason_code,
+            evidence_refs=evidence_refs,
+            source=source,
+            actor=actor,
+            override=override,
+        )
+
+    @reads
+    def transitions(self, id: str) -> List[StatusTransition]:
+        """Every status change of the session, oldest first; kept after the session is deleted. NotFound."""
+        found = lifecycle.history_of(self._work, "session", self._work.label("id", id))
+        if not found:
+            get_session(self._work, id)
+        return found
+
+    @writes
+    def delete(self, id: str) -> bool:
+        """Delete a session with its branches; False if there is none. Forks in other sessions keep their history.
+
+        Messages stay, until `prune` finds that nothing names them.
+        """
+        session_id = self._work.label("id", id)
+        lock_whole(self._work, [session_id])
+        if find_session(self._work, session_id, lock=True) is None:
+            return False
+        removal.remove_sessions(self._work, [session_id])
+        return True
+
+    @writes
+    def prune(
+        self,
+        *,
+        keep_days: int = 30,
+        keep_n: int = 100,
+        dry_run: bool = False,
+        orphan_grace: timedelta = pruning.ORPHAN_GRACE,
+    ) -> PruneReport:
+        """Delete sessions that were not updated for `keep_days`, beyond the `keep_n` latest; running ones are kept.
+
+        Also deleted: their branches, progressions without another owner, and messages that nothing names any more. Forks in
+        other sessions keep what they show. Messages that never belonged to anything are deleted once older than `orphan_grace`.
+        `dry_run` does everything and rolls it back, so its counts are exact.
+        """
+        return pruning.prune(
+            self._work,
+            keep_days=check_count("keep_days", keep_days),
+            keep_n=check_count("keep_n", keep_n),
+            dry_run=dry_run,
+            orphan_grace=orphan_grace,
+        )

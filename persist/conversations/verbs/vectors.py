@@ -1,0 +1,51 @@
+"""Search by embedding."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from persist.conversations.schemas import ConvMessage, Metric
+from persist.conversations.storage.embeddings import pack
+from persist.conversations.storage.message_rows import find_messages
+from persist.conversations.vector_search.candidates import candidates
+from persist.conversations.vector_search.scope import Scope
+from persist.conversations.vector_search.similarity import Query, nearest
+from persist.db.transactions.repository import Repository, reads
+from persist.db.values.arguments import check_choice
+from persist.db.values.pages import check_limit
+from persist.errors import InvalidValue
+
+
+class Vectors(Repository):
+    """`tx.conversations.vectors`."""
+
+    @reads
+    def search(
+        self,
+        query: Sequence[float],
+        *,
+        k: int = 10,
+        session_id: str | None = None,
+        branch_id: str | None = None,
+        metric: Literal["cosine", "l2"] = "cosine",
+    ) -> list[tuple[ConvMessage, float]]:
+        """The `k` (1 to 1000) messages nearest to the query with their distances, nearest first, equal distances by id.
+
+        Exact, and equal on every backend: cosine is 1 - cos, 1.0 if either vector is zero; l2 is Euclidean. `query`:
+        numbers or packed float32, rounded to float32 as embeddings are. Messages without an embedding of its dimension are
+        skipped. `session_id`: the session's pool. `branch_id`: the branch's history, what it inherits included. NotFound.
+        """
+        work = self._work
+        packed = pack("query", query)
+        if not packed:
+            raise InvalidValue("query", "expected one number or more.")
+        wanted = Query(packed, check_choice("metric", metric, Metric))
+        check_limit(k, path="k")
+        scope = Scope(work, session_id=session_id, branch_id=branch_id)
+        ranked = nearest(wanted, k, candidates(work).near(scope, wanted, k))
+        found = find_messages(work, [id for _, id in ranked])
+        return [(found[id], distance) for distance, id in ranked if id in found]
+
+    @reads
+    def backend(self) -> str:
+        """What computes candidates in this transaction: "sqlite-vec", "numpy" or "python". Results do not depend on it."""
+        return candidates(self._work).name

@@ -1,0 +1,1 @@
+"""Change data capture: records the rows that each verb changed, for the event log."""

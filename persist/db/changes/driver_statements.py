@@ -1,0 +1,55 @@
+"""Runs prepared statements on a driver connection, with a journal of the rows that they change."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from persist.db.changes.journal import Journal
+from persist.db.statements.prepared import Driver, Row, Statement, StatementCache
+
+
+class StatementRunner(Protocol):
+    """An object that runs prepared statements: a unit of work, or a pinned driver connection."""
+
+    journal: Journal | None
+
+    def rows(self, prepared: Statement, **values: Any) -> list[Row]: ...
+    def row(self, prepared: Statement, **values: Any) -> Row | None: ...
+    def run(self, prepared: Statement, **values: Any) -> int: ...
+    def begin_event(self, name: str, stream: str | None = None) -> None: ...
+    def to_plain_json(self, text: str) -> str: ...
+
+
+class DriverStatements:
+    """Runs prepared statements on a pinned driver connection, inside the connection's current transaction, if any."""
+
+    __slots__ = ("_driver", "_prepared", "journal", "to_plain_json")
+
+    def __init__(self, prepared: StatementCache, driver: Driver, to_plain_json: Callable[[str], str]) -> None:
+        self._prepared, self._driver, self.to_plain_json = prepared, driver, to_plain_json
+        self.journal: Journal | None = None
+
+    def begin_event(self, name: str, stream: str | None = None) -> None:
+        """Begin an event of that name: the changes that follow belong to it."""
+        if self.journal is not None:
+            self.journal.begin_verb(name, stream)
+
+    def rows(self, prepared: Statement, **values: Any) -> list[Row]:
+        """Every row, decoded."""
+        return self._prepared[prepared].all(self._driver, values, (prepared.unreadable, None))
+
+    def row(self, prepared: Statement, **values: Any) -> Row | None:
+        """The first row, decoded, or None."""
+        return self._prepared[prepared].one(self._driver, values)
+
+    def run(self, prepared: Statement, **values: Any) -> int:
+        """Execute; the number of rows changed."""
+        return self.write(prepared, values)
+
+    def write(self, prepared: Statement, values: Mapping[str, Any]) -> int:
+        """Execute with the values in a mapping; the number of rows changed."""
+        if self.journal is not None and (rows := self.journal.run(prepared, values, self._all)) is not None:
+            return len(rows)
+        return self._prepared[prepared].run(self._driver, values)
+
+    def _all(self, prepared: Statement, values: Mapping[str, Any]) -> list[Row]:
+        return self._prepared[prepared].all(self._driver, values)

@@ -1,0 +1,1 @@
+"""Locks, permits, worker threads and owners, which know nothing of databases."""

@@ -1,0 +1,136 @@
+"""Callbacks that are notified of something after the transaction in which it happened has committed."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from persist.errors import InvalidValue
+
+log = logging.getLogger("persist")
+
+UNDO = "undo"
+"""The topic of compensations: each value is a function that undoes something the transaction did outside of the database.
+
+It is called if the transaction is rolled back.
+"""
+
+Callback = Callable[[Any], Any]
+
+
+class Observers:
+    """The callbacks of one store, by topic."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[str, dict[object, Callback]] = {}
+
+    def add(self, topic: str, callback: Callback) -> Callable[[], None]:
+        """Call the callback with every value of the topic. The returned function removes it; calling that twice does no harm."""
+        check_callback(callback)
+        callbacks, key = self._callbacks.setdefault(topic, {}), object()
+        callbacks[key] = callback
+
+        def remove() -> None:
+            callbacks.pop(key, None)
+
+        return remove
+
+    def wanted(self, topic: str) -> bool:
+        """Whether the topic has a callback."""
+        return bool(self._callbacks.get(topic))
+
+    def tell(self, topic: str, value: Any) -> None:
+        """Call the topic's callbacks. An exception of one is logged and does not reach the caller or the other callbacks."""
+        for result in self._results(topic, value):
+            if inspect.iscoroutine(result):
+                result.close()
+                log.error("an observer of %s is a coroutine function, which only AsyncStore awaits", topic)
+
+    async def tell_async(self, topic: str, value: Any) -> None:
+        """Call the topic's callbacks and await their results where these are awaitable. Exceptions are logged."""
+        for result in self._results(topic, value):
+            if inspect.isawaitable(result):
+                try:
+                    await result
+                except Exception:
+                    log.exception("an observer of %s failed", topic)
+                except asyncio.CancelledError:
+                    task = asyncio.current_task()
+                    if task is None or task.cancelling():
+                        raise
+                    log.exception("what an observer of %s waited for was cancelled", topic)
+
+    def _results(self, topic: str, value: Any) -> Iterator[Any]:
+        for callback in list(self._callbacks.get(topic, {}).values()):
+            try:
+                result = callback(value)
+            except Exception:
+                log.exception("an observer of %s failed", topic)
+            else:
+                yield result
+
+
+def undo_announcements(announcements: list[tuple[str, Any]]) -> None:
+    """After a rollback: drop all announcements, and run the compensations (topic UNDO), the last one first."""
+    undoing = [undo for topic, undo in announcements if topic == UNDO]
+    announcements.clear()
+    for undo in reversed(undoing):
+        try:
+            undo()
+        except Exception:
+            log.exception("something that a transaction did beside the database stays, though it was rolled back")
+
+
+def check_callback(callback: object) -> None:
+    """Raise InvalidValue if the object is not callable."""
+    if not callable(callback):
+        raise InvalidValue("callback", f"expected a function, got {type(callback).__name__}.")
+
+
+def on_own_loop(callback: Callback) -> Callback:
+    """Wrap the callback so that it runs on the event loop that is running now, as long as that loop is open.
+
+    After the loop has closed, or if none is running now, the callback runs in the thread that notifies it.
+    """
+    check_callback(callback)
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return callback
+    notify_on_loop = on_loop(callback)
+    return lambda value: (callback if loop.is_closed() else notify_on_loop)(value)
+
+
+def on_loop(callback: Callback) -> Callback:
+    """Wrap the callback so that it runs, and its result is awaited, on the event loop that is running now, from any thread."""
+    check_callback(callback)
+    loop = asyncio.get_running_loop()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def finish(value: Any) -> None:
+        try:
+            result = callback(value)
+            if inspect.isawaitable(result):
+                await result
+        except Exception:
+            log.exception("an observer failed")
+
+    def start(value: Any) -> None:
+        task = loop.create_task(finish(value))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    def notify(value: Any) -> Any:
+        try:
+            current_loop = asyncio.get_running_loop()
+        except RuntimeError:
+            current_loop = None
+        if current_loop is loop:
+            return callback(value)
+        with suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(start, value)
+        return None
+
+    return notify

@@ -1,0 +1,155 @@
+"""A fair semaphore for coroutines of any number of event loops, in any number of threads.
+
+asyncio.Semaphore belongs to one loop. Here a waiter is woken through its own loop and accepts its permit itself, so that neither
+a cancellation nor the end of a loop can lose a permit, whenever it happens.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+
+from persist.db.concurrency.deadline_timer import Timer
+from persist.db.concurrency.permits import Permits
+
+_CHECK_INTERVAL = 1.0
+"""Seconds until an offer that is not accepted goes to the next in line. Only a loop that ended or is blocked takes so long."""
+
+
+class Lease:
+    """One acquisition of a permit, and the event loop of the coroutine that asked for it."""
+
+    __slots__ = ("_wakeup", "late", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.late = False
+        """The timeout of the wait has passed."""
+        self._wakeup: asyncio.Future[None] | None = None
+
+    @property
+    def stranded(self) -> bool:
+        """Whether the holder cannot return the permit any more, because its loop is closed."""
+        return self.loop.is_closed()
+
+    def recover(self) -> bool:
+        """Clean up after a stranded holder, from another thread; True if its permit may be returned now."""
+        return True
+
+    def wake(self) -> None:
+        """Wake the waiter: there may be a permit for it. Call this on its loop."""
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
+
+    def time_out(self) -> None:
+        """Wake the waiter because its timeout has passed. Call this on its loop."""
+        self.late = True
+        self.wake()
+
+    async def woken(self) -> None:
+        """Wait for the next `wake`."""
+        self._wakeup = self.loop.create_future()
+        await self._wakeup
+
+
+class Semaphore:
+    """Permits, given in the order in which coroutines of any loop asked for them.
+
+    `release` never blocks: it may interrupt any code, even of this class, when the garbage collector closes a coroutine
+    that its loop has abandoned.
+    """
+
+    def __init__(self, permits: int, timer: Timer) -> None:
+        self._permits: Permits[Lease] = Permits(permits)
+        self._mutex = threading.Lock()
+        self._recovering = threading.Lock()
+        self._deferred_releases: deque[Lease] = deque()
+        self._timer = timer
+        self.due: float | None = None
+
+    def enter(self, lease: Lease) -> bool:
+        """Take a permit if one is free, without waiting. False: the caller must now `wait` for one, or `release` the lease."""
+        with self._mutex:
+            entered = self._permits.enter(lease)
+        if self._deferred_releases:
+            self._process_releases()
+        return entered
+
+    async def wait(self, lease: Lease, timeout: float | None = None) -> None:
+        """Wait for the permit, at most `timeout` seconds (TimeoutError). An error or a cancellation releases the lease."""
+        self.watch()
+        alarm = None if timeout is None else lease.loop.call_later(timeout, lease.time_out)
+        try:
+            while True:
+                await lease.woken()
+                with self._mutex:
+                    accepted = self._permits.accept(lease)
+                if self._deferred_releases:
+                    self._process_releases()
+                if accepted:
+                    return
+                if lease.late:
+                    raise TimeoutError
+        except BaseException:
+            self.release(lease)
+            raise
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+
+    def release(self, lease: Lease) -> None:
+        """Pass the permit on to the next in line. Any thread may call this; calling it again does nothing."""
+        if not self._mutex.acquire(blocking=False):
+            self._deferred_releases.append(lease)
+        else:
+            try:
+                self._permits.leave(lease)
+                if self._permits.waiting:
+                    self._offer()
+            finally:
+                self._mutex.release()
+        if self._deferred_releases:
+            self._process_releases()
+
+    def recover_permits(self, now: float) -> None:
+        """Recover permits that were offered to, or are held by, loops that ended or are blocked."""
+        with self._recovering:
+            with self._mutex:
+                self._permits.expire(now - _CHECK_INTERVAL)
+                self._offer()
+                stranded = [lease for lease in (*self._permits.held, *self._permits.late) if lease.stranded]
+            for lease in stranded:
+                if lease.recover():
+                    self.release(lease)
+            self._process_releases()
+
+    def on_timer(self, now: float) -> None:
+        """Recover permits, once a second; called by the Timer."""
+        self.due = None  # first, so that a caller who comes now schedules the next check
+        self.recover_permits(now)
+        if self._permits.waiting or self._permits.offered or self._permits.held:
+            self.watch()
+
+    def watch(self) -> None:
+        """Check for lost permits every second from now on, as long as a permit is held or waited for."""
+        if self.due is None:
+            self.due = time.monotonic() + _CHECK_INTERVAL
+            self._timer.watch(self)
+
+    def _process_releases(self) -> None:
+        # The thread that has the mutex calls this again after releasing it: no queued lease is forgotten.
+        while self._deferred_releases and self._mutex.acquire(blocking=False):
+            try:
+                while self._deferred_releases:
+                    self._permits.leave(self._deferred_releases.popleft())
+                if self._permits.waiting:
+                    self._offer()
+            finally:
+                self._mutex.release()
+
+    def _offer(self) -> None:
+        while (lease := self._permits.offer(time.monotonic())) is not None:
+            try:
+                lease.loop.call_soon_threadsafe(lease.wake)
+            except RuntimeError:  # the lease's loop is closed
+                self._permits.leave(lease)

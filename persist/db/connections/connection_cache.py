@@ -1,0 +1,60 @@
+"""A cache of open connections, so that the next transaction of a store need not check one out of the pool.
+
+A checkout costs several times as much as an empty transaction; on a server it also takes a round trip to test the connection
+(pre-ping). A connection that was used a moment ago needs no test. Older ones are returned to the pool, which tests them.
+"""
+
+import time
+from collections.abc import Callable
+
+from sqlalchemy import Connection
+
+
+class ConnectionCache:
+    """Holds at most `maximum` connections, each for at most `seconds`. `return_to_pool` returns one to its pool.
+
+    Thread-safe, since list.append and list.pop are atomic.
+    """
+
+    def __init__(self, maximum: int, seconds: float, return_to_pool: Callable[[Connection], None]) -> None:
+        self._maximum, self._seconds, self._return_to_pool = maximum, seconds, return_to_pool
+        self._connections: list[tuple[float, Connection]] = []
+
+    def take(self) -> Connection | None:
+        """Remove and return the most recently used connection; None if none is fresh. Stale ones are returned to their pool."""
+        while True:
+            try:
+                since, connection = self._connections.pop()
+            except IndexError:
+                return None
+            if time.monotonic() - since < self._seconds:
+                return connection
+            self._return_to_pool(connection)
+
+    def take_if(self, ready: Callable[[Connection], bool]) -> Connection | None:
+        """Remove and return the most recently used connection if it is fresh and `ready`; else leave it and return None."""
+        try:
+            since, connection = self._connections.pop()
+        except IndexError:
+            return None
+        if time.monotonic() - since < self._seconds and ready(connection):
+            return connection
+        self._connections.append((since, connection))
+        return None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `put` would keep another connection."""
+        return len(self._connections) < self._maximum
+
+    def put(self, connection: Connection) -> None:
+        """Keep a connection for the next transaction, or return it to its pool if the cache is full."""
+        if len(self._connections) < self._maximum:
+            self._connections.append((time.monotonic(), connection))
+        else:
+            self._return_to_pool(connection)
+
+    def close(self) -> None:
+        """Return all connections to their pool."""
+        while self._connections:
+            self._return_to_pool(self._connections.pop()[1])

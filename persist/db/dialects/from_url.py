@@ -1,0 +1,122 @@
+"""From a URL, or a host's own engine, to the dialect behind a store."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import URL, Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError
+
+from persist.db.connections.host_connections import check_connection, check_engine
+from persist.db.dialects.interface import Dialect
+from persist.db.files.paths import check_path
+from persist.errors import InvalidValue, NotFound, UnsupportedEngine
+from persist.lazy_imports import lazy_module
+
+if TYPE_CHECKING:
+    from persist.db.dialects.postgres import dialect as postgres
+    from persist.db.dialects.sqlite import dialect as sqlite
+    from persist.settings import Settings
+else:
+    postgres = lazy_module("persist.db.dialects.postgres.dialect")
+    sqlite = lazy_module("persist.db.dialects.sqlite.dialect")
+
+_SQLITE = {"sqlite", "sqlite+pysqlite"}
+_POSTGRES = {"postgres", "postgresql", "postgresql+psycopg"}
+
+
+def dialect_for(
+    url: str, settings: "Settings", *, schema: str | None = None, pooler: str | None = None, read_only: bool = False
+) -> Dialect:
+    """The dialect of `sqlite:///file`, `sqlite:///:memory:` or `postgresql://…`; no connection is made."""
+    parsed = _parsed(url)
+    if parsed is None:  # the text itself may hold a password, so it is not repeated, nor is the error about it kept
+        raise InvalidValue("url", "expected sqlite:///path/to/file.db or postgresql://host/database.")
+    if parsed.drivername in _SQLITE:
+        return sqlite.SqliteDialect(_file(parsed), settings, read_only=read_only)
+    if parsed.drivername in _POSTGRES:
+        _check_host("url", parsed)
+        return postgres.PostgresDialect(
+            parsed, check_schema(schema or settings.schema_name), pooler=pooler or settings.pooler, read_only=read_only
+        )
+    raise UnsupportedEngine(parsed.drivername, "persist runs on sqlite:/// and postgresql:// URLs.")
+
+
+def check_listen_url(url: str) -> None:
+    """InvalidValue unless it is one of a server that can be listened to."""
+    parsed = _parsed(url)
+    if parsed is None or parsed.drivername not in _POSTGRES:
+        raise InvalidValue("listen_url", "expected postgresql://host/database.")
+    _check_host("listen_url", parsed)
+
+
+def _check_host(name: str, url: URL) -> None:
+    if "@" in (url.host or ""):  # the end of a password, which an error about the host would repeat
+        raise InvalidValue(name, "an @ in a password must be percent-encoded, as %40.")
+
+
+def _parsed(url: str) -> URL | None:
+    if "\0" in str(url) or "%00" in str(url):  # drivers in C take what is before it for the whole
+        return None
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError, AttributeError):
+        return None
+
+
+def _file(url: URL) -> Path | None:
+    """The file of a SQLite URL, None in memory. What it cannot mean is refused, not passed over."""
+    if url.host or url.username or url.query:
+        raise InvalidValue("url", "a SQLite URL is sqlite:///FILE, without host and options; see read_only= and Settings.")
+    if url.database in (None, "", ":memory:"):
+        return None
+    path = check_path("url", url.database)
+    if path.is_dir():
+        raise InvalidValue("url", f"{path} is a folder, not a SQLite file.")
+    if path.exists() and not path.is_file():
+        raise InvalidValue("url", f"{path} is not a file.")
+    if not path.parent.is_dir():
+        raise NotFound("folder", str(path.parent))
+    return path
+
+
+_SMALL_PAGE = 1024
+
+
+def file_dialect(path: Path, settings: "Settings", *, read_only: bool = False) -> Dialect:
+    """The dialect of a file that belongs to one run, agent or instance: small, so a new one gets small pages."""
+    return sqlite.SqliteDialect(path, settings, read_only=read_only, page_size=_SMALL_PAGE)
+
+
+def dialect_of(engine: Engine, settings: "Settings", *, schema: str | None = None) -> Dialect:
+    """The dialect of a caller-owned engine; its pool, pragmas and settings stay as they are."""
+    engine = check_engine(engine)
+    if engine.dialect.name == "sqlite" and engine.dialect.driver == "pysqlite":
+        return sqlite.SqliteDialect.of_engine(engine, settings)
+    if engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg":
+        return postgres.PostgresDialect.of_engine(engine, check_schema(schema or settings.schema_name))
+    found = f"{engine.dialect.name}+{engine.dialect.driver}"
+    raise UnsupportedEngine(found, "persist runs on engines of sqlite (the standard library's driver) and postgresql+psycopg.")
+
+
+def lent_dialect(given: Engine | Connection, settings: "Settings", *, schema: str | None = None) -> Dialect:
+    """The dialect of a caller's engine, or of one connection of it, for looking at the tables or making them."""
+    if isinstance(given, Connection):
+        check_connection(given, given.dialect.name, asynchronous=False)
+    engine = given.engine if isinstance(given, Connection) else check_engine(given)
+    if engine.dialect.name == "sqlite":
+        return sqlite.SqliteDialect.lent(engine, settings)
+    if engine.dialect.name == "postgresql":
+        return postgres.PostgresDialect.of_engine(engine, check_schema(schema or settings.schema_name))
+    raise UnsupportedEngine(engine.dialect.name, "persist runs on SQLite and Postgres.")
+
+
+def check_schema(name: str) -> str:
+    """A schema name that needs no quoting rules of its own."""
+    if not (name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit() and len(name) <= 63):
+        raise InvalidValue("schema", f"{name!r} is not a schema name of letters, digits and underscores.")
+    return name
+
+
+def dialect_for_file(path: Path, settings: "Settings") -> Dialect:
+    """For a file that is there."""
+    return dialect_for(f"sqlite:///{path.as_posix()}", settings, schema=None, pooler=None, read_only=False)

@@ -1,0 +1,73 @@
+"""Whole tables in and out of Postgres: COPY, and a cursor on the server."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Column, Table
+
+from persist.db.dialects.bulk import Bulk, Columns, Row, converted
+from persist.db.formats.published import Step, form_of
+
+if TYPE_CHECKING:
+    from persist.db.dialects.interface import Dialect
+
+
+class PostgresBulk(Bulk):
+    """Rows go in as the text that COPY parses, which is the published form but for instants, flags and escapes."""
+
+    one_file = False
+
+    def __init__(self, dialect: "Dialect", driver: Any) -> None:
+        super().__init__(dialect, driver)
+        driver.execute("SET LOCAL TimeZone = 'UTC'")  # the driver makes local times, which may be beyond the year 9999
+
+    def reading_step(self, column: Column[Any]) -> Step | None:
+        return form_of(column).from_server
+
+    def begin_loading(self, tables: Iterable[Table]) -> None:
+        names = ", ".join(self.named(table) for table in tables)
+        self.driver.execute(f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE")
+
+    def load(self, table: Table, columns: Columns, batches: Iterable[list[Row]], *, raw: bool = False) -> None:
+        # what a row refers to is looked at when the COPY ends, so that rows of one table may come in any order
+        steps = [None if raw else form_of(column).to_copy for column in columns]
+        try:
+            with (
+                self.driver.cursor() as cursor,
+                cursor.copy(f"COPY {self.named(table)} ({self.listed(columns)}) FROM STDIN") as copy,
+            ):
+                write = copy.write_row
+                for batch in batches:
+                    for row in converted(batch, columns, steps):
+                        write(row)
+        except Exception as error:
+            raise (self.dialect.classify(error) or error) from error
+
+    def end_loading(self) -> None:
+        """Every COPY looked by itself."""
+
+    def leave(self) -> None:
+        """What was set ends with the transaction."""
+
+    def highest(self, table: Table) -> int | None:
+        name = self._sequence(table)
+        if name is None:
+            return None
+        value, given = self.driver.execute(f"SELECT last_value, is_called FROM {name}").fetchone()
+        return int(value) if given else None
+
+    def go_on_after(self, table: Table, highest: int) -> None:
+        name = self._sequence(table)
+        if name is not None:
+            self.driver.execute("SELECT setval(%s, %s)", (name, max(highest, self.highest(table) or 0, 1)))
+
+    def _sequence(self, table: Table) -> str | None:
+        column = next((column for column in table.columns if column.identity is not None), None)
+        if column is None:
+            return None
+        row = self.driver.execute("SELECT pg_get_serial_sequence(%s, %s)", (self.named(table), column.name)).fetchone()
+        return None if row is None else row[0]
+
+    def identity(self) -> tuple[Any, ...]:
+        query = "SELECT pg_postmaster_start_time(), oid::bigint FROM pg_database WHERE datname = current_database()"
+        return ("server", *self.driver.execute(query).fetchone(), self.dialect.schema)

@@ -1,0 +1,247 @@
+"""Postgres through psycopg 3: a schema of our own, READ COMMITTED writes, snapshot reads, no session state."""
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url, text
+
+from persist.db.concurrency.writer_lock import Waiting
+from persist.db.connections.connection_cache import ConnectionCache
+from persist.db.dialects.interface import AUTOCOMMIT, Dialect
+from persist.db.dialects.postgres.deferred_commits import DeferredCommits
+from persist.db.dialects.postgres.errors import facts_of, meaning
+from persist.db.dialects.postgres.event_guards import SETTING
+from persist.db.dialects.postgres.rereading import REREADER
+from persist.db.dialects.postgres.timeouts import SECRETS, connection_timeouts, interrupt
+from persist.db.dialects.postgres.wakeups import Notices, notice
+from persist.db.dialects.wakeups import Polling, Wakeups
+from persist.db.expressions.locking import LOCK_TIMEOUT
+from persist.db.schema.base import SCHEMA_TOKEN
+from persist.db.statements.compiled import Kind
+from persist.db.values.command_words import command_word
+from persist.db.values.key_order import from_jsonb
+from persist.errors import InvalidValue, PersistError, StoreBusy, Unavailable, UnsupportedEngine
+
+log = logging.getLogger("persist")
+
+_SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+_cursors = count()
+_IDLE_SECONDS = 1.0  # a connection that rested longer is pinged before it is used
+
+
+class PostgresDialect(Dialect):
+    """A Postgres database, reached directly or through a transaction-mode pooler."""
+
+    name = "postgresql"
+    rereader = REREADER
+    schema: str
+    _guest = False
+    _said_polling = False
+    one_writer = False
+    one_file = False
+    autocommits_single_statement = True
+    batches_rows = True
+
+    def __init__(self, url: URL, schema: str, *, pooler: str | None = None, read_only: bool = False) -> None:
+        try:
+            import psycopg
+        except ImportError as error:
+            raise UnsupportedEngine("postgresql", "install agent-persist[postgres] for the psycopg driver.") from error
+        self._psycopg = psycopg
+        self.schema = schema
+        self.notice = notice(schema)
+        self._pooled = pooler == "transaction"
+        self.read_only = read_only
+        self.url = url.set(drivername="postgresql+psycopg")
+        connect_args = {**connection_timeouts(url), **({"prepare_threshold": None} if self._pooled else {})}
+        engine = create_engine(self.url, pool_pre_ping=True, pool_size=5, max_overflow=24, connect_args=connect_args)
+        self.idle = {write: ConnectionCache(2, _IDLE_SECONDS, self.give_back) for write in (True, False)}
+        self._endings = DeferredCommits(psycopg)
+        event.listen(engine, "connect", self._look)
+        self._engine = engine
+
+    def _look(self, driver: Any, record: Any) -> None:
+        """Behind a pooler another session than the one that prepared a statement may be asked for it, and run what it likes.
+
+        A pooler gives its clients keys of its own, so that the server's own process has another number.
+        """
+        found = driver.pgconn.exec_(b"SELECT pg_backend_pid()")
+        if found.status != self._psycopg.pq.ExecStatus.TUPLES_OK:
+            raise self._psycopg.errors.error_from_result(found)
+        if int(found.get_value(0, 0)) != driver.info.backend_pid:
+            driver.prepare_threshold = None
+
+    def _make_engine(self, *, write: bool) -> Engine:
+        snapshot = {} if write or self._guest else _SNAPSHOT
+        return self._engine.execution_options(schema_translate_map={SCHEMA_TOKEN: self.schema}, **snapshot)
+
+    @property
+    def kind(self) -> Kind:
+        return type(self._engine.dialect)
+
+    @classmethod
+    def of_engine(cls, engine: Engine, schema: str) -> "PostgresDialect":
+        """A caller-owned engine: its pool and settings stay as they are."""
+        import psycopg
+
+        self = cls.__new__(cls)
+        self._psycopg, self.schema, self.url = psycopg, schema, engine.url
+        self._engine = engine
+        self.notice = notice(schema)
+        self._pooled = False
+        self._guest = True
+        self._endings = DeferredCommits(psycopg)
+        return self
+
+    def connect(self, *, write: bool) -> Connection:
+        connection = super().connect(write=write)
+        if not self._guest:
+            return connection
+        # whatever the host's engine does by default: AUTOCOMMIT would be no transaction at all
+        return connection.execution_options(**({"isolation_level": "READ COMMITTED"} if write else _SNAPSHOT))
+
+    def end_read(self, connection: Connection, driver: Any) -> None:
+        if driver is None or connection.get_transaction() is not None:
+            super().end_read(connection, driver)
+        else:
+            self._endings.send(driver)
+
+    def ends_at_once(self, connection: Connection, driver: Any) -> bool:
+        return super().ends_at_once(connection, driver) and connection.get_transaction() is None
+
+    def _ready(self, connection: Connection) -> bool:
+        try:
+            answered = self._endings.answered(connection.connection.driver_connection)
+        except self._psycopg.Error:
+            return False
+        return answered and super()._ready(connection)
+
+    def give_back(self, connection: Connection) -> None:
+        if self.alive(connection.connection.driver_connection):
+            connection.close()
+        else:
+            self.discard(connection)
+
+    def settle(self, driver: Any) -> None:
+        """A server needs nothing from its clients."""
+
+    def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
+        if self._guest and not connection.in_transaction():
+            connection.begin()
+        driver: Any = connection.connection.driver_connection
+        # A row lock held elsewhere must not hang us for ever; LOCAL, so that a pooler's next client is not bound by it.
+        if write and self._guest:
+            driver.execute(self._locals(), prepare=False)
+        elif write:
+            try:
+                self._begin_at_once(driver)
+            except self._psycopg.Error:
+                if self.usable(driver):
+                    raise
+                connection.invalidate()  # it ended while it rested, and nothing was done on it: another one does as well
+                driver = connection.connection.driver_connection
+                self._begin_at_once(driver)
+        return driver
+
+    def _begin_at_once(self, driver: Any) -> None:
+        """BEGIN and the settings in one message: the driver would send a BEGIN of its own, and wait for its answer."""
+        pq = self._psycopg.pq
+        if driver.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            driver.execute(self._locals(), prepare=False)
+            return
+        result = driver.pgconn.exec_(f"BEGIN; {self._locals()}".encode())
+        if result.status != pq.ExecStatus.COMMAND_OK:
+            raise self._psycopg.errors.error_from_result(result)
+
+    def _locals(self) -> str:
+        """What a writing transaction sets for itself."""
+        keeps = f"; SET LOCAL {SETTING} = 'on'" if self.keeps_log else ""
+        return f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'{keeps}"
+
+    def join(self, connection: Connection) -> None:
+        theirs: Any = connection.connection.dbapi_connection  # of a driver that SQLAlchemy knows, which need not be ours
+        if theirs.autocommit:
+            raise InvalidValue("connection", AUTOCOMMIT)
+        if not connection.in_transaction():
+            connection.begin()
+        if self.keeps_log:
+            connection.exec_driver_sql(f"SET LOCAL {SETTING} = 'on'")
+
+    def begin_on_driver(self, driver: Any) -> None:
+        driver.execute(f"BEGIN; {self._locals()}", prepare=False)
+
+    def prepare_pinned(self, driver: Any) -> Callable[[], None]:
+        before = driver.autocommit
+
+        def restore() -> None:
+            if self.usable(driver):
+                driver.autocommit = before
+
+        driver.autocommit = True
+        return restore
+
+    def runner(self, driver: Any) -> Any:
+        return driver.cursor()  # a new one for every statement costs a quarter of a small statement
+
+    def interrupt(self, driver: Any) -> None:
+        interrupt(self._psycopg, driver)
+
+    def usable(self, driver: Any) -> bool:
+        return not (driver.closed or driver.broken)
+
+    def alive(self, driver: Any) -> bool:
+        try:
+            self._endings.settle(driver)
+            for _ in range(2):  # what the server said before it went may come first, then the end
+                driver.pgconn.consume_input()
+        except self._psycopg.Error:
+            return False
+        return self.usable(driver)
+
+    def in_transaction(self, driver: Any) -> bool:
+        return driver not in self._endings and bool(driver.info.transaction_status != self._psycopg.pq.TransactionStatus.IDLE)
+
+    def translate_driver_error(self, error: BaseException) -> PersistError | None:
+        facts = facts_of(self._psycopg, error)
+        return None if facts is None else meaning(facts, self.url.database or "the database")
+
+    def retryable(self, error: PersistError) -> bool:
+        return isinstance(error, StoreBusy) or (isinstance(error, Unavailable) and error.outcome == "rolled back")
+
+    def to_plain_json(self, text: str) -> str:
+        return from_jsonb(text)
+
+    def tables(self, connection: Connection) -> set[str]:
+        query = text("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = :schema")
+        return set(connection.execute(query, {"schema": self.schema}).scalars())
+
+    def count_on(self, connection: Connection, tables: Sequence[Table]) -> None:
+        for table in tables:
+            for column in table.columns:
+                if column.identity is not None:
+                    named = f'"{self.schema}"."{table.name}"'
+                    query = f'SELECT setval(pg_get_serial_sequence(%s, %s), (SELECT max("{column.name}") FROM {named}))'
+                    connection.exec_driver_sql(query, (named, column.name))
+
+    def wakeups(self, listen_url: str | None) -> Wakeups:
+        if listen_url is None and self._pooled:
+            if not self._said_polling:
+                self._said_polling = True
+                log.warning(
+                    "LISTEN needs a direct connection, and this one goes through a pooler: watching looks again and again;"
+                    " give listen_url to be told at once"
+                )
+            return Polling()
+        url = self.url if listen_url is None else make_url(listen_url)
+        _, parameters = self._engine.dialect.create_connect_args(url)  # several hosts, too, which libpq writes in another way
+        return Notices({**connection_timeouts(url), **parameters}, self.schema)
+
+    def upgrade_command(self) -> str:
+        schema = "" if self.schema == "persist" else f" --schema {self.schema}"
+        url = self.url.set(drivername="postgresql").difference_update_query(SECRETS).render_as_string(hide_password=True)
+        return f"persist upgrade --url {command_word(url)}{schema}"
+
+    def reading_cursor(self, driver: Any) -> Any:
+        return driver.cursor(f"persist_{next(_cursors)}", binary=True)  # bytes as text would be twice as many

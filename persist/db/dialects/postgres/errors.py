@@ -1,0 +1,87 @@
+"""What a server's errors mean, in our words."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from persist.db.dialects.postgres.event_guards import SQLSTATE
+from persist.errors import (
+    Conflict,
+    EventLogSwitched,
+    InvalidValue,
+    NotFound,
+    NotPermitted,
+    PersistError,
+    ReadOnlyTransaction,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    Unavailable,
+    UnsupportedEngine,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What an error of a driver says.
+
+    text      the server's words, or the driver's
+    bad_data  the driver refuses a value
+    lost      an error without an SQLSTATE means that the connection is gone
+    """
+
+    state: str
+    text: str
+    constraint: str | None
+    bad_data: bool
+    lost: bool
+
+
+def facts_of(psycopg: Any, error: Any) -> Facts | None:
+    """The SQLSTATE and message of an error of psycopg, or of the driver below a host's connection; None for any other error."""
+    if isinstance(error, psycopg.Error):
+        text = error.diag.message_primary or _first_line(error)
+        lost = isinstance(error, psycopg.OperationalError) or type(error) is psycopg.DatabaseError  # libpq's own
+        return Facts(error.sqlstate or "", text, error.diag.constraint_name, isinstance(error, psycopg.DataError), lost)
+    if not type(error).__module__.startswith(("asyncpg.", "sqlalchemy.dialects.postgresql.asyncpg")):
+        return None
+    cause = error.__cause__ or error  # SQLAlchemy gives the driver's errors the shape of others
+    state = getattr(cause, "sqlstate", None) or getattr(error, "sqlstate", None) or ""
+    lost = type(error).__name__ in ("InterfaceError", "ConnectionDoesNotExistError", "InternalClientError")
+    bad_data = type(cause).__name__ == "DataError"
+    return Facts(state, _first_line(cause), getattr(cause, "constraint_name", None), bad_data, lost)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def meaning(error: Facts, database: str) -> PersistError:
+    """Our error for one of the driver's."""
+    state, text = error.state, error.text.rstrip(".")
+    if state == SQLSTATE:
+        return EventLogSwitched()
+    if state.startswith("23"):
+        return Conflict(f"The database refuses the write: {text}.", constraint=error.constraint)
+    if state in ("40001", "40P01", "55P03"):
+        return StoreBusy(5.0 if state == "55P03" else 0.0, text)
+    if state == "53100":
+        return StoreFull(database)
+    if state == "25006":
+        return ReadOnlyTransaction("the statement")
+    if state in ("XX001", "XX002"):
+        return StoreCorrupt(database, text)
+    if state.startswith("42501") or state.startswith("28"):
+        return NotPermitted(text + ".")
+    if state == "3D000":
+        return NotFound("database", database)
+    if state in ("26000", "42P05"):
+        advice = 'open the store with pooler="transaction", or the engine with prepare_threshold=None.'
+        return UnsupportedEngine("a pooler that shares sessions", f"{text}; {advice}")
+    if state.startswith("54"):  # a limit of the server, such as the length of what an index can hold
+        return InvalidValue("value", text + ".")
+    if state.startswith("22") or error.bad_data:
+        return InvalidValue("value", text + ".")
+    if state.startswith(("08", "57", "53")) or (not state and error.lost):
+        return Unavailable(text)
+    return StoreError(text + ".")

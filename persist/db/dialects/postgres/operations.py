@@ -1,0 +1,170 @@
+"""Postgres for operators: VACUUM, what its catalogs and statistics tell, and what is the server's own business."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import MetaData, Table, func, select, text
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.types import BigInteger
+
+from persist.db.dialects.findings import Problem, Severity
+from persist.db.dialects.operations import Ask, Catalogs, DatabaseOperations, Facts, Progress
+from persist.db.dialects.postgres.catalog import compare
+from persist.db.dialects.postgres.timeouts import SECRETS
+from persist.db.values.command_words import command_word
+from persist.errors import NotPermitted, UnsupportedEngine
+
+if TYPE_CHECKING:
+    from persist.db.dialects.interface import Dialect
+
+_SETTINGS = (
+    "server_version",
+    "synchronous_commit",
+    "default_transaction_isolation",
+    "max_connections",
+    "shared_buffers",
+    "autovacuum",
+    "idle_in_transaction_session_timeout",
+)
+_TABLES = """
+    SELECT c.relname, pg_total_relation_size(c.oid) AS bytes, coalesce(pg_stat_get_live_tuples(c.oid), 0) AS live_rows,
+           coalesce(pg_stat_get_dead_tuples(c.oid), 0) AS dead_rows,
+           greatest(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid)) AS last_vacuum,
+           greatest(pg_stat_get_last_analyze_time(c.oid), pg_stat_get_last_autoanalyze_time(c.oid)) AS last_analyze
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = :schema AND c.relkind IN ('r', 'p')"""
+_INDEXES = """
+    SELECT t.relname AS table, c.relname AS name, pg_relation_size(c.oid) AS bytes, pg_stat_get_numscans(c.oid) AS scans,
+           i.indisunique AS unique, i.indisvalid AS valid
+    FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+    JOIN pg_catalog.pg_class t ON t.oid = i.indrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = :schema ORDER BY t.relname, c.relname"""
+_SEQUENCES = """
+    SELECT t.relname, a.attname, s.oid::regclass::text,
+           CASE WHEN has_sequence_privilege(s.oid, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(s.oid), 0) END
+    FROM pg_catalog.pg_class s JOIN pg_catalog.pg_depend d ON d.objid = s.oid AND d.deptype IN ('a', 'i')
+    JOIN pg_catalog.pg_class t ON t.oid = d.refobjid
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attnum = d.refobjsubid
+    JOIN pg_catalog.pg_namespace n ON n.oid = t.relnamespace
+    WHERE s.relkind = 'S' AND n.nspname = :schema"""
+
+
+class PostgresOperations(DatabaseOperations):
+    """One schema of a database."""
+
+    def __init__(self, dialect: "Dialect") -> None:
+        self._dialect = dialect
+
+    # -- looking
+
+    def facts(self, ask: Ask) -> Facts:
+        size = sum(facts["bytes"] for facts in self.table_facts(ask).values())
+        return {
+            "dialect": self._dialect.name,
+            "version": ask(text("SHOW server_version")).scalar(),
+            "database": ask(text("SELECT current_database()")).scalar(),
+            "schema": self._dialect.schema,
+            "bytes": size,
+            "database_bytes": ask(text("SELECT pg_database_size(current_database())")).scalar(),
+        }
+
+    def settings(self, ask: Ask) -> Facts:
+        query = text("SELECT name, current_setting(name) FROM pg_catalog.pg_settings WHERE name = ANY(:names)")
+        found = {str(row[0]): row[1] for row in ask(query.bindparams(names=list(_SETTINGS)))}
+        return {name: found[name] for name in _SETTINGS if name in found}
+
+    def table_facts(self, ask: Ask) -> dict[str, Facts]:
+        rows = self._of_schema(ask, _TABLES).mappings()
+        return {
+            row["relname"]: {
+                "bytes": row["bytes"],
+                "dead_rows": row["dead_rows"],
+                "last_vacuum": _instant(row["last_vacuum"]),
+                "last_analyze": _instant(row["last_analyze"]),
+            }
+            for row in rows
+        }
+
+    def index_facts(self, ask: Ask) -> list[Facts]:
+        names = ("table", "name", "bytes", "scans", "unique")
+        return [{name: row[name] for name in names} for row in self._of_schema(ask, _INDEXES).mappings()]
+
+    def stored_size(self, column: ColumnElement[Any]) -> ColumnElement[int]:
+        return func.pg_column_size(column, type_=BigInteger())
+
+    def _of_schema(self, ask: Ask, sql: str) -> Any:
+        return ask(text(sql).bindparams(schema=self._dialect.schema))
+
+    # -- what is wrong
+
+    def integrity(self, ask: Ask, *, full: bool) -> Iterator[Problem]:
+        yield from ()  # the server's own business
+
+    def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
+        yield from ()  # the server never lets one break, and a constraint that is not validated shows in the catalog
+
+    def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
+        for row in self._of_schema(ask, _INDEXES).mappings():
+            if not row["valid"]:
+                message = (
+                    f'it is invalid and serves no query; run: REINDEX INDEX CONCURRENTLY "{self._dialect.schema}"."{row["name"]}"'
+                )
+                yield Problem("index_invalid", Severity.WARNING, f"index {row['name']}", message)
+        ours = {table.name: table for table in tables}
+        for table, column, sequence, last in self._of_schema(ask, _SEQUENCES).fetchall():
+            if last is not None and table in ours and column in ours[table].columns:
+                highest = ask(select(func.max(ours[table].columns[column]))).scalar()
+                if highest is not None and highest > last:
+                    message = f"its sequence stands at {last:,} and the highest id is {highest:,}: the next insert may fail."
+                    fix = partial(_advance, sequence=sequence, table=ours[table], column=column)
+                    yield Problem("sequence_behind", Severity.ERROR, f"table {table}", message, fix)
+
+    def catalogs(self, ask: Ask, metadata: MetaData) -> Catalogs:
+        return compare(self._dialect, ask, metadata)
+
+    # -- doing
+
+    def checkpoint(self, mode: str) -> tuple[int, int, int]:
+        raise UnsupportedEngine("postgresql", "the server keeps and checkpoints its write-ahead log itself.")
+
+    def tidy(self) -> None:
+        """Nothing: autovacuum does it."""
+
+    def vacuum(self, tables: Sequence[Table]) -> None:
+        refused: list[str] = []
+        with self._dialect.writer.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            driver: Any = connection.connection.driver_connection
+            names = connection.dialect.identifier_preparer
+
+            def note(diagnostic: Any) -> None:
+                if diagnostic.severity_nonlocalized == "WARNING":
+                    refused.append(diagnostic.message_primary)
+
+            driver.add_notice_handler(note)
+            try:
+                for table in tables:
+                    where = f"{names.quote(str(self._dialect.schema))}.{names.quote(table.name)}"
+                    driver.execute(f"VACUUM (ANALYZE) {where}", prepare=False)
+            finally:
+                driver.remove_notice_handler(note)
+        if refused:
+            raise NotPermitted(f"{refused[0]}.")
+
+    def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
+        url = self._dialect.writer.url._replace(drivername="postgresql", password=None).difference_update_query(SECRETS)
+        shown = command_word(url.render_as_string(hide_password=False))
+        command = f"pg_dump --format=custom --schema={self._dialect.schema} --file={command_word(str(target))} {shown}"
+        raise UnsupportedEngine("postgresql", f"pg_dump makes its backups, while others write, too; run: {command}")
+
+
+def _advance(work: Any, *, sequence: str, table: Table, column: str) -> None:
+    """Move the sequence past the highest id, never back: a concurrent insert may have taken a number."""
+    last = func.coalesce(func.pg_sequence_last_value(func.to_regclass(sequence)), 0)
+    work.select(select(func.setval(sequence, func.greatest(func.max(table.columns[column]), last))))
+
+
+def _instant(value: Any) -> str | None:
+    return None if value is None else value.astimezone(UTC).isoformat()

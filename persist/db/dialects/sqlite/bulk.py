@@ -1,0 +1,76 @@
+"""Whole tables in and out of a SQLite file."""
+
+import os
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import Column, Table
+
+from persist.db.dialects.bulk import Bulk, Columns, Row, converted
+from persist.db.formats.published import Step, form_of
+from persist.errors import Conflict, InvalidValue
+
+_CACHE_KIB = 64 * 1024
+
+
+class SqliteBulk(Bulk):
+    """SQLite stores the published form; values that other programs wrote are read as the column types read them."""
+
+    one_file = True
+    _cache_before: int | None = None
+
+    def reading_step(self, column: Column[Any]) -> Step | None:
+        return form_of(column).checked
+
+    def begin_loading(self, tables: Iterable[Table]) -> None:
+        self.driver.execute("PRAGMA defer_foreign_keys=ON")  # until the transaction ends
+        # with the two megabytes of every day, each row of a large table would wait for pages of its indexes
+        (self._cache_before,) = self.driver.execute("PRAGMA cache_size").fetchone()
+        self.driver.execute(f"PRAGMA cache_size={-_CACHE_KIB}")
+
+    def leave(self) -> None:
+        if self._cache_before is not None:
+            self.driver.execute(f"PRAGMA cache_size={self._cache_before}")
+
+    def load(self, table: Table, columns: Columns, batches: Iterable[list[Row]], *, raw: bool = False) -> None:
+        steps = [None if raw else form_of(column).to_file for column in columns]
+        marks = ", ".join("?" * len(columns))
+        rows = chain.from_iterable(converted(batch, columns, steps) for batch in batches)
+        try:
+            self.driver.executemany(f"INSERT INTO {self.named(table)} ({self.listed(columns)}) VALUES ({marks})", rows)
+        except Exception as error:
+            ours = self.dialect.classify(error)
+            if isinstance(ours, Conflict) and (scope := table.info.get("key_scope")) and "UNIQUE" in str(error):
+                raise Conflict(
+                    f"{table.name}: several rows have the same id, each within its own {scope}; one file can hold only one"
+                    f" {scope} of them. Nothing was written.",
+                    constraint=ours.constraint,
+                ) from error
+            raise (ours or error) from error
+
+    def end_loading(self) -> None:
+        for child, rowid, parent, _ in self.driver.execute("PRAGMA foreign_key_check"):
+            row = "a row" if rowid is None else f"row {rowid}"
+            raise Conflict(f"{child}: {row} refers to a row of {parent} that is not there.", constraint="FOREIGN KEY")
+
+    def highest(self, table: Table) -> int | None:
+        if not table.kwargs.get("sqlite_autoincrement"):
+            return None
+        row = self.driver.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table.name,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def go_on_after(self, table: Table, highest: int) -> None:
+        highest = max(highest, self.highest(table) or 0)
+        self.driver.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table.name,))
+        self.driver.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table.name, highest))
+
+    def identity(self) -> tuple[Any, ...]:
+        path = self.dialect.path
+        return ("memory", id(self.driver)) if path is None else ("file", os.path.realpath(path))
+
+    def explained(self, error: Exception, columns: Columns) -> Exception:
+        if "Could not decode to UTF-8" in str(error):
+            name = str(error).partition("column '")[2].partition("'")[0]
+            return InvalidValue(f"{columns[0].table.name}.{name}", "a row holds text that is not UTF-8.")
+        return super().explained(error, columns)

@@ -1,0 +1,106 @@
+"""The catalog of a SQLite file, as facts that read the same whether CREATE or ALTER TABLE, or another program, made them."""
+
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from sqlalchemy import MetaData, StaticPool, create_engine
+
+from persist.db.dialects.operations import Catalog, Definition
+from persist.db.schema.base import SCHEMA_TOKEN
+
+Run = Callable[..., Sequence[Any]]
+"""`run(sql, **values)`: the rows."""
+
+_TABLES = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_'"
+_COLUMNS = 'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_xinfo(:of)'
+_REFERENCES = (
+    'SELECT id, "table", "from", coalesce("to", \'\'), on_update, on_delete FROM pragma_foreign_key_list(:of) ORDER BY id, seq'
+)
+_INDEXES = (
+    'SELECT i.name, i."unique", i.origin, m.sql FROM pragma_index_list(:of) i'
+    " LEFT JOIN sqlite_master m ON m.type = 'index' AND m.name = i.name"
+)
+_INDEX_COLUMNS = "SELECT name FROM pragma_index_info(:of) ORDER BY seqno"
+_LITERAL = re.compile(r"('(?:[^']|'')*')")
+_CHECK = re.compile(r"\bCHECK\s*\(", re.IGNORECASE)
+_OPTIONS = ("AUTOINCREMENT", "WITHOUT ROWID", "STRICT")
+
+
+def read_catalog(run: Run) -> Catalog:
+    """What is there; only reads."""
+    facts: dict[tuple[str, str, str], Definition] = {}
+    for table, sql in run(_TABLES):
+        # in files that persist made every key is named; other programs leave that to SQLite
+        facts["table", table, ""] = Definition("", f"pk_{table}" if f"CONSTRAINT pk_{table} " in sql else "")
+        for name, kind, not_null, default, key in run(_COLUMNS, of=table):
+            rest = ("NOT NULL " if not_null else "") + (f"DEFAULT {default}" if default is not None else "")
+            facts["column", table, name] = Definition(f"{kind.upper()}{f' key {key}' if key else ''}", rest.strip())
+        for constraint in (*_references(run, table), *_checks(sql), *_options(sql)):
+            facts["constraint", table, constraint] = Definition(constraint)
+        for name, unique, origin, definition in run(_INDEXES, of=table):
+            if origin == "c":
+                facts["unique index" if unique else "index", table, name] = Definition(_plain(definition or ""))
+            elif origin == "u":
+                columns = ", ".join(str(column) for (column,) in run(_INDEX_COLUMNS, of=name))
+                facts["constraint", table, f"UNIQUE ({columns})"] = Definition(f"UNIQUE ({columns})")
+    return facts
+
+
+def expected_catalog(metadata: MetaData) -> Catalog:
+    """What the models would make, read back from a database in memory."""
+    with closing(sqlite3.connect(":memory:", check_same_thread=False)) as memory:
+        engine = create_engine("sqlite://", creator=lambda: memory, poolclass=StaticPool)
+        with engine.execution_options(schema_translate_map={SCHEMA_TOKEN: None}).begin() as connection:
+            metadata.create_all(connection)
+        return read_catalog(lambda sql, **values: memory.execute(sql, values).fetchall())
+
+
+def _references(run: Run, table: str) -> Iterator[str]:
+    columns: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
+    heads: dict[int, tuple[str, str]] = {}
+    for id, parent, child, target, on_update, on_delete in run(_REFERENCES, of=table):
+        columns[id].append((child, target))
+        acts = [f" ON {what} {how}" for what, how in (("UPDATE", on_update), ("DELETE", on_delete)) if how != "NO ACTION"]
+        heads[id] = (parent, "".join(acts))
+    for id, (parent, actions) in heads.items():
+        own, theirs = (", ".join(names) for names in zip(*columns[id], strict=True))
+        yield f"FOREIGN KEY ({own}) REFERENCES {parent} ({theirs}){actions}"
+
+
+def _checks(sql: str) -> Iterator[str]:
+    """Every CHECK of a CREATE TABLE, of columns too."""
+    for match in _CHECK.finditer(sql):
+        depth, pieces = 1, [""]
+        for index, piece in enumerate(_LITERAL.split(sql[match.end() :])):
+            if index % 2:  # a literal: its parentheses do not count
+                pieces.append(piece)
+                continue
+            for at, char in enumerate(piece):
+                depth += (char == "(") - (char == ")")
+                if not depth:
+                    yield f"CHECK ({_plain(''.join([*pieces, piece[:at]]))})"
+                    break
+            if not depth:
+                break
+            pieces.append(piece)
+
+
+def _options(sql: str) -> Iterator[str]:
+    outside = " ".join("".join(_LITERAL.split(sql)[::2]).upper().split())
+    for option in _OPTIONS:
+        if re.search(rf"\b{option}\b", outside):
+            yield option
+
+
+def _plain(sql: str) -> str:
+    """Without what does not matter: quotes of names, spaces, capitals, and words that SQLite takes but does not need."""
+    pieces = _LITERAL.split(sql)
+    for index in range(0, len(pieces), 2):
+        words = re.sub(r'["`\[\]]', "", pieces[index]).casefold()
+        words = re.sub(r"\bif not exists\b|\bmain\.", "", words)
+        pieces[index] = re.sub(r"\s*([(),=<>])\s*", r"\1", re.sub(r"\s+", " ", words))
+    return "".join(pieces).strip()

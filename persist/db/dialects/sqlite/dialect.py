@@ -1,0 +1,213 @@
+"""SQLite: WAL, one writer, pragmas on every connection, BEGIN IMMEDIATE for every write."""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Engine, StaticPool, Table
+
+from persist.db.concurrency.writer_lock import Cancelled, Waiting
+from persist.db.connections.connection_cache import ConnectionCache
+from persist.db.connections.host_connections import commits_by_itself
+from persist.db.dialects.database_files import warn_of_network
+from persist.db.dialects.interface import AUTOCOMMIT
+from persist.db.dialects.sqlite.engines import SqliteEngines
+from persist.db.dialects.sqlite.errors import error_name, meaning
+from persist.db.dialects.sqlite.rereading import REREADER
+from persist.db.dialects.sqlite.wal import never_waiting
+from persist.db.dialects.wakeups import Wakeups
+from persist.db.schema.base import VERSION_TABLE
+from persist.db.values.command_words import command_word
+from persist.errors import InvalidValue, PersistError, StoreBusy
+from persist.lazy_imports import lazy_module
+
+if TYPE_CHECKING:
+    from persist.db.dialects.sqlite import wakeups as sqlite_wakeups
+    from persist.settings import Settings
+else:
+    sqlite_wakeups = lazy_module("persist.db.dialects.sqlite.wakeups")
+
+log = logging.getLogger("persist")
+
+_SLICE_MS = 100
+_IDLE_SECONDS = 3600.0
+
+
+class SqliteDialect(SqliteEngines):
+    """A SQLite file, or `:memory:` with its one connection."""
+
+    name = "sqlite"
+    rereader = REREADER
+    schema = None
+    one_writer = True
+    one_file = True
+
+    def __init__(self, path: Path | None, settings: "Settings", *, read_only: bool = False, page_size: int | None = None) -> None:
+        self.path = path
+        self.page_size = page_size
+        self.read_only = read_only
+        self.in_memory = path is None
+        self.autocommits_single_statement = path is not None
+        super().__init__(settings)
+        if path is not None:
+            warn_of_network(path)
+            self.idle = {write: ConnectionCache(1 if write else 5, _IDLE_SECONDS, self.give_back) for write in (True, False)}
+
+    @classmethod
+    def of_engine(cls, engine: Engine, settings: "Settings") -> "SqliteDialect":
+        """A caller-owned engine: no pragma is set; what it lacks is said once."""
+        self = cls.lent(engine, settings)
+        with self.writer.connect() as connection:
+            if not connection.exec_driver_sql("PRAGMA foreign_keys").scalar():
+                log.warning("foreign_keys is OFF on this engine: deleting a session will leave its messages behind")
+            if not self.in_memory and connection.exec_driver_sql("PRAGMA journal_mode").scalar() != "wal":
+                log.warning("journal_mode is not WAL on this engine: readers and the writer will block each other")
+            connection.rollback()
+        return self
+
+    @classmethod
+    def lent(cls, engine: Engine, settings: "Settings") -> "SqliteDialect":
+        """A caller-owned engine that is not looked at."""
+        self = cls.__new__(cls)
+        SqliteEngines.__init__(self, settings, engine)
+        name = engine.url.database
+        self.in_memory = name in (None, "", ":memory:") or isinstance(engine.pool, StaticPool)
+        self.path = None if self.in_memory or name is None else Path(name)
+        self.autocommits_single_statement = not self.in_memory
+        return self
+
+    def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
+        if not self._owned and not connection.in_transaction():
+            connection.begin()
+        driver = _driver(connection)
+        if self.keeps_log and not self._owned:
+            self._say_whether_logged(driver)
+        if self.in_memory:
+            driver.execute(f"PRAGMA query_only={'OFF' if write else 'ON'}")
+        if not driver.in_transaction:
+            if write:
+                self._begin_immediate(driver, waiting or Waiting())
+            else:
+                driver.execute("BEGIN")
+        elif write:
+            self._lock(driver)
+        return driver
+
+    def _begin_immediate(self, driver: Any, waiting: Waiting) -> None:
+        """With a way to call it off, wait in slices: interrupt() does not end a busy wait. What was waited before counts."""
+        timeout, now, cancelled = self._settings.busy_timeout_ms, time.monotonic(), waiting.cancelled
+        waited = 0 if waiting.since is None else int(1000 * (now - waiting.since))
+        if cancelled is None and (waited < _SLICE_MS or not self._owned):
+            driver.execute("BEGIN IMMEDIATE")
+            return
+        left = min(timeout, max(_SLICE_MS, timeout - waited))  # a lock that others hold for a moment is waited for in any case
+        deadline = now + left / 1000
+        driver.execute(f"PRAGMA busy_timeout={left if cancelled is None else min(_SLICE_MS, left)}")
+        try:
+            while True:
+                if cancelled is not None and cancelled():
+                    raise Cancelled
+                try:
+                    driver.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    if not error_name(error).startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
+                        raise
+        finally:
+            driver.execute(f"PRAGMA busy_timeout={timeout}")
+
+    def _lock(self, driver: Any) -> None:
+        """Inside a transaction the host's engine began, perhaps deferred: an UPDATE of no row takes the write lock."""
+        try:
+            driver.execute(f"UPDATE {VERSION_TABLE} SET version_num = version_num WHERE 0")
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error):  # the transaction that makes the tables takes the lock
+                raise
+
+    def join(self, connection: Connection) -> None:
+        if commits_by_itself(connection):
+            raise InvalidValue("connection", AUTOCOMMIT)
+        if not connection.in_transaction():
+            connection.begin()  # the host's engine begins as it always does
+        if self.keeps_log:
+            theirs: Any = connection.connection.dbapi_connection
+            getattr(theirs, "run_async", lambda say: say(theirs))(self._say_whether_logged)  # the former where it is asynchronous
+        cursor = connection.connection.cursor()
+        try:
+            if self.in_transaction(connection.connection.driver_connection):
+                self._lock(cursor)
+            else:  # a savepoint outside of a transaction would commit when it is released
+                cursor.execute("BEGIN IMMEDIATE")
+        finally:
+            cursor.close()
+
+    def begin_on_driver(self, driver: Any) -> None:
+        if self.keeps_log and not self._owned:
+            self._say_whether_logged(driver)
+        if self.in_memory:
+            driver.execute("PRAGMA query_only=OFF")
+        driver.execute("BEGIN IMMEDIATE")
+
+    def prepare_pinned(self, driver: Any) -> Callable[[], None]:
+        before = driver.isolation_level
+
+        def restore() -> None:
+            driver.isolation_level = before
+
+        driver.isolation_level = None
+        return restore
+
+    def prepare_inline(self, driver: Any) -> Callable[[], None] | None:
+        return never_waiting(driver, self._settings) if self._owned and not self.read_only else None
+
+    def interrupt(self, driver: Any) -> None:
+        driver.interrupt()
+
+    def usable(self, driver: Any) -> bool:
+        return True
+
+    def in_transaction(self, driver: Any) -> bool:
+        return bool(driver.in_transaction)
+
+    def translate_driver_error(self, error: BaseException) -> PersistError | None:
+        if not isinstance(error, sqlite3.Error):
+            return None
+        return meaning(error, str(self.path or ":memory:"), self._settings.busy_timeout_ms / 1000, read_only=self.read_only)
+
+    def retryable(self, error: PersistError) -> bool:
+        return isinstance(error, StoreBusy)
+
+    def to_plain_json(self, text: str) -> str:
+        return text
+
+    def tables(self, connection: Connection) -> set[str]:
+        rows = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {name for (name,) in rows if not name.startswith("sqlite_")}
+
+    @contextmanager
+    def leave_log_to_database(self, driver: Any) -> Iterator[None]:
+        self._unkept.add(id(driver))
+        try:
+            yield
+        finally:
+            self._unkept.discard(id(driver))
+
+    def count_on(self, connection: Connection, tables: Sequence[Table]) -> None:
+        """Nothing to do: SQLite gives the number after the highest there is."""
+
+    def wakeups(self, listen_url: str | None) -> Wakeups:
+        return sqlite_wakeups.FileWakeups(self.path) if self.path is not None else Wakeups()
+
+    def upgrade_command(self) -> str:
+        return f"persist upgrade --url {command_word(f'sqlite:///{self.path}')}"
+
+    def reading_cursor(self, driver: Any) -> Any:
+        return driver.cursor()
+
+
+def _driver(connection: Connection) -> Any:
+    return connection.connection.driver_connection

@@ -1,0 +1,55 @@
+"""What SQLite's errors mean, in our words."""
+
+import sqlite3
+
+from persist.db.dialects.event_guards import MESSAGE
+from persist.db.dialects.sqlite.event_guards import FUNCTION
+from persist.errors import (
+    Conflict,
+    EventLogSwitched,
+    InvalidValue,
+    NotPermitted,
+    PersistError,
+    ReadOnlyTransaction,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    Unavailable,
+)
+
+
+def error_name(error: BaseException) -> str:
+    """The symbolic name of its extended result code, such as SQLITE_BUSY_SNAPSHOT; '' without one."""
+    return getattr(error, "sqlite_errorname", "") or ""
+
+
+def meaning(error: sqlite3.Error, where: str, waited: float, *, read_only: bool) -> PersistError:
+    """Our error for SQLite's; `where` is the file, `waited` how long a lock is waited for."""
+    name, text = error_name(error), str(error)
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return StoreBusy(waited)
+    if name == "SQLITE_CONSTRAINT_TRIGGER" and MESSAGE in text:
+        return EventLogSwitched()
+    if name == "SQLITE_ERROR" and FUNCTION in text:  # a connection of the host's, which never needed it so far
+        return EventLogSwitched()
+    if name.startswith("SQLITE_CONSTRAINT"):
+        constraint = text.partition("failed: ")[2] or name
+        return Conflict(f"The database refuses the write: {text}.", constraint=constraint)
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or text.startswith("Could not decode to UTF-8"):
+        return StoreCorrupt(where, text)
+    if name == "SQLITE_FULL":
+        return StoreFull(where)
+    if name == "SQLITE_READONLY_DIRECTORY" and read_only:
+        return NotPermitted(f"{where}: its log is read through files beside it, and no file can be made in its folder.")
+    if name.startswith("SQLITE_READONLY") and "readonly database" in text and not read_only:
+        return NotPermitted(f"{where}: {text}")
+    if name.startswith("SQLITE_READONLY"):
+        return ReadOnlyTransaction("the statement")
+    if name.startswith(("SQLITE_PERM", "SQLITE_AUTH", "SQLITE_CANTOPEN")):
+        return NotPermitted(f"{where}: {text}")
+    if name == "SQLITE_TOOBIG":
+        return InvalidValue("value", "larger than SQLite can store.")
+    if name.startswith(("SQLITE_IOERR", "SQLITE_INTERRUPT", "SQLITE_PROTOCOL")):
+        return Unavailable(f"{where}: {text}")
+    return StoreError(f"{where}: {text}")

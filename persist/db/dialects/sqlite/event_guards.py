@@ -1,0 +1,68 @@
+"""The guard of the log of events on SQLite: triggers that ask the connection, by a function, whether it keeps the log."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Table
+
+from persist.db.changes.event_streams import DeltaTable, LogTables, delta_table_of
+from persist.db.dialects.event_guards import CHANGES, ESCAPE_CHARACTER, MESSAGE, PREFIX, EventGuards
+
+FUNCTION = "persist_keeps_event_log"
+
+
+class SqliteEventGuards(EventGuards):
+    """One trigger for each table and kind of change."""
+
+    def create(self, connection: Connection, tables: Sequence[Table], log: LogTables) -> None:
+        for statement in _triggers(tables, log):
+            _driver(connection).execute(statement)
+
+    def drop(self, connection: Connection) -> None:
+        query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE ?"
+        for (name,) in _driver(connection).execute(query, (PREFIX + "%",)).fetchall():
+            _driver(connection).execute(f'DROP TRIGGER "{name}"')
+
+    def check_rights(self, connection: Connection, tables: Sequence[Table], *, on: bool) -> None:
+        """Every process that may write to the file may."""
+
+    def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
+        """A write transaction has every table of the file."""
+
+
+def _driver(connection: Connection) -> sqlite3.Connection:
+    driver: Any = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver
+
+
+def _triggers(tables: Iterable[Table], log: LogTables) -> Iterator[str]:
+    for table in tables:
+        pieces = delta_table_of(table)
+        for change in CHANGES:
+            if pieces is None or change != "INSERT":
+                yield _trigger(table.name, f"BEFORE {change}", change.lower(), f"SELECT RAISE(ABORT, '{MESSAGE}');")
+        if pieces is not None:
+            escaped = " OR ".join(f"instr(NEW.{name}, char({ESCAPE_CHARACTER})) > 0" for name in pieces.texts)
+            refuse = f"SELECT RAISE(ABORT, '{MESSAGE}') WHERE {escaped};"
+            yield _trigger(table.name, "AFTER INSERT", "insert", refuse + _log_piece(pieces, log))
+
+
+def _trigger(table: str, when: str, suffix: str, body: str) -> str:
+    name = f'"{PREFIX}_{table}_{suffix}"'
+    return f'CREATE TRIGGER IF NOT EXISTS {name} {when} ON "{table}" WHEN NOT {FUNCTION}() BEGIN {body} END'
+
+
+def _log_piece(pieces: DeltaTable, log: LogTables) -> str:
+    stream = f"(SELECT {pieces.stream} FROM {pieces.parent} WHERE {pieces.parent_key} = NEW.{pieces.link})"
+    row = ", ".join(f"'{name}', NEW.{name}" for name in pieces.columns)
+    change = f"json_object('table', '{pieces.table}', 'op', 'put', 'row', json_object({row}))"
+    data = f"json_object('v', 1, 'changes', json_array({change}))"
+    heads, head = log.heads.name, log.heads.c
+    seq = f"SELECT {head.seq.name} FROM {heads} WHERE {head.stream_id.name} ="
+    return (
+        f"UPDATE {heads} SET {head.seq.name} = {head.seq.name} + 1 WHERE {head.stream_id.name} IN ('{log.all}', {stream}); "
+        f"INSERT INTO {log.log.name} ({', '.join(log.columns)}) "
+        f"VALUES (({seq} '{log.all}'), {stream}, ({seq} {stream}), '{pieces.type}', NEW.{pieces.at}, {data});"
+    )

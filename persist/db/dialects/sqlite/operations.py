@@ -1,0 +1,182 @@
+"""SQLite for operators: checkpoints, VACUUM, the online backup API, and what pragmas and dbstat tell of a file."""
+
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import MetaData, Table, cast, func, text
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.types import BigInteger, LargeBinary
+
+from persist.db.dialects.database_files import network_of
+from persist.db.dialects.findings import Problem, Severity
+from persist.db.dialects.operations import Ask, Catalogs, DatabaseOperations, Facts, Progress
+from persist.db.dialects.sqlite import backup as sqlite_backup
+from persist.db.dialects.sqlite.catalog import expected_catalog, read_catalog
+
+if TYPE_CHECKING:
+    from persist.db.dialects.interface import Dialect
+
+_PRAGMAS = ("journal_mode", "synchronous", "foreign_keys", "wal_autocheckpoint", "busy_timeout", "page_size", "auto_vacuum")
+_WORDS = {
+    "synchronous": ("off", "normal", "full", "extra"),
+    "foreign_keys": ("off", "on"),
+    "auto_vacuum": ("none", "full", "incremental"),
+}
+_LARGE_WAL = 64 * 2**20
+_MAX_DAMAGE = 20
+_MAX_LINES = 10**9
+_OF_VALUES = re.compile("^(CHECK constraint failed in|NULL value in|(NUMERIC|TEXT|non-numeric|non-INTEGER) value in) ")
+"""Lines about what a row holds, which is no damage of the file: of these the check of rows says which row it is."""
+_BYTES = "SELECT name, sum(pgsize) FROM dbstat WHERE aggregate = TRUE GROUP BY name"
+_TREES = "SELECT name, tbl_name, type FROM sqlite_master WHERE type IN ('table', 'index')"
+
+
+class SqliteOperations(DatabaseOperations):
+    """A file, or `:memory:`."""
+
+    def __init__(self, dialect: "Dialect") -> None:
+        self._dialect = dialect
+        self._where = str(dialect.path or ":memory:")
+
+    # -- looking
+
+    def facts(self, ask: Ask) -> Facts:
+        pages, size = _pragma(ask, "page_count"), _pragma(ask, "page_size")
+        path = self._dialect.path
+        return {
+            "dialect": self._dialect.name,
+            "version": sqlite3.sqlite_version,
+            "path": None if path is None else str(path),
+            "bytes": pages * size,
+            "wal_bytes": _size(path, "-wal"),
+            "page_size": size,
+            "pages": pages,
+            "free_pages": _pragma(ask, "freelist_count"),
+        }
+
+    def settings(self, ask: Ask) -> Facts:
+        found = {name: _pragma(ask, name) for name in _PRAGMAS}
+        return {name: _WORDS[name][value] if name in _WORDS else value for name, value in found.items()}
+
+    def table_facts(self, ask: Ask) -> dict[str, Facts]:
+        sizes = self._tree_sizes(ask)
+        totals: Counter[str] = Counter()
+        for name, table, _ in ask(text(_TREES)):
+            totals[table] += 0 if sizes is None else sizes.get(name, 0)
+        return {table: {"bytes": None if sizes is None else total} for table, total in totals.items()}
+
+    def index_facts(self, ask: Ask) -> list[Facts]:
+        sizes = self._tree_sizes(ask)
+        return [
+            {"table": table, "name": name, "bytes": None if sizes is None else sizes.get(name, 0)}
+            for name, table, kind in sorted(ask(text(_TREES)).fetchall())
+            if kind == "index"
+        ]
+
+    def _tree_sizes(self, ask: Ask) -> dict[str, int] | None:
+        """Whole pages by tree; None where this SQLite was built without dbstat."""
+        if not ask(text("SELECT count(*) FROM pragma_module_list WHERE name = 'dbstat'")).scalar():
+            return None
+        return {str(row[0]): row[1] for row in ask(text(_BYTES))}
+
+    def stored_size(self, column: ColumnElement[Any]) -> ColumnElement[int]:
+        if sqlite3.sqlite_version_info >= (3, 43):  # reads the length alone, not the pages that hold the value
+            return func.octet_length(column, type_=BigInteger())
+        return func.length(cast(column, LargeBinary()), type_=BigInteger())
+
+    # -- what is wrong
+
+    def integrity(self, ask: Ask, *, full: bool) -> Iterator[Problem]:
+        check = "integrity_check" if full else "quick_check"
+        found = (line for (lines,) in ask(text(f"PRAGMA {check}({_MAX_LINES})")) for line in lines.splitlines())
+        damage = (line for line in found if line != "ok" and not line.startswith("***") and not _OF_VALUES.search(line))
+        for line in islice(damage, _MAX_DAMAGE):
+            yield Problem("corrupt", Severity.ERROR, self._where, f"{line}; restore a backup.")
+
+    def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
+        there = {name for name, table, kind in ask(text(_TREES)) if kind == "table"}
+        for table in tables:
+            if table.name not in there:
+                continue
+            rows = ask(
+                text("SELECT parent, count(*) FROM pragma_foreign_key_check(:table) GROUP BY parent").bindparams(table=table.name)
+            )
+            for parent, count in rows:
+                message = f"rows that refer to a row of {parent} that is not there: {count:,}."
+                yield Problem("foreign_key", Severity.ERROR, f"table {table.name}", message)
+
+    def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
+        path = self._dialect.path
+        if not _pragma(ask, "foreign_keys"):
+            message = "foreign_keys is off on this engine: deleting a session leaves its messages behind."
+            yield Problem("foreign_keys_off", Severity.WARNING, self._where, message)
+        if path is None:
+            return
+        if _pragma(ask, "journal_mode") != "wal":
+            message = "journal_mode is not WAL: readers and the writer block each other; opening a store for writing changes it."
+            yield Problem("not_wal", Severity.WARNING, self._where, message)
+        wal = _size(path, "-wal")
+        if wal > _LARGE_WAL:
+            message = (
+                f"the write-ahead log has grown to {wal / 2**20:,.0f} MiB: a reader may be holding it; see persist checkpoint."
+            )
+            yield Problem("wal_large", Severity.WARNING, f"{path}-wal", message)
+        network = network_of(path)
+        if network is not None:
+            message = f"it is on a network file system ({network}), where WAL can corrupt it; use a local disk."
+            yield Problem("network", Severity.WARNING, self._where, message)
+
+    def catalogs(self, ask: Ask, metadata: MetaData) -> Catalogs:
+        def run(sql: str, **values: Any) -> Sequence[Any]:
+            rows: Sequence[Any] = ask(text(sql).bindparams(**values)).fetchall()
+            return rows
+
+        return Catalogs(expected_catalog(metadata), read_catalog(run))
+
+    # -- doing
+
+    def checkpoint(self, mode: str) -> tuple[int, int, int]:
+        with self._dialect.writer.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            busy, log, moved = driver.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            return busy, log, moved
+
+    def tidy(self) -> None:
+        with self._dialect.writer.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            if self._dialect.in_memory:
+                driver.execute("PRAGMA query_only=OFF")
+            driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            driver.execute("PRAGMA analysis_limit=400")  # newer releases have a limit of their own
+            driver.execute("PRAGMA optimize")
+
+    def vacuum(self, tables: Sequence[Table]) -> None:
+        with self._dialect.writer.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            if self._dialect.in_memory:
+                driver.execute("PRAGMA query_only=OFF")
+            driver.execute("VACUUM")
+            # the whole new file went through the log; if a reader is in the way, the next checkpoint does it
+            driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
+        sqlite_backup.check_target(self._dialect.path, target, overwrite=overwrite)
+        with self._dialect.reader.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            return sqlite_backup.backup(driver, target, progress=progress, overwrite=overwrite)
+
+
+def _pragma(ask: Ask, name: str) -> Any:
+    return ask(text(f"PRAGMA {name}")).scalar()
+
+
+def _size(path: Path | None, suffix: str) -> int:
+    try:
+        return 0 if path is None else path.with_name(path.name + suffix).stat().st_size
+    except OSError:
+        return 0

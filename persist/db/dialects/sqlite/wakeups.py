@@ -1,0 +1,59 @@
+"""Waiting for a commit to a SQLite file, by whatever process: `PRAGMA data_version` changes with each."""
+
+import sqlite3
+from pathlib import Path
+from time import monotonic
+
+from persist.db.dialects.sqlite.connections import connect
+from persist.db.dialects.wakeups import Wakeups
+from persist.db.files.paths import file_uri
+
+_BUSY, _IDLE = 0.001, 0.018
+"""Seconds between two looks: right after a commit, and when there was none for a while. A look takes some microseconds."""
+
+_SLOWER = 1.2
+_BROKEN = 1.0
+
+
+class FileWakeups(Wakeups):
+    """Looks at the version of the file, on a connection of its own that holds no transaction."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._uri = file_uri(path, "mode=ro")
+        self._connection: sqlite3.Connection | None = None
+        self._seen = -1
+        self._interval = _BUSY
+
+    def wait(self, timeout: float) -> None:
+        try:
+            self._wait(monotonic() + timeout)
+        except sqlite3.Error:  # what is wrong with the file, the next look at the log says
+            self.close()
+            self.pause(min(timeout, _BROKEN))
+
+    def _wait(self, deadline: float) -> None:
+        told = False
+        while True:
+            version = self._version()
+            if version != self._seen:
+                self._seen, self._interval = version, _BUSY
+                return
+            left = deadline - monotonic()
+            if told or left <= 0:
+                return
+            told = self.pause(min(self._interval, left))
+            self._interval = min(self._interval * _SLOWER, _IDLE)
+
+    def _version(self) -> int:
+        if self._connection is None:
+            self._connection = connect(self._path, self._uri, isolation_level=None, check_same_thread=False, cached_statements=1)
+            self._seen = -1
+        version: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        return version
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

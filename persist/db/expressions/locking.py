@@ -1,0 +1,78 @@
+"""Locks in SQL: advisory locks by key, table locks, and the lock timeout."""
+
+from typing import Any
+
+from sqlalchemy import Boolean, Executable, Table, Text, bindparam
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ClauseElement, ColumnElement
+from sqlalchemy.types import NullType
+
+LOCK_TIMEOUT = "5s"
+"""How long a writer waits for a row that another transaction has locked."""
+
+
+class advisory_lock(ColumnElement[None]):  # noqa: N801  # reads as the SQL function it stands for
+    """Takes the advisory lock of the text in the parameter `lock_key`, waiting for it, until the transaction ends.
+
+    On SQLite it does nothing: a writing transaction has locked the whole database from its beginning.
+    """
+
+    inherit_cache = True
+    _traverse_internals = []  # noqa: RUF012  # SQLAlchemy's own declaration: all instances are equal
+    type = NullType()
+
+
+@compiles(advisory_lock, "sqlite")
+def _render_lite(element: advisory_lock, compiler: SQLCompiler, **kw: Any) -> str:
+    return "NULL"
+
+
+@compiles(advisory_lock, "postgresql")
+def _render_pg(element: advisory_lock, compiler: SQLCompiler, **kw: Any) -> str:
+    key = compiler.process(bindparam("lock_key", type_=Text()), **kw)
+    return f"CAST(pg_advisory_xact_lock(hashtextextended({key}, 0)) AS TEXT)"
+
+
+class with_lock_timeout(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
+    """True, with a side effect on Postgres: sets LOCK_TIMEOUT for the rest of the transaction.
+
+    For a statement that is a transaction by itself. A timeout set on the connection would not do: a pooler may pass that
+    connection on to another client.
+    """
+
+    inherit_cache = True
+    _traverse_internals = []  # noqa: RUF012  # SQLAlchemy's own declaration: all instances are equal
+    type = Boolean()
+
+
+@compiles(with_lock_timeout, "sqlite")
+def _render_lock_timeout_lite(element: with_lock_timeout, compiler: SQLCompiler, **kw: Any) -> str:
+    return "1"
+
+
+@compiles(with_lock_timeout, "postgresql")
+def _render_lock_timeout_pg(element: with_lock_timeout, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"(SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true) IS NOT NULL)"
+
+
+class lock_table(Executable, ClauseElement):  # noqa: N801  # reads as the statement it stands for
+    """Waits for every transaction that wrote to the table, and blocks other writers until this transaction ends.
+
+    On SQLite it does nothing: a writing transaction has locked the whole database from its beginning.
+    """
+
+    inherit_cache = False
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+
+@compiles(lock_table, "sqlite")
+def _render_lock_lite(element: lock_table, compiler: SQLCompiler, **kw: Any) -> str:
+    return "SELECT NULL"
+
+
+@compiles(lock_table, "postgresql")
+def _render_lock_pg(element: lock_table, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"LOCK TABLE {compiler.preparer.format_table(element.table)} IN SHARE ROW EXCLUSIVE MODE"

@@ -1,0 +1,72 @@
+"""Upserts: INSERT … ON CONFLICT, in the syntax that both databases share."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from sqlalchemy import ClauseElement, Insert, Table, insert
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from persist.db.changes.driver_statements import StatementRunner
+from persist.db.statements.prepared import Statement
+from persist.errors import Conflict
+from persist.quoting import named
+
+Rule = Literal["earliest", "latest", "sum", "new"]
+_RULES: dict[Rule, str] = {
+    "earliest": "CASE WHEN excluded.{0} < {1}.{0} THEN excluded.{0} ELSE {1}.{0} END",
+    "latest": "CASE WHEN excluded.{0} > {1}.{0} THEN excluded.{0} ELSE {1}.{0} END",
+    "sum": "{1}.{0} + excluded.{0}",
+    "new": "excluded.{0}",
+}
+
+
+class _OnConflict(ClauseElement):
+    """The ON CONFLICT clause: which columns of the existing row are changed, and how."""
+
+    inherit_cache = False  # compiled once per store, as part of a prepared statement
+
+    def __init__(self, table: Table, keys: Sequence[str], rules: Mapping[str, Rule]) -> None:
+        self.table, self.keys, self.rules = table, keys, rules
+
+
+def insert_missing(table: Table, *keys: str) -> Insert:
+    """An INSERT of every column that does nothing if a row with the same key exists; the rowcount is 1 or 0.
+
+    `keys` are the columns of the key or unique index; without them any key or unique index counts.
+    """
+    return merge(table, *keys)
+
+
+def upsert(table: Table, *keys: str, keep: Sequence[str] = ()) -> Insert:
+    """An INSERT of every column that overwrites the row with the same key, except for the columns in `keep`."""
+    overwritten: dict[str, Rule] = {column.name: "new" for column in table.columns if column.name not in (*keys, *keep)}
+    return merge(table, *keys, **overwritten)
+
+
+def merge(table: Table, *keys: str, **rules: Rule) -> Insert:
+    """An INSERT that merges into the row with the same key: each column in `rules` by its rule, the others stay unchanged.
+
+    Without rules an existing row stays unchanged. RETURNING returns the merged row; without rules it returns a new row only.
+    """
+    statement = insert(table)
+    statement._post_values_clause = _OnConflict(table, keys, rules)
+    return statement
+
+
+def insert_once(db: StatementRunner, statement: Statement, kind: str, values: Mapping[str, Any]) -> None:
+    """Run an `insert_missing` whose key is `id`; Conflict if the id is taken. The transaction stays usable after that."""
+    if not db.run(statement, **values):
+        table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one
+        raise Conflict(f"The id {named(values['id'])} is taken by another {kind}.", constraint=f"pk_{table}")
+
+
+@compiles(_OnConflict)
+def _render_on_conflict(element: _OnConflict, compiler: SQLCompiler, **kw: Any) -> str:
+    quote = compiler.preparer.quote
+    target = f" ({', '.join(map(quote, element.keys))})" if element.keys else ""
+    if not element.rules:
+        return f"ON CONFLICT{target} DO NOTHING"
+    table = quote(element.table.name)
+    changes = (f"{quote(name)} = {_RULES[rule].format(quote(name), table)}" for name, rule in element.rules.items())
+    return f"ON CONFLICT{target} DO UPDATE SET {', '.join(changes)}"

@@ -1,0 +1,1 @@
+"""Paths of files, and files that only their owner may read."""

@@ -1,0 +1,1 @@
+"""A connection pinned to one recorder or writer, and commits that many writers share."""

@@ -1,0 +1,298 @@
+"""One driver connection kept checked out for the recorders of a store: their statements need no pool and no ORM."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy.pool import PoolProxiedConnection
+
+from persist.db.changes.driver_statements import DriverStatements, StatementRunner
+from persist.db.changes.journal import COMMITTED, Journal
+from persist.db.connections.pool_width import check_for_recorders
+from persist.db.group_commit.multi_row_insert import MultiRowInsert
+from persist.db.group_commit.tasks import Outcome, SingleRowInsert, WriteTask, by_statement
+from persist.db.statements.prepared import Statement
+from persist.db.transactions.runtime import EventLog, Runtime
+from persist.errors import Conflict, EventLogSwitched, StoreBusy, Unavailable
+
+R = TypeVar("R")
+
+
+class _MissedError(Exception):
+    """Not every row of a multi-row call was written; replaying the tasks one by one finds out which."""
+
+
+class PinnedConnection:
+    """Runs write tasks, one transaction after the other, under the store's writer lock on a one-writer database."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.mutex = threading.RLock()
+        self._pooled: PoolProxiedConnection | None = None
+        self._driver: Any = None
+        self._statements: DriverStatements
+        self._log: EventLog | None = None
+        self._restore: Callable[[], None] | None = None
+        self._exclusives: dict[str, _Exclusive] = {}
+        self._together: dict[Statement, MultiRowInsert] = {}
+
+    def run(self, job: WriteTask[R], *, what: str = "feed()") -> R:
+        """Run the job in a transaction of its own, durable on return.
+
+        A database error is raised as a PersistError: nothing was written, unless it is Unavailable with outcome "unknown".
+        """
+        self.runtime.check_usable()
+        with self._exclusive(what):
+            self.runtime.check_usable()  # the store may have closed while we waited; a connection opened now would leak
+            try:
+                return self._run(job)
+            except EventLogSwitched:
+                return self._run(job, alone=False)  # from now on this store keeps the log, too
+
+    def _exclusive(self, what: str) -> "_Exclusive":
+        found = self._exclusives.get(what)
+        if found is None:
+            found = self._exclusives[what] = _Exclusive(self, what)
+        return found
+
+    def _run(self, job: WriteTask[R], *, alone: bool = True) -> R:
+        driver = self._ready()
+        if alone and job.single and self._autocommits():
+            try:
+                return self._run_alone(job, driver)
+            except Exception as error:
+                self._undo(driver)
+                ours = self._ours(error, committing=True)
+                if not isinstance(ours, StoreBusy | Conflict):
+                    raise ours from error
+        # A transaction is needed for several statements, for a lock that is held elsewhere (BEGIN is tried again), and for a
+        # row whose parent vanished while it was written (the task then finds out why it is refused).
+        driver = self._ready()
+        try:
+            self._begin(driver)
+            result = job.run(self._statements)
+            events = self._keep_log()
+        except BaseException as error:
+            self._undo(driver)
+            raise self._ours(error) from error
+        self._commit(driver)
+        self._committed(events)
+        return result
+
+    def _autocommits(self) -> bool:
+        """Whether a single statement may commit by itself. The database then writes its events, and no observer is notified."""
+        return self.runtime.dialect.autocommits_single_statement and not self.runtime.observers.wanted(COMMITTED)
+
+    def _run_alone(self, job: WriteTask[R], driver: Any) -> R:
+        self._statements.journal = None
+        if self.runtime.log is None:
+            return job.run(self._statements)
+        with self.runtime.dialect.leave_log_to_database(driver):
+            return job.run(self._statements)
+
+    def look(self, question: Callable[[StatementRunner], R]) -> R:
+        """Run one reading statement outside of any transaction, without the writer lock."""
+        with self.mutex:
+            try:
+                self._ready()
+                return question(self._statements)
+            except Exception as error:
+                raise self._ours(error) from error
+
+    def run_group(self, jobs: Sequence[WriteTask[Any]], *, what: str = "feed()") -> list[Outcome[Any]]:
+        """Run every job in one transaction. If one fails, all are replayed, each in its own savepoint, so that only it fails."""
+        if len(jobs) == 1:
+            try:
+                return [Outcome(self.run(jobs[0], what=what))]
+            except Exception as error:
+                return [Outcome(error=error)]
+        try:
+            return self._run_group(jobs, what)
+        except EventLogSwitched:
+            return self.run_group(jobs, what=what)  # from now on this store keeps the log, too
+        except Exception as error:  # the lock, BEGIN or COMMIT failed, and with it every job
+            ours = self._ours(error)
+            return [Outcome(error=ours) for _ in jobs]
+
+    def _run_group(self, jobs: Sequence[WriteTask[Any]], what: str) -> list[Outcome[Any]]:
+        self.runtime.check_usable()
+        with self._exclusive(what):
+            self.runtime.check_usable()  # the store may have closed while we waited
+            driver = self._ready()
+            if self._written_alone(jobs, driver):
+                return [Outcome() for _ in jobs]
+            try:
+                self._begin(driver)
+                outcomes = self._run_all(jobs)
+                events = self._keep_log()
+            except Exception as error:
+                self._undo(driver)
+                ours = self._ours(error)
+                if not self.runtime.dialect.usable(driver) or isinstance(ours, EventLogSwitched):
+                    raise ours from error
+                self._begin(driver)
+                try:
+                    outcomes = [self._replay(driver, job) for job in jobs]
+                    events = self._keep_log()
+                except BaseException:
+                    self._undo(driver)
+                    raise
+            self._commit(driver)
+            self._committed(events)
+            return outcomes
+
+    def _written_alone(self, jobs: Sequence[WriteTask[Any]], driver: Any) -> bool:
+        """Write the rows of all jobs in one autocommitted statement. False: that was impossible, and nothing was written."""
+        runtime, rows = self.runtime, [job for job in jobs if isinstance(job, SingleRowInsert)]
+        if len(rows) != len(jobs) or runtime.log is not None or not runtime.dialect.batches_rows or not self._autocommits():
+            return False
+        if len({row.prepared for row in rows}) != 1:
+            return False
+        try:
+            return self._write_rows(driver, rows)
+        except Exception as error:
+            self._undo(driver)
+            ours = self._ours(error, committing=True)
+            if isinstance(ours, StoreBusy | Conflict):
+                return False  # as in _run: in a transaction each job finds out why it is refused
+            raise ours from error
+
+    def _write_rows(self, driver: Any, rows: Sequence[SingleRowInsert]) -> bool:
+        """Write the rows without an event log, one driver call per statement. False unless every row was written."""
+        return all(self._write_many(driver, prepared, values) == len(values) for prepared, values in by_statement(rows).items())
+
+    def _write_many(self, driver: Any, prepared: Statement, rows: Sequence[Mapping[str, Any]]) -> int:
+        runtime = self.runtime
+        if not runtime.dialect.batches_rows:
+            return runtime.prepared[prepared].run_many(driver, rows)
+        together = self._together.get(prepared)
+        if together is None:
+            together = self._together[prepared] = MultiRowInsert(prepared, runtime.prepared)
+        return together.run(driver, rows)
+
+    def _run_all(self, jobs: Sequence[WriteTask[Any]]) -> list[Outcome[Any]]:
+        """Run the jobs inside the transaction. Without a journal, rows of the same statement are written in one call."""
+        if self._statements.journal is not None:
+            return [Outcome(job.run(self._statements)) for job in jobs]
+        rows = [job for job in jobs if isinstance(job, SingleRowInsert)]
+        outcomes = [Outcome(None if isinstance(job, SingleRowInsert) else job.run(self._statements)) for job in jobs]
+        if not self._write_rows(self._driver, rows):
+            raise _MissedError
+        return outcomes
+
+    def close(self) -> None:
+        """Give the connection back to its pool."""
+        with self.mutex:
+            pooled, self._pooled, self._driver = self._pooled, None, None
+            if pooled is not None:
+                if self._restore is not None:
+                    self._restore()
+                if self.runtime.dialect.disposed:
+                    pooled.invalidate()  # the disposed pool would keep the connection
+                pooled.close()
+
+    def _ready(self) -> Any:
+        dialect = self.runtime.dialect
+        if self._driver is not None and not dialect.alive(self._driver):
+            self._drop()
+        if self._driver is None:
+            pooled = None
+            if not dialect.one_writer:
+                check_for_recorders(dialect.writer.pool)
+            try:
+                pooled = dialect.writer.raw_connection()
+                driver: Any = pooled.driver_connection
+                self._restore = self._prepare(driver)
+            except Exception as error:
+                if pooled is not None:
+                    pooled.invalidate()
+                raise self._ours(error) from error
+            self._pooled, self._driver = pooled, driver
+            self._statements = DriverStatements(self.runtime.prepared, dialect.runner(driver), dialect.to_plain_json)
+        return self._driver
+
+    def _prepare(self, driver: Any) -> Callable[[], None] | None:
+        return self.runtime.dialect.prepare_pinned(driver)
+
+    def _begin(self, driver: Any) -> None:
+        kept = self.runtime.log
+        self.runtime.retrying_lock(lambda: self.runtime.dialect.begin_on_driver(driver))
+        self._log = kept or self.runtime.log
+        self._statements.journal = None if self._log is None else Journal()
+
+    def _keep_log(self) -> Sequence[Any]:
+        """Write the transaction's events as its last statements, where the event log is on."""
+        journal, log = self._statements.journal, self._log
+        if journal is None or log is None or not (deeds := journal.drain()):
+            return ()
+        return log.write(self._statements, deeds)
+
+    def _committed(self, events: Sequence[Any]) -> None:
+        if events and self._log is not None:
+            self._log.committed(events)
+            if self.runtime.observers.wanted(COMMITTED):
+                self.runtime.observers.tell(COMMITTED, events)
+
+    def _commit(self, driver: Any) -> None:
+        try:
+            driver.execute("COMMIT")
+        except BaseException as error:
+            self._undo(driver)
+            raise self._ours(error, committing=True) from error
+
+    def _undo(self, driver: Any) -> None:
+        dialect = self.runtime.dialect
+        if not dialect.usable(driver):
+            self._drop()
+        elif dialect.in_transaction(driver):
+            try:
+                driver.execute("ROLLBACK")
+            except Exception as error:
+                if dialect.classify(error) is None:
+                    raise
+                self._drop()
+
+    def _drop(self) -> None:
+        pooled, self._pooled, self._driver = self._pooled, None, None
+        if pooled is not None:
+            pooled.invalidate()
+
+    def _replay(self, driver: Any, job: WriteTask[Any]) -> Outcome[Any]:
+        driver.execute("SAVEPOINT member")
+        journal = self._statements.journal
+        mark = (0, 0) if journal is None else journal.mark()
+        try:
+            outcome = Outcome(job.run(self._statements))
+        except Exception as error:
+            driver.execute("ROLLBACK TO SAVEPOINT member")
+            if journal is not None:
+                journal.rollback_to(mark)
+            outcome = Outcome(error=self._ours(error))
+        driver.execute("RELEASE SAVEPOINT member")
+        return outcome
+
+    def _ours(self, error: BaseException, *, committing: bool = False) -> BaseException:
+        ours = self.runtime.translate(error)
+        if committing and isinstance(ours, Unavailable):
+            return Unavailable("The connection was lost while committing", outcome="unknown")
+        return ours
+
+
+class _Exclusive:
+    """Holds the store's writer lock (on a one-writer database) and the connection's mutex."""
+
+    __slots__ = ("_lock", "_mutex", "_what")
+
+    def __init__(self, held: PinnedConnection, what: str) -> None:
+        self._lock = held.runtime.lock if held.runtime.dialect.one_writer else None
+        self._mutex, self._what = held.mutex, what
+
+    def __enter__(self) -> None:
+        if self._lock is not None:
+            self._lock.acquire(threading.get_ident(), what=self._what)
+        self._mutex.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._mutex.release()
+        if self._lock is not None:
+            self._lock.release()

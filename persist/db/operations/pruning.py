@@ -1,0 +1,168 @@
+"""Pruning by age, in two steps: find candidates, then delete them in batches that check each row again.
+
+The domains declare which of their rows may be deleted, with which dependent rows; `persist.maintenance` runs it.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Table, and_, delete, func, literal, select, tuple_
+from sqlalchemy.sql.elements import ColumnElement
+
+from persist.db.statements.prepared import Row
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+
+LOOK = 20_000
+"""The maximum number of candidates that one `Pruning.look` returns."""
+BATCH = 500
+"""The number of candidates that one transaction deletes, with their dependent rows."""
+
+Condition = ColumnElement[bool]
+Ids = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The condition for deletion: older than the instant `before`, and not among the newest `keep` rows."""
+
+    before: datetime
+    keep: int = 0
+
+
+@dataclass(slots=True)
+class Removed:
+    """The result of a deletion."""
+
+    rows: Counter[str] = field(default_factory=Counter)
+    """How many rows were deleted, by table name."""
+    files: list[str] = field(default_factory=list)
+    """Files to which the deleted rows referred; the files themselves are not deleted."""
+    followers: list[Any] = field(default_factory=list)
+    """Keys of rows that may be deleted next, because a deleted row referred to them; see `Pruning.follow`."""
+
+    def add(self, other: "Removed") -> None:
+        """Add the rows and files of another result."""
+        self.rows += other.rows
+        self.files += other.files
+
+
+class Pruning(ABC):
+    """Prunes one kind of row by age; `table` has one row for each candidate."""
+
+    table: Table
+    batch: int = BATCH
+
+    @abstractmethod
+    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        """Up to LOOK candidates, in a fixed order. `after`: the last candidate of the previous call, to continue behind it."""
+
+    @abstractmethod
+    def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
+        """Delete those candidates that still may be deleted, with their dependent rows."""
+
+    def batches(self, found: Sequence[Row]) -> Iterator[Sequence[Row]]:
+        """The candidates, split into the batches that are deleted in one transaction each."""
+        for start in range(0, len(found), self.batch):
+            yield found[start : start + self.batch]
+
+    def follow(self, work: UnitOfWork, followers: Sequence[Any]) -> Removed:
+        """Delete those followers that no row refers to any more. After an interrupted prune, the next one finds them."""
+        return Removed()
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """A table with rows that depend on the deleted rows: `of` makes the condition that selects them, from the deleted keys."""
+
+    table: Table
+    of: Callable[[Ids], Condition]
+
+
+class AgedRows(Pruning):
+    """Prunes rows whose instant in the column `at` is old, after their dependent rows in other tables.
+
+    key        the columns that identify a row
+    only       only these rows count, also for `Cut.keep`
+    may_go     of these, only those that meet this condition are deleted, such as finished runs
+    per        `Cut.keep` newest rows are kept for each value of this column
+    order      what makes a row newer than another: these columns, by default the instant and the key
+    min_kept   at least so many newest rows are kept, even if `Cut.keep` is less
+    below      the dependent rows, which are deleted first
+    spared     returns those of the (locked) keys that must not be deleted after all
+    files      returns the files to which the rows refer, for `Removed.files`
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        at: ColumnElement[Any],
+        *key: ColumnElement[Any],
+        only: Condition | None = None,
+        may_go: Condition | None = None,
+        per: ColumnElement[Any] | None = None,
+        order: Sequence[ColumnElement[Any]] = (),
+        min_kept: int = 0,
+        below: Sequence[Below] = (),
+        spared: Callable[[UnitOfWork, Ids], Collection[Any]] | None = None,
+        files: Callable[[UnitOfWork, Ids], list[str]] | None = None,
+    ) -> None:
+        self.table, self._at, self._key = table, at, key
+        self._only, self._per, self._min_kept = only, per, min_kept
+        self._order = order or (at, *key)
+        self._may_go = [condition for condition in (only, may_go) if condition is not None]
+        self._below, self._spared, self._files = below, spared, files
+
+    def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
+        place = (self._at, *self._key)
+        query = select(*place).where(self._at < cut.before, *self._may_go).order_by(*place).limit(LOOK)
+        keep = max(cut.keep, self._min_kept)
+        if keep:
+            query = query.where(self._identity.not_in(self._newest(keep)))
+        if after is not None:
+            last = [literal(value, column.type) for value, column in zip(after, place, strict=True)]
+            query = query.where(tuple_(*place) > tuple_(*last))
+        return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
+
+    def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
+        removed = Removed()
+        # Rows that another transaction has locked are in use, and are left for the next prune.
+        locked = select(*self._key).where(self._among([row[1:] for row in found]), self._at < cut.before, *self._may_go)
+        rows = work.found(locked.with_for_update(skip_locked=True), unreadable=OnUnreadable.LEAVE_OUT)
+        if self._spared is not None and rows:
+            spared = self._spared(work, [row[0] for row in rows])
+            rows = [row for row in rows if row[0] not in spared]
+        if not rows:
+            return removed
+        ids = [row[0] for row in rows]
+        if self._files is not None:
+            removed.files += self._files(work, ids)
+        for below in self._below:
+            removed.rows[below.table.name] += delete_rows(work, below.table, below.of(ids))
+        removed.rows[self.table.name] += delete_rows(work, self.table, self._among(rows))
+        return removed
+
+    @property
+    def _identity(self) -> Any:
+        return self._key[0] if len(self._key) == 1 else tuple_(*self._key)
+
+    def _among(self, keys: Sequence[Row]) -> Condition:
+        condition: Condition = self._identity.in_([key[0] for key in keys] if len(self._key) == 1 else list(keys))
+        return condition
+
+    def _newest(self, keep: int) -> Any:
+        """A query for the keys of the newest `keep` rows (per `per`), among rows whose instant is not NULL."""
+        newest_first = [column.desc() for column in self._order]
+        place = func.row_number().over(partition_by=self._per, order_by=newest_first).label("place")
+        counted = [self._at.is_not(None)] + ([] if self._only is None else [self._only])
+        ranked = select(*self._key, place).where(and_(*counted)).subquery()
+        return select(*(ranked.c[column.name] for column in self._key)).where(ranked.c.place <= keep)
+
+
+def delete_rows(work: UnitOfWork, table: Table, *conditions: Condition) -> int:
+    """Delete the rows that meet all conditions; the number of rows deleted. An error must end the transaction."""
+    return work.change(delete(table).where(*conditions))

@@ -1,0 +1,1 @@
+"""Building blocks of table declarations: the declarative base, column types, scope columns, the table `_meta`."""

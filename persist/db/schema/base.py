@@ -1,0 +1,205 @@
+"""The declarative base of every table, and the schema token that connections map to the real schema.
+
+Every table has `schema="persist"`, a token: a schema_translate_map turns it into the configured Postgres schema, and into none
+on SQLite. If the map is forgotten, a statement fails instead of using `public`. A host's tables are never re-routed.
+"""
+
+from typing import Any
+
+from sqlalchemy import Index, MetaData, Table, TextClause
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.sql import operators
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ColumnElement, Grouping
+from sqlalchemy.sql.operators import OperatorType
+from sqlalchemy.sql.visitors import InternalTraversal
+from sqlalchemy.types import Boolean, Text
+
+SCHEMA_TOKEN = "persist"
+VERSION_TABLE = "persist_alembic_version"
+
+NEVER_REUSED = {"sqlite_autoincrement": True}
+"""Table options: an integer key is never reused, even after its row was deleted."""
+
+ONE_TREE = {"sqlite_with_rowid": False}
+"""Table options: SQLite's WITHOUT ROWID. Rows live in the B-tree of their key, so that a small write touches one page.
+
+Do not use it for rows of many kilobytes.
+"""
+
+_NAMES = {
+    "pk": "pk_%(table_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """The root of every model."""
+
+    metadata = MetaData(schema=SCHEMA_TOKEN, naming_convention=_NAMES)
+
+
+def table_of(model: type[Base]) -> Table:
+    """The Core table of a model, for building statements."""
+    table = model.__table__
+    assert isinstance(table, Table)
+    return table
+
+
+class Worded(ColumnElement[bool]):
+    """A condition that is rendered exactly as written, so that a partial index with the same condition can serve it.
+
+    SQLAlchemy would add a comparison with 1 where booleans are integers, and SQLite would no longer use the index.
+    """
+
+    inherit_cache = True
+    type = Boolean()
+
+    def self_group(self, against: OperatorType | None = None) -> Any:
+        needs_no_parentheses = against is None or against in (operators.and_, operators.or_, operators._asbool)
+        return self if needs_no_parentheses else Grouping(self)
+
+
+class predicate(Worded):  # noqa: N801  # reads as the SQL it stands for
+    """A condition as SQL text for both databases, over columns of one table: for partial indexes and their queries."""
+
+    _traverse_internals = [("sql", InternalTraversal.dp_string)]  # noqa: RUF012  # SQLAlchemy's own declaration
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql
+
+
+@compiles(predicate)
+def _render_predicate(element: predicate, compiler: SQLCompiler, **kw: Any) -> str:
+    return element.sql
+
+
+class json_key_set(Worded):  # noqa: N801  # reads as the SQL function it stands for
+    """Whether a JSON object column has a non-null value under a key: the same predicate in queries and partial indexes."""
+
+    inherit_cache = True
+    _traverse_internals = [  # noqa: RUF012  # SQLAlchemy's own declaration of what makes up the cache key
+        ("column", InternalTraversal.dp_clauseelement),
+        ("json_key", InternalTraversal.dp_string),
+        ("present", InternalTraversal.dp_boolean),
+    ]
+
+    key: str
+
+    def __init__(self, column: ColumnElement[Any], key: str, *, present: bool = True) -> None:
+        assert key.isidentifier(), key  # the key becomes part of the SQL text
+        self.column, self.json_key, self.present = column, key, present
+
+    def __invert__(self) -> "json_key_set":
+        return json_key_set(self.column, self.json_key, present=not self.present)
+
+
+@compiles(json_key_set, "sqlite")
+def _render_lite(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str:
+    column = compiler.process(element.column, **kw)
+    # json_valid comes first: invalid JSON that another program wrote counts as having no such key, and does not fail the query
+    value = f"CASE WHEN json_valid({column}) THEN json_extract({column}, '$.{element.json_key}') END"
+    return f"{value} IS {'NOT ' if element.present else ''}NULL"
+
+
+@compiles(json_key_set, "postgresql")
+def _render_pg(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str:
+    column = compiler.process(element.column, **kw)
+    return f"({column} ->> '{element.json_key}') IS {'NOT ' if element.present else ''}NULL"
+
+
+LABEL_CHARACTERS = 200
+
+
+class json_label(ColumnElement[str]):  # noqa: N801  # reads as the SQL function it stands for
+    """The first 200 characters of the text at a path in a JSON column, short enough to be indexed; NULL if there is none."""
+
+    inherit_cache = True
+    _traverse_internals = [  # noqa: RUF012  # SQLAlchemy's own declaration
+        ("column", InternalTraversal.dp_clauseelement),
+        ("path", InternalTraversal.dp_string_list),
+    ]
+    type = Text()
+
+    def __init__(self, column: ColumnElement[Any], *path: str) -> None:
+        assert all(key.isidentifier() for key in path), path  # the keys become part of the SQL text
+        self.column, self.path = column, path
+
+
+@compiles(json_label, "sqlite")
+def _render_label_lite(element: json_label, compiler: SQLCompiler, **kw: Any) -> str:
+    column, path = compiler.process(element.column, **kw), ".".join(element.path)
+    value = f"CASE WHEN json_valid({column}) THEN json_extract({column}, '$.{path}') END"
+    return f"substr({value}, 1, {LABEL_CHARACTERS})"
+
+
+@compiles(json_label, "postgresql")
+def _render_label_pg(element: json_label, compiler: SQLCompiler, **kw: Any) -> str:
+    column, path = compiler.process(element.column, **kw), ",".join(element.path)
+    return f"left({column} #>> '{{{path}}}', {LABEL_CHARACTERS})"
+
+
+class flag_set(Worded):  # noqa: N801  # reads as the SQL function it stands for
+    """Whether a Flag column is true, in each database's SQL: for partial indexes and the queries they serve."""
+
+    inherit_cache = True
+    _traverse_internals = [("column", InternalTraversal.dp_clauseelement)]  # noqa: RUF012  # SQLAlchemy's own declaration
+
+    def __init__(self, column: ColumnElement[Any]) -> None:
+        self.column = column
+
+
+@compiles(flag_set, "sqlite")
+def _render_flag_lite(element: flag_set, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"{compiler.process(element.column, **kw)} = 1"
+
+
+@compiles(flag_set, "postgresql")
+def _render_flag_pg(element: flag_set, compiler: SQLCompiler, **kw: Any) -> str:
+    return compiler.process(element.column, **kw)
+
+
+class _FlagDefault(TextClause):
+    """True or False as the default of a Flag column, in each database's SQL."""
+
+    inherit_cache = False
+
+    def __init__(self, on: bool) -> None:
+        super().__init__("1" if on else "0")
+        self.on = on
+
+
+@compiles(_FlagDefault, "sqlite")
+def _render_default_lite(element: _FlagDefault, compiler: SQLCompiler, **kw: Any) -> str:
+    return "1" if element.on else "0"
+
+
+@compiles(_FlagDefault, "postgresql")
+def _render_default_pg(element: _FlagDefault, compiler: SQLCompiler, **kw: Any) -> str:
+    return "true" if element.on else "false"
+
+
+def flag_default(on: bool) -> TextClause:
+    """The server default of a Flag column."""
+    return _FlagDefault(on)
+
+
+def partial_index(name: str, *columns: Any, where: ColumnElement[bool], unique: bool = False) -> Index:
+    """An index over the rows that meet `where`, on both databases (on Postgres once `complete_indexes` has run)."""
+    return Index(name, *columns, unique=unique, sqlite_where=where)
+
+
+def complete_indexes(metadata: MetaData) -> None:
+    """Copy the condition of every partial index to Postgres's option. Call this once all tables are declared.
+
+    Declaring the index with `postgresql_where` would make SQLAlchemy import its Postgres dialect into programs that use none.
+    """
+    for table in metadata.tables.values():
+        for index in table.indexes:
+            where = index.dialect_kwargs.get("sqlite_where")
+            if where is not None:
+                index.dialect_kwargs["postgresql_where"] = where

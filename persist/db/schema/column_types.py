@@ -1,0 +1,275 @@
+"""Column types: declared once, stored in the published form on SQLite and in the native form on Postgres.
+
+| type       | Python              | SQLite            | Postgres             |
+|------------|---------------------|-------------------|----------------------|
+| Label      | str                 | TEXT              | TEXT COLLATE "C"     |
+| Body       | str, any            | TEXT, escaped     | TEXT COLLATE "C", escaped |
+| Json       | None … dict         | TEXT              | JSONB, escaped       |
+| Vocabulary | a StrEnum           | TEXT              | TEXT COLLATE "C"     |
+| Whole      | int                 | INTEGER           | BIGINT               |
+| Amount     | float               | REAL              | DOUBLE PRECISION     |
+| Flag       | bool                | INTEGER           | BOOLEAN              |
+| EpochMs, EpochS | aware datetime | INTEGER           | BIGINT               |
+| IsoMs      | aware datetime      | TEXT, ms and Z    | TIMESTAMPTZ(3)       |
+| SqlSeconds | aware datetime      | TEXT, as SQLite's datetime() writes it | TIMESTAMPTZ(3) |
+| EpochReal  | aware datetime      | REAL              | DOUBLE PRECISION     |
+
+Every instant is cut to the column's precision before binding, so that both databases store the same instant.
+"""
+
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from sqlalchemy import (
+    REAL,
+    TEXT,
+    BigInteger,
+    Boolean,
+    Column,
+    Dialect,
+    Double,
+    Integer,
+    Text,
+    UniqueConstraint,
+    cast,
+    event,
+    type_coerce,
+)
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.visitors import iterate
+from sqlalchemy.types import JSON, TypeDecorator, TypeEngine, UserDefinedType
+
+from persist.db.values.arguments import check_label
+from persist.db.values.escaping import escape_text, unescape_text, utf8_size
+from persist.db.values.instants import EpochMs as EpochMs
+from persist.db.values.instants import EpochReal as EpochReal
+from persist.db.values.instants import EpochS as EpochS
+from persist.db.values.instants import Instant as Instant
+from persist.db.values.instants import IsoMs as IsoMs
+from persist.db.values.instants import Processor as Processor
+from persist.db.values.instants import SqlSeconds as SqlSeconds
+from persist.db.values.instants import is_postgres
+from persist.db.values.json import decode, encode
+from persist.db.values.key_order import to_jsonb, value_of_jsonb
+from persist.errors import InvalidValue, PayloadTooLarge
+
+LABEL_BYTES = 600
+"""The maximum size of an indexed label, in bytes of UTF-8: an index holds at most four of them."""
+LONG_LABEL_BYTES = 2000
+"""The maximum size of indexed paths and addresses, in bytes of UTF-8: no index holds two of them."""
+
+
+class Label(TypeDecorator[str]):
+    """Identifiers, names and other text that is compared. `maximum`: its bytes of UTF-8 if the column is in an index."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, maximum: int = LABEL_BYTES) -> None:
+        self.maximum = maximum
+        self._column: Column[Any] | None = None
+        super().__init__()
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return TEXT(collation="C") if is_postgres(dialect) else Text()
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else check_label("text", value)
+
+    def bind_processor(self, dialect: Dialect) -> Processor:
+        column = self._column
+        if column is None or not is_indexed(column):
+            return _bound_label  # returned directly: TypeDecorator's wrapper of process_bind_param costs more than the check
+        return partial(_bound_short, column.name, self.maximum)
+
+
+@event.listens_for(Label, "before_parent_attach")
+def _note_column(kind: Label, column: object) -> None:
+    if isinstance(column, Column):
+        kind._column = column
+
+
+def is_indexed(column: Column[Any]) -> bool:
+    """Whether the column is part of a key, a unique constraint or an index, be it inside of an expression."""
+    table = column.table
+    if column.primary_key or table.info.get("key_scope") == column.name:
+        return True
+    unique = (constraint for constraint in table.constraints if isinstance(constraint, UniqueConstraint))
+    if any(column.name in constraint.columns for constraint in unique):
+        return True
+    terms: list[Any] = [term for index in table.indexes for term in index.expressions]
+    return any(part is column for term in terms for part in iterate(term))
+
+
+def _bound_label(value: Any) -> str | None:
+    if value is None or (type(value) is str and value.isascii() and "\x00" not in value):
+        return value
+    return check_label("text", value)
+
+
+def _bound_short(name: str, maximum: int, value: Any) -> str | None:
+    """A label within the maximum; PayloadTooLarge beyond. A Postgres index refuses an entry of more than 2,704 bytes in all."""
+    text = _bound_label(value)
+    if text is not None and 4 * len(text) > maximum and (size := utf8_size(text)) > maximum:
+        raise PayloadTooLarge(name, size, maximum, advice="It is searched by; keep long text where it is not.")
+    return text
+
+
+class Body(TypeDecorator[str]):
+    """Free text that models or people wrote: any Python string, NUL and lone surrogate halves included."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return TEXT(collation="C") if is_postgres(dialect) else Text()
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else escape_text(value, nul=is_postgres(dialect))
+
+    def bind_processor(self, dialect: Dialect) -> Processor:
+        nul = is_postgres(dialect)
+        return lambda value: None if value is None else escape_text(value, nul=nul)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        try:
+            return None if value is None else unescape_text(value)
+        except TypeError:  # an adopted or damaged file may hold something other than text
+            raise InvalidValue("stored text", f"{value!r:.40} is stored.") from None
+
+
+class _LiteJson(UserDefinedType[Any]):
+    """JSON stored as TEXT: a column declared JSON has numeric affinity on SQLite, which corrupts scalars."""
+
+    cache_ok = True
+    comparator_factory = JSON.Comparator
+
+    @property
+    def _type_affinity(self) -> type[TypeEngine[Any]]:
+        return JSON  # so that path operators quote what they extract, and the result is JSON text again
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "TEXT"
+
+    def bind_processor(self, dialect: Dialect) -> Processor:
+        return lambda value: None if value is None else str(encode(value))
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
+        return lambda text: None if text is None else decode(text)
+
+
+class _PgJson(UserDefinedType[Any]):
+    """JSONB that persist reads and writes as text, so that the driver's decoder never sees it."""
+
+    cache_ok = True
+    render_bind_cast = True
+    comparator_factory = JSON.Comparator
+
+    def get_col_spec(self, **_: Any) -> str:
+        return "JSONB"
+
+    def column_expression(self, colexpr: ColumnElement[Any]) -> ColumnElement[Any]:
+        return type_coerce(cast(colexpr, Text), self)
+
+    def bind_processor(self, dialect: Dialect) -> Processor:
+        return lambda value: None if value is None else to_jsonb(encode(value))
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
+        return lambda text: None if text is None else value_of_jsonb(text)
+
+
+class Json(TypeDecorator[Any]):
+    """A JSON value, as `persist.db.values.json` accepts it. SQL NULL and JSON null are both read as None; None writes SQL NULL.
+
+    shape     dict or list, if the column holds nothing else
+    of        the type of each item of a list
+    required  a stored JSON null is not of the shape
+
+    Reading JSON of another shape raises InvalidValue, as reading text that is not JSON does.
+    """
+
+    impl = JSON
+    cache_ok = True
+
+    def __init__(self, shape: type | None = None, of: type | None = None, *, required: bool = False) -> None:
+        self.shape, self.of, self.required = shape, of, required
+        super().__init__()
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
+        value_of = value_of_jsonb if is_postgres(dialect) else decode
+        shape, of = self.shape, self.of
+        if shape is None:
+            return lambda text: None if text is None else value_of(text)
+        null_allowed = not self.required
+
+        def read(text: Any) -> Any:
+            if text is None:
+                return None
+            value: Any = value_of(text)
+            kinds = set() if of is None or type(value) is not list else set(map(type, value))
+            if type(value) is shape and kinds <= {of}:
+                return value
+            if value is None and null_allowed:
+                return None
+            raise other_shape(shape)
+
+        return read
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return _PgJson() if is_postgres(dialect) else _LiteJson()
+
+
+_SHAPES: dict[type, str] = {dict: "an object", list: "a list"}
+
+
+def other_shape(shape: type) -> InvalidValue:
+    """The error for stored JSON that is not of the shape that its column requires, dict or list."""
+    return InvalidValue("", f"JSON of another shape is stored where {_SHAPES[shape]} belongs")
+
+
+class Vocabulary(TypeDecorator[StrEnum]):
+    """A StrEnum, stored as text. A word that this version does not know is returned as plain text."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, words: type[StrEnum]) -> None:
+        self.words = words
+        super().__init__()
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return TEXT(collation="C") if is_postgres(dialect) else Text()
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else check_label("text", str(value))
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
+        known = self.words._value2member_map_
+        return lambda value: known.get(value, value)
+
+
+def Whole() -> TypeEngine[int]:  # noqa: N802  # named like the types it stands among
+    """A 64-bit integer."""
+    return BigInteger().with_variant(Integer(), "sqlite")
+
+
+def Amount() -> TypeEngine[float]:  # noqa: N802  # named like the types it stands among
+    """A 64-bit float."""
+    return Double().with_variant(REAL(), "sqlite")
+
+
+class Flag(TypeDecorator[bool]):
+    """True or False; 1 or 0 on SQLite."""
+
+    impl = Boolean
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return Boolean() if is_postgres(dialect) else Integer()
+
+    def process_bind_param(self, value: bool | None, dialect: Dialect) -> Any:
+        return value if value is None or is_postgres(dialect) else int(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bool | None:
+        return None if value is None else bool(value)

@@ -1,0 +1,74 @@
+"""Queries that run through SQLAlchemy Core: on a caller's connection, and those that are built anew for each call."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Connection, CursorResult, Select
+
+from persist.db.statements.prepared import Row, decoder_of
+from persist.db.unreadable.cells import Cells, kind_of
+from persist.db.unreadable.rereading import By, Rereader
+
+Kinds = list[tuple[int, frozenset[type]]]
+_kinds: WeakKeyDictionary[Any, Kinds] = WeakKeyDictionary()
+"""Positions and allowed types of a statement's columns, by the compiled statement, which Core caches by the statement's form."""
+
+
+def fetched(
+    connection: Connection,
+    execute: Callable[[Any, Any], CursorResult[Any]],
+    reader: Rereader,
+    statement: Any,
+    values: Mapping[str, Any],
+    by: By,
+) -> list[Row]:
+    """Execute; every row, decoded. For unreadable rows (`by`), see `persist.db.unreadable.cells`."""
+    result = execute(statement, values)
+    kinds = [] if reader.typed else _kinds_of(result, statement)
+    try:
+        rows = [tuple(row) for row in result]
+        if not rows or _fit(rows, kinds):
+            return rows
+    except Exception as error:
+        if not isinstance(statement, Select):
+            raise
+        return _cell_by_cell(connection, execute, reader, statement, values, by, error)
+    return _cell_by_cell(connection, execute, reader, statement, values, by, None)
+
+
+def _fit(rows: list[Row], kinds: Kinds) -> bool:
+    columns = list(zip(*rows, strict=True))
+    return all(kind.issuperset(map(type, columns[place])) for place, kind in kinds)
+
+
+def _kinds_of(result: CursorResult[Any], statement: Any) -> Kinds:
+    compiled: Any = getattr(result.context, "compiled", None)
+    kinds = None if compiled is None else _kinds.get(compiled)
+    if kinds is None:
+        columns = statement.selected_columns if isinstance(statement, Select) else ()
+        kinds = [(place, kind) for place, column in enumerate(columns) if (kind := kind_of(column)) is not None]
+        if compiled is not None:
+            _kinds[compiled] = kinds
+    return kinds
+
+
+def _cell_by_cell(
+    connection: Connection,
+    execute: Callable[[Any, Any], CursorResult[Any]],
+    reader: Rereader,
+    statement: Select[Any],
+    values: Mapping[str, Any],
+    by: By,
+    error: Exception | None,
+) -> list[Row]:
+    """Execute the query again, fetch the driver's raw rows, and decode them cell by cell."""
+    with reader.lenient(connection.connection.driver_connection):
+        result = execute(statement, values)
+        assert result.cursor is not None
+        raw = result.cursor.fetchall()
+        result.close()
+    columns = list(statement.selected_columns)
+    decoders = [decoder_of(column.type, connection.dialect) for column in columns]
+    kinds = [None if reader.typed else kind_of(column) for column in columns]
+    return Cells(statement, columns, decoders, kinds).rows(raw, values, *by)

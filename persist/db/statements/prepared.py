@@ -1,0 +1,243 @@
+"""Prepared statements: Core statements compiled once per dialect and schema, run directly on the driver connection.
+
+Running a compiled statement costs as much as a hand-written driver call; a cached Core execution costs four to six times that.
+Column types still encode and decode every value, so a prepared statement reads and writes exactly what Core would.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Protocol
+
+from sqlalchemy import BigInteger, BindParameter, Executable, Float, bindparam, literal
+from sqlalchemy import Dialect as SADialect
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.selectable import Select
+from sqlalchemy.types import NullType, TypeEngine
+
+from persist.db.schema.base import SCHEMA_TOKEN
+from persist.db.unreadable.cells import Cells, Decoder, OnUnreadable, kind_of
+from persist.db.unreadable.rereading import RAISING, By, Rereader
+
+Row = tuple[Any, ...]
+
+
+def param(name: str) -> BindParameter[Any]:
+    """A named parameter, whose type SQLAlchemy takes from the column it is used with."""
+    return bindparam(name)
+
+
+LIMIT = bindparam("limit", type_=BigInteger())
+"""The parameter for `.limit()`, which would give an untyped one no type."""
+
+
+def among(column: ColumnElement[Any], words: Iterable[Any]) -> ColumnElement[bool]:
+    """`column IN (…)` for words that are known at declaration.
+
+    A plain list would be expanded at each execution, which a prepared statement does not support.
+    """
+    return column.in_([literal(word, column.type) for word in words])
+
+
+class Driver(Protocol):
+    """The method that the connections of both drivers, and a reused cursor, have in common."""
+
+    def execute(self, sql: Any, parameters: Any = ..., /) -> Any: ...
+
+
+class CompiledStatement:
+    """One statement compiled for one dialect and schema: its SQL text, and the encoders and decoders of its values."""
+
+    __slots__ = (
+        "_cells",
+        "_constants",
+        "_decoders",
+        "_encoders",
+        "_is_query",
+        "_kinds",
+        "_pick",
+        "_reader",
+        "_valid_types",
+        "names",
+        "sql",
+    )
+
+    def __init__(self, statement: Executable, dialect: SADialect, schema: str | None, reader: Rereader) -> None:
+        compiled = statement.compile(  # type: ignore[attr-defined]  # every Executable we use is a ClauseElement
+            dialect=dialect, schema_translate_map={SCHEMA_TOKEN: schema}, render_schema_translate=True
+        )
+        self.sql = str(compiled)
+        self.names = names = tuple(compiled.positiontup or ())
+        """The names of the parameters, in the order of `args`."""
+        untyped = [name for name in names if isinstance(compiled.binds[name].type, NullType)]
+        assert not untyped, f"parameters without a type would reach the driver as they are: {untyped} in {self.sql}"
+        binds = [compiled.binds[name] for name in names]
+        encoders = [bind.type.dialect_impl(dialect).bind_processor(dialect) for bind in binds]
+        places = list(enumerate(zip(binds, encoders, strict=True)))
+        self._pick = _picker([name for name, bind in zip(names, binds, strict=True) if bind.required])
+        self._encoders = [(place, code) for place, (bind, code) in places if bind.required and code is not None]
+        # Values that the statement itself contains, such as the 'running' of a state filter.
+        self._constants = [
+            (place, bind.value if code is None else code(bind.value)) for place, (bind, code) in places if not bind.required
+        ]
+        columns = statement.selected_columns if isinstance(statement, Select) else getattr(statement, "exported_columns", ())
+        decoders: list[Decoder] = [decoder_of(column.type, dialect) for column in columns]
+        self._decoders: list[Decoder] | None = decoders if any(decoders) else None
+        kinds = [None if reader.typed else kind_of(column) for column in columns]
+        self._kinds = [(place, kind) for place, kind in enumerate(kinds) if kind is not None]
+        self._valid_types: set[tuple[type, ...]] = set()
+        """The types of rows that were checked before and were valid."""
+        self._cells = Cells(statement, list(columns), decoders, kinds)
+        self._reader, self._is_query = reader, isinstance(statement, Select)
+
+    def args(self, values: Mapping[str, Any]) -> list[Any]:
+        """The driver's positional arguments, each encoded by its column type."""
+        row = list(self._pick(values))
+        for place, constant in self._constants:
+            row.insert(place, constant)
+        for place, code in self._encoders:
+            row[place] = code(row[place])
+        return row
+
+    def run(self, driver: Driver, values: Mapping[str, Any]) -> int:
+        """Execute; the number of rows changed."""
+        count: int = driver.execute(self.sql, self.args(values)).rowcount
+        return count
+
+    def run_many(self, driver: Any, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Execute once per row, by `executemany`; the total number of rows changed."""
+        cursor = driver.cursor()
+        cursor.executemany(self.sql, [self.args(row) for row in rows])
+        count: int = cursor.rowcount
+        cursor.close()
+        return count
+
+    def all(self, driver: Driver, values: Mapping[str, Any], by: By = RAISING) -> list[Row]:
+        """Execute; every row, decoded. For unreadable rows (`by`), see `persist.db.unreadable.cells`."""
+        cursor, rows = driver.execute(self.sql, self.args(values)), None
+        try:
+            rows = cursor.fetchall()
+            return self._decoded(rows)
+        except Exception as error:
+            return self._reread(driver, values, rows, error, by)
+
+    def one(self, driver: Driver, values: Mapping[str, Any], by: By = RAISING) -> Row | None:
+        """Execute; the first row, decoded, or None."""
+        cursor, row = driver.execute(self.sql, self.args(values)), None
+        try:
+            row = cursor.fetchone()
+            if row is None:
+                return None
+            if self._kinds and (types := tuple(map(type, row))) not in self._valid_types:
+                self._check_types(types)
+            return row if self._decoders is None else _decode(row, self._decoders)
+        except Exception as error:
+            rows = self._reread(driver, values, None if row is None else [row], error, by)
+            return rows[0] if rows else None
+
+    def chunks(self, cursor: Any, values: Mapping[str, Any], rows: int, by: By = RAISING) -> Iterator[list[Row]]:
+        """Execute on a cursor that fetches on demand; lists of at most `rows` rows, decoded."""
+        cursor.execute(self.sql, self.args(values))
+        while fetched := cursor.fetchmany(rows):
+            try:
+                decoded = self._decoded(fetched)
+            except Exception as error:
+                decoded = self._reread(cursor, values, fetched, error, by)
+            yield decoded
+
+    def _reread(self, driver: Any, values: Mapping[str, Any], rows: list[Row] | None, error: Exception, by: By) -> list[Row]:
+        """Decode the rows cell by cell, after an error of the driver or of a decoder.
+
+        `rows` is None if the driver failed to fetch them: then a query is executed again; a writing statement is not, and raises.
+        """
+        if rows is None:
+            if not self._reader.refused(error):
+                raise error
+            if not self._is_query:
+                raise self._cells.unknown() from error
+            with self._reader.lenient(driver):
+                rows = driver.execute(self.sql, self.args(values)).fetchall()
+        return self._cells.rows(rows, values, *by)
+
+    def _decoded(self, rows: list[Row]) -> list[Row]:
+        decoders = self._decoders
+        if not rows or (decoders is None and not self._kinds):
+            return rows
+        if len(rows) == 1:
+            if self._kinds and (types := tuple(map(type, rows[0]))) not in self._valid_types:
+                self._check_types(types)
+            return rows if decoders is None else [_decode(rows[0], decoders)]
+        # Decode column by column: one lookup of the decoder per column instead of one per cell.
+        columns = list(zip(*rows, strict=True))
+        for place, kind in self._kinds:
+            if not kind.issuperset(map(type, columns[place])):
+                raise _WrongKindError
+        if decoders is None:
+            return rows
+        decoded = [
+            column if code is None else [None if value is None else code(value) for value in column]
+            for column, code in zip(columns, decoders, strict=True)
+        ]
+        return list(zip(*decoded, strict=True))
+
+    def _check_types(self, types: tuple[type, ...]) -> None:
+        for place, kind in self._kinds:
+            if types[place] not in kind:
+                raise _WrongKindError
+        if len(self._valid_types) < _MAX_VALID_TYPES:
+            self._valid_types.add(types)
+
+
+class _WrongKindError(Exception):
+    """A column holds a value that its type does not allow, which is possible on SQLite."""
+
+
+_MAX_VALID_TYPES = 64
+
+
+def _picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Iterable[Any]]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda values: [values[name] for name in names]  # an itemgetter of one name returns no tuple
+
+
+def _decode(row: Row, decoders: Sequence[Decoder]) -> Row:
+    return tuple([value if code is None or value is None else code(value) for value, code in zip(row, decoders, strict=True)])
+
+
+def decoder_of(kind: TypeEngine[Any], dialect: SADialect) -> Decoder:
+    """The function that decodes the driver's values for a column type; None if they need no decoding."""
+    if isinstance(kind, Float):  # both drivers return floats; SQLAlchemy's processor would need to know the DBAPI type
+        return None
+    return kind.dialect_impl(dialect).result_processor(dialect, None)
+
+
+class Statement:
+    """A prepared statement, declared at module level from tables and parameters, and compiled when first used.
+
+    silent      it changes only how something is stored, so it makes no event
+    unreadable  what to do with unreadable rows, if not what the calling verb's kind implies
+    """
+
+    UNMADE = object()
+    __slots__ = ("silent", "statement", "twin", "unreadable")
+
+    def __init__(self, statement: Executable, *, silent: bool = False, unreadable: OnUnreadable | None = None) -> None:
+        self.statement, self.silent, self.unreadable = statement, silent, unreadable
+        self.twin: Any = Statement.UNMADE
+        """The statement with a RETURNING of what it changes, once made; see persist.db.changes.journal."""
+
+
+class StatementCache(dict[Statement, CompiledStatement]):
+    """The compiled statements for one dialect and schema, each compiled when first looked up."""
+
+    def __init__(self, dialect: SADialect, schema: str | None, reader: Rereader) -> None:
+        super().__init__()
+        self._dialect, self._schema, self.reader = dialect, schema, reader
+
+    def __missing__(self, prepared: Statement) -> CompiledStatement:
+        compiled = self[prepared] = self.compile(prepared.statement)
+        return compiled
+
+    def compile(self, statement: Executable) -> CompiledStatement:
+        """Compile a statement without caching it."""
+        return CompiledStatement(statement, self._dialect, self._schema, self.reader)

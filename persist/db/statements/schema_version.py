@@ -1,0 +1,82 @@
+"""Reads the revision of a database without Alembic: from the version table and from `_meta.schema_version`."""
+
+import re
+from collections.abc import Callable
+
+from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, ScalarSelect, String, Table, select
+
+from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, table_of
+from persist.db.schema.meta_table import Meta
+from persist.db.statements.prepared import Row, Statement
+
+HEAD = "0009"
+"""The newest revision in alembic/versions."""
+
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+"""Every revision, oldest first; tells whether a version is older, or newer than this code."""
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+def number_of(version: object) -> int | None:
+    """The number of a revision, with or without leading zeros; None if the value is none, such as "v3" or bytes."""
+    return int(version) if isinstance(version, str) and _NUMBER.fullmatch(version) else None
+
+
+def is_newer(version: object) -> bool:
+    """Whether a stored version is greater than HEAD, so that only a later persist can have written it."""
+    number = number_of(version)
+    return number is not None and number > int(HEAD)
+
+
+# Declared as Alembic declares it, so that a file created here equals one created by `alembic upgrade head`.
+version_table = Table(
+    VERSION_TABLE,
+    MetaData(schema=SCHEMA_TOKEN),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+)
+_meta = table_of(Meta).c
+OWN_SCOPES = ("run_id", "instance_id", "workspace_id")
+"""The keys of `_meta` that name the owner of a file: one run, instance or workspace."""
+
+
+EVENTS = "events"
+"""The key of `_meta` that is there if the event log is on."""
+
+
+def _meta_value(key: str) -> ScalarSelect[str]:
+    return select(_meta.value).where(_meta.key == key).scalar_subquery()
+
+
+_CURRENT = Statement(select(version_table.c.version_num, _meta_value("schema_version"), *map(_meta_value, (*OWN_SCOPES, EVENTS))))
+
+
+def scopes_at(ask: Callable[[Statement], Row | None], revision: str | None) -> dict[str, str] | None:
+    """The keys OWN_SCOPES and EVENTS of `_meta` that are set, read in one statement, which `ask` runs.
+
+    None if the version table is empty, or if it or `_meta.schema_version` differs from `revision` (None: any revision).
+    """
+    row = ask(_CURRENT)
+    if row is None or (revision is not None and row[:2] != (revision, revision)):
+        return None
+    return {key: value for key, value in zip((*OWN_SCOPES, EVENTS), row[2:], strict=True) if value is not None}
+
+
+ADOPTED = "adopted_schema_version"
+"""The key of `_meta` for the version that another program had noted in a file that was adopted."""
+
+
+def read_noted(connection: Connection) -> str | None:
+    """`_meta.schema_version`; the table must exist.
+
+    None if it is missing, or if the other program of an adopted file has written its own version there again.
+    """
+    noted, adopted = connection.execute(select(_meta_value("schema_version"), _meta_value(ADOPTED))).one()
+    return None if noted == adopted else noted
+
+
+def read_version(connection: Connection) -> str | None:
+    """The revision in the version table, which must exist; None if it has no row."""
+    version: str | None = connection.execute(select(version_table.c.version_num)).scalar()
+    return version

@@ -1,0 +1,257 @@
+"""The async API: the synchronous body of every verb runs on a worker thread, one thread switch per verb.
+
+A transaction stays on one connection; its verbs queue on one asyncio lock, so that `gather` inside it is safe. On
+cancellation the running statement is interrupted, and its end is awaited before the transaction is rolled back. Nothing is
+committed, and no lock is leaked.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from persist.db.concurrency.deadline_timer import Timer
+from persist.db.concurrency.ownership import forget_ended, running_loop
+from persist.db.concurrency.semaphore import Lease, Semaphore
+from persist.db.concurrency.worker_threads import Workers
+from persist.db.concurrency.writer_lock import PATIENCE
+from persist.db.connections.pool_width import MAX, shares
+from persist.db.transactions.repository import Repository
+from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.errors import StoreBusy, WrongOwner
+
+S = TypeVar("S", bound=Repository)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+log = logging.getLogger("persist")
+
+
+class WorkerPool:
+    """The worker threads of one store: at least one for every transaction that may be open."""
+
+    def __init__(self, runtime: Runtime, timer: Timer) -> None:
+        self._runtime = runtime
+        connections = 2 * MAX + 1 if runtime.connections is None else runtime.connections
+        writers, readers = shares(connections, one_writer=runtime.dialect.one_writer)
+        self.workers = Workers(writers + readers + 2)
+        # Tasks wait here for their transaction, not on a thread that an open transaction may need, nor for the pool.
+        self._writers = Semaphore(writers, timer)
+        self._readers = self._writers if runtime.one_connection else Semaphore(readers, timer)
+
+    async def admit(self, lease: Lease, *, writable: bool) -> Semaphore:
+        """Wait at most `PATIENCE` seconds to open a transaction, else StoreBusy. The caller releases the lease at its end."""
+        gate = self._writers if writable else self._readers
+        if not gate.enter(lease):
+            try:
+                await gate.wait(lease, PATIENCE)
+            except TimeoutError:
+                raise StoreBusy(PATIENCE, "other transactions of this store do not end") from None
+        gate.watch()
+        return gate
+
+    async def whole(self, transaction: Callable[[], R], *, writable: bool) -> R:
+        """Run a synchronous transaction in one call on a worker thread. A cancellation waits for its end and does not stop it."""
+        self._runtime.check_usable()
+        lease = _Threads(asyncio.get_running_loop())
+        gate = await self.admit(lease, writable=writable)
+
+        def run() -> R:
+            try:
+                return transaction()
+            finally:
+                gate.release(lease)
+
+        try:
+            return await self.workers.call(run)
+        except Exception:
+            gate.release(lease)  # `run` may never have started
+            raise
+
+    def recover(self) -> None:
+        """Roll back the transactions that closed event loops left open."""
+        for gate in (self._writers, self._readers):
+            gate.recover_permits(time.monotonic())
+
+    def close(self) -> None:
+        """Close the worker threads, after the last call."""
+        self.workers.close()
+
+
+class _Threads(Lease):
+    """The lease of a transaction that ends on its worker thread, even if the event loop is closed."""
+
+    __slots__ = ()
+
+    def recover(self) -> bool:
+        return False
+
+
+class AsyncUnitOfWork(Lease):
+    """An async transaction: a unit of work, the worker pool that runs it, and the event loop that owns it."""
+
+    def __init__(self, hops: WorkerPool, work: UnitOfWork) -> None:
+        super().__init__(asyncio.get_running_loop())
+        self.work = work
+        work.marks = False  # several worker threads run its verbs; this class marks the owner itself
+        self._hops = hops
+        self._lock = asyncio.Lock()
+        self._gate: Semaphore | None = None
+        self._ending = False
+        self._deserted = False
+        self._busy = False
+
+    @property
+    def stranded(self) -> bool:
+        """Whether the transaction's block was left, or can only be left, outside of its event loop."""
+        return self._deserted or super().stranded
+
+    def recover(self) -> bool:
+        """Roll back a transaction that its event loop did not end. False while a worker thread still runs a verb of it."""
+        if self._busy:
+            return False
+        if self.work.is_open:
+            log.warning("an event loop was left in the middle of a transaction, which is rolled back")
+            self.work.rollback()
+        return True
+
+    async def begin(self) -> None:
+        """Open the transaction, or leave nothing behind: a begin that is cancelled on its worker thread is rolled back."""
+        what = "begin()" if self.work.writable else "read()"
+        runtime = self.work.runtime
+        runtime.check_usable()
+        if self.work.writable or runtime.one_connection:
+            runtime.refuse_inside_transaction(what)
+        self._gate = await self._hops.admit(self, writable=self.work.writable)
+        called_off = threading.Event()
+        try:
+            if not self._begun():
+                await self._hop(lambda: self.work.begin(called_off.is_set), called_off.set)
+        except GeneratorExit:  # the event loop is closed, so nothing can be awaited
+            called_off.set()
+            raise
+        except BaseException:
+            try:
+                if self.work.is_open:
+                    await self._hop(self.work.rollback)
+            finally:  # the rollback is carried out even if this task is cancelled once more
+                self._gate.release(self)
+            raise
+        self.work.owner.take_up()
+
+    def _begun(self) -> bool:
+        """Open a snapshot on the loop if a connection is ready, which beats a thread switch. False: nothing was opened."""
+        work, runtime = self.work, self.work.runtime
+        runtime.check_usable()
+        ready = None if work.writable else runtime.dialect.ready_to_read()
+        if ready is not None:
+            work.use(ready)
+            work.begin()
+        return ready is not None
+
+    async def end(self, *, clean: bool) -> None:
+        """Commit if the block ended cleanly, else roll back, despite cancellations; a cancellation is raised afterwards."""
+        assert self._gate is not None
+        if self.work.runtime.forked:
+            return self._ended(clean)()  # the worker threads and the transaction belong to the parent process
+        if running_loop() is not self.loop:
+            return self._desert(clean)
+        cancelled: asyncio.CancelledError | None = None
+        while not self._ending:
+            try:
+                await self._lock.acquire()  # a task that was started inside may still run a verb
+                self._ending = True
+            except asyncio.CancelledError as error:
+                cancelled = error
+        try:
+            if clean and not self.work.writable and self.work.ends_at_once:  # on the loop, without a thread switch
+                self.work.end_read()
+            else:
+                await self._hop(self._ended(clean))
+        except asyncio.CancelledError as error:  # the commit or rollback was carried out nevertheless
+            cancelled = error
+        finally:
+            self._lock.release()
+            if running_loop() is self.loop:  # else the garbage collector runs this, in an unrelated context
+                forget_ended()
+            self._gate.release(self)
+        for topic, value in self.work.announcements:
+            await self.work.runtime.observers.tell_async(topic, value)
+        if cancelled is not None:
+            raise cancelled
+
+    def _desert(self, clean: bool) -> None:
+        """The block was left outside of its event loop, by the garbage collector or by mistake. WrongOwner if `clean`."""
+        assert self._gate is not None
+        self._deserted = True
+        if clean:
+            self._gate.recover_permits(time.monotonic())
+            raise WrongOwner
+
+    def _ended(self, clean: bool) -> Callable[[], None]:
+        if not clean:
+            return self.work.rollback
+        return self.work.commit if self.work.writable else self.work.end_read
+
+    async def call(self, function: Callable[[], R]) -> R:
+        """Run one verb on a worker thread; a cancellation interrupts its statement."""
+        self.work.runtime.check_process()
+        if self.work.is_open:
+            if running_loop() is not self.loop or (self._lock.locked() and not self.work.owner.is_with_caller):
+                raise WrongOwner
+            self.work.owner.take_up()
+        async with self._lock:
+            return await self._hop(function, self.work.interrupt)
+
+    async def _hop(self, function: Callable[[], R], interrupt: Callable[[], None] | None = None) -> R:
+        def run() -> R:
+            try:
+                return function()
+            finally:
+                self._busy = False
+                if self.stranded and self._gate is not None:
+                    self._gate.recover_permits(time.monotonic())  # no event loop will end this transaction
+
+        self._busy = True
+        return await self._hops.workers.call(run, interrupt)
+
+
+class JoinedUnitOfWork:
+    """Verbs inside a transaction of the host's async connection, through its own bridge to synchronous code."""
+
+    def __init__(self, run_sync: Callable[[Callable[[Any], Any]], Awaitable[Any]], work: UnitOfWork) -> None:
+        self.work = work
+        self._run_sync = run_sync
+        self._lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def call(self, function: Callable[[], R]) -> R:
+        """Run one verb through the host's bridge."""
+        self._loop = self._loop or running_loop()
+        if running_loop() is not self._loop:
+            raise WrongOwner
+        async with self._lock:
+            result: R = await self._run_sync(lambda _connection: function())
+            return result
+
+
+class AsyncRepository(Generic[S]):
+    """The coroutines of one repository: `get = awaitable(Repository.get)`."""
+
+    def __init__(self, repository: S, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
+        self._repository = repository
+        self._async_work = work
+
+
+def awaitable(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[AsyncRepository[S], P], Coroutine[Any, Any, R]]:
+    """Turn a verb into a coroutine function with the same parameters, result and errors."""
+
+    @wraps(method)
+    async def call(self: AsyncRepository[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self._async_work.call(lambda: method(self._repository, *args, **kwargs))
+
+    return call

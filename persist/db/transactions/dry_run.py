@@ -1,0 +1,49 @@
+"""Dry runs: savepoints around a block, to roll back all of it or what met an unreadable row."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.errors import InvalidValue, PayloadTooLarge, UnreadableRow
+
+log = logging.getLogger("persist")
+
+
+@contextmanager
+def left_alone(work: UnitOfWork, what: str) -> Iterator[None]:
+    """Roll the block back if it meets an unreadable row, and log a warning instead of raising, so that the caller continues.
+
+    A row with a label that cannot be bound again, such as one with a NUL, counts as unreadable.
+    """
+    point, journal, written = work.savepoint(), work.journal, len(work.written)
+    mark = (0, 0) if journal is None else journal.mark()
+    try:
+        yield
+    except (UnreadableRow, InvalidValue, PayloadTooLarge) as error:
+        point.rollback()
+        if journal is not None:
+            journal.rollback_to(mark)
+        del work.written[written:]
+        log.warning("%s is left as it is: %s", what, error)
+    except BaseException:
+        if point.is_active:
+            point.rollback()
+        raise
+    else:
+        point.commit()
+
+
+@contextmanager
+def always_rolled_back(work: UnitOfWork) -> Iterator[None]:
+    """Roll the block back at its end, its events included; the transaction stays open."""
+    point, journal, written = work.savepoint(), work.journal, len(work.written)
+    mark = (0, 0) if journal is None else journal.mark()
+    try:
+        yield
+    finally:
+        if point.is_active:  # not after a lost connection
+            point.rollback()
+        if journal is not None:
+            journal.rollback_to(mark)
+        del work.written[written:]

@@ -1,0 +1,69 @@
+"""The base of every repository, the two decorators that make a method a verb, and how repositories are reached."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
+
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.lazy_imports import lazy_module
+
+if TYPE_CHECKING:
+    from persist.db.unreadable import results
+else:
+    results = lazy_module("persist.db.unreadable.results")
+
+R = TypeVar("R")
+P = ParamSpec("P")
+S = TypeVar("S", bound="Repository")
+
+
+class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word it is
+    """An attribute that is made from the object's `_work` on first access and then kept."""
+
+    def __init__(self, make: Callable[[Any], R]) -> None:
+        self._make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> R: ...
+    def __get__(self, instance: Any, owner: type) -> Self | R:
+        if instance is None:
+            return self
+        made = instance.__dict__[self._name] = self._make(instance._work)
+        return made
+
+
+class Repository:
+    """A set of verbs over one aggregate, inside one transaction."""
+
+    def __init__(self, work: UnitOfWork) -> None:
+        self._work = work
+
+
+def reads(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Make a method a verb that only reads."""
+    return _verb(method, writes=False)
+
+
+def writes(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Make a method a verb that writes: refused under read(), all or nothing inside join()."""
+    return _verb(method, writes=True)
+
+
+def _verb(method: Callable[Concatenate[S, P], R], *, writes: bool) -> Callable[Concatenate[S, P], R]:
+    name = method.__qualname__
+
+    @wraps(method)
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        work = self._work
+        with work.verb(name, writes=writes):
+            result = method(self, *args, **kwargs)
+            if work.carried and work._depth == 1:
+                return cast("R", results.without_unreadable_cells(result, writes=writes))
+            return result
+
+    return call

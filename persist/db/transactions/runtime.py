@@ -1,0 +1,238 @@
+"""What the transactions and recorders of one store share: dialect, clock, ids, settings, compiled statements, locks."""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sqlalchemy import Table
+
+from persist.db.changes.driver_statements import StatementRunner
+from persist.db.concurrency.fork_count import PROCESS
+from persist.db.concurrency.observers import Observers
+from persist.db.concurrency.ownership import Owner, inside, running_loop
+from persist.db.concurrency.weak_group import WeakGroup
+from persist.db.concurrency.writer_lock import WriterLock
+from persist.db.connections.pool_width import width
+from persist.db.dialects.interface import Dialect
+from persist.db.dialects.wakeups import Wakeups
+from persist.db.values.clock import Clock, epoch_ms_clock, millisecond_clock
+from persist.db.values.ids import IdMinter
+from persist.db.values.json import JsonLimits
+from persist.errors import Closed, EventLogSwitched, PersistError, StoreBusy, StoreForked, StoreInUse, TransactionOpen
+
+if TYPE_CHECKING:
+    from persist.settings import Settings
+
+_ATTEMPTS = 5
+_inherited: list[Any] = []
+
+_HANDING_OVER = 0.5
+"""Seconds that another thread has to take over a transaction that was handed to it."""
+
+
+class EventLog(Protocol):
+    """Turns the changes of a transaction into events; see persist.events."""
+
+    def write(self, db: StatementRunner, deeds: Sequence[Any]) -> Sequence[Any]:
+        """Number and store the events, as the last statements of a transaction, and return them."""
+
+    def committed(self, events: Sequence[Any]) -> None:
+        """Take note that the events are durable now."""
+
+
+class Runtime:
+    """What all transactions and recorders of one store share."""
+
+    def __init__(
+        self, dialect: Dialect, settings: "Settings", clock: Clock, sleep: Callable[[float], None], *, owns_engine: bool = True
+    ) -> None:
+        self.dialect = dialect
+        self.settings = settings
+        self.limits = JsonLimits(settings.max_json_bytes, settings.max_json_depth)
+        self.clock = clock
+        self.clock_ms, self.now = epoch_ms_clock(clock), millisecond_clock(clock)
+        self.sleep = sleep
+        self.ids = IdMinter(clock)
+        self.owns_engine = owns_engine
+        self.connections = None if owns_engine else width(dialect.writer.pool)
+        """How many connections the pool of a caller's engine lends at a time; None for the store's own engine."""
+        self.one_connection = dialect.in_memory or self.connections == 1
+        """Whether there is a single connection, so that a snapshot inside a transaction would wait for its end."""
+        self.scopes: dict[str, str] = {}
+        """The owners of the file: run_id, instance_id and workspace_id from `_meta`."""
+        self.read_only = dialect.read_only
+        self.lock = WriterLock()
+        self.observers = Observers()
+        self.notes: defaultdict[str, set[str]] = defaultdict(set)
+        """What a domain remembers of this store's own writes until the store closes, by topic."""
+        self.log: EventLog | None = None
+        """The database's log of events, where it is on."""
+        self.listen_url: str | None = None
+        self.watchers: WeakGroup[Wakeups] = WeakGroup()
+        """Where readers of the log wait in this process."""
+        self.tables: Callable[[], Sequence[Table]] = list
+        """Every table, referenced tables first; set by the code that wires the store."""
+        self.make_log: Callable[[], EventLog] | None = None
+        self._forks = PROCESS.forks
+        self.closed = False
+        self._writing: set[Owner] = set()
+        self._reading: set[Owner] = set()
+        self._door = threading.RLock()
+        """Held briefly to register a transaction, and to stop new ones at the close."""
+        self._closers: set[int] = set()
+        self.prepared = dialect.prepared
+
+    def check_usable(self) -> None:
+        """Raise StoreForked or Closed, before any file descriptor is touched."""
+        if self._forks != PROCESS.forks:
+            raise StoreForked
+        if self.closed:
+            raise Closed("store")
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child of the process that opened the store."""
+        return self._forks != PROCESS.forks
+
+    def check_process(self) -> None:
+        """Raise StoreForked in a forked child, before any lock is taken: the thread that holds it may not exist here."""
+        if self._forks != PROCESS.forks:
+            raise StoreForked
+
+    def leave_to_parent(self, connection: Any) -> bool:
+        """In a forked child, keep a reference to the parent's connection, so that it is not closed here. False elsewhere."""
+        if not self.forked:
+            return False
+        _inherited.append(connection)
+        return True
+
+    def enter_write(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
+        """Register a writer; on SQLite wait for the store's writer lock. TransactionOpen inside of the caller's own one."""
+        self.refuse_inside_transaction(what)
+        if self.dialect.one_writer:
+            self.refuse_blocking_loop(what)
+            self.lock.acquire(owner, what=what, cancelled=cancelled)
+        with self._door:
+            refused = self._refuses(owner)
+            if not refused:
+                self._writing.add(owner)
+        if refused:
+            if self.dialect.one_writer:
+                self.lock.release()
+            raise Closed("store")
+
+    def leave_write(self, owner: Owner) -> None:
+        """Unregister a writer, and on SQLite release the store's writer lock."""
+        self._writing.discard(owner)
+        owner.end()
+        if self.dialect.one_writer:
+            self.lock.release()
+
+    def enter_read(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
+        """Register a reader. The one connection of `:memory:` serves one transaction at a time."""
+        if self.one_connection:
+            self.refuse_inside_transaction(what)
+        if self.dialect.in_memory:
+            self.refuse_blocking_loop(what)
+            self.lock.acquire(owner, what=what, cancelled=cancelled)
+        with self._door:
+            refused = self._refuses(owner)
+            if not refused:
+                self._reading.add(owner)
+        if refused:
+            if self.dialect.in_memory:
+                self.lock.release()
+            raise Closed("store")
+
+    def leave_read(self, owner: Owner) -> None:
+        """Unregister a reader, and on `:memory:` release the store's lock."""
+        self._reading.discard(owner)
+        owner.end()
+        if self.dialect.in_memory:
+            self.lock.release()
+
+    def refuse_inside_transaction(self, what: str) -> None:
+        """Raise TransactionOpen inside the caller's own transaction: another one, or a recorder's commit, would wait for ever."""
+        deadline: float | None = None
+        while (mark := inside(self._writing) or (inside(self._reading) if self.one_connection else None)) is not None:
+            deadline = deadline or time.monotonic() + _HANDING_OVER
+            if not mark.may_be_on_its_way or time.monotonic() > deadline:
+                raise TransactionOpen(what)
+            time.sleep(0.005)
+
+    def refuse_blocking_loop(self, what: str) -> None:
+        """Raise TransactionOpen if waiting would block the event loop that has to end the transaction that is waited for."""
+        loop = running_loop()
+        if loop is None or not self.dialect.one_writer:
+            return
+        if any(owner.loop is loop for owner in (*self._writing, *(self._reading if self.dialect.in_memory else ()))):
+            raise TransactionOpen(what)
+
+    def anything_open(self) -> bool:
+        """Whether any transaction is open. Snapshots of event-log watchers do not count."""
+        return bool(self._writing) or any(not owner.is_snapshot for owner in list(self._reading))
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Close the store: only the closing thread may begin transactions inside. StoreInUse while a transaction is open."""
+        closer = threading.get_ident()
+        with self._door:
+            if self.anything_open():
+                raise StoreInUse
+            self._closers.add(closer)
+        try:
+            yield
+        finally:
+            self._closers.discard(closer)
+
+    def _refuses(self, owner: Owner) -> bool:
+        # a watcher's snapshot ends by itself before the store is closed, and closing may still fail
+        return self.closed or (bool(self._closers) and threading.get_ident() not in self._closers and not owner.is_snapshot)
+
+    def retrying_lock(self, begin: Callable[[], None], asked: float | None = None) -> None:
+        """Try to take the database's write lock: 5 attempts, 100·2ⁿ ms apart, none once the dialect's timeout is over.
+
+        `asked`: when the lock was asked for, by time.monotonic(); the time since then counts as waiting.
+        """
+        started, patience = time.monotonic() if asked is None else asked, self.dialect.patience
+        for attempt in range(_ATTEMPTS):
+            try:
+                return begin()
+            except Exception as error:
+                classified = self.dialect.classify(error)
+                waited = time.monotonic() - started
+                if not isinstance(classified, StoreBusy):
+                    raise (classified or error) from error
+                if attempt == _ATTEMPTS - 1 or waited >= patience:
+                    raise StoreBusy(waited, classified.reason) from error
+                self.sleep(min(0.1 * 2**attempt, patience - waited))
+        return None
+
+    def keep_log(self, on: bool) -> None:
+        """Write the log of events from the next transaction on, or stop writing it."""
+        self.log = self.make_log() if on and self.make_log is not None else None
+        self.dialect.keeps_log = self.log is not None
+
+    def wake_watchers(self) -> None:
+        """Wake the watchers of this process, since the log has new events."""
+        for wakeups in self.watchers.members():
+            wakeups.tell()
+
+    def stop_watchers(self) -> None:
+        """Stop the watchers of this process; returns when none of them reads the log any more."""
+        for wakeups in self.watchers.members():
+            wakeups.stop()
+            with wakeups.reading:
+                pass
+
+    def translate(self, error: BaseException) -> BaseException:
+        """Return the PersistError for a driver's error; any other error as it is."""
+        if isinstance(error, PersistError):
+            return error
+        ours = self.dialect.classify(error)
+        if isinstance(ours, EventLogSwitched):
+            self.keep_log(True)
+        return ours or error

@@ -1,0 +1,143 @@
+"""Checks whether persist can decode what a column holds, which another program or a damaged disk may have written.
+
+A check gets the value as a SQLite file stores it, read without a column type. Values of a Postgres server are brought into the
+same form, see `persist.db.dialects.raw_rows`.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from sqlalchemy import Column, Float, Integer, LargeBinary
+from sqlalchemy.dialects.sqlite.base import SQLiteDialect
+
+from persist.db.schema.column_types import Body, Flag, Json, Label, Vocabulary, is_indexed
+from persist.db.values.escaping import utf8_size
+from persist.db.values.instants import Instant
+from persist.db.values.json import decode
+from persist.db.values.shapes import Shape, any_value, word_of
+
+Reader = Callable[[Any], str | None]
+"""Takes a stored value that is not NULL; returns what is wrong with it, such as "no instant", or None if it can be decoded."""
+
+log = logging.getLogger("persist")
+
+NOT_UTF8 = "text that is not UTF-8"
+_FILE = SQLiteDialect()
+
+
+class BadText(bytes):
+    """Stored text that is not UTF-8."""
+
+
+def text_or_bad(stored: bytes) -> str | BadText:
+    """Decode stored text, as the driver's text factory: BadText if it is not UTF-8."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return BadText(stored)
+
+
+def reader_of(column: Column[Any], shape: Shape | None = None) -> Reader:
+    """The check for a column: of its type first, then of the shape that its domain requires."""
+    kind = column.type
+    if isinstance(kind, Vocabulary) and shape is None:
+        shape = word_of(kind.words)
+    check_type = _label_reader(column, kind) if isinstance(kind, Label) else _type_reader(kind)
+    if shape is None or shape is any_value:
+        return check_type
+    check_shape, decoded = shape, decode if isinstance(kind, Json) else _as_is
+    return lambda value: check_type(value) or check_shape(decoded(value))
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+def _type_reader(kind: Any) -> Reader:
+    if isinstance(kind, Instant):
+        return instant_reader(kind)
+    return next(reader for types, reader in _READERS if isinstance(kind, types))
+
+
+def bindable(column: Column[Any], keys: Iterable[str]) -> Iterator[str]:
+    """The stored keys that a statement can bind again; a sweep leaves the others out and logs them."""
+    reader = reader_of(column)
+    for key in keys:
+        if (reason := reader(key)) is None:
+            yield key
+        else:
+            log.warning("a row of %s is left out, %s: it is %s", column.table.name, column.name, reason)
+
+
+def instant_reader(kind: Instant) -> Reader:
+    """The check for one type of instants."""
+    fetch = kind.fetch
+
+    def instant(value: Any) -> str | None:
+        try:
+            fetch(value, _FILE)
+            return None
+        except Exception:  # any value may be stored; this only checks it
+            return NOT_UTF8 if isinstance(value, BadText) else "no instant"
+
+    return instant
+
+
+def json_reader(value: Any) -> str | None:
+    """The check for JSON. Numbers pass too: in another program's file, numeric affinity may have turned the text into one."""
+    if isinstance(value, BadText):
+        return NOT_UTF8
+    try:
+        decode(value)
+        return None
+    except (ValueError, TypeError, RecursionError):
+        return "no JSON"
+
+
+def _text(value: Any) -> str | None:
+    if type(value) is str:
+        return None
+    return NOT_UTF8 if type(value) is BadText else "no text"
+
+
+def _label_reader(column: Column[Any], kind: Label) -> Reader:
+    """The check for labels, which statements bind again: no database accepts a NUL, and no index a longer one."""
+    longest = kind.maximum if is_indexed(column) else None
+
+    def label(value: Any) -> str | None:
+        if reason := _text(value):
+            return reason
+        if "\x00" in value:
+            return "text with a NUL"
+        if longest is not None and 4 * len(value) > longest and (size := utf8_size(value)) > longest:
+            return f"text of {size:,} bytes, of which an index takes {longest}"
+        return None
+
+    return label
+
+
+def _whole(value: Any) -> str | None:
+    return None if type(value) is int else "no whole number"
+
+
+def _amount(value: Any) -> str | None:
+    return None if type(value) in (float, int) and value == value else "no number"
+
+
+def _flag(value: Any) -> str | None:
+    return None if type(value) in (int, bool) else "neither true nor false"
+
+
+def _blob(value: Any) -> str | None:
+    return None if type(value) is bytes else "no bytes"
+
+
+_READERS: tuple[tuple[tuple[type, ...], Reader], ...] = (
+    ((Json,), json_reader),
+    ((Body, Vocabulary), _text),
+    ((Flag,), _flag),
+    ((Integer,), _whole),
+    ((Float,), _amount),
+    ((LargeBinary,), _blob),
+)

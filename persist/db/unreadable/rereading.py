@@ -1,0 +1,26 @@
+"""How unreadable rows are read again: what the caller wants done with them, and what the dialect must do for its driver."""
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from persist.db.unreadable.cells import OnUnreadable, Unreadable
+
+By = tuple[OnUnreadable | None, list[Unreadable] | None]
+"""`unreadable` and `carried` of `Cells.rows`: whether unreadable rows are left out or raise, and the list of their cells."""
+RAISING: By = (None, None)
+"""Unreadable rows raise UnreadableRow."""
+
+
+class Rereader(Protocol):
+    """A dialect's handling of stored values that its driver cannot return."""
+
+    def __hash__(self) -> int: ...
+
+    typed: bool
+    """Whether the database guarantees that a column holds only values of its type (Postgres)."""
+
+    def refused(self, error: BaseException) -> bool:
+        """Whether the error means that the driver could not convert a stored value to a Python object."""
+
+    def lenient(self, driver: Any) -> AbstractContextManager[None]:
+        """A context in which the driver connection returns a stand-in (NotText, NotLoaded) for such a value."""

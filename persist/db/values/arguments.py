@@ -1,0 +1,110 @@
+"""Checks of verbs' arguments: each returns the value, or raises InvalidValue that names the argument (`path`)."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from persist.db.values.escaping import has_half, utf8_size
+from persist.errors import InvalidValue, PayloadTooLarge
+from persist.quoting import shown
+
+E = TypeVar("E", bound=StrEnum)
+
+_MAX = 2**63 - 1
+_MAX_COST = 1e300
+"""The largest cost. With it sums of costs stay finite; databases fail on an infinite sum."""
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def check_label(path: str, value: object) -> str:
+    """Text that serves as an identifier or filter, without NUL or lone surrogate halves: databases compare those differently."""
+    if not isinstance(value, str):
+        raise InvalidValue(path, f"expected text, got {type(value).__name__}.")
+    if "\x00" in value or has_half(value):
+        raise InvalidValue(path, "text used as an identifier or filter holds a NUL or a lone surrogate half.")
+    return value if type(value) is str else str.__str__(value)  # a StrEnum member becomes its text
+
+
+def optional_label(path: str, value: object, *, empty: bool = False) -> str | None:
+    """An identifier or filter, or None. `empty`: whether it may be the empty text."""
+    if value is None:
+        return None
+    text = check_label(path, value)
+    if not text and not empty:
+        raise InvalidValue(path, "it is empty; leave it out instead.")
+    return text
+
+
+def check_choice(path: str, value: object, words: type[E]) -> E:
+    """A member of the StrEnum, given as member or as text."""
+    if isinstance(value, str) and value in words._value2member_map_:
+        return words(value)
+    raise InvalidValue(path, f"{shown(value)} is none of {', '.join(words)}.")
+
+
+def check_flag(path: str, value: object) -> bool:
+    """True or False; values that are merely truthy or falsy are refused."""
+    if type(value) is not bool:
+        raise InvalidValue(path, "expected True or False.")
+    return value
+
+
+def check_count(path: str, value: object) -> int:
+    """A whole number from 0 to 2**63-1."""
+    if type(value) is not int or not 0 <= value <= _MAX:
+        raise InvalidValue(path, "expected a whole number, 0 or more.")
+    return value
+
+
+def optional_count(path: str, value: object) -> int | None:
+    """A whole number from 0 to 2**63-1, or None."""
+    return None if value is None else check_count(path, value)
+
+
+def optional_amount(path: str, value: object) -> float | None:
+    """A finite number from 0, or None."""
+    return None if value is None else _amount(path, value, sys.float_info.max)
+
+
+def check_cost(path: str, value: object) -> float:
+    """A number from 0 to 1e300, so that sums of costs stay finite."""
+    return _amount(path, value, _MAX_COST)
+
+
+def optional_cost(path: str, value: object) -> float | None:
+    """A number from 0 to 1e300, or None."""
+    return None if value is None else check_cost(path, value)
+
+
+def _amount(path: str, value: object, maximum: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= maximum:
+        raise InvalidValue(path, f"expected a finite amount, 0 or more and at most {maximum}.")
+    return float(value) + 0.0  # -0.0 is 0.0, as in JSON
+
+
+def check_list(path: str, value: object) -> list[Any]:
+    """The items of any iterable, as a list; text, bytes and mappings are refused."""
+    if isinstance(value, str | bytes | bytearray | memoryview | Mapping) or not isinstance(value, Iterable):
+        raise InvalidValue(path, f"expected a list, got {type(value).__name__}.")
+    return list(value)
+
+
+def check_timedelta(path: str, value: object, *, zero: bool = True) -> timedelta:
+    """A timedelta that is not negative; with `zero=False` at least one millisecond, the precision of stored instants."""
+    if not isinstance(value, timedelta):
+        raise InvalidValue(path, f"expected a timedelta, got {type(value).__name__}.")
+    if value < (timedelta(0) if zero else _MILLISECOND):
+        raise InvalidValue(path, "a length of time is not negative." if zero else "expected a millisecond or more.")
+    return value
+
+
+def check_body(path: str, value: object, limit: int) -> str:
+    """Text of at most `limit` bytes of UTF-8; PayloadTooLarge beyond."""
+    if not isinstance(value, str):
+        raise InvalidValue(path, f"expected text, got {type(value).__name__}.")
+    size = utf8_size(value)
+    if size > limit:
+        raise PayloadTooLarge(path, size, limit, advice="Keep large text in a file and store its reference.")
+    return value

@@ -1,0 +1,92 @@
+"""Clocks, aware UTC datetimes, and conversions to the numbers that columns store."""
+
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from time import time_ns
+
+from persist.errors import InvalidValue
+
+Clock = Callable[[], datetime]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_REAL = math.nextafter(253_402_300_800, 0)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def system_clock() -> datetime:
+    """The default clock: the current time as an aware UTC datetime."""
+    return datetime.now(UTC)
+
+
+def epoch_ms_clock(clock: Clock) -> Callable[[], int]:
+    """A function that returns the clock's time in whole milliseconds since 1970 (no datetime is built for the default clock)."""
+    if clock is system_clock:
+        return lambda: time_ns() // 1_000_000
+    return lambda: epoch_ms(clock())
+
+
+def millisecond_clock(clock: Clock) -> Callable[[], datetime]:
+    """A function that returns the clock's time in UTC, cut to whole milliseconds, the precision of columns."""
+    if clock is system_clock:
+        return lambda: datetime.fromtimestamp(time_ns() // 1_000_000 / 1000, UTC)  # floats are exact to the ms until 2100
+    return lambda: to_ms(as_utc("clock", clock()))
+
+
+def as_utc(path: str, value: object) -> datetime:
+    """The instant in UTC; InvalidValue for a naive datetime, since its time zone would be a guess."""
+    if type(value) is datetime and value.tzinfo is UTC:
+        return value
+    if not isinstance(value, datetime):
+        raise InvalidValue(path, f"expected a datetime, got {type(value).__name__}.")
+    if value.utcoffset() is None:
+        raise InvalidValue(path, "a naive datetime has no instant; give it a time zone.")
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise InvalidValue(path, "the instant is not between the years 1 and 9999 in UTC.") from None
+
+
+def epoch_us(value: datetime) -> int:
+    """Whole microseconds since 1970, by integer arithmetic: float seconds would lose some."""
+    gap = value - EPOCH
+    return (gap.days * 86_400 + gap.seconds) * 1_000_000 + gap.microseconds
+
+
+def epoch_ms(value: datetime) -> int:
+    """Whole milliseconds since 1970, rounded down."""
+    return (value - EPOCH) // _MILLISECOND
+
+
+def epoch_real(value: datetime) -> float:
+    """Seconds since 1970 as a float, capped: the last microseconds of the year 9999 would round to the year 10000."""
+    return min(epoch_us(value) / 1_000_000, _LAST_REAL)
+
+
+def from_epoch_ms(value: int) -> datetime:
+    """The instant `value` milliseconds after 1970 began."""
+    return _since_1970(value, "milliseconds")
+
+
+def from_epoch_s(value: float) -> datetime:
+    """The instant `value` seconds after 1970 began."""
+    return _since_1970(value, "seconds")
+
+
+def _since_1970(value: float, unit: str) -> datetime:
+    try:
+        return EPOCH + timedelta(**{unit: value})
+    except (OverflowError, ValueError):
+        raise InvalidValue("instant", "it is not between the years 1 and 9999.") from None
+    except TypeError:  # an adopted or damaged file may hold any type of value
+        raise InvalidValue("instant", f"{value!r} is stored, which is no number of {unit}.") from None
+
+
+def to_ms(value: datetime) -> datetime:
+    """The instant cut to whole milliseconds."""
+    return value.replace(microsecond=value.microsecond // 1000 * 1000)
+
+
+def iso_ms(value: datetime) -> str:
+    """An aware UTC instant as ISO 8601 text with milliseconds and Z, which sorts as the instants do."""
+    return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

@@ -1,0 +1,32 @@
+"""Values: frozen Pydantic models, built from rows without validating again what the database already holds."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+V = TypeVar("V", bound="Value")
+_set = object.__setattr__
+
+
+class Value(BaseModel):
+    """A frozen value: the columns of one row, JSON columns as Python objects, instants as aware UTC datetimes."""
+
+    # Rows are not validated, so the validator is built only when first used.
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
+
+
+_field_names: dict[type[Value], set[str]] = {}
+
+
+def construct(model: type[V], fields: Mapping[str, Any]) -> V:
+    """A value with these fields, all of which must be given; equal to `model(**fields)`, at a tenth of the cost."""
+    value = model.__new__(model)
+    _set(value, "__dict__", dict(fields))
+    names = _field_names.get(model)
+    if names is None:
+        names = _field_names[model] = set(model.model_fields)
+    _set(value, "__pydantic_fields_set__", names)  # shared: a frozen value never changes the set, and copies copy it
+    _set(value, "__pydantic_extra__", None)
+    _set(value, "__pydantic_private__", None)
+    return value

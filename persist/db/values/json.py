@@ -1,0 +1,206 @@
+"""Encoding and decoding of JSON: both databases accept the same values, checked before a driver sees them.
+
+Accepted: None, bool, str, integers from -2**63 to 2**64-1, finite floats, lists, and dicts with string keys, nested
+at most `max_depth` levels, at most `max_bytes` of UTF-8 text. -0.0 becomes 0.0, adjacent surrogate halves become one
+character; NUL and lone halves survive. Anything else raises InvalidValue with the path of the offending value.
+Subclasses (enums, named tuples, numpy scalars) and datetimes, UUIDs and tuples are refused, since they would be read
+back as another type.
+"""
+
+import json as stdlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from persist.db.values.escaping import has_half, join_halves, utf8_size
+from persist.errors import InvalidValue, PayloadTooLarge
+from persist.quoting import shown
+
+Json = Any
+INT_MIN, INT_MAX = -(2**63), 2**64 - 1
+_BIG_FLOAT = 1e16  # JSONB would turn floats from here on into integers, unless they are written with a decimal point
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLimits:
+    """The largest encoded value, in bytes of UTF-8, and the deepest nesting, in levels."""
+
+    max_bytes: int = 16 * 2**20
+    max_depth: int = 200
+
+
+DEFAULT_LIMITS = JsonLimits()
+
+
+class JsonText(str):
+    """JSON text that `encode` made; a Json column stores it without encoding it again."""
+
+    __slots__ = ()
+
+
+class _Walk:
+    """Visits every node once: refuses values outside of the domain, and notes whether the fast encoder would be wrong."""
+
+    __slots__ = ("max_depth", "special", "trail")
+
+    def __init__(self, max_depth: int) -> None:
+        self.max_depth = max_depth
+        self.special = False  # whether a float or text needs the slow writer
+        self.trail: list[str | int] = []
+
+    def node(self, value: object, depth: int) -> None:
+        kind = type(value)
+        if kind is str:
+            if not value.isascii() and has_half(value):  # type: ignore[attr-defined, arg-type]  # kind is str
+                self.special = True
+        elif kind is int:
+            if not INT_MIN <= value <= INT_MAX:  # type: ignore[operator]  # kind is int
+                self.refuse("an integer must fit 64 bits (-2**63 to 2**64-1).")
+        elif kind is float:
+            self.number(value)  # type: ignore[arg-type]  # kind is float
+        elif kind is dict:
+            self.items(value, depth + 1)  # type: ignore[arg-type]  # kind is dict
+        elif kind is list:
+            if depth >= self.max_depth:
+                self.refuse(f"nested deeper than {self.max_depth} levels.")
+            for index, item in enumerate(value):  # type: ignore[arg-type, var-annotated]  # kind is list
+                if item is not None and type(item) is not bool:
+                    self.trail.append(index)
+                    self.node(item, depth + 1)
+                    self.trail.pop()
+        elif value is not None and kind is not bool:
+            self.refuse(f"{kind.__name__} is not a JSON value.")
+
+    def items(self, value: dict[Any, object], depth: int) -> None:
+        if depth > self.max_depth:
+            self.refuse(f"nested deeper than {self.max_depth} levels.")
+        for key, item in value.items():
+            if type(key) is not str:
+                self.refuse(f"the key {shown(key)} is not a string.")
+            if not key.isascii() and has_half(key):
+                self.special = True
+            if item is not None and type(item) is not bool:
+                self.trail.append(key)
+                self.node(item, depth)
+                self.trail.pop()
+
+    def number(self, value: float) -> None:
+        if not math.isfinite(value):
+            self.refuse(f"{value} is not a JSON number.")
+        if abs(value) >= _BIG_FLOAT or (value == 0.0 and math.copysign(1.0, value) < 0):
+            self.special = True
+
+    def refuse(self, reason: str) -> None:
+        raise InvalidValue(_join(self.trail), reason)
+
+
+def encode(value: Json, path: str = "value", limits: JsonLimits = DEFAULT_LIMITS) -> JsonText:
+    """The JSON text of a value. InvalidValue and PayloadTooLarge name the path of the offending value, below `path`."""
+    if isinstance(value, JsonText):
+        return value
+    walk = _Walk(limits.max_depth)
+    try:
+        walk.node(value, 0)
+    except InvalidValue as error:
+        raise InvalidValue(path + error.path, error.reason) from None
+    text = _write(value) if walk.special else orjson.dumps(value).decode()
+    size = utf8_size(text)
+    if size > limits.max_bytes:
+        raise PayloadTooLarge(path, size, limits.max_bytes, advice="Keep large content in a file and store its reference.")
+    return JsonText(text)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFrame:
+    """The JSON text of an object around one of its string values: `head` up to its opening quote, `foot` from its closing one."""
+
+    head: str
+    foot: str
+
+
+def frame_of(value: Mapping[str, Json], key: str) -> JsonFrame:
+    """The text that `encode` writes before and after the string under `key` of an object."""
+    place = list(value).index(key)
+    items = list(value.items())
+    before, after = encode(dict(items[:place])), encode(dict(items[place + 1 :]))
+    return JsonFrame(f'{before[:-1]}{"," if place else ""}"{key}":"', f'"{"," if len(after) > 2 else ""}{after[1:]}')
+
+
+def check(value: Json, path: str, limits: JsonLimits = DEFAULT_LIMITS) -> None:
+    """Raise InvalidValue, with the path, if the value is not in the domain. The size is not checked."""
+    try:
+        _Walk(limits.max_depth).node(value, 0)
+    except InvalidValue as error:
+        raise InvalidValue((path + error.path).lstrip("."), error.reason) from None
+
+
+def decode(text: str | bytes) -> Json:
+    """The value of JSON text; InvalidValue if it is not JSON. Text with lone halves, which orjson refuses, is read by `json`."""
+    try:
+        return orjson.loads(str(text) if type(text) is JsonText else text)  # orjson refuses subclasses
+    except orjson.JSONDecodeError:
+        if isinstance(text, int | float):  # in an adopted file, a column with numeric affinity turned the text into a number
+            return text
+        try:
+            return stdlib.loads(text)
+        except (ValueError, RecursionError) as error:  # another program may have written it
+            raise InvalidValue("stored JSON", f"the text is no JSON: {error}.") from None
+
+
+def check_object(value: Json, path: str, limits: JsonLimits) -> dict[str, Any]:
+    """A JSON object in the domain, within `max_depth`; None becomes {}."""
+    plain = plain_object(value, path)
+    check(plain, path, limits)
+    return plain
+
+
+def plain_object(value: Json, path: str) -> dict[str, Any]:
+    """The mapping as a dict, its items unchecked since `encode` checks them later; None becomes {}. Else InvalidValue."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidValue(path, "expected an object.")
+    return dict(value)
+
+
+def merge_patch(target: Mapping[str, Json], patch: Mapping[str, Json]) -> dict[str, Json]:
+    """RFC 7396: objects merge, null removes the key, everything else replaces."""
+    result = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            inner = result.get(key)
+            result[key] = merge_patch(inner if isinstance(inner, dict) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _write(value: object) -> str:
+    """Encode slowly values that orjson would refuse or JSONB would change: lone halves, -0.0, floats from 1e16 on."""
+    if isinstance(value, dict):
+        inner = ",".join(f"{_write_text(key)}:{_write(item)}" for key, item in value.items())
+        return f"{{{inner}}}"
+    if isinstance(value, list):
+        return f"[{','.join(_write(item) for item in value)}]"
+    if isinstance(value, str):
+        return _write_text(value)
+    if isinstance(value, float):
+        if abs(value) >= _BIG_FLOAT:
+            return f"{value:.1f}"
+        return "0.0" if value == 0.0 else orjson.dumps(value).decode()
+    return orjson.dumps(value).decode()
+
+
+def _write_text(text: str) -> str:
+    text = join_halves(text)
+    return stdlib.dumps(text) if has_half(text) else orjson.dumps(text).decode()
+
+
+def _join(trail: list[str | int]) -> str:
+    steps = trail if len(trail) <= 12 else [*trail[:6], "…", *trail[-5:]]
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)

@@ -1,0 +1,73 @@
+"""Pages of lists and their keyset cursors: opaque to callers, valid only for the list and filters they came from."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Generic, TypeVar
+
+import orjson
+
+from persist.errors import InvalidValue
+
+_VERSION = 1
+_BIG = 2**63
+T = TypeVar("T")
+
+
+class Page(Generic[T]):
+    """One page of a list: `items`, and `cursor` to pass as `after=` for the next page; None on the last page."""
+
+    __slots__ = ("cursor", "items")
+
+    def __init__(self, items: list[T], cursor: str | None) -> None:
+        self.items, self.cursor = items, cursor
+
+    def __repr__(self) -> str:
+        return f"Page(items={self.items!r}, cursor={self.cursor!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Page) and (self.items, self.cursor) == (other.items, other.cursor)
+
+    __hash__ = None  # type: ignore[assignment]  # holds a list
+
+
+def encode_cursor(name: str, filters: Mapping[str, Any], key: list[Any]) -> str:
+    """The cursor that points behind the row whose stored sort values are `key` (its id last)."""
+    return _base64_text(orjson.dumps([_VERSION, name, _digest(filters), key]))
+
+
+def decode_cursor(cursor: str, name: str, filters: Mapping[str, Any], kinds: tuple[type, ...]) -> list[Any]:
+    """The stored sort values in a cursor of this list with these filters; InvalidValue for any other cursor.
+
+    `kinds`: the types of the sort values.
+    """
+    try:
+        raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        if _base64_text(raw) != cursor:  # the decoder skips characters outside of its alphabet
+            raise ValueError
+        version, list_name, digest, key = orjson.loads(raw)
+    except (binascii.Error, ValueError, TypeError):
+        raise InvalidValue("after", "this is not a cursor.") from None
+    if version != _VERSION or list_name != name or digest != _digest(filters):
+        raise InvalidValue("after", "the cursor belongs to another list, or to other filters.")
+    if type(key) is not list or len(key) != len(kinds) or any(type(v) is not k for v, k in zip(key, kinds, strict=True)):
+        raise InvalidValue("after", "this is not a cursor.")
+    if any(type(value) is int and not -_BIG <= value < _BIG for value in key):
+        raise InvalidValue("after", "this is not a cursor.")
+    return key
+
+
+def check_limit(limit: object, *, maximum: int = 1000, path: str = "limit") -> int:
+    """A page size: a whole number from 1 to `maximum`, else InvalidValue."""
+    if type(limit) is not int or not 1 <= limit <= maximum:
+        raise InvalidValue(path, f"expected a whole number from 1 to {maximum}.")
+    return limit
+
+
+def _base64_text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _digest(filters: Mapping[str, Any]) -> str:
+    return hashlib.blake2b(orjson.dumps(filters, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()

@@ -1,0 +1,68 @@
+"""The status of an event log: whether it is on, its size and its latest streams."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import and_, func, select
+
+from persist.db.statements.prepared import LIMIT, Statement
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.events.models import event_heads, event_log
+from persist.events.schemas import ALL
+from persist.events.switching import is_on
+
+_E, _H = event_log.c, event_heads.c
+_EVENTS = Statement(select(func.count(_E.position), func.min(_E.at)))
+_STREAMS = Statement(select(func.count(_H.stream_id)).where(_H.stream_id != ALL))
+_LATEST = Statement(
+    select(_H.stream_id, _H.seq, _H.first_seq, _E.position, _E.type, _E.at)
+    .join(event_log, and_(_E.stream_id == _H.stream_id, _E.seq == _H.seq))
+    .order_by(_E.position.desc())
+    .limit(LIMIT)
+)
+_LAST = Statement(select(_H.seq).where(_H.stream_id == ALL))
+
+
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """The status of one database's event log.
+
+    on        whether the log is on
+    events    the number of events now in the log
+    streams   the number of streams that have or had events
+    position  the last position given, 0 for none: the number of events ever written
+    oldest    when the oldest event in the log was written, None without events
+    """
+
+    on: bool
+    events: int
+    streams: int
+    position: int
+    oldest: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One stream: its newest event, and the `seq` of the oldest event left."""
+
+    stream_id: str
+    seq: int
+    first_seq: int
+    position: int
+    type: str
+    at: datetime
+
+
+def latest_streams(work: UnitOfWork, limit: int) -> list[Stream]:
+    """The streams with the newest events, newest first."""
+    with work.verb("latest_streams", writes=False):
+        return [Stream(*row) for row in work.rows(_LATEST, limit=limit)]
+
+
+def log_status(work: UnitOfWork) -> LogStatus:
+    """The status of the log. It counts all events, so its cost grows with the log."""
+    with work.verb("standing", writes=False):
+        events, streams, last = work.row(_EVENTS), work.row(_STREAMS), work.row(_LAST)
+        assert events is not None
+        assert streams is not None
+        return LogStatus(is_on(work), events[0], streams[0], 0 if last is None else last[0], events[1])

@@ -1,0 +1,61 @@
+"""Transactions over a Store or an AsyncStore for adapters that have both synchronous methods and coroutines."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from persist.store.async_store import AsyncStore
+from persist.store.store import Store
+from persist.store.transaction import Transaction, TransactionBlock, replayed
+
+T = TypeVar("T")
+
+
+class StoreBridge:
+    """Runs functions in a transaction: `run_sync` in this thread, `run_async` on a worker thread without blocking the loop.
+
+    Both run the same synchronous function on the sync store, so neither waits for an event loop.
+    """
+
+    def __init__(self, store: Store | AsyncStore) -> None:
+        self._async = store if isinstance(store, AsyncStore) else None
+        self._store = store._store if isinstance(store, AsyncStore) else store
+
+    def run_sync(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
+        """Run in this thread. InvalidStateError over an AsyncStore if an event loop runs in this thread: it would be blocked."""
+        if self._async is not None and _in_loop():
+            raise asyncio.InvalidStateError(
+                "A synchronous call over an AsyncStore would block its event loop: await the method of the same name with an a "
+                "before it, or call this one from another thread."
+            )
+        return self._run(function, writes)
+
+    async def run_async(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
+        """Run on a worker thread. If cancelled, the transaction ends first, so it is done either completely or not at all."""
+        if self._async is None:
+            return await _finish_despite_cancellation(lambda: self._run(function, writes))
+        return await self._async._hops.whole(lambda: self._run(function, writes), writable=writes)
+
+    def _run(self, function: Callable[[Transaction], T], writes: bool) -> T:
+        runtime = self._store.runtime
+        if writes:
+            return replayed(runtime, lambda: TransactionBlock(runtime, writable=True), function)
+        with TransactionBlock(runtime, writable=False) as tx:
+            return function(tx)
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _finish_despite_cancellation(function: Callable[[], T]) -> T:
+    running = asyncio.ensure_future(asyncio.to_thread(function))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

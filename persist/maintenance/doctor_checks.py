@@ -1,0 +1,89 @@
+"""Finds what is wrong with a store, and repairs what can be repaired without losing data."""
+
+from dataclasses import replace
+
+from persist.db.dialects.backends import operations_of
+from persist.db.dialects.findings import Problem, Severity
+from persist.errors import (
+    InvalidValue,
+    PersistError,
+    ReadOnlyTransaction,
+    SchemaOutdated,
+    SchemaTooNew,
+    SchemaUnknown,
+    StoreCorrupt,
+    UnmanagedDatabase,
+)
+from persist.maintenance.checkups import CHECKUPS, ROWS, Checkup
+from persist.maintenance.findings import Finding, capped, finding_of, told
+from persist.maintenance.snapshots import looking
+from persist.store.store import Store
+
+_CODES = {
+    StoreCorrupt: "corrupt",
+    SchemaOutdated: "schema_outdated",
+    SchemaTooNew: "schema_newer",
+    SchemaUnknown: "schema_unknown",
+    UnmanagedDatabase: "unmanaged",
+}
+_OF_CELLS = (InvalidValue, StoreCorrupt, TypeError, ValueError, LookupError, AttributeError)
+"""What checks raise where they come upon a cell that cannot be read."""
+
+
+def doctor(store: Store, *, fix: bool = False, full: bool = False) -> list[Finding]:
+    """Everything that is wrong with the store, the worst first; an empty list for a healthy one.
+
+    `full` also compares every index with its table, where the database can. `fix` mends what it safely can: it folds text and
+    progressions, notes the version, makes missing indexes, moves sequences past the highest id, drops turns whose process is
+    dead, and moves rows that cannot be read into the quarantine. No row that says anything is deleted, and a damaged file is
+    not written to. ReadOnlyTransaction on a read-only store.
+    """
+    if fix and store.runtime.read_only:
+        raise ReadOnlyTransaction("doctor(fix=True)")
+    store.runtime.check_process()
+    store.runtime.refuse_inside_transaction("doctor()")
+    damage = _guarded(
+        store, "the file", lambda work: operations_of(work.runtime.dialect).integrity(work.select, full=full), fix=False
+    )
+    if damage:
+        return told(finding_of(trouble) for trouble in damage)
+    found: list[Finding] = []
+    cells = False
+    for subject, checkup in CHECKUPS.items():
+        for trouble in _guarded(store, subject, checkup, fix=fix, cells=cells):
+            found.append(_mended(store, trouble) if fix and trouble.repair is not None else finding_of(trouble))
+        cells = cells or (subject == ROWS and not all(finding.fixed for finding in found if finding.code == "unreadable"))
+    return told(found)
+
+
+def finding_of_error(error: PersistError) -> Finding | None:
+    """Why a database cannot even be opened, as a finding; None where that says nothing about the database."""
+    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
+    if code is None:
+        return None
+    return Finding(code=code, severity=Severity.ERROR, subject="database", message=str(error))
+
+
+def _guarded(store: Store, subject: str, checkup: Checkup, *, fix: bool, cells: bool = False) -> list[Problem]:
+    """Run a check and return its problems; its failure is a problem too, unless unreadable `cells` are known already."""
+    try:
+        with looking(store, "doctor()") as work:
+            return capped(checkup(work), fix=fix)
+    except Exception as error:
+        if cells and isinstance(error, _OF_CELLS):
+            return []
+        if not isinstance(error, PersistError):
+            raise
+        code = "corrupt" if isinstance(error, StoreCorrupt) else "unreadable"
+        return [Problem(code, Severity.ERROR, subject, f"{error}")]
+
+
+def _mended(store: Store, trouble: Problem) -> Finding:
+    assert trouble.repair is not None
+    try:
+        with store.begin() as tx, tx._work.verb("doctor(fix=True)", writes=True):
+            said = trouble.repair(tx._work)
+    except PersistError as error:
+        return finding_of(trouble, failed=str(error))
+    done = replace(trouble, message=f"{trouble.message} {said}") if isinstance(said, str) else trouble
+    return finding_of(done, fixed=True)

@@ -1,0 +1,28 @@
+"""Whether a database is as it was made: no rows but those that always exist."""
+
+from persist.db.schema.base import table_of
+from persist.db.schema.meta_table import Meta
+from persist.errors import Conflict
+from persist.maintenance.transactions import TABLES, Session
+
+_META = table_of(Meta)
+FIXED = "schema_version"
+"""The key of `_meta` that is the database's own: never copied, never exported."""
+
+
+def first_with_rows(target: Session) -> str | None:
+    """The name of the first table with rows beyond those that always exist; None for a database without."""
+    for table in TABLES:
+        columns = tuple(table.columns)
+        seed = [tuple(row.get(column.name) for column in columns) for row in table.info.get("seed", ())]
+        for batch in target.bulk.batches(target.whole(table), columns):
+            if any(row not in seed and not (table is _META and row[0] == FIXED) for row in batch):
+                return table.name
+    return None
+
+
+def refuse_unless_empty(target: Session) -> None:
+    """Conflict names the first table with rows."""
+    name = first_with_rows(target)
+    if name is not None:
+        raise Conflict(f"The target has rows in {name}; it must be empty. Nothing was written.", constraint=name)

@@ -1,0 +1,1 @@
+"""Rows of runs, executions and bindings, and the files beside them."""

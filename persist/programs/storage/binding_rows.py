@@ -1,0 +1,129 @@
+"""Reading, locking and writing the row of a binding: the value of a name in a frame."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from sqlalchemy import select, update
+
+from persist.db.expressions.upsert import insert_missing
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.own_scope import public_scope, stored_scope
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import is_unreadable
+from persist.db.values.frozen import construct
+from persist.errors import Conflict, PersistError
+from persist.programs import names
+from persist.programs.models import FRAME, bindings
+from persist.programs.schemas import FIXED, Binding, BindingKind
+from persist.programs.storage import attachments
+from persist.programs.storage.attachments import RunFolder
+from persist.programs.storage.run_rows import this_second
+from persist.programs.storage.scopes import COLUMNS, FIELDS
+
+_B, _frame = bindings.c, FRAME
+_ROOT = -1
+_THIS = (_B.run_id == param("row_run")) & (_B.name == param("row_name")) & (_frame == param("row_frame"))
+_GET = Statement(select(*COLUMNS).where(_THIS))
+_LOCK = Statement(select(*COLUMNS).where(_THIS).with_for_update())
+_ADD = Statement(insert_missing(bindings))
+_NAMED = Statement(select(_B.name).where(_B.attachment_path.contains(param("token"))).limit(1))
+"""Finds a row that names the file with that token, in any spelling of its path."""
+_CHANGED = ("kind", "value", "source_statement", "attachment_path", "updated_at")
+_SET = Statement(update(bindings).where(_THIS).values(**{name: param(f"new_{name}") for name in _CHANGED}))
+
+
+def binding_value(work: UnitOfWork, row: Row, **changed: Any) -> Binding:
+    """The Binding in a row of its columns, with the run's real id."""
+    fields = dict(zip(FIELDS, row, strict=True)) | changed
+    fields["run_id"] = public_scope(work, "run_id", fields["run_id"])
+    return construct(Binding, fields)
+
+
+def find_row(work: UnitOfWork, run_id: str, name: str, execution_id: int | None, *, lock: bool = False) -> Row | None:
+    """The row of a name in one frame; `execution_id` None is the root."""
+    stored = stored_scope(work, "run_id", run_id)
+    frame = _ROOT if execution_id is None else execution_id
+    return work.row(_LOCK if lock else _GET, row_run=stored, row_name=name, row_frame=frame)
+
+
+def put(
+    work: UnitOfWork,
+    run_id: str,
+    name: str,
+    execution_id: int | None,
+    value: str | None,
+    *,
+    kind: BindingKind,
+    source_statement: str | None,
+    content: Iterable[bytes] | None = None,
+) -> Binding:
+    """Write the value into its row, or `content` into a file beside the run's. Conflict if the name is a const or input."""
+    folder = attachments.folder_of(work, run_id)
+    fields: dict[str, Any] = {
+        "kind": kind,
+        "value": value,
+        "source_statement": source_statement,
+        "attachment_path": None,
+        "updated_at": this_second(work),
+    }
+    row = find_row(work, run_id, name, execution_id, lock=True)
+    _check_rebinding(name, row)
+    if content is None or folder is None:
+        return _put(work, run_id, name, execution_id, fields, row, folder)
+    path = folder.write(name, execution_id, content)
+    attachments.remove_unless_committed(work, folder, path)
+    try:
+        return _put(work, run_id, name, execution_id, {**fields, "attachment_path": path}, row, folder)
+    except BaseException:
+        with suppress(PersistError):
+            folder.remove(path)  # the caller may catch this and commit
+        raise
+
+
+def _put(
+    work: UnitOfWork,
+    run_id: str,
+    name: str,
+    execution_id: int | None,
+    fields: dict[str, Any],
+    row: Row | None,
+    folder: RunFolder | None,
+) -> Binding:
+    while True:
+        before = None if row is None else binding_value(work, row)
+        if before is None:
+            if _added(work, run_id, name, execution_id, fields):
+                break
+            row = find_row(work, run_id, name, execution_id, lock=True)  # another writer was faster
+            _check_rebinding(name, row)
+            continue
+        _replace(work, before, fields, folder)
+        break
+    written = find_row(work, run_id, name, execution_id)
+    assert written is not None
+    return binding_value(work, written)
+
+
+def _check_rebinding(name: str, row: Row | None) -> None:
+    kind = None if row is None else row[FIELDS.index("kind")]
+    if not is_unreadable(kind) and kind in FIXED:
+        raise Conflict(f"{name!r} is bound already, as {kind}, which is bound once.", constraint="bindings.kind")
+
+
+def _added(work: UnitOfWork, run_id: str, name: str, execution_id: int | None, fields: dict[str, Any]) -> bool:
+    key = {"run_id": stored_scope(work, "run_id", run_id), "name": name, "execution_id": execution_id}
+    return bool(work.run(_ADD, **key, **fields, created_at=fields["updated_at"]))
+
+
+def _replace(work: UnitOfWork, before: Binding, fields: dict[str, Any], folder: RunFolder | None) -> None:
+    """Update in place: created_at and custom columns stay. A file that the library wrote is removed with its last row."""
+    named = {f"new_{name}": value for name, value in fields.items()}
+    frame = _ROOT if before.execution_id is None else before.execution_id
+    stored = stored_scope(work, "run_id", before.run_id)
+    work.run(_SET, row_run=stored, row_name=before.name, row_frame=frame, **named)
+    if folder is None or before.attachment_path is None or is_unreadable(before.attachment_path):
+        return
+    token = names.attachment_token(before.attachment_path)
+    if token is not None and work.row(_NAMED, token=token) is None:
+        attachments.forget(work, folder, before.attachment_path)

@@ -1,0 +1,95 @@
+"""Reading and locking the row of an execution, and writing its status and metadata."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select, update
+
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.own_scope import public_scope, stored_scope
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_count
+from persist.db.values.frozen import construct
+from persist.errors import NotFound
+from persist.programs.models import executions
+from persist.programs.schemas import SETTLED, ExecutionStatus, ProgramExecution
+from persist.programs.storage.run_rows import this_second
+from persist.programs.transitions import check_execution
+
+_E = executions.c
+FIELDS = tuple(ProgramExecution.model_fields)
+COLUMNS = tuple(_E[name] for name in FIELDS)
+_THIS = (_E.run_id == param("row_run")) & (_E.id == param("row_id"))
+_GET = Statement(select(*COLUMNS).where(_THIS))
+_LOCK = Statement(select(*COLUMNS).where(_THIS).with_for_update())
+_SET = Statement(
+    update(executions)
+    .where(_THIS)
+    .values(
+        status=param("to"),
+        written_status=param("to"),
+        started_at=param("started"),
+        completed_at=param("completed"),
+        updated_at=param("at"),
+        error_message=param("error"),
+        metadata=param("facts"),
+    )
+)
+_SET_METADATA = Statement(update(executions).where(_THIS).values(metadata=param("facts"), updated_at=param("at")))
+
+
+def execution_value(work: UnitOfWork, row: Row) -> ProgramExecution:
+    """The ProgramExecution in a row of its columns, with the run's real id."""
+    fields = dict(zip(FIELDS, row, strict=True))
+    fields["run_id"] = public_scope(work, "run_id", fields["run_id"])
+    return construct(ProgramExecution, fields)
+
+
+def get_execution(work: UnitOfWork, run_id: str, id: int, *, lock: bool = False) -> ProgramExecution:
+    """The execution; NotFound unless the run has it."""
+    stored, number = stored_scope(work, "run_id", run_id), check_count("id", id)
+    row = work.row(_LOCK if lock else _GET, row_run=stored, row_id=number)
+    if row is None:
+        raise NotFound("execution", str(id))
+    return execution_value(work, row)
+
+
+def become(
+    work: UnitOfWork,
+    execution: ProgramExecution,
+    to: ExecutionStatus,
+    *,
+    error: str | None = None,
+    facts: dict[str, Any] | None = None,
+) -> ProgramExecution:
+    """Change the status of a locked execution, with the instants that go with it; TransitionError."""
+    check_execution(execution.id, execution.status, to)
+    at = this_second(work)
+    started: datetime | None = execution.started_at
+    if to is ExecutionStatus.EXECUTING and started is None:
+        started = at
+    work.run(
+        _SET,
+        row_run=stored_scope(work, "run_id", execution.run_id),
+        row_id=execution.id,
+        to=to,
+        started=started,
+        completed=at if to in SETTLED else None,
+        at=at,
+        error=execution.error_message if error is None else error,
+        facts=execution.metadata if facts is None else facts,
+    )
+    return get_execution(work, execution.run_id, execution.id)
+
+
+def set_metadata(work: UnitOfWork, execution: ProgramExecution, facts: dict[str, Any]) -> ProgramExecution:
+    """Replace the metadata of a locked execution."""
+    work.json("metadata", facts)
+    stored = stored_scope(work, "run_id", execution.run_id)
+    work.run(_SET_METADATA, row_run=stored, row_id=execution.id, facts=facts, at=this_second(work))
+    return get_execution(work, execution.run_id, execution.id)
+
+
+def facts_of(execution: ProgramExecution) -> dict[str, Any]:
+    """The metadata as an object; empty if a raw writer stored something else."""
+    return dict(execution.metadata) if isinstance(execution.metadata, dict) else {}

@@ -1,0 +1,54 @@
+"""Reading and locking the row of a run, and the owners of agents that are no run."""
+
+from datetime import datetime
+
+from sqlalchemy import select
+
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.frozen import construct
+from persist.errors import NotFound
+from persist.programs.models import runs
+from persist.programs.schemas import AgentScope, ProgramRun
+
+_R = runs.c
+FIELDS = tuple(ProgramRun.model_fields)
+COLUMNS = tuple(_R[name] for name in FIELDS)
+_GET = Statement(select(*COLUMNS).where(_R.id == param("row_id")))
+_LOCK = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update())
+_EXISTS = Statement(select(_R.id).where(_R.id == param("row_id")))
+
+
+def run_value(row: Row) -> ProgramRun:
+    """The ProgramRun in a row of its columns."""
+    return construct(ProgramRun, dict(zip(FIELDS, row, strict=True)))
+
+
+def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> ProgramRun:
+    """The run, with `lock` locked against other writers; NotFound."""
+    row = work.row(_LOCK if lock else _GET, row_id=work.label("id", id))
+    if row is None:
+        raise NotFound("program run", id)
+    return run_value(row)
+
+
+def check_run_exists(work: UnitOfWork, id: str) -> None:
+    """NotFound unless the run exists."""
+    if work.row(_EXISTS, row_id=work.label("run_id", id)) is None:
+        raise NotFound("program run", id)
+
+
+def outlives_runs(id: object, own: str | None) -> bool:
+    """Whether the id is "project" or "user", in a file of that owner's agents or in a database of many (`own` None)."""
+    return id in (AgentScope.PROJECT, AgentScope.USER) and own in (None, id)
+
+
+def check_agents_owner(work: UnitOfWork, id: str) -> None:
+    """NotFound unless the id is that of a run, or "project" or "user" where that may own agents."""
+    if not outlives_runs(work.label("run_id", id), work.runtime.scopes.get("run_id")):
+        check_run_exists(work, id)
+
+
+def this_second(work: UnitOfWork) -> datetime:
+    """The store's clock, truncated to whole seconds as these tables store them."""
+    return work.now().replace(microsecond=0)

@@ -1,0 +1,1 @@
+"""For parents of subagents: handles, shell instructions, joins, retries."""

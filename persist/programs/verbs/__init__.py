@@ -1,0 +1,1 @@
+"""The verbs of tx.programs, one module per kind of entity."""

@@ -1,0 +1,131 @@
+"""Persistent agents: their memory, and the segments of their history."""
+
+import logging
+
+from sqlalchemy import func, insert, select, update
+
+from persist.db.expressions.upsert import insert_missing
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.own_scope import public_scope, stored_scope
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.values.arguments import check_choice
+from persist.db.values.frozen import construct
+from persist.errors import NotFound
+from persist.programs.models import agents, segments
+from persist.programs.schemas import Agent, AgentScope, AgentSegment
+from persist.programs.storage.run_rows import check_agents_owner, this_second
+
+log = logging.getLogger("persist")
+
+List = list
+_A, _S = agents.c, segments.c
+_FIELDS = tuple(Agent.model_fields)
+_COLUMNS = tuple(_A[name] for name in _FIELDS)
+_SEGMENT_FIELDS = tuple(AgentSegment.model_fields)
+_THIS = (_A.run_id == param("row_run")) & (_A.name == param("row_name"))
+_GET = Statement(select(*_COLUMNS).where(_THIS))
+_LOCK = Statement(select(*_COLUMNS).where(_THIS).with_for_update())
+ALL_AGENTS = Statement(select(*_COLUMNS).where(_A.run_id == param("run")).order_by(_A.name))
+_ADD = Statement(insert_missing(agents, "run_id", "name"))
+_SET = Statement(update(agents).where(_THIS).values(memory=param("text"), updated_at=param("at")))
+_ITS_SEGMENTS = (_S.run_id == param("row_run")) & (_S.agent_name == param("row_name"))
+_SEGMENTS = Statement(select(*[_S[name] for name in _SEGMENT_FIELDS]).where(_ITS_SEGMENTS).order_by(_S.segment_number, _S.id))
+_LAST = Statement(select(func.coalesce(func.max(_S.segment_number), 0)).where(_ITS_SEGMENTS))
+_GIVEN = ("run_id", "agent_name", "segment_number", "timestamp", "prompt", "summary")
+_ADD_SEGMENT = Statement(insert(segments).values(**{name: param(name) for name in _GIVEN}).returning(_S.id))
+
+
+class Agents(Repository):
+    """`tx.programs.agents`. In the file of a project's or a user's agents `run_id` is "project" or "user".
+
+    Writes raise NotFound unless the run exists or the id is one of these two. Agents of deleted runs can still be read.
+    """
+
+    @writes
+    def start(self, run_id: str, name: str, *, resume: bool, scope: str = "execution") -> Agent:
+        """Prepare the agent for its next session; call it before the subagent starts, whose commands only UPDATE the row.
+
+        `resume`: keep the memory, NotFound if there is none. Otherwise an existing memory is cleared, with a warning
+        in the log, and segments stay. `scope` is that of a new agent. NotFound for the run.
+        """
+        work = self._work
+        label, word = work.label("name", name), check_choice("scope", scope, AgentScope)
+        stored = stored_scope(work, "run_id", run_id)
+        check_agents_owner(work, run_id)
+        found = self._find(run_id, label, lock=True)
+        if resume:
+            if found is None or found.memory is None:
+                raise NotFound("memory of the agent", label)
+            return found
+        if found is None:
+            self._add(stored, label, word, None)
+        elif found.memory is not None:
+            log.warning("agent %r starts fresh in %r although it remembers something, which is cleared", label, run_id)
+            work.run(_SET, row_run=stored, row_name=label, text=None, at=this_second(work))
+        return self._get(run_id, label)
+
+    @writes
+    def remember(self, run_id: str, name: str, memory: str, *, scope: str = "execution") -> Agent:
+        """Replace the agent's memory; a new agent is created with that scope. NotFound for the run."""
+        work = self._work
+        label, word = work.label("name", name), check_choice("scope", scope, AgentScope)
+        text, stored = work.body("memory", memory), stored_scope(work, "run_id", run_id)
+        check_agents_owner(work, run_id)
+        if not self._add(stored, label, word, text):
+            work.run(_SET, row_run=stored, row_name=label, text=text, at=this_second(work))
+        return self._get(run_id, label)
+
+    @reads
+    def recall(self, run_id: str, name: str) -> Agent | None:
+        """The agent with its memory, or None."""
+        return self._find(run_id, self._work.label("name", name))
+
+    @reads
+    def list(self, run_id: str) -> List[Agent]:
+        """Every agent of the run, by name."""
+        rows = self._work.rows(ALL_AGENTS, run=stored_scope(self._work, "run_id", run_id))
+        return [self._value(row) for row in rows]
+
+    @writes
+    def add_segment(self, run_id: str, agent_name: str, *, prompt: str, summary: str) -> AgentSegment:
+        """Add an invocation, numbered 1, 2, 3 … per agent; NotFound for the run or the agent."""
+        work = self._work
+        label = work.label("agent_name", agent_name)
+        texts = {"prompt": work.body("prompt", prompt), "summary": work.body("summary", summary)}
+        check_agents_owner(work, run_id)
+        if self._find(run_id, label, lock=True) is None:
+            raise NotFound("agent", label)
+        stored = stored_scope(work, "run_id", run_id)
+        last = work.row(_LAST, row_run=stored, row_name=label)
+        assert last is not None
+        fields = {"agent_name": label, "segment_number": last[0] + 1, "timestamp": this_second(work), **texts}
+        row = work.returned(_ADD_SEGMENT, run_id=stored, **fields)
+        assert row is not None
+        return construct(AgentSegment, {"id": row[0], "run_id": run_id, **fields})
+
+    @reads
+    def segments(self, run_id: str, agent_name: str) -> List[AgentSegment]:
+        """The agent's invocations in order; empty for an unknown agent."""
+        work = self._work
+        stored = stored_scope(work, "run_id", run_id)
+        rows = work.rows(_SEGMENTS, row_run=stored, row_name=work.label("agent_name", agent_name))
+        return [construct(AgentSegment, dict(zip(_SEGMENT_FIELDS, row, strict=True)) | {"run_id": run_id}) for row in rows]
+
+    def _find(self, run_id: str, name: str, *, lock: bool = False) -> Agent | None:
+        stored = stored_scope(self._work, "run_id", run_id)
+        row = self._work.row(_LOCK if lock else _GET, row_run=stored, row_name=name)
+        return None if row is None else self._value(row)
+
+    def _get(self, run_id: str, name: str) -> Agent:
+        found = self._find(run_id, name)
+        assert found is not None
+        return found
+
+    def _add(self, stored: str, name: str, scope: AgentScope, memory: str | None) -> bool:
+        now = this_second(self._work)
+        return bool(self._work.run(_ADD, run_id=stored, name=name, scope=scope, memory=memory, created_at=now, updated_at=now))
+
+    def _value(self, row: Row) -> Agent:
+        fields = dict(zip(_FIELDS, row, strict=True))
+        fields["run_id"] = public_scope(self._work, "run_id", fields["run_id"])
+        return construct(Agent, fields)

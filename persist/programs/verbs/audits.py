@@ -1,0 +1,136 @@
+"""Finds what this library did not write into a run, and what is inconsistent. Read-only.
+
+A raw writer can do anything to the file; audits find its traces. Not all are errors: a virtual machine may write raw too.
+"""
+
+from collections.abc import Iterator
+
+from sqlalchemy import select
+
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.own_scope import stored_scope
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import error_of, is_unreadable
+from persist.errors import InvalidValue, NotFound, PersistError
+from persist.programs import names
+from persist.programs.models import executions, runs, segments
+from persist.programs.schemas import (
+    AgentScope,
+    AuditFinding,
+    Binding,
+    BindingKind,
+    ExecutionStatus,
+    RunStatus,
+)
+from persist.programs.storage import attachments
+from persist.programs.storage.attachments import RunFolder
+from persist.quoting import shown
+
+_R, _E, _S = runs.c, executions.c, segments.c
+_RUN = Statement(select(_R.status, _R.written_status).where(_R.id == param("run")))
+_TREE = Statement(select(_E.id, _E.parent_id, _E.status, _E.written_status).where(_E.run_id == param("run")).order_by(_E.id))
+_SEGMENTS = Statement(select(_S.id, _S.agent_name).where(_S.run_id == param("run")).order_by(_S.id))
+
+
+def audit_run(work: UnitOfWork, run_id: str) -> Iterator[AuditFinding]:
+    """Check the run's status."""
+    row = work.row(_RUN, run=run_id)
+    if row is not None and not any(map(is_unreadable, row)):
+        yield from _status(f"run {run_id}", row[0], row[1], RunStatus)
+
+
+def audit_executions(work: UnitOfWork, run_id: str) -> Iterator[AuditFinding]:
+    """Find statuses that this library did not write, missing parents, and circles of parents."""
+    rows = work.rows(_TREE, run=stored_scope(work, "run_id", run_id))
+    parents = {id: parent for id, parent, _, _ in rows}
+    for id, parent, status, written in rows:
+        subject = f"execution {id}"
+        yield from _status(subject, status, written, ExecutionStatus)
+        if parent is not None and parent not in parents:
+            yield AuditFinding.of("orphan", subject, f"its parent {parent} is not there.")
+        elif _in_circle(id, parents):
+            yield AuditFinding.of("circle", subject, "it is among its own parents.")
+
+
+def audit_bindings(
+    work: UnitOfWork, run_id: str, found: list[Binding], frames: set[int], *, unused: bool = True
+) -> Iterator[AuditFinding]:
+    """Find missing frames, unknown kinds, and attachments that are missing or `unused`."""
+    folder = attachments.folder_of(work, run_id)
+    used = set()
+    for one in found:
+        frame = "" if one.execution_id is None else f" of execution {one.execution_id}"
+        subject = f"binding {one.name}{frame}"
+        if one.execution_id is not None and one.execution_id not in frames:
+            yield AuditFinding.of("orphan", subject, "the execution is not there.")
+        if one.kind is not None and not isinstance(one.kind, BindingKind):
+            yield AuditFinding.of("unknown_word", subject, f"its kind is {one.kind!r}.")
+        if one.attachment_path is not None and folder is not None:
+            try:
+                used.add(names.attachment_parts(one.attachment_path)[1])
+                folder.check(one.attachment_path)
+            except InvalidValue as error:
+                yield AuditFinding.of("attachment_escapes", subject, str(error))
+            except NotFound:
+                yield AuditFinding.of("attachment_missing", subject, f"{one.attachment_path} is not there.")
+            except PersistError as error:
+                yield AuditFinding.of("attachment_missing", subject, str(error))
+    if folder is not None and unused:
+        yield from _unused(folder, used)
+
+
+def audit_agents(work: UnitOfWork, run_id: str, known: dict[str, str | None]) -> Iterator[AuditFinding]:
+    """Find segments of missing agents, and unknown scopes."""
+    for name, scope in known.items():
+        if scope is not None and not isinstance(scope, AgentScope):
+            yield AuditFinding.of("unknown_word", f"agent {name}", f"its scope is {scope!r}.")
+    for id, agent in work.rows(_SEGMENTS, run=stored_scope(work, "run_id", run_id)):
+        if agent not in known:
+            yield AuditFinding.of("orphan", f"segment {id}", f"its agent {agent!r} is not there.")
+
+
+def audit_cells(work: UnitOfWork) -> Iterator[AuditFinding]:
+    """Report cells that the other audits could not read."""
+    for table, key, column, reason in dict.fromkeys(
+        (e.table, e.key, e.column, e.reason) for e in map(error_of, work.carried or ())
+    ):
+        row = "" if not key else f" {shown(key[0] if len(key) == 1 else key)}"
+        yield AuditFinding.of("unreadable", f"{table}{row}", f"{column}: {reason}.")
+
+
+def audit_tables(work: UnitOfWork, run_id: str, ours: set[str]) -> Iterator[AuditFinding]:
+    """In a run's own file, find tables that are neither persist's nor named as extensions (x_…)."""
+    if work.runtime.scopes.get("run_id") != run_id:
+        return
+    for name in sorted(work.tables() - ours):
+        if not name.startswith("x_"):
+            yield AuditFinding.of("unexpected_table", f"table {name}", "extensions are named x_…")
+
+
+def _status(
+    subject: str, status: str | None, written: str | None, words: type[RunStatus] | type[ExecutionStatus]
+) -> Iterator[AuditFinding]:
+    if status != written:
+        how = "inserted" if written is None else f"changed from {written}"
+        yield AuditFinding.of("status_not_ours", subject, f"its status {status!s} was {how} by a raw writer.")
+    if status is not None and not isinstance(status, words):
+        yield AuditFinding.of("unknown_word", subject, f"its status is {status!r}.")
+
+
+def _in_circle(id: int, parents: dict[int, int | None]) -> bool:
+    slow: int | None = parents.get(id)
+    steps = 0
+    while slow is not None and slow != id and steps <= len(parents):
+        slow, steps = parents.get(slow), steps + 1
+    return slow == id
+
+
+def _unused(folder: RunFolder, used: set[str]) -> Iterator[AuditFinding]:
+    try:
+        there = folder.names()
+    except OSError as error:
+        yield AuditFinding.of("attachment_escapes", f"folder {names.ATTACHMENTS}", f"nothing in it is read: {error.strerror}.")
+        return
+    for name in there:
+        if name not in used:
+            yield AuditFinding.of("attachment_unused", f"attachment {name}", "no binding names it.")

@@ -1,0 +1,206 @@
+"""Executions: the statements of a run as a tree; each is the frame of those below it, and has branch, loop and retries."""
+
+from collections.abc import Mapping
+
+from sqlalchemy import insert, select
+
+from persist.db.statements.prepared import Statement, among, param
+from persist.db.transactions.own_scope import stored_scope
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.values.arguments import check_choice, check_count
+from persist.db.values.json import Json, merge_patch
+from persist.errors import InvalidValue, NotFound, RecursionLimitExceeded, TransitionError
+from persist.programs.models import executions
+from persist.programs.schemas import SETTLED, ExecutionStatus, ProgramExecution
+from persist.programs.storage import scopes
+from persist.programs.storage.execution_rows import COLUMNS, become, execution_value, facts_of, get_execution, set_metadata
+from persist.programs.storage.run_rows import check_run_exists, this_second
+
+List = list
+_E = executions.c
+_GIVEN = (
+    "run_id",
+    "statement_index",
+    "started_at",
+    "updated_at",
+    "parent_id",
+    "statement_text",
+)
+_ADD = Statement(
+    insert(executions)
+    .values(
+        **{name: param(name) for name in _GIVEN},
+        status=param("to"),
+        written_status=param("to"),
+        metadata=param("facts"),
+    )
+    .returning(_E.id)
+)
+_OF_RUN = select(*COLUMNS).where(_E.run_id == param("run")).order_by(_E.id)
+_ALL = Statement(_OF_RUN)
+_WITH_STATUS = Statement(_OF_RUN.where(_E.status == param("word")))
+_CHILDREN = Statement(_OF_RUN.where(_E.parent_id == param("parent")))
+_FACTS = select(_E.status, _E.metadata).where(_E.run_id == param("run")).order_by(_E.id)
+_BRANCHES = Statement(_FACTS)
+_UNSETTLED = Statement(_FACTS.where(_E.status.is_(None) | ~among(_E.status, sorted(SETTLED))))
+
+
+class ProgramExecutions(Repository):
+    """`tx.programs.executions`. Ids count up, are never given twice, and name frames: `bind(…, execution_id=id)`."""
+
+    @writes
+    def begin(
+        self,
+        run_id: str,
+        *,
+        statement_index: int,
+        statement_text: str,
+        parent_id: int | None = None,
+        metadata: Json = None,
+        status: str = "executing",
+    ) -> ProgramExecution:
+        """Begin a statement, executing or `pending`, in the frame of its parent.
+
+        NotFound for the run or the parent; RecursionLimitExceeded if it would be nested deeper than `Settings.max_depth`,
+        the outermost statement being 1 deep.
+        """
+        work = self._work
+        word = check_choice("status", status, ExecutionStatus)
+        if word in SETTLED:
+            raise InvalidValue("status", "a statement begins as pending or executing.")
+        facts = work.json_object("metadata", metadata)
+        index, text = check_count("statement_index", statement_index), work.body("statement_text", statement_text)
+        stored = stored_scope(work, "run_id", run_id)
+        check_run_exists(work, run_id)
+        self._check_depth(run_id, parent_id)
+        now = this_second(work)
+        row = work.returned(
+            _ADD,
+            run_id=stored,
+            statement_index=index,
+            statement_text=text,
+            to=word,
+            started_at=now if word is ExecutionStatus.EXECUTING else None,
+            updated_at=now,
+            parent_id=parent_id,
+            facts=facts,
+        )
+        assert row is not None
+        return get_execution(work, run_id, row[0])
+
+    @reads
+    def get(self, run_id: str, id: int) -> ProgramExecution:
+        """The execution; NotFound."""
+        return get_execution(self._work, run_id, id)
+
+    @reads
+    def list(self, run_id: str, *, status: str | None = None) -> List[ProgramExecution]:
+        """Executions of the run in the order they began: all, or those with one status."""
+        work = self._work
+        stored = stored_scope(work, "run_id", run_id)
+        if status is None:
+            rows = work.rows(_ALL, run=stored)
+        else:
+            rows = work.rows(_WITH_STATUS, run=stored, word=check_choice("status", status, ExecutionStatus))
+        return [execution_value(work, row) for row in rows]
+
+    @writes
+    def start(self, run_id: str, id: int) -> ProgramExecution:
+        """Pending -> executing; TransitionError otherwise."""
+        execution = get_execution(self._work, run_id, id, lock=True)
+        if execution.status == ExecutionStatus.FAILED:  # only a retry executes again
+            raise TransitionError(f"execution {id}", execution.status, ExecutionStatus.EXECUTING)
+        return become(self._work, execution, ExecutionStatus.EXECUTING)
+
+    @writes
+    def update(self, run_id: str, id: int, metadata_patch: Mapping[str, Json]) -> ProgramExecution:
+        """Merge a patch (RFC 7396) into the metadata: objects merge, null removes."""
+        work = self._work
+        patch = work.json_object("metadata_patch", metadata_patch)
+        execution = get_execution(work, run_id, id, lock=True)
+        return set_metadata(work, execution, merge_patch(facts_of(execution), patch))
+
+    @writes
+    def complete(self, run_id: str, id: int) -> ProgramExecution:
+        """Executing -> completed; TransitionError otherwise."""
+        return become(self._work, get_execution(self._work, run_id, id, lock=True), ExecutionStatus.COMPLETED)
+
+    @writes
+    def fail(self, run_id: str, id: int, error_message: str) -> ProgramExecution:
+        """Pending or executing -> failed; TransitionError otherwise."""
+        message = self._work.body("error_message", error_message)
+        execution = get_execution(self._work, run_id, id, lock=True)
+        return become(self._work, execution, ExecutionStatus.FAILED, error=message)
+
+    @writes
+    def skip(self, run_id: str, id: int) -> ProgramExecution:
+        """Pending or executing -> skipped, as the losing branches of a parallel block are; TransitionError otherwise."""
+        return become(self._work, get_execution(self._work, run_id, id, lock=True), ExecutionStatus.SKIPPED)
+
+    @reads
+    def children(self, run_id: str, id: int) -> List[ProgramExecution]:
+        """The statements directly below one, in the order they began; NotFound."""
+        work = self._work
+        above = get_execution(work, run_id, id)
+        rows = work.rows(_CHILDREN, run=stored_scope(work, "run_id", run_id), parent=above.id)
+        return [execution_value(work, row) for row in rows]
+
+    @reads
+    def depth(self, run_id: str, id: int) -> int:
+        """How deep the statement is nested; an outermost one has depth 1. NotFound."""
+        above = scopes.depth(self._work, run_id, check_count("id", id))
+        if above is None:
+            raise NotFound("execution", str(id))
+        return above + 1
+
+    @reads
+    def pending_branches(self, run_id: str, parallel_id: str) -> int:
+        """How many branches of a parallel block are neither completed, failed nor skipped; not counting the block itself."""
+        return len(self._branches(run_id, parallel_id, _UNSETTLED))
+
+    @reads
+    def branches(self, run_id: str, parallel_id: str) -> dict[str, str]:
+        """Branch -> latest status, for `join`. Only branches that have begun: `resume_point` has the declared ones too."""
+        return dict(self._branches(run_id, parallel_id, _BRANCHES))
+
+    @writes
+    def set_iteration(self, run_id: str, id: int, iteration: int) -> ProgramExecution:
+        """Note the current iteration of a loop. InvalidValue past the loop's `max_iterations`: stop before that."""
+        number = check_count("iteration", iteration)
+        execution = get_execution(self._work, run_id, id, lock=True)
+        facts = facts_of(execution)
+        maximum = facts.get("max_iterations")
+        if isinstance(maximum, int) and number > maximum:
+            raise InvalidValue("iteration", f"the loop has at most {maximum}.")
+        return set_metadata(self._work, execution, {**facts, "current_iteration": number})
+
+    @writes
+    def record_retry(self, run_id: str, id: int, *, attempt: int, max_retries: int) -> ProgramExecution:
+        """Note that retry number `attempt` begins, the first one being 1; a failed execution executes again.
+
+        Its error message stays until another failure. InvalidValue past `max_retries`, which do not count the first try.
+        """
+        work = self._work
+        number, maximum = check_count("attempt", attempt), check_count("max_retries", max_retries)
+        if not 1 <= number <= maximum:
+            raise InvalidValue("attempt", f"retries count from 1 to max_retries, which is {maximum}.")
+        execution = get_execution(work, run_id, id, lock=True)
+        facts = {**facts_of(execution), "retry_attempt": number, "max_retries": maximum}
+        if execution.status == ExecutionStatus.FAILED:
+            return become(work, execution, ExecutionStatus.EXECUTING, facts=facts)
+        return set_metadata(work, execution, facts)
+
+    def _check_depth(self, run_id: str, parent_id: int | None) -> None:
+        limit = self._work.runtime.settings.max_depth
+        above = 0 if parent_id is None else self.depth(run_id, parent_id)
+        if above >= limit:
+            raise RecursionLimitExceeded(above + 1, limit)
+
+    def _branches(self, run_id: str, parallel_id: str, statement: Statement) -> List[tuple[str, str]]:
+        wanted = self._work.label("parallel_id", parallel_id)
+        rows = self._work.rows(statement, run=stored_scope(self._work, "run_id", run_id))
+        return [
+            (str(facts["branch"]), str(status or ""))
+            for status, facts in rows
+            if isinstance(facts, dict) and facts.get("parallel_id") == wanted and facts.get("branch") is not None
+        ]

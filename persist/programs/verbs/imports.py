@@ -1,0 +1,65 @@
+"""Imports: programs that are used under an alias; their values are bound as `alias.name`."""
+
+from sqlalchemy import select
+
+from persist.db.expressions.upsert import upsert
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.own_scope import public_scope, stored_scope
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.values.frozen import construct
+from persist.db.values.json import Json
+from persist.errors import NotFound
+from persist.programs import names
+from persist.programs.models import imports
+from persist.programs.schemas import Import
+from persist.programs.storage.run_rows import check_run_exists, this_second
+
+List = list
+_I = imports.c
+_FIELDS = tuple(Import.model_fields)
+_OF_RUN = select(*[_I[name] for name in _FIELDS]).where(_I.run_id == param("run")).order_by(_I.alias)
+_ALL = Statement(_OF_RUN)
+_GET = Statement(_OF_RUN.where(_I.alias == param("row_alias")))
+_PUT = Statement(upsert(imports, "run_id", "alias"))
+
+
+class Imports(Repository):
+    """`tx.programs.imports`."""
+
+    @writes
+    def add(self, run_id: str, alias: str, source_url: str, *, inputs_schema: Json = None, outputs_schema: Json = None) -> Import:
+        """Register a program under an alias (without a dot), or register it anew; NotFound for the run."""
+        work = self._work
+        name, url = names.check_alias(alias), work.label("source_url", source_url)
+        work.json("inputs_schema", inputs_schema)
+        work.json("outputs_schema", outputs_schema)
+        stored = stored_scope(work, "run_id", run_id)
+        check_run_exists(work, run_id)
+        work.run(
+            _PUT,
+            run_id=stored,
+            alias=name,
+            source_url=url,
+            fetched_at=this_second(work),
+            inputs_schema=inputs_schema,
+            outputs_schema=outputs_schema,
+        )
+        return self.get(run_id, name)
+
+    @reads
+    def get(self, run_id: str, alias: str) -> Import:
+        """The import; NotFound."""
+        row = self._work.row(_GET, run=stored_scope(self._work, "run_id", run_id), row_alias=self._work.label("alias", alias))
+        if row is None:
+            raise NotFound("import", alias)
+        return self._value(row)
+
+    @reads
+    def list(self, run_id: str) -> List[Import]:
+        """Every import of the run, by alias."""
+        return [self._value(row) for row in self._work.rows(_ALL, run=stored_scope(self._work, "run_id", run_id))]
+
+    def _value(self, row: Row) -> Import:
+        fields = dict(zip(_FIELDS, row, strict=True))
+        fields["run_id"] = public_scope(self._work, "run_id", fields["run_id"])
+        return construct(Import, fields)

@@ -1,0 +1,157 @@
+"""Program runs: creating, listing, finishing and resuming them."""
+
+import secrets
+from collections.abc import Sequence
+from functools import cache
+from typing import Literal
+
+from sqlalchemy import bindparam, insert, literal_column, select, tuple_, update
+
+from persist.db.schema.base import VERSION_TABLE
+from persist.db.schema.column_types import Label, SqlSeconds
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.values.arguments import check_choice, optional_label
+from persist.db.values.clock import epoch_ms, from_epoch_ms
+from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
+from persist.errors import InvalidValue
+from persist.programs import names
+from persist.programs.models import runs
+from persist.programs.schemas import AuditFinding, ProgramRun, ResumePoint, RunStatus
+from persist.programs.storage.run_rows import COLUMNS, check_agents_owner, get_run, outlives_runs, run_value, this_second
+from persist.programs.transitions import check_run
+from persist.programs.verbs import audits
+from persist.programs.verbs.agents import Agents
+from persist.programs.verbs.bindings import Bindings
+from persist.programs.verbs.executions import ProgramExecutions
+from persist.programs.verbs.resume import resume_point
+
+List = list
+_R = runs.c
+_LIST = "programs.runs"
+_ADD = Statement(
+    insert(runs).values(
+        **{name: param(name) for name in ("id", "program_path", "started_at", "updated_at", "state_mode", "program_source")},
+        status=param("to"),
+        written_status=param("to"),
+    )
+)
+_SET_STATUS = Statement(
+    update(runs).where(_R.id == param("row_id")).values(status=param("to"), written_status=param("to"), updated_at=param("at"))
+)
+
+
+class ProgramRuns(Repository):
+    """`tx.programs.runs`."""
+
+    @writes
+    def create(self, *, program_path: str | None = None, program_source: str | None = None, id: str | None = None) -> ProgramRun:
+        """Create a run, running. Without `id` it gets one like 20260116-143052-a7b3c9; Conflict if the given one is taken."""
+        work = self._work
+        now = this_second(work)
+        run_id = names.run_id(now, secrets.choice) if id is None else work.label("id", id)
+        path = optional_label("program_path", program_path)
+        source = None if program_source is None else work.body("program_source", program_source)
+        work.run(
+            _ADD,
+            id=run_id,
+            program_path=path,
+            program_source=source,
+            state_mode=work.runtime.dialect.name,
+            to=RunStatus.RUNNING,
+            started_at=now,
+            updated_at=now,
+        )
+        return get_run(work, run_id)
+
+    @reads
+    def get(self, id: str) -> ProgramRun:
+        """The run; NotFound."""
+        return get_run(self._work, id)
+
+    @reads
+    def list(self, *, status: str | None = None, limit: int = 20, after: str | None = None) -> Page[ProgramRun]:
+        """Runs, the last started first. Pass `cursor` as `after` for the next page."""
+        limit = check_limit(limit)
+        word = None if status is None else check_choice("status", status, RunStatus)
+        filters = {"status": word}
+        values: dict[str, object] = {} if word is None else {"status": word}
+        if after is not None:
+            at, last = decode_cursor(self._work.label("after", after), _LIST, filters, (int, str))
+            values |= {"after_at": from_epoch_ms(at), "after_id": last}
+        statement = _page(filtered=word is not None, after=after is not None, rows=_rows_for(limit))
+        found = [run_value(row) for row in self._work.rows(statement, **values)]
+        if len(found) <= limit:
+            return Page(found, None)
+        last_run = found[limit - 1]
+        assert last_run.started_at is not None  # the statement filters NULL
+        return Page(found[:limit], encode_cursor(_LIST, filters, [epoch_ms(last_run.started_at), last_run.id]))
+
+    @writes
+    def finish(self, id: str, status: Literal["completed", "failed", "interrupted"]) -> ProgramRun:
+        """Running -> that status; TransitionError for a run that is not running."""
+        to = check_choice("status", status, RunStatus)
+        if to is RunStatus.RUNNING:
+            raise InvalidValue("status", "a run finishes as completed, failed or interrupted; resume() goes on with one.")
+        return self._become(id, to)
+
+    @writes
+    def resume(self, id: str) -> ProgramRun:
+        """interrupted or failed -> running; TransitionError otherwise. A killed process leaves its run running: just continue."""
+        return self._become(id, RunStatus.RUNNING)
+
+    @reads
+    def resume_point(self, id: str) -> ResumePoint:
+        """What is needed to continue: the run, executing statements, every binding and agent, open parallel blocks and loops.
+
+        Bindings are as stored; `bindings.resolve` reads attachments.
+        """
+        return resume_point(self._work, get_run(self._work, id))
+
+    @reads
+    def audit(self, id: str) -> List[AuditFinding]:
+        """What a raw writer wrote into the run against the rules, or what is inconsistent; nothing is changed.
+
+        Findings: statuses that this library did not write, unknown words, missing parents, frames and agents, circles,
+        attachments that are missing, unused or not allowed to be read, unreadable cells, and in the run's own file foreign
+        tables not named x_…. In the file of a project's or a user's agents the id is "project" or "user". NotFound.
+        """
+        work = self._work
+        check_agents_owner(work, id)
+        frames = {one.id for one in ProgramExecutions(work).list(id)}
+        agents = {agent.name: agent.scope for agent in Agents(work).list(id)}
+        has_folder = not outlives_runs(id, work.runtime.scopes.get("run_id"))
+        found = [
+            *audits.audit_run(work, id),
+            *audits.audit_executions(work, id),
+            *audits.audit_bindings(work, id, Bindings(work).list(id), frames, unused=has_folder),
+            *audits.audit_agents(work, id, dict(agents)),
+            *audits.audit_tables(work, id, {VERSION_TABLE, *(table.name for table in runs.metadata.sorted_tables)}),
+        ]
+        return [*found, *audits.audit_cells(work)]
+
+    def _become(self, id: str, to: RunStatus) -> ProgramRun:
+        work = self._work
+        run = get_run(work, id, lock=True)
+        check_run(run.id, run.status, to)
+        work.run(_SET_STATUS, row_id=run.id, to=to, at=this_second(work))
+        return get_run(work, id)
+
+
+_PAGES: Sequence[int] = (21, 101, 1001)
+
+
+def _rows_for(limit: int) -> int:
+    """The page size plus one row, which tells that there is another page."""
+    return next(rows for rows in _PAGES if rows > limit)
+
+
+@cache
+def _page(*, filtered: bool, after: bool, rows: int) -> Statement:
+    query = select(*COLUMNS).where(_R.started_at.is_not(None)).order_by(_R.started_at.desc(), _R.id.desc())
+    if filtered:
+        query = query.where(_R.status == param("status"))
+    if after:
+        last = tuple_(bindparam("after_at", type_=SqlSeconds()), bindparam("after_id", type_=Label()))
+        query = query.where(tuple_(_R.started_at, _R.id) < last)
+    return Statement(query.limit(literal_column(str(rows))))

@@ -1,0 +1,1 @@
+"""The schema of a database: metadata, revisions, upgrading, opening and adopting."""

@@ -1,0 +1,132 @@
+"""Adopting a file: whether there is anything to do, the backup, and the one transaction that does it."""
+
+import logging
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from persist.db.dialects.from_url import dialect_for, file_dialect
+from persist.db.dialects.interface import Dialect
+from persist.db.dialects.sqlite.foreign_files import ForeignFile
+from persist.db.operations.adopting import file_to_adopt
+from persist.db.schema.base import VERSION_TABLE
+from persist.db.statements.schema_version import read_version
+from persist.db.values.clock import Clock, system_clock
+from persist.errors import InvalidValue, PersistError
+from persist.schema.adopt.changes import Changes
+from persist.schema.adopt.report import AdoptReport
+from persist.schema.metadata import HEAD, domain_of, metadata
+from persist.schema.opening import prepare
+from persist.settings import Settings
+
+log = logging.getLogger("persist")
+
+R = TypeVar("R")
+_OURS = {table.name for table in metadata.sorted_tables if domain_of(table) != "db"}
+
+
+def adopt(
+    url: str, *, backup: bool = True, dry_run: bool = False, settings: Settings | None = None, clock: Clock | None = None
+) -> AdoptReport:
+    """Make a file that another program wrote one that a store opens: what is missing is added, nothing unknown is touched.
+
+    A copy is put beside the file first, unless `backup` is False. `dry_run` works on a copy in a temporary folder and only
+    reports. A file of persist is brought up to date, as opening it would. NotFound: no such file. UnmanagedDatabase: tables with
+    persist's names but other keys or columns. InvalidValue: persist knows none of its tables. StoreCorrupt,
+    SchemaTooNew, SchemaUnknown, StoreBusy: as in opening. UnsupportedEngine: not a file. Any error leaves the file as it was.
+    """
+    settings = settings or Settings()
+    dialect = dialect_for(url, settings)
+    try:
+        path = file_to_adopt(dialect)
+        if dry_run:
+            return _on_a_copy(dialect, path, settings)
+        return _known(_adopt(dialect, backup=backup, clock=clock or system_clock), path)
+    finally:
+        dialect.dispose()
+
+
+def adopt_if_foreign(dialect: Dialect, clock: Clock) -> None:
+    """Adopt a database that is about to be opened; anything but a file with tables of persist's names is left alone."""
+    if dialect.read_only:
+        raise InvalidValue("adopt", "a read-only store changes nothing.")
+    if dialect.one_file and dialect.path is not None and dialect.path.exists():
+        try:
+            _adopt(dialect, backup=True, clock=clock)
+        except BaseException:
+            dialect.dispose()
+            raise
+
+
+def _on_a_copy(dialect: Dialect, path: Path, settings: Settings) -> AdoptReport:
+    with tempfile.TemporaryDirectory(prefix="persist-") as folder:
+        copy = Path(folder) / path.name
+        _with_file(dialect, lambda file: file.copy_to(copy))
+        copied = file_dialect(copy, settings)
+        try:
+            report = _adopt(copied, backup=False, clock=system_clock)
+        finally:
+            copied.dispose()
+    return replace(_known(report, path), path=path)
+
+
+def _known(report: AdoptReport | None, path: Path) -> AdoptReport:
+    if report is None:
+        raise InvalidValue("url", f"none of the tables in {path} is one that persist knows; nothing was changed.")
+    return report
+
+
+def _adopt(dialect: Dialect, *, backup: bool, clock: Clock) -> AdoptReport | None:
+    """None: the file has no table with one of persist's names."""
+    path = file_to_adopt(dialect)
+
+    def work(file: ForeignFile) -> AdoptReport | None:
+        for enforcing in (True, False):
+            file.begin(enforcing=enforcing)
+            if _is_ours(dialect, file.connection):
+                file.rollback()
+                return AdoptReport(path, HEAD)
+            if not _OURS & file.catalog().tables.keys():
+                file.rollback()
+                return None
+            file.check(full=True)
+            changes = Changes(dialect, file)
+            if enforcing and changes.rebuilds:
+                file.rollback()  # whether foreign keys are kept can only be said outside of a transaction
+                continue
+            kept = file.back_up(clock()) if backup else None
+            report = changes.make()
+            file.commit()
+            return replace(report, backup_path=kept)
+        raise AssertionError("unreachable: the second pass returns or raises")
+
+    report = _with_file(dialect, work)
+    if report is not None:
+        prepare(dialect, migrate=None)
+        if report.adopted:
+            log.info("%s was adopted; what it was like before is in %s", path, report.backup_path)
+    return report
+
+
+def _is_ours(dialect: Dialect, connection: Connection) -> bool:
+    return VERSION_TABLE in dialect.tables(connection) and read_version(connection) is not None
+
+
+def _with_file(dialect: Dialect, work: Callable[[ForeignFile], R]) -> R:
+    """Do it on a connection of the dialect; whatever goes wrong is rolled back and is one of our errors."""
+    try:
+        with dialect.writer.connect() as connection:
+            file = ForeignFile(dialect, connection)
+            try:
+                return work(file)
+            except BaseException:
+                file.rollback()
+                raise
+    except PersistError:
+        raise
+    except Exception as error:
+        raise (dialect.classify(error) or error) from error

@@ -1,0 +1,152 @@
+"""Everything that is done to a file that is taken over, in its order, inside one transaction."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Table, and_, insert, select, update
+
+from persist.db.dialects.interface import Dialect
+from persist.db.dialects.sqlite.foreign_files import ForeignFile, Orphans
+from persist.db.dialects.sqlite.parsed_ddl import Index, catalog_of_statements
+from persist.db.operations.adopting import Takeover
+from persist.db.schema.base import VERSION_TABLE, table_of
+from persist.db.schema.meta_table import Meta
+from persist.db.statements.schema_version import ADOPTED, version_table
+from persist.errors import Conflict, UnmanagedDatabase
+from persist.schema.adopt.plan import checks_on, missing_indexes, plan
+from persist.schema.adopt.report import AdoptReport
+from persist.schema.adopt.rules import ALL, rules_of
+from persist.schema.adopt.unreadable import look_through
+from persist.schema.metadata import HEAD, metadata
+from persist.schema.opening import ddl, table_ddl
+
+_meta = table_of(Meta)
+_VERSION = "schema_version"
+
+
+class Changes:
+    """What will be done to a file. UnmanagedDatabase, before anything is, if its tables are another program's."""
+
+    def __init__(self, dialect: Dialect, file: ForeignFile) -> None:
+        self._dialect = dialect
+        self._file = file
+        self._expected = catalog_of_statements(ddl(dialect))
+        self._found = file.catalog()
+        self._models = [version_table, *metadata.sorted_tables]
+        self._plan = plan([model for model in self._models if model is not version_table], self._expected, self._found)
+        self.rebuilds = bool(self._plan.rebuilds)
+        brought = {name: table.columns for name, table in self._found.tables.items()}
+        self._takeover = Takeover(file, brought)
+
+    def make(self) -> AdoptReport:
+        """Do it all; the caller commits, or rolls back whatever was raised."""
+        file, takeover = self._file, self._takeover
+        orphans = file.orphans()
+        for model, unique in self._plan.rebuilds:
+            file.rebuild_without_unique(model.name, unique)
+        tables = list(self._add_tables())
+        columns = list(self._add_columns())
+        for rules in ALL.values():
+            for step in rules.settle:
+                step(takeover)
+        self._seed()
+        indexes = list(self._add_indexes())
+        for rules in ALL.values():
+            for step in rules.fill:
+                step(takeover)
+        look_through(takeover, self._dialect, [model for model in metadata.sorted_tables if takeover.brought(model)])
+        self._check_references(orphans)
+        self._stamp()
+        file.check(full=False)
+        return AdoptReport(
+            file.path,
+            HEAD,
+            added_tables=tuple(tables),
+            added_columns=tuple(columns),
+            added_indexes=tuple(indexes),
+            rebuilt=tuple(model.name for model, _ in self._plan.rebuilds),
+            settled=tuple(takeover.settled),
+            moved=takeover.moved,
+            notices=tuple(takeover.notices),
+            run_id=takeover.facts.get("run_id"),
+            adopted=True,
+        )
+
+    def _add_tables(self) -> Iterator[str]:
+        missing = list(self._plan.missing)
+        if VERSION_TABLE not in self._found.tables:
+            missing.insert(0, version_table)
+        for model in missing:
+            self._file.run(table_ddl(self._dialect, model)[0])
+            yield model.name
+
+    def _add_indexes(self) -> Iterator[str]:
+        """Create missing indexes; only those of tables that existed before are reported."""
+        found = self._file.catalog()
+        taken = set(found.taken)
+        for model in metadata.sorted_tables:
+            for index in missing_indexes(self._expected.tables[model.name], found.tables[model.name]):
+                name = self._free_name(index, taken)
+                taken.add(name.lower())
+                if index.unique and self._file.repeated(model.name, index):
+                    what = ", ".join(index.terms)
+                    raise UnmanagedDatabase([model.name], reason=f"{model.name} has several rows with the same {what}")
+                self._file.add_index(name, model.name, index)
+                if self._takeover.brought(model):
+                    yield f"{model.name}.{name}"
+
+    def _free_name(self, index: Index, taken: Collection[str]) -> str:
+        """The model's own, unless the file has another index, or a table, of that name."""
+        names = (index.name if number == 1 else f"{index.name}_{number}" for number in range(1, 1000))
+        return next(name for name in names if name.lower() not in taken)
+
+    def _add_columns(self) -> Iterator[str]:
+        added: dict[str, list[str]] = {}
+        for model, column in self._plan.columns:
+            added.setdefault(model.name, []).append(column.name)
+        for model, column in self._plan.columns:
+            self._file.add_column(model.name, column, checks_on(model, column, added[model.name]))
+            yield f"{model.name}.{column.name}"
+        for model in metadata.sorted_tables:
+            self._fill_columns(model, added.get(model.name, ()))
+
+    def _fill_columns(self, model: Table, added: Sequence[str]) -> None:
+        for column, value in rules_of(model).values.items():
+            if column.table is model and column.name in added:
+                self._takeover.run(update(model).values({column: value}))
+
+    def _seed(self) -> None:
+        """Rows that must always exist, where no row has their key."""
+        for model in metadata.sorted_tables:
+            for row in model.info.get("seed", ()) if model is not _meta else ():
+                same = and_(*[column == row[column.name] for column in model.primary_key])
+                if not self._takeover.rows(select(1).select_from(model).where(same)):
+                    self._takeover.run(insert(model).values(row))
+
+    def _check_references(self, before: Orphans) -> None:
+        """What had no parent before is noted; nothing may have lost one now."""
+        after = self._file.orphans()
+        lost = {pair: count for pair, count in after.items() if count > before.get(pair, 0) or (count < 0 and pair not in before)}
+        if lost:
+            (table, parent), count = next(iter(lost.items()))
+            raise Conflict(f"{count} rows of {table} would have no row of {parent} any more.", constraint=f"{table} -> {parent}")
+        for (table, parent), count in after.items():
+            if count < 0:
+                self._takeover.notice(table, "its foreign keys name no key of the table they refer to, and cannot be checked")
+            else:
+                self._takeover.notice(table, f"rows refer to rows of {parent} that are not there", count)
+
+    def _stamp(self) -> None:
+        """The file is ours from now on. A version that the other program noted is kept under another key."""
+        facts: dict[str, Any] = dict(self._takeover.rows(select(_meta.c.key, _meta.c.value)))
+        theirs = facts.get(_VERSION)
+        new = {**self._takeover.facts, _VERSION: HEAD}
+        if theirs is not None and theirs != HEAD:
+            new[ADOPTED] = theirs
+            self._takeover.settle(_meta, f"the file's own {_VERSION}, {theirs!r}, is now {ADOPTED}", 1)
+        for key, value in new.items():
+            if key not in facts:
+                self._takeover.run(insert(_meta).values(key=key, value=value))
+            elif key == _VERSION:
+                self._takeover.run(update(_meta).where(_meta.c.key == key).values(value=value))
+        self._takeover.run(insert(version_table).values(version_num=HEAD))

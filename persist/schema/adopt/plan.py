@@ -1,0 +1,107 @@
+"""What a file lacks, and whether its tables are the ones we know: facts compared with facts, nothing is changed here."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import CheckConstraint
+from sqlalchemy import Table as Model
+
+from persist.db.dialects.sqlite.parsed_ddl import Catalog, Column, Index, Table
+from persist.db.operations.adopting import Rules
+from persist.db.statements.schema_version import OWN_SCOPES
+from persist.errors import UnmanagedDatabase
+from persist.schema.adopt.rules import rules_of
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do before rows are looked at: models whose tables are missing, columns by model, and tables to rebuild."""
+
+    missing: Sequence[Model]
+    columns: Sequence[tuple[Model, Column]]
+    rebuilds: Sequence[tuple[Model, Sequence[str]]]
+
+
+def plan(models: Sequence[Model], expected: Catalog, found: Catalog) -> Plan:
+    """UnmanagedDatabase names the tables that are another program's, with what is different about them."""
+    missing = [model for model in models if model.name not in found.tables]
+    brought = [(model, expected.tables[model.name], found.tables[model.name]) for model in models if model not in missing]
+    refused = [model.name for model in missing if model.name in found.taken]
+    reasons = [f"{name} is no table" for name in refused]
+    for model, ours, theirs in brought:
+        different = list(_differences(ours, theirs, rules_of(model), model))
+        reasons += different
+        refused += [model.name] if different else []
+    if refused:
+        raise UnmanagedDatabase(
+            refused, reason=f"Tables of these names are not the ones that persist knows: {'; '.join(reasons)}"
+        )
+    columns = [
+        (model, column) for model, ours, theirs in brought for name, column in ours.columns.items() if name not in theirs.columns
+    ]
+    rebuilds = [
+        (model, unique)
+        for model, _, theirs in brought
+        for unique in [rules_of(model).too_unique.get(model)]
+        if unique is not None and any(index.declared and set(index.terms) == set(unique) for index in theirs.indexes)
+    ]
+    return Plan(missing, columns, rebuilds)
+
+
+def _differences(ours: Table, theirs: Table, rules: Rules, model: Model) -> Iterator[str]:
+    own_key = [name for name in ours.key if name not in OWN_SCOPES]
+    lacking = [name for name in own_key if name not in theirs.columns]
+    if lacking:
+        yield f"{model.name} has no {', '.join(lacking)}"
+        return
+    accepted = [set(own_key), set(ours.key), *map(set, rules.other_keys.get(model, ())), *([set()] if not own_key else [])]
+    if set(theirs.key) not in accepted and not _is_unique(theirs, own_key):
+        yield f"{model.name} has the key ({', '.join(theirs.key)}) instead of ({', '.join(own_key)})"
+    for name in own_key:
+        if ours.columns[name].whole != theirs.columns[name].whole:
+            yield f"{model.name}.{name} is {theirs.columns[name].type or 'untyped'} and not {ours.columns[name].type}"
+    valued, written = (
+        {c.name for c in rules.values if c.table is model},
+        {c.name for c in rules.always_written if c.table is model},
+    )
+    for name, column in ours.columns.items():
+        if name not in theirs.columns and column.not_null and column.default is None and name not in valued:
+            yield f"{model.name} has no {name}"
+    for name, column in theirs.columns.items():
+        ours_too = ours.columns.get(name)
+        if ours_too is None:
+            if column.not_null and column.default is None and not column.key:
+                yield f"{model.name}.{name} must be given in every row"
+        elif column.not_null and not (ours_too.not_null or ours_too.key or name in written):
+            yield f"{model.name}.{name} may not be NULL"
+
+
+def _is_unique(table: Table, names: Sequence[str]) -> bool:
+    return any(index.unique and not index.where and set(index.terms) == set(names) for index in table.indexes)
+
+
+def checks_on(model: Model, column: Column, added: Sequence[str]) -> list[str]:
+    """The CHECKs that come with a column: those that name it, and none that is added after it."""
+    later = set(added[added.index(column.name) + 1 :])
+    found = []
+    for constraint in model.constraints:
+        if isinstance(constraint, CheckConstraint):
+            words = set(re.findall(r"\w+", str(constraint.sqltext)))
+            if column.name in words and not words & later:
+                found.append(str(constraint.sqltext))
+    return sorted(found)
+
+
+def missing_indexes(ours: Table, theirs: Table) -> list[Index]:
+    """The indexes of the model that the table has under no name, its keys first, as unique indexes."""
+    keys = [_as_index(ours, ours.key)] if ours.key else []
+    keys += [_as_index(ours, index.terms) for index in ours.indexes if index.declared]
+    needed = [key for key in dict.fromkeys(keys) if set(theirs.key) != set(key.terms)]
+    needed += [index for index in ours.indexes if not index.declared]
+    return [index for index in needed if not any(other.serves_as(index) for other in theirs.indexes)]
+
+
+def _as_index(table: Table, names: Sequence[str]) -> Index:
+    listed = ", ".join(f'"{name}"' for name in names)
+    return Index(f"uq_{table.name}_{'_'.join(names)}", True, True, tuple(names), "", f"({listed})")

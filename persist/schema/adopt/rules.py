@@ -1,0 +1,27 @@
+"""The rules of every domain together."""
+
+from sqlalchemy import Table
+
+import persist.chat.adopting
+import persist.conversations.adopting
+import persist.messaging.adopting
+import persist.programs.adopting
+import persist.telemetry.adopting
+import persist.workflows.adopting
+from persist.db.operations.adopting import Rules
+from persist.schema.metadata import domain_of
+
+ALL = {
+    "chat": persist.chat.adopting.RULES,
+    "conversations": persist.conversations.adopting.RULES,
+    "messaging": persist.messaging.adopting.RULES,
+    "programs": persist.programs.adopting.RULES,
+    "telemetry": persist.telemetry.adopting.RULES,
+    "workflows": persist.workflows.adopting.RULES,
+}
+_NONE = Rules()
+
+
+def rules_of(table: Table) -> Rules:
+    """What the table's domain says; a domain may have nothing to say."""
+    return ALL.get(domain_of(table), _NONE)

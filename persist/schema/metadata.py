@@ -1,0 +1,69 @@
+"""Every table of persist, imported here once: Alembic's target, and what a new SQLite file is made from."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Table, inspect
+
+import persist.chat.models
+import persist.checkpoints.models
+import persist.conversations.models
+import persist.events.models
+import persist.messaging.models
+import persist.programs.models
+import persist.telemetry.models
+import persist.workflows.models  # noqa: F401  # importing a model registers its table
+from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, Base, complete_indexes, table_of
+from persist.db.schema.meta_table import Meta
+from persist.db.statements.schema_version import HEAD as HEAD
+from persist.db.statements.schema_version import REVISIONS as REVISIONS
+from persist.lazy_imports import lazy_module
+
+if TYPE_CHECKING:
+    from alembic import context as env
+else:
+    env = lazy_module("alembic.context")
+
+metadata = Base.metadata
+complete_indexes(metadata)
+
+table_of(Meta).info["seed"] = [{"key": "schema_version", "value": HEAD}]
+
+
+def domain_of(table: Table) -> str:
+    """The package that a table belongs to: "chat", …; "db" for the database's own facts."""
+    return _DOMAINS[table.name]
+
+
+_DOMAINS = {table_of(mapper.class_).name: mapper.class_.__module__.split(".")[1] for mapper in Base.registry.mappers}
+
+
+def include_name(name: str | None, type_: str, parents: Mapping[str, Any]) -> bool:
+    """A filter for a host's own autogenerate (`include_name=` of `context.configure`): leaves persist's tables alone.
+
+    Give it to your env.py, so that `alembic revision --autogenerate` and `alembic check` do not propose to drop them. A table of
+    yours is not taken for persist's because it has the same name: those are in a schema with persist's version table, and have
+    the columns that persist's have.
+    """
+    if type_ == "schema":
+        return name != SCHEMA_TOKEN
+    if type_ == "table":
+        ours = metadata.tables.get(f"{SCHEMA_TOKEN}.{name}")
+        return name != VERSION_TABLE and (ours is None or not _is_there(ours, parents.get("schema_name")))
+    return True
+
+
+def _is_there(ours: Table, schema: str | None) -> bool:
+    """Whether the table that the running env.py compares is this one of persist's. Outside of env.py the name alone decides."""
+    try:
+        connection = env.get_context().connection
+    except (NameError, AttributeError):  # as Alembic says that there is no environment
+        return True
+    if connection is None:
+        return True
+    inspector = inspect(connection)
+    if not inspector.has_table(VERSION_TABLE, schema=schema):
+        return False
+    found = {column["name"] for column in inspector.get_columns(ours.name, schema=schema)}
+    # those of the table's first revision are never taken away, and what came later is optional
+    return {column.name for column in ours.columns if not column.nullable and column.server_default is None} <= found

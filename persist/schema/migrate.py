@@ -1,0 +1,164 @@
+"""Upgrading with Alembic, from the repository or from inside the wheel."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import URL, Connection, Engine
+
+from persist.db.connections.host_connections import check_reachable
+from persist.db.dialects.from_url import dialect_for, lent_dialect
+from persist.db.dialects.interface import Dialect
+from persist.db.schema.base import SCHEMA_TOKEN
+from persist.errors import MigrationFailed, PersistError, SchemaOutdated, SchemaTooNew, SchemaUnknown, UnmanagedDatabase
+from persist.schema.metadata import HEAD
+from persist.schema.revision import found_revision, verify
+from persist.settings import Settings
+
+R = TypeVar("R")
+
+
+def script_dir() -> str:
+    """Where the revisions of this installation are: inside the wheel, or at the top of the repository."""
+    package = Path(__file__).resolve().parents[1]
+    shipped = package / "_migrations"
+    return str(shipped if shipped.is_dir() else package.parent / "alembic")
+
+
+def config() -> Config:
+    """An Alembic configuration for this installation."""
+    made = Config()
+    made.set_main_option("script_location", script_dir().replace("%", "%%"))
+    made.set_main_option("path_separator", "os")
+    return made
+
+
+def upgrade(database: str | Engine | Connection, *, schema: str | None = None) -> None:
+    """Create or upgrade the tables of a database: what `persist upgrade` and `alembic upgrade head` do.
+
+    `database`: its URL; an engine of yours, which is not disposed; or a connection, in whose transaction it is done, and which
+    commits when you do. A connection of an AsyncEngine: `await connection.run_sync(persist.upgrade)`.
+
+    A host's own tables are left alone. SchemaTooNew: a newer persist was here. SchemaUnknown: the version that is noted is
+    none. UnmanagedDatabase: tables with our names, but without our version. MigrationFailed: nothing was changed.
+    """
+    with _dialect(database, schema) as dialect:
+        upgrade_with(dialect, database if isinstance(database, Connection) else None)
+
+
+def current(database: str | Engine | Connection, *, schema: str | None = None) -> str | None:
+    """The revision a database is at; None where persist was never here. `database` as for `upgrade`."""
+    return _look(database, schema, found_revision)
+
+
+def check(database: str | Engine | Connection, *, schema: str | None = None) -> None:
+    """SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at this code's revision.
+
+    `database` as for `upgrade`.
+    """
+    _look(database, schema, verify)
+
+
+@contextmanager
+def _dialect(database: str | Engine | Connection, schema: str | None, *, read_only: bool = False) -> Iterator[Dialect]:
+    if not isinstance(database, str | URL):
+        yield lent_dialect(database, Settings(), schema=schema)
+        return
+    dialect = dialect_for(database, Settings(), schema=schema, read_only=read_only)
+    try:
+        yield dialect
+    finally:
+        dialect.dispose()
+
+
+def _look(database: str | Engine | Connection, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
+    with _dialect(database, schema, read_only=True) as dialect:
+        try:
+            if isinstance(database, Connection):
+                with _as_ours(database, dialect):
+                    return question(database, dialect)
+            with dialect.reader.connect() as connection:
+                return question(connection, dialect)
+        except PersistError:
+            raise
+        except Exception as error:
+            raise (dialect.classify(error) or error) from error
+
+
+@contextmanager
+def _as_ours(connection: Connection, dialect: Dialect) -> Iterator[None]:
+    """The caller's connection, where our tables have their names for a while, and which is left as it was found."""
+    check_reachable(connection)
+    theirs, began = connection.get_execution_options().get("schema_translate_map"), connection.in_transaction()
+    connection.execution_options(schema_translate_map={SCHEMA_TOKEN: dialect.schema})
+    try:
+        yield
+    finally:
+        connection.execution_options(schema_translate_map=theirs)
+        if not began and connection.in_transaction():
+            connection.rollback()
+
+
+@contextmanager
+def _transaction(dialect: Dialect) -> Iterator[Connection]:
+    with dialect.connect(write=True) as connection:
+        dialect.begin(connection, write=True)
+        yield connection
+        connection.commit()
+
+
+@contextmanager
+def _savepoint(connection: Connection, dialect: Dialect) -> Iterator[Connection]:
+    """In the caller's transaction, which goes on if it fails."""
+    check_reachable(connection)
+    dialect.join(connection)
+    with _as_ours(connection, dialect), connection.begin_nested():
+        yield connection
+
+
+def upgrade_with(dialect: Dialect, within: Connection | None = None) -> None:
+    """Upgrade through a dialect's own writer engine, in one transaction under the lock that env.py takes.
+
+    `within` a connection of the caller's: in its transaction.
+    """
+    settings = config()
+    found: str | None = None
+    applied: list[str] = []
+    started = False
+
+    def before(connection: Connection) -> None:
+        nonlocal found, started
+        found = found_revision(connection, dialect)
+        with suppress(SchemaOutdated):
+            verify(connection, dialect)
+        started = True
+
+    try:
+        with _transaction(dialect) if within is None else _savepoint(within, dialect) as connection:
+            settings.attributes.update(connection=connection, schema=dialect.schema, before=before, applied=applied)
+            command.upgrade(settings, "head")
+    except (SchemaTooNew, SchemaUnknown, UnmanagedDatabase):
+        raise
+    except Exception as error:
+        ours = dialect.classify(error) or error
+        if not started:
+            raise ours from error
+        where = str(dialect.path or dialect.schema)
+        raise MigrationFailed(where, found, HEAD, _failing(settings, found, applied), str(ours)) from error
+
+
+def _failing(settings: Config, found: str | None, applied: list[str]) -> str | None:
+    """The revision after the last one that worked."""
+    order = [script.revision for script in ScriptDirectory.from_config(settings).walk_revisions()][::-1]
+    last = applied[-1] if applied else found
+    rest = order[order.index(last) + 1 :] if last in order else order
+    return rest[0] if rest else None
+
+
+def ini_text() -> str:
+    """An alembic.ini for this installation, for hosts that run `alembic upgrade head` themselves."""
+    return f"[alembic]\nscript_location = {script_dir().replace('%', '%%')}\npath_separator = os\n"

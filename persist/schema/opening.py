@@ -1,0 +1,185 @@
+"""Bringing a database to the schema of this code, or saying why it cannot be: what happens before a store exists."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Table, insert, update
+from sqlalchemy import Dialect as SADialect
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from persist.chat.storage.unfolded_probe import ANY_PIECES
+from persist.db.dialects.interface import Dialect
+from persist.db.schema.base import SCHEMA_TOKEN, table_of
+from persist.db.schema.meta_table import Meta
+from persist.db.statements.compiled import Kind
+from persist.db.statements.schema_version import EVENTS, HEAD, scopes_at, version_table
+from persist.errors import PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
+from persist.lazy_imports import lazy_module
+from persist.schema.revision import verify
+
+if TYPE_CHECKING:
+    from persist.schema import metadata as catalog
+    from persist.schema import migrate as migrating
+else:
+    catalog = lazy_module("persist.schema.metadata")
+    migrating = lazy_module("persist.schema.migrate")
+
+_meta = table_of(Meta)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a database says of itself when it is opened.
+
+    scopes     whose file it is: run_id, instance_id, workspace_id
+    logged_at  the revision at which its log of events was switched on; None while it is off
+    tails      whether there may be pieces of text to fold first: in a file that the store owns and may write
+    """
+
+    scopes: Mapping[str, str]
+    logged_at: str | None = None
+    tails: bool = False
+
+
+def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
+    """Check the version; create or upgrade where `migrate` says so (None: on SQLite yes, on Postgres no)."""
+    if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
+        raise SchemaOutdated(None, HEAD, dialect.upgrade_command())  # connecting would leave an empty file behind
+    try:
+        driver = dialect.first()
+        found = None if driver is None else _found(driver, dialect, HEAD)
+        if found is None:
+            return _prepared(dialect, migrate=migrate, looked=driver is not None)
+        dialect.settle(driver)
+        return found
+    except PersistError:
+        raise
+    except Exception as error:
+        raise (dialect.classify(error) or error) from error
+
+
+def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
+    """What needs more than a look, or, where nobody `looked`, an engine for that."""
+    connection = (dialect.reader if dialect.read_only else dialect.writer).connect()
+    try:
+        driver: Any = connection.connection.driver_connection
+        found = None if looked else _found(driver, dialect, HEAD)
+        if found is None:
+            _bring_up(connection, dialect, migrate=migrate)
+            found = _found(driver, dialect, None) or Found({})
+        dialect.settle(driver)
+    except BaseException:
+        connection.close()
+        raise
+    if dialect.one_file:
+        dialect.release(connection, write=not dialect.read_only)
+    else:
+        connection.close()  # into the pool, which writers and readers share: one connection until two are needed
+    return found
+
+
+def _found(driver: Any, dialect: Dialect, revision: str | None) -> Found | None:
+    """None unless the database is at the revision (None: any): one statement, and one more for the tails."""
+    try:
+        noted = scopes_at(lambda prepared: dialect.prepared[prepared].one(driver, {}), revision)
+        if noted is None:
+            return None
+        logged_at = noted.pop(EVENTS, None)
+        tails = dialect.path is not None and not dialect.read_only and dialect.prepared[ANY_PIECES].one(driver, {}) is not None
+        return Found(noted, logged_at, tails)
+    except UnreadableRow as error:
+        if revision is not None:
+            return None  # looked at closely next
+        where = str(dialect.path or dialect.name)
+        problem = f"a value of {error.table} cannot be read ({error.reason}); correct it, or restore a backup."
+        raise StoreCorrupt(where, problem) from error
+    except Exception as error:  # no such table: a new, foreign or older database, looked at closely next
+        if dialect.translate_driver_error(error) is None:
+            raise
+        return None
+    finally:
+        driver.rollback()
+
+
+def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None) -> None:
+    may_write = not dialect.read_only and (migrate if migrate is not None else dialect.one_writer)
+    try:
+        verify(connection, dialect)
+        connection.rollback()
+        if may_write:
+            _note_head(connection, dialect)
+    except SchemaTooNew:
+        if not dialect.read_only:
+            raise
+    except SchemaOutdated as outdated:
+        connection.rollback()
+        if not may_write:
+            raise
+        if outdated.found is None and dialect.one_writer:
+            _create(connection, dialect)
+        else:
+            migrating.upgrade_with(dialect)
+    finally:
+        connection.rollback()
+
+
+def _note_head(connection: Connection, dialect: Dialect) -> None:
+    """The tables are right, and `_meta.schema_version` lags behind or is missing: another program wrote it."""
+    dialect.begin(connection, write=True)
+    if not connection.execute(update(_meta).where(_meta.c.key == "schema_version").values(value=HEAD)).rowcount:
+        connection.execute(insert(_meta), {"key": "schema_version", "value": HEAD})
+    connection.commit()
+
+
+def _create(connection: Connection, dialect: Dialect) -> None:
+    """A new file: the models' own DDL and seed rows in one transaction, after looking again under the write lock."""
+    dialect.begin(connection, write=True)
+    try:
+        verify(connection, dialect)
+    except SchemaOutdated as outdated:
+        if outdated.found is not None:
+            raise
+    else:
+        return  # another process was faster
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    for statement in ddl(dialect):
+        driver.execute(statement)
+    for table in catalog.metadata.sorted_tables:
+        for row in table.info.get("seed", ()):
+            connection.execute(insert(table), row)
+    connection.execute(insert(version_table), {"version_num": HEAD})
+    connection.commit()
+
+
+def ddl(dialect: Dialect) -> Sequence[str]:
+    """The statements that make every table and index of the models."""
+    return _ddl(dialect.kind, dialect.schema)
+
+
+@lru_cache(maxsize=4)
+def _ddl(kind: Kind, schema: str | None) -> Sequence[str]:
+    made = kind()
+    return [statement for table in (version_table, *catalog.metadata.sorted_tables) for statement in _table(made, schema, table)]
+
+
+def table_ddl(dialect: Dialect, table: Table) -> list[str]:
+    """The statements that make one table and its indexes."""
+    return _table(dialect.writer.dialect, dialect.schema, table)
+
+
+def _table(dialect: SADialect, schema: str | None, table: Table) -> list[str]:
+    options: dict[str, Any] = {
+        "dialect": dialect,
+        "schema_translate_map": {SCHEMA_TOKEN: schema},
+        "render_schema_translate": True,
+    }
+    if schema is None:  # SQLite says main. then, and strips it from what it stores
+        dialect.default_schema_name = "main"
+    indexes = sorted(table.indexes, key=lambda index: str(index.name))
+    return [
+        str(CreateTable(table).compile(**options)),
+        *[str(CreateIndex(index).compile(**options)) for index in indexes],
+    ]

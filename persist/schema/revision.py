@@ -1,0 +1,47 @@
+"""Whether a database is at the revision of this code, without Alembic and without changing anything."""
+
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from persist.db.dialects.interface import Dialect
+from persist.db.schema.base import VERSION_TABLE
+from persist.db.schema.meta_table import Meta
+from persist.db.statements.schema_version import HEAD, REVISIONS, is_newer, number_of, read_noted, read_version
+from persist.errors import SchemaOutdated, SchemaTooNew, SchemaUnknown, UnmanagedDatabase
+from persist.lazy_imports import lazy_module
+
+if TYPE_CHECKING:
+    from persist.schema import metadata as catalog
+else:
+    catalog = lazy_module("persist.schema.metadata")
+
+
+def found_revision(connection: Connection, dialect: Dialect) -> str | None:
+    """The revision a database is at; None where persist was never here."""
+    return read_version(connection) if VERSION_TABLE in dialect.tables(connection) else None
+
+
+def verify(connection: Connection, dialect: Dialect) -> None:
+    """SchemaOutdated, SchemaTooNew, SchemaUnknown or UnmanagedDatabase, unless the database is at HEAD.
+
+    The version row says what the tables are. A `_meta.schema_version` that lags behind it, as another program writes it, is
+    none of these.
+    """
+    tables = dialect.tables(connection)  # looked at once: another process may be making them right now
+    found = read_version(connection) if VERSION_TABLE in tables else None
+    noted = read_noted(connection) if found is not None and Meta.__tablename__ in tables else None
+    for mark in (noted, found):
+        if is_newer(mark):
+            raise SchemaTooNew(str(mark), HEAD)
+    if noted is not None and number_of(noted) is None:
+        raise SchemaUnknown(noted, HEAD, f"{Meta.__tablename__}.schema_version")
+    if found == HEAD:
+        return
+    if found is None:
+        strangers = sorted(tables & {table.name for table in catalog.metadata.sorted_tables})
+        if strangers:
+            raise UnmanagedDatabase(strangers)
+    elif found not in REVISIONS:
+        raise SchemaUnknown(found, HEAD, f"{VERSION_TABLE}.version_num")
+    raise SchemaOutdated(found, HEAD, dialect.upgrade_command())

@@ -1,0 +1,1 @@
+"""Files that belong to one run, instance or workspace."""

@@ -1,0 +1,1 @@
+"""The entrance: Store, AsyncStore and their transactions."""

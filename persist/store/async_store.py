@@ -1,0 +1,295 @@
+"""The async store: the same names as Store, awaited."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from sqlalchemy import Engine
+
+from persist.db.concurrency.observers import on_loop, on_own_loop
+from persist.db.concurrency.weak_group import WeakGroup
+from persist.db.connections.host_connections import check_connection
+from persist.db.group_commit.writer import GroupCommitter
+from persist.db.transactions.async_transactions import AsyncUnitOfWork, JoinedUnitOfWork, WorkerPool
+from persist.db.transactions.repository import on_demand
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.clock import Clock
+from persist.db.values.json import Json
+from persist.errors import InvalidValue, PersistError, StoreInUse
+from persist.lazy_imports import lazy_module
+from persist.store.store import Store
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from persist.chat import aio as chat
+    from persist.chat.recording import async_recorder
+    from persist.chat.recording.async_recorder import AsyncRecorder
+    from persist.checkpoints import aio as checkpoints
+    from persist.conversations import aio as conversations
+    from persist.events import aio as events
+    from persist.events import watching
+    from persist.events.schemas import Event
+    from persist.messaging import aio as messaging
+    from persist.programs import aio as programs
+    from persist.settings import Settings
+    from persist.telemetry import aio as telemetry
+    from persist.workflows import aio as workflows
+    from persist.workflows.schemas import WorkflowRun
+else:
+    async_recorder = lazy_module("persist.chat.recording.async_recorder")
+    chat = lazy_module("persist.chat.aio")
+    checkpoints = lazy_module("persist.checkpoints.aio")
+    conversations = lazy_module("persist.conversations.aio")
+    events = lazy_module("persist.events.aio")
+    messaging = lazy_module("persist.messaging.aio")
+    programs = lazy_module("persist.programs.aio")
+    telemetry = lazy_module("persist.telemetry.aio")
+    watching = lazy_module("persist.events.watching")
+    workflows = lazy_module("persist.workflows.aio")
+
+T = TypeVar("T")
+
+
+class AsyncTransaction:
+    """See Transaction. Verbs called by the task that entered it, and by tasks started inside, wait for each other.
+
+    A task from outside may call verbs only while no other call runs in the transaction, else WrongOwner.
+    """
+
+    chat = on_demand(lambda work: chat.AsyncChat(work))
+    checkpoints = on_demand(lambda work: checkpoints.AsyncCheckpoints(work))
+    conversations = on_demand(lambda work: conversations.AsyncConversations(work))
+    events = on_demand(lambda work: events.async_events(work))
+    messaging = on_demand(lambda work: messaging.AsyncMessaging(work))
+    programs = on_demand(lambda work: programs.AsyncPrograms(work))
+    telemetry = on_demand(lambda work: telemetry.AsyncTelemetry(work))
+    workflows = on_demand(lambda work: workflows.AsyncWorkflows(work))
+
+    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
+        self._work = work
+
+
+class AsyncStore:
+    """See Store. Verbs run on worker threads; recorders share one writer thread and its commits."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._runtime = store.runtime
+        self._hops = WorkerPool(store.runtime, store.timer)
+        self._writer = GroupCommitter(store.held)
+        self._recorders: WeakGroup[AsyncRecorder] = WeakGroup()
+
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file, None elsewhere."""
+        return self._store.path
+
+    @property
+    def run_id(self) -> str | None:
+        """See Store.run_id."""
+        return self._store.run_id
+
+    @property
+    def instance_id(self) -> str | None:
+        """See Store.instance_id."""
+        return self._store.instance_id
+
+    @property
+    def workspace_id(self) -> str | None:
+        """See Store.workspace_id."""
+        return self._store.workspace_id
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        migrate: bool | None = None,
+        adopt: bool = False,
+        schema: str | None = None,
+        pooler: Literal["transaction"] | None = None,
+        read_only: bool = False,
+        events: bool | None = None,
+        listen_url: str | None = None,
+        settings: "Settings | None" = None,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> "Opening":
+        """See Store.open. Await it, or enter it: `async with AsyncStore.open(url) as store`."""
+        return Opening(
+            lambda: Store.open(
+                url,
+                migrate=migrate,
+                adopt=adopt,
+                schema=schema,
+                pooler=pooler,
+                read_only=read_only,
+                events=events,
+                listen_url=listen_url,
+                settings=settings,
+                clock=clock,
+                sleep=sleep,
+            )
+        )
+
+    @classmethod
+    def from_engine(
+        cls, engine: Engine, *, schema: str | None = None, settings: "Settings | None" = None, clock: Clock | None = None
+    ) -> "Opening":
+        """See Store.from_engine: a synchronous engine, used from worker threads."""
+        return Opening(lambda: Store.from_engine(engine, schema=schema, settings=settings, clock=clock))
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncTransaction]:
+        """See Store.begin."""
+        async with self._transaction(writable=True) as transaction:
+            yield transaction
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncTransaction]:
+        """See Store.read."""
+        async with self._transaction(writable=False) as transaction:
+            yield transaction
+
+    @asynccontextmanager
+    async def _transaction(self, *, writable: bool) -> AsyncIterator[AsyncTransaction]:
+        work = AsyncUnitOfWork(self._hops, UnitOfWork(self._runtime, writable=writable))
+        await work.begin()
+        try:
+            yield AsyncTransaction(work)
+        except BaseException:
+            await work.end(clean=False)
+            raise
+        await work.end(clean=True)
+
+    def join(self, connection: "AsyncConnection") -> AsyncTransaction:
+        """See Store.join: verbs inside the caller's own transaction on an async connection."""
+        self._runtime.check_usable()
+        inner = check_connection(connection, self._runtime.dialect.name, asynchronous=True).sync_connection
+        work = UnitOfWork(self._runtime, writable=not self._runtime.read_only, joined=inner)
+        return AsyncTransaction(JoinedUnitOfWork(connection.run_sync, work))
+
+    async def transact(self, fn: Callable[[AsyncTransaction], Awaitable[T]], *, attempts: int = 5) -> T:
+        """See Store.transact."""
+        if attempts < 1:
+            raise InvalidValue("attempts", "expected at least 1.")
+        for attempt in range(attempts):
+            try:
+                async with self.begin() as tx:
+                    result = await fn(tx)
+                return result
+            except PersistError as error:
+                if attempt == attempts - 1 or not self._runtime.dialect.retryable(error):
+                    raise
+                await self._hops.workers.call(lambda wait=0.1 * 2**attempt: self._runtime.sleep(wait))  # type: ignore[misc]  # a bound default
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    @property
+    def logs_events(self) -> bool:
+        """See Store.logs_events."""
+        return self._store.logs_events
+
+    async def switch_events(self, on: bool) -> bool:
+        """See Store.switch_events."""
+        self._runtime.refuse_inside_transaction("switch_events()")
+        return await asyncio.to_thread(self._store.switch_events, on)
+
+    def watch(self, stream_id: str, *, after: int = 0, timeout: float | None = None) -> "AsyncIterator[Event]":
+        """See Store.watch. The next events are read only after the last ones were consumed."""
+        return watching.watch_async(watching.Watcher(self._runtime, stream_id, after, timeout))
+
+    def on_commit(self, callback: "Callable[[Sequence[Event]], object]") -> Callable[[], None]:
+        """See Store.on_commit. The callback runs on the current event loop; a coroutine that it returns is awaited."""
+        return self._store.on_commit(on_loop(callback))
+
+    def on_run_finished(self, callback: "Callable[[WorkflowRun], object]") -> Callable[[], None]:
+        """See Store.on_run_finished. The callback runs on the current event loop; a coroutine that it returns is awaited."""
+        return self._store.on_run_finished(on_own_loop(callback))
+
+    def record(
+        self,
+        session_id: str,
+        *,
+        model: Json = None,
+        agent: str | None = None,
+        system_prompt: str | None = None,
+        metadata: Json = None,
+        takeover: bool = False,
+        save_on: Literal["chunk", "step", "turn"] | None = None,
+        buffer_bytes: int | None = None,
+        buffer_ms: int | None = None,
+    ) -> "AsyncRecorder":
+        """See Store.record."""
+        options = self._store.record_options(
+            model=model,
+            agent=agent,
+            system_prompt=system_prompt,
+            metadata=metadata,
+            takeover=takeover,
+            save_on=save_on,
+            buffer_bytes=buffer_bytes,
+            buffer_ms=buffer_ms,
+        )
+        recorder = async_recorder.AsyncRecorder(self._runtime, self._writer, self._store.timer, session_id, options)
+        self._recorders.add(recorder)
+        return recorder
+
+    async def close(self) -> None:
+        """See Store.close."""
+        if self._runtime.closed or self._runtime.forked:
+            return self._store.close()
+        if self._runtime.anything_open():
+            await asyncio.to_thread(self._hops.recover)
+        if self._runtime.anything_open():
+            raise StoreInUse
+        for recorder in self._recorders.members():
+            await recorder.close()
+        await self._writer.close()
+        await asyncio.to_thread(self._store.close)
+        await self._writer.close()  # another loop may have recorded since the first close
+        self._hops.close()
+
+    async def __aenter__(self) -> "AsyncStore":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"Async{self._store!r}"
+
+
+class Opening:
+    """The result of `AsyncStore.open`. Awaiting it returns the store; `async with` also closes the store at the end."""
+
+    def __init__(self, opener: Callable[[], Store]) -> None:
+        self._opener = opener
+        self._store: AsyncStore | None = None
+
+    async def _open(self) -> AsyncStore:
+        opening = asyncio.get_running_loop().run_in_executor(None, self._opener)
+        try:
+            return AsyncStore(await asyncio.shield(opening))
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close_unwanted)
+            raise
+
+    def __await__(self) -> Generator[Any, None, AsyncStore]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> AsyncStore:
+        self._store = await self._open()
+        return self._store
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+def _close_unwanted(opening: "asyncio.Future[Store]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()

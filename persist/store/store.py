@@ -1,0 +1,289 @@
+"""The store: opening, transactions, recorders. Wiring only; the verbs are in the domain packages."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from sqlalchemy import Connection, Engine
+
+from persist.db.concurrency.deadline_timer import Timer
+from persist.db.concurrency.weak_group import WeakGroup
+from persist.db.connections.host_connections import check_connection
+from persist.db.dialects.from_url import check_listen_url, dialect_for, dialect_of
+from persist.db.dialects.interface import Dialect
+from persist.db.group_commit.pinned_connection import PinnedConnection
+from persist.db.statements.schema_version import HEAD
+from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.clock import Clock, system_clock
+from persist.db.values.json import Json
+from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction
+from persist.lazy_imports import lazy_module
+from persist.schema.opening import prepare
+from persist.store.event_log import EventStore
+from persist.store.forks import forget, remember
+from persist.store.transaction import Transaction, TransactionBlock, replayed
+
+if TYPE_CHECKING:
+    from persist import settings as configuration
+    from persist.chat.recording import options as recording
+    from persist.chat.recording import recorder as recorders
+    from persist.chat.recording import recovery
+    from persist.conversations.storage import progression_members as membership
+    from persist.events import writing as log_writing
+    from persist.schema import adopt as adopting
+    from persist.schema import metadata as catalog
+    from persist.settings import Settings
+    from persist.workflows.schemas import WorkflowRun
+    from persist.workflows.verbs import finishing
+else:
+    adopting = lazy_module("persist.schema.adopt")
+    catalog = lazy_module("persist.schema.metadata")
+    configuration = lazy_module("persist.settings")
+    recording = lazy_module("persist.chat.recording.options")
+    recorders = lazy_module("persist.chat.recording.recorder")
+    recovery = lazy_module("persist.chat.recording.recovery")
+    membership = lazy_module("persist.conversations.storage.progression_members")
+    log_writing = lazy_module("persist.events.writing")
+    finishing = lazy_module("persist.workflows.verbs.finishing")
+
+log = logging.getLogger("persist")
+
+T = TypeVar("T")
+
+
+class Store(EventStore):
+    """One database. Threads may share a store; one thread at a time uses a transaction.
+
+    `path` is the SQLite file, None elsewhere. `run_id` is the run that owns the file, or None if no run does.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self.held = PinnedConnection(runtime)
+        self.timer = Timer()
+        self._recorders: WeakGroup[recorders.Recorder] = WeakGroup()
+        self.path: Path | None = runtime.dialect.path
+        remember(runtime, self.held)
+
+    @property
+    def run_id(self) -> str | None:
+        """The program's run whose own file this is, or None."""
+        return self.runtime.scopes.get("run_id")
+
+    @property
+    def instance_id(self) -> str | None:
+        """The instance whose own file this is, or None."""
+        return self.runtime.scopes.get("instance_id")
+
+    @property
+    def workspace_id(self) -> str | None:
+        """The workspace whose own file this is, or None."""
+        return self.runtime.scopes.get("workspace_id")
+
+    # -- opening and closing
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        migrate: bool | None = None,
+        adopt: bool = False,
+        schema: str | None = None,
+        pooler: Literal["transaction"] | None = None,
+        read_only: bool = False,
+        events: bool | None = None,
+        listen_url: str | None = None,
+        settings: "Settings | None" = None,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> "Store":
+        """Open `sqlite:///file.db`, `sqlite:///:memory:` or `postgresql://…`.
+
+        `migrate`: create and upgrade tables; by default on SQLite only. On Postgres an older schema is SchemaOutdated.
+        `adopt`: first convert a file that another program made, as `persist.maintenance.adopt` does, with a backup.
+        `read_only`: nothing is created or migrated, `begin()` raises, a newer schema is allowed, a missing file is NotFound.
+        `events`: switch the log of events on or off for every user of the database; None leaves it as it is.
+        `listen_url`: URL of a direct connection for `watch()`, where `url` goes through a pooler.
+        `schema`, `pooler`: None takes the value from Settings.
+        """
+        if listen_url is not None:
+            check_listen_url(listen_url)
+        settings = settings or configuration.current_settings()
+        dialect = dialect_for(url, settings, schema=schema, pooler=pooler, read_only=read_only)
+        if adopt:
+            adopting.adopt_if_foreign(dialect, clock or system_clock)
+        store = cls._prepared(dialect, settings, clock, sleep, migrate=migrate)
+        store.runtime.listen_url = listen_url
+        try:
+            if events is not None and events != store.logs_events:
+                store.switch_events(events)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def _prepared(
+        cls,
+        dialect: Dialect,
+        settings: "Settings",
+        clock: Clock | None,
+        sleep: Callable[[float], None] | None,
+        *,
+        migrate: bool | None,
+        owns_engine: bool = True,
+    ) -> "Store":
+        try:
+            found = prepare(dialect, migrate=migrate)
+        except BaseException:
+            if owns_engine:
+                dialect.dispose()
+            raise
+        runtime = Runtime(dialect, settings, clock or system_clock, sleep or time.sleep, owns_engine=owns_engine)
+        runtime.scopes = scopes = dict(found.scopes)
+        runtime.tables = lambda: catalog.metadata.sorted_tables
+        runtime.make_log = lambda: log_writing.EventWriter(
+            runtime.clock, scopes, dialect.notice, lambda: runtime.keep_log(False), runtime.wake_watchers
+        )
+        runtime.keep_log(found.logged_at is not None)
+        store = cls(runtime)
+        if found.logged_at not in (None, HEAD) and not dialect.read_only:
+            store.switch_events(True)  # tables added by later revisions have no event guard yet
+        if found.tails and owns_engine:
+            try:
+                recovery.fold_old_tails(store.held)
+            except BaseException:
+                store.close()
+                raise
+        return store
+
+    @classmethod
+    def from_engine(
+        cls, engine: Engine, *, schema: str | None = None, settings: "Settings | None" = None, clock: Clock | None = None
+    ) -> "Store":
+        """Open a store over the caller's own engine, which is neither configured nor disposed. The schema must be current."""
+        settings = settings or configuration.current_settings()
+        dialect = dialect_of(engine, settings, schema=schema)
+        return cls._prepared(dialect, settings, clock, None, migrate=False, owns_engine=False)
+
+    def close(self) -> None:
+        """Flush recorders without finishing them, stop timers, close the store's connections. A second call does nothing.
+
+        StoreInUse while a transaction is open.
+        """
+        runtime = self.runtime
+        if runtime.closed:
+            return
+        if runtime.forked:
+            runtime.closed = True
+            return
+        with runtime.closing():
+            for recorder in self._recorders.members():
+                recorder.close()
+            self.timer.stop()
+            runtime.stop_watchers()
+            self._fold_progressions()
+            runtime.closed = True
+        runtime.stop_watchers()  # watchers that began while the store was closing
+        self.held.close()
+        if runtime.owns_engine:
+            runtime.dialect.dispose()
+        forget(runtime)
+
+    def _fold_progressions(self) -> None:
+        """Update the published arrays of progressions that this store appended to; their members are durable in any case."""
+        if not any(self.runtime.notes.values()) or not membership.has_lagging(self.runtime):
+            return
+        try:
+            with self.begin() as tx:
+                membership.fold_lagging(tx._work)
+        except PersistError as error:
+            log.warning("progressions are left unfolded: %s", error)
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.path) if self.path else self.runtime.dialect.name!r})"
+
+    # -- transactions
+
+    def begin(self) -> TransactionBlock:
+        """Open a write transaction. The block commits on a clean exit and rolls back on an error."""
+        return TransactionBlock(self.runtime, writable=True)
+
+    def read(self) -> TransactionBlock:
+        """Open a read transaction: a consistent snapshot that never takes the write lock."""
+        return TransactionBlock(self.runtime, writable=False)
+
+    def join(self, connection: Connection) -> Transaction:
+        """Run verbs inside the caller's own transaction, which the store neither commits nor rolls back."""
+        self.runtime.check_usable()
+        check_connection(connection, self.runtime.dialect.name, asynchronous=False)
+        return Transaction(UnitOfWork(self.runtime, writable=not self.runtime.read_only, joined=connection))
+
+    def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5) -> T:
+        """Run `fn` in a write transaction and run it again from the start on lock contention, serialization failure or deadlock.
+
+        `attempts` counts all runs, the first included.
+        """
+        if attempts < 1:
+            raise InvalidValue("attempts", "expected at least 1.")
+        return replayed(self.runtime, self.begin, fn, attempts)
+
+    def on_run_finished(self, callback: "Callable[[WorkflowRun], object]") -> Callable[[], None]:
+        """Call `callback` with every workflow run that ended, once the transaction that ended it has committed.
+
+        Covers runs that succeeded, failed or were cancelled in transactions of this store; not in `join`, where the caller
+        commits. An exception of the callback is logged, never raised. Call the returned function to remove the callback.
+        """
+        return self.runtime.observers.add(finishing.RUN_FINISHED, callback)
+
+    # -- recorders
+
+    def record(
+        self,
+        session_id: str,
+        *,
+        model: Json = None,
+        agent: str | None = None,
+        system_prompt: str | None = None,
+        metadata: Json = None,
+        takeover: bool = False,
+        save_on: Literal["chunk", "step", "turn"] | None = None,
+        buffer_bytes: int | None = None,
+        buffer_ms: int | None = None,
+    ) -> "recorders.Recorder":
+        """Return a recorder of one turn: feed it the chunks of an AI SDK v6 UI-message stream.
+
+        `save_on` and `buffer_*`: None takes the value from Settings; with both buffers 0 every chunk is durable when fed.
+        Entering the recorder raises Conflict while another one runs in the session, unless that one is dead or `takeover`.
+        """
+        options = self.record_options(
+            model=model,
+            agent=agent,
+            system_prompt=system_prompt,
+            metadata=metadata,
+            takeover=takeover,
+            save_on=save_on,
+            buffer_bytes=buffer_bytes,
+            buffer_ms=buffer_ms,
+        )
+        recorder = recorders.Recorder(self.runtime, self.held, self.timer, session_id, options)
+        self._recorders.add(recorder)
+        return recorder
+
+    def record_options(self, **given: Any) -> "recording.RecordOptions":
+        """Check the arguments of `record`, for the sync and the async store."""
+        self.runtime.check_usable()
+        if self.runtime.read_only:
+            raise ReadOnlyTransaction("record()")
+        return recording.RecordOptions.of(self.runtime, **given)

@@ -1,0 +1,99 @@
+"""A transaction as callers see it: the repositories of every domain over one unit of work, and the block it lasts for."""
+
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from persist.db.concurrency.ownership import forget_ended
+from persist.db.transactions.repository import on_demand
+from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.errors import PersistError, TransactionOpen
+from persist.lazy_imports import lazy_module
+
+if TYPE_CHECKING:
+    from persist.chat import repository as chat
+    from persist.checkpoints import repository as checkpoints
+    from persist.conversations import repository as conversations
+    from persist.events import repository as events
+    from persist.messaging import repository as messaging
+    from persist.programs import repository as programs
+    from persist.telemetry import repository as telemetry
+    from persist.workflows import repository as workflows
+else:
+    chat = lazy_module("persist.chat.repository")
+    checkpoints = lazy_module("persist.checkpoints.repository")
+    conversations = lazy_module("persist.conversations.repository")
+    events = lazy_module("persist.events.repository")
+    messaging = lazy_module("persist.messaging.repository")
+    programs = lazy_module("persist.programs.repository")
+    telemetry = lazy_module("persist.telemetry.repository")
+    workflows = lazy_module("persist.workflows.repository")
+
+T = TypeVar("T")
+
+
+class Transaction:
+    """`tx.<domain>.<aggregate>.<verb>`. One thread at a time uses it, whichever entered it: WrongOwner for any other."""
+
+    chat = on_demand(lambda work: chat.Chat(work))
+    checkpoints = on_demand(lambda work: checkpoints.Checkpoints(work))
+    conversations = on_demand(lambda work: conversations.Conversations(work))
+    events = on_demand(lambda work: events.Events(work))
+    messaging = on_demand(lambda work: messaging.Messaging(work))
+    programs = on_demand(lambda work: programs.Programs(work))
+    telemetry = on_demand(lambda work: telemetry.Telemetry(work))
+    workflows = on_demand(lambda work: workflows.Workflows(work))
+
+    def __init__(self, work: UnitOfWork) -> None:
+        self._work = work
+
+
+class TransactionBlock:
+    """`with store.begin() as tx`: a transaction that commits at the end of the block, and rolls back on an error."""
+
+    __slots__ = ("_runtime", "_work", "_writable")
+
+    def __init__(self, runtime: Runtime, *, writable: bool) -> None:
+        self._runtime, self._writable = runtime, writable
+        self._work: UnitOfWork | None = None
+
+    def __enter__(self) -> Transaction:
+        if self._work is not None:
+            raise TransactionOpen("entering a block a second time")
+        work = UnitOfWork(self._runtime, writable=self._writable)
+        work.begin()
+        if work.marks:
+            work.owner.take_up(sys._getframe(1))
+        self._work = work
+        return Transaction(work)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        work = self._work
+        assert work is not None
+        with work.owner.using:  # wait for a verb that another thread is still running
+            if kind is not None:
+                work.rollback()
+            elif self._writable:
+                work.commit()
+            else:
+                work.end_read()
+        if work.marks:
+            forget_ended()
+        if kind is None and self._writable:
+            for topic, value in work.announcements:
+                self._runtime.observers.tell(topic, value)
+
+
+def replayed(runtime: Runtime, block: Callable[[], TransactionBlock], fn: Callable[[Transaction], T], attempts: int = 5) -> T:
+    """Run `fn` in a transaction, again from the start on lock contention, serialization failure or deadlock; its result."""
+    for attempt in range(attempts):
+        try:
+            with block() as tx:
+                return fn(tx)
+        except PersistError as error:
+            if attempt == attempts - 1 or not runtime.dialect.retryable(error):
+                raise
+            runtime.sleep(0.1 * 2**attempt)
+    raise AssertionError("unreachable: the last attempt returns or raises")

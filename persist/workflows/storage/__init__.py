@@ -1,0 +1,1 @@
+"""Storage of runs and executions, their payloads and gates."""

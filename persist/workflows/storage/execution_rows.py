@@ -1,0 +1,65 @@
+"""Reading the row of an execution, and checking the lease on its run."""
+
+from sqlalchemy import select
+
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.frozen import construct
+from persist.errors import InvalidValue, NotFound
+from persist.workflows.models import executions
+from persist.workflows.schemas import Execution, Lease
+from persist.workflows.storage.run_rows import check_hold, find_run
+
+_E = executions.c
+FIELDS = tuple(Execution.model_fields)
+COLUMNS = tuple(_E[name] for name in FIELDS)
+"""Every column but `output_text`, which neither lists nor `get` read."""
+
+_GET = Statement(select(*COLUMNS).where(_E.id == param("row_id")))
+_RUN_ID = Statement(select(_E.workflow_run_id).where(_E.id == param("row_id")))
+
+
+def execution_value(row: Row) -> Execution:
+    """The Execution in a row of COLUMNS."""
+    return construct(Execution, dict(zip(FIELDS, row, strict=True)))
+
+
+def values_of(rows: list[Row]) -> list[Execution]:
+    """The Execution in each row."""
+    return [execution_value(row) for row in rows]
+
+
+def get_execution(work: UnitOfWork, id: str) -> Execution:
+    """The execution; NotFound."""
+    row = work.row(_GET, row_id=work.label("id", id))
+    if row is None:
+        raise NotFound("execution", id)
+    return execution_value(row)
+
+
+def hold_run_of(work: UnitOfWork, workflow_run_id: str | None, lease: Lease | None) -> bool:
+    """Lock the execution's run; False if it has no row. LeaseLost: another worker holds it. NotFound: a lease without run."""
+    _check_lease(lease)
+    run_id = workflow_run_id or (None if lease is None else lease.run_id)
+    run = None if run_id is None else find_run(work, run_id, lock=True)
+    if run is not None:
+        check_hold(run, lease, work.now())
+    elif lease is not None:
+        raise NotFound("workflow run", lease.run_id)
+    return run is not None
+
+
+def holds(work: UnitOfWork, id: str, lease: Lease | None) -> bool:
+    """Whether the execution exists; LeaseLost if another worker holds its run."""
+    row_id = work.label("id", id)
+    _check_lease(lease)
+    row = work.row(_RUN_ID, row_id=row_id)
+    if row is None:
+        return False
+    hold_run_of(work, row[0], lease)
+    return True
+
+
+def _check_lease(lease: object) -> None:
+    if lease is not None and not isinstance(lease, Lease):
+        raise InvalidValue("lease", f"expected a Lease, got {type(lease).__name__}.")

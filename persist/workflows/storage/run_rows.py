@@ -1,0 +1,71 @@
+"""Reading and locking the row of a run, and refusing writes that no lease covers."""
+
+from datetime import datetime
+
+from sqlalchemy import select
+
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.frozen import construct
+from persist.errors import InvalidValue, LeaseLost, NotFound
+from persist.workflows.models import runs
+from persist.workflows.schemas import Lease, WorkflowRun
+from persist.workflows.transitions import TERMINAL
+
+_R = runs.c
+FIELDS = tuple(WorkflowRun.model_fields)
+COLUMNS = tuple(_R[name] for name in FIELDS)
+_GET = Statement(select(*COLUMNS).where(_R.id == param("row_id")))
+_LOCK = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update())
+
+
+def run_value(row: Row) -> WorkflowRun:
+    """The WorkflowRun in a row of its columns."""
+    return construct(WorkflowRun, dict(zip(FIELDS, row, strict=True)))
+
+
+def find_run(work: UnitOfWork, id: str, *, lock: bool = False) -> WorkflowRun | None:
+    """The run, with `lock` locked against other writers; None if there is none."""
+    row = work.row(_LOCK if lock else _GET, row_id=work.label("id", id))
+    return None if row is None else run_value(row)
+
+
+def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> WorkflowRun:
+    """The run as `find_run` reads it; NotFound if there is none."""
+    run = find_run(work, id, lock=lock)
+    if run is None:
+        raise NotFound("workflow run", id)
+    return run
+
+
+def held_run(work: UnitOfWork, id: str, lease: Lease | None) -> WorkflowRun:
+    """Lock and return the run for a write by this caller: NotFound, LeaseLost."""
+    run = get_run(work, id, lock=True)
+    check_hold(run, lease, work.now())
+    return run
+
+
+def is_live(run: WorkflowRun, now: datetime) -> bool:
+    """Whether a worker holds the run with a lease that has not expired."""
+    return run.lease_owner is not None and run.lease_expires_at is not None and run.lease_expires_at > now
+
+
+def check_hold(run: WorkflowRun, lease: Lease | None, now: datetime) -> None:
+    """LeaseLost for a write under a lease that is over, or without one on a run that a worker holds.
+
+    An unexpired lease on a run that has ended passes: the transition table then decides about the write.
+    """
+    if lease is None:
+        if is_live(run, now):
+            raise LeaseLost(run.id, None, f"worker {run.lease_owner!r} holds it; write with its lease, or cancel the run.")
+        return
+    if not isinstance(lease, Lease):
+        raise InvalidValue("lease", f"expected a Lease, got {type(lease).__name__}.")
+    if lease.run_id != run.id:
+        raise InvalidValue("lease", f"it is a lease on workflow run {lease.run_id!r}, not on {run.id!r}.")
+    if lease.token != run.lease_token:
+        raise LeaseLost(run.id, lease.token, "the lease is lost: the run was claimed again or cancelled since.")
+    if run.status in TERMINAL and lease.expires_at > now:
+        return
+    if run.lease_owner != lease.worker or not is_live(run, now):
+        raise LeaseLost(run.id, lease.token, "the lease has expired or was released; claim the run again.")

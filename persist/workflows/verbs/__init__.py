@@ -1,0 +1,1 @@
+"""The verbs of tx.workflows, one module per kind of entity."""

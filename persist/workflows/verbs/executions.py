@@ -1,0 +1,284 @@
+"""Executions: one row per phase of a run or turn of a chat, with its usage and outcome."""
+
+from typing import Any, Literal
+
+from sqlalchemy import bindparam, func, select, update
+
+from persist.db.expressions.upsert import insert_missing, insert_once
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_flag, optional_cost, optional_count, optional_label
+from persist.db.values.json import Json
+from persist.db.values.pages import Page
+from persist.errors import NotFound
+from persist.workflows.models import executions
+from persist.workflows.schemas import ChatThread, Execution, ExecutionStats, Lease, StatsBucket, StopReason
+from persist.workflows.storage.execution_rows import FIELDS, get_execution, hold_run_of, holds
+from persist.workflows.verbs import chat_threads, execution_lists, phases, statistics
+
+List = list
+_E = executions.c
+_id = param("row_id")
+_INSERT = Statement(insert_missing(executions, "id"))
+_OVERWRITTEN = ("success", "error", "turns", "duration_ms")
+_KEPT = (
+    "session_id",
+    "cost_usd",
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+    "api_duration_ms",
+    "stop_reason",
+    "extension_status",
+)
+"""The columns that `finish` leaves unchanged if they are not given."""
+
+_FINISH = Statement(
+    update(executions)
+    .where(_E.id == _id)
+    .values(
+        {
+            "finished_at": param("at"),
+            **{name: param(f"set_{name}") for name in _OVERWRITTEN},
+            **{name: func.coalesce(bindparam(f"set_{name}", type_=_E[name].type), _E[name]) for name in _KEPT},
+        }
+    )
+)
+_SET_SESSION = Statement(update(executions).where(_E.id == _id).values(session_id=param("value")))
+_SET_OUTPUT = Statement(update(executions).where(_E.id == _id).values(output_text=param("value")))
+_OUTPUT = Statement(select(_E.output_text).where(_E.id == _id))
+
+
+class Executions(Repository):
+    """`tx.workflows.executions`. Only the verbs `output_text` and `phase_output` read the column `output_text`."""
+
+    @writes
+    def start(
+        self,
+        *,
+        trigger_type: str,
+        trigger_id: str,
+        skill: str,
+        repo: str | None = None,
+        issue_number: int | None = None,
+        workflow_run_id: str | None = None,
+        session_id: str | None = None,
+        id: str | None = None,
+        lease: Lease | None = None,
+    ) -> Execution:
+        """Begin a phase or chat turn. `skill` is `workflow:phase` or `chat`; Conflict if the id is taken.
+
+        NotFound for an unknown run. Only a new row needs its run: stored executions may name runs that are gone.
+        """
+        work = self._work
+        run_id = optional_label("workflow_run_id", workflow_run_id)
+        fields = {
+            "trigger_type": work.label("trigger_type", trigger_type),
+            "trigger_id": work.label("trigger_id", trigger_id),
+            "skill": work.label("skill", skill),
+            "repo": optional_label("repo", repo),
+            "issue_number": optional_count("issue_number", issue_number),
+            "workflow_run_id": run_id,
+            "session_id": optional_label("session_id", session_id),
+            "started_at": work.now(),
+        }
+        row_id = None if id is None else work.label("id", id)
+        if not hold_run_of(work, run_id, lease) and run_id is not None:
+            raise NotFound("workflow run", run_id)
+        return _insert(work, row_id, fields)
+
+    @writes
+    def set_session(self, id: str, session_id: str) -> bool:
+        """Set the session log of a running execution, so that the log can be watched."""
+        work = self._work
+        return bool(work.run(_SET_SESSION, row_id=work.label("id", id), value=work.label("session_id", session_id)))
+
+    @writes
+    def finish(
+        self,
+        id: str,
+        *,
+        success: bool,
+        error: str | None = None,
+        turns: int | None = None,
+        duration_ms: int | None = None,
+        cost_usd: float | None = None,
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        cache_creation_input_tokens: int | None = None,
+        cache_read_input_tokens: int | None = None,
+        api_duration_ms: int | None = None,
+        session_id: str | None = None,
+        stop_reason: str | None = None,
+        extension_status: Json = None,
+        lease: Lease | None = None,
+    ) -> bool:
+        """End the execution, now; after several calls the last one counts.
+
+        `success`, `error`, `turns` and `duration_ms` are set as given, None included; every other column keeps its
+        value where it is omitted.
+        """
+        work = self._work
+        given: dict[str, Any] = {
+            "success": check_flag("success", success),
+            "error": None if error is None else work.body("error", error),
+            "turns": optional_count("turns", turns),
+            "duration_ms": optional_count("duration_ms", duration_ms),
+            "cost_usd": optional_cost("cost_usd", cost_usd),
+            "input_tokens": optional_count("input_tokens", input_tokens),
+            "output_tokens": optional_count("output_tokens", output_tokens),
+            "cache_creation_input_tokens": optional_count("cache_creation_input_tokens", cache_creation_input_tokens),
+            "cache_read_input_tokens": optional_count("cache_read_input_tokens", cache_read_input_tokens),
+            "api_duration_ms": optional_count("api_duration_ms", api_duration_ms),
+            "session_id": optional_label("session_id", session_id),
+            "stop_reason": optional_label("stop_reason", stop_reason),
+            "extension_status": None if extension_status is None else work.json("extension_status", extension_status),
+        }
+        if not holds(work, id, lease):
+            return False
+        work.run(_FINISH, row_id=id, at=work.now(), **{f"set_{name}": value for name, value in given.items()})
+        return True
+
+    @writes
+    def set_output(self, id: str, text: str, *, lease: Lease | None = None) -> bool:
+        """Store the execution's final text, which the next iteration reads by this id."""
+        work = self._work
+        body = work.body("text", text)
+        return holds(work, id, lease) and bool(work.run(_SET_OUTPUT, row_id=id, value=body))
+
+    @reads
+    def output_text(self, id: str) -> str | None:
+        """The execution's final text, None if it has none; NotFound."""
+        row = self._work.row(_OUTPUT, row_id=self._work.label("id", id))
+        if row is None:
+            raise NotFound("execution", id)
+        return None if row[0] is None else str(row[0])
+
+    @reads
+    def phase_output(self, skill: str, trigger_id: str, *, workflow_run_id: str | None = None) -> str | None:
+        """The text of the newest finished execution that has one, in the scope of `should_run`."""
+        return phases.output(self._work, skill, trigger_id, workflow_run_id)
+
+    @writes
+    def skip(self, skill: str, trigger_id: str, *, reason: str, workflow_run_id: str | None = None) -> Execution:
+        """Record a skipped phase: a finished row without success that does not count as failed.
+
+        The issue number is read from a trigger that ends in `#N`.
+        """
+        work = self._work
+        now = work.now()
+        trigger = work.label("trigger_id", trigger_id)
+        fields = {
+            "trigger_id": trigger,
+            "skill": work.label("skill", skill),
+            "issue_number": phases.issue_number(trigger),
+            "workflow_run_id": optional_label("workflow_run_id", workflow_run_id),
+            "error": work.body("reason", reason),
+            "success": False,
+            "stop_reason": StopReason.SKIPPED,
+            "started_at": now,
+            "finished_at": now,
+        }
+        return _insert(work, None, fields | {"trigger_type": phases.trigger_type(work, trigger)})
+
+    @reads
+    def should_run(self, skill: str, trigger_id: str, *, workflow_run_id: str | None = None) -> Literal["running", "done", "run"]:
+        """Whether a phase runs already, is done, or has to run. With `workflow_run_id` only that run's executions count."""
+        running, done = phases.standing(self._work, skill, trigger_id, workflow_run_id)
+        return "running" if running else "done" if done else "run"
+
+    @writes
+    def mark_stale(self, trigger_id: str, *, skill: str | None = None, reason: str = "stale: container no longer running") -> int:
+        """Fail the trigger's unfinished executions; return how many."""
+        return phases.mark_stale(self._work, trigger_id, skill, reason)
+
+    @writes
+    def veto_latest(self, skill: str, trigger_id: str, reason: str, *, workflow_run_id: str | None = None) -> bool:
+        """Turn the newest execution into a failure, so that the phase runs again; `finished_at` stays."""
+        return phases.veto(self._work, skill, trigger_id, reason, workflow_run_id)
+
+    @reads
+    def get(self, id: str) -> Execution:
+        """The execution, without its output text; NotFound."""
+        return get_execution(self._work, id)
+
+    @reads
+    def list(
+        self,
+        *,
+        skill: str | None = None,
+        trigger_id: str | None = None,
+        error_contains: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> Page[Execution]:
+        """Executions, newest started first. `error_contains` is literal text; ASCII letters match in either case."""
+        return execution_lists.page(
+            self._work, skill=skill, trigger_id=trigger_id, error_contains=error_contains, limit=limit, after=after
+        )
+
+    @reads
+    def running(self) -> List[Execution]:
+        """Every unfinished execution, newest first."""
+        return execution_lists.running(self._work)
+
+    @reads
+    def for_run(self, workflow_run_id: str) -> List[Execution]:
+        """The run's executions, oldest first; also those of older files that name no run but share its trigger and workflow."""
+        return execution_lists.for_run(self._work, workflow_run_id)
+
+    @reads
+    def consecutive_failures(self, skill: str) -> int:
+        """How many of the last ten finished executions did not succeed, counted from the newest to the first success.
+
+        Phases that were skipped or deferred by a quota are not counted: they do not tell whether the skill works.
+        """
+        return phases.failures(self._work, skill)
+
+    @reads
+    def stats(self) -> ExecutionStats:
+        """Counts over all executions."""
+        return statistics.totals(self._work)
+
+    @reads
+    def daily_stats(self, days: int) -> List[StatsBucket]:
+        """The last `days` UTC days, today included, oldest first; a day without executions has zeros."""
+        return statistics.buckets(self._work, "day", "days", days)
+
+    @reads
+    def hourly_stats(self, hours: int) -> List[StatsBucket]:
+        """The last `hours` UTC hours, the current one included, oldest first; an hour without executions has zeros."""
+        return statistics.buckets(self._work, "hour", "hours", hours)
+
+    @reads
+    def is_running(self, skill: str, trigger_id: str) -> bool:
+        """Whether an execution of the trigger is unfinished."""
+        return phases.standing(self._work, skill, trigger_id, None)[0]
+
+    @reads
+    def is_completed(self, skill: str, trigger_id: str) -> bool:
+        """Whether an execution of the trigger succeeded."""
+        return phases.standing(self._work, skill, trigger_id, None)[1]
+
+    @reads
+    def recent(self, skill: str, *, limit: int = 10) -> List[Execution]:
+        """The newest executions of a skill."""
+        return execution_lists.recent(self._work, skill, limit)
+
+    @reads
+    def chat_thread(self, trigger_id: str) -> ChatThread | None:
+        """The thread of one chat, by its messaging session."""
+        return chat_threads.thread(self._work, trigger_id)
+
+    @reads
+    def chat_threads(self, *, limit: int = 20, before: str | None = None) -> List[ChatThread]:
+        """Chats, the latest activity first. `before`: a session id, to list the chats after it; NotFound."""
+        return chat_threads.threads(self._work, limit, before)
+
+
+def _insert(work: UnitOfWork, id: str | None, fields: dict[str, Any]) -> Execution:
+    row_id = work.runtime.ids.mint("exe") if id is None else id
+    insert_once(work, _INSERT, "execution", {**dict.fromkeys(FIELDS), "output_text": None, **fields, "id": row_id})
+    return get_execution(work, row_id)

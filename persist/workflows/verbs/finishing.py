@@ -1,0 +1,96 @@
+"""The one way to end a run: status, error, marker and lease in one statement; observers are notified after the commit."""
+
+from typing import Any
+
+from sqlalchemy import null, update
+
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import is_unreadable
+from persist.db.values.arguments import check_choice
+from persist.db.values.json import Json
+from persist.errors import InvalidValue
+from persist.workflows.models import runs
+from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
+from persist.workflows.storage.gates import close_gates
+from persist.workflows.storage.payloads import history_item, history_with, marker_of, with_error
+from persist.workflows.storage.run_rows import find_run, get_run, held_run
+from persist.workflows.transitions import check_transition
+
+RUN_FINISHED = "run_finished"
+"""The topic under which the end of a run is announced."""
+
+_R = runs.c
+_FINISH = Statement(
+    update(runs)
+    .where(_R.id == param("row_id"))
+    .values(
+        status=param("to"),
+        current_phase=param("phase"),
+        phase_history=param("history"),
+        context=param("said"),
+        lease_owner=null(),
+        lease_expires_at=null(),
+        lease_token=param("token"),
+        updated_at=param("at"),
+        finished_at=param("at"),
+    )
+)
+_ENDED = {RunStatus.SUCCEEDED: "succeeded", RunStatus.FAILED: "failed", RunStatus.CANCELLED: "was cancelled"}
+
+
+def finish_run(
+    work: UnitOfWork, run: WorkflowRun, status: RunStatus, *, context: dict[str, Any] | None, marker: dict[str, Any] | None = None
+) -> WorkflowRun:
+    """End a locked run whose transition is allowed. A newer token fences out the worker of a cancelled run.
+
+    Pending gates are rejected without a name: people who look for pending approvals must not find those of ended runs.
+    """
+    history: Any = run.phase_history
+    if marker is not None and not is_unreadable(history):
+        history = history_with(work, history, marker)
+    work.run(
+        _FINISH,
+        row_id=run.id,
+        to=status,
+        phase=run.current_phase if marker is None else marker["phase"],
+        history=history,
+        said=context,
+        token=run.lease_token
+        if is_unreadable(run.lease_token) or status is not RunStatus.CANCELLED
+        else _fenced(run.lease_token),
+        at=work.now(),
+    )
+    close_gates(work, run.id, f"The run ended: it {_ENDED[status]}.")
+    finished = get_run(work, run.id)
+    work.announce(RUN_FINISHED, finished)
+    return finished
+
+
+def end_run(
+    work: UnitOfWork, id: str, status: str, error: str | None, terminal_marker: tuple[str, Json] | None, lease: Lease | None
+) -> WorkflowRun:
+    """See Runs.finish."""
+    to = check_choice("status", status, RunStatus)
+    if to not in (RunStatus.SUCCEEDED, RunStatus.FAILED):
+        raise InvalidValue("status", "a run finishes as succeeded or failed; cancel() cancels it.")
+    marker = None if terminal_marker is None else history_item(work, *marker_of(terminal_marker), work.now())
+    with_error(work, None, error)
+    run = held_run(work, id, lease)
+    check_transition(run.id, run.status, to)
+    return finish_run(work, run, to, context=with_error(work, run.context, error), marker=marker)
+
+
+def _fenced(token: int) -> int:
+    """The next token; 0 stays 0: workers never claimed the run, and must not claim it after a restart either."""
+    return token if is_unreadable(token) else token + (token > 0)
+
+
+def cancel_run(work: UnitOfWork, id: str, reason: str | None, statuses: frozenset[RunStatus]) -> bool:
+    """End a run that is in one of the statuses as cancelled, with the reason in its context; False otherwise."""
+    with_error(work, None, reason, path="reason")
+    run = find_run(work, id, lock=True)
+    if run is None or run.status not in statuses:
+        return False
+    finish_run(work, run, RunStatus.CANCELLED, context=with_error(work, run.context, reason, path="reason"))
+    return True

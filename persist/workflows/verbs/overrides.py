@@ -1,0 +1,131 @@
+"""Overrides: an operator's changes to schedules and workflows. Deleting an override restores the defaults."""
+
+from enum import Enum
+from functools import cache
+from typing import Any
+
+from sqlalchemy import delete, select, update
+
+from persist.db.expressions.upsert import insert_missing
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.values.arguments import check_flag, optional_label
+from persist.db.values.frozen import construct
+from persist.workflows.models import cron_overrides, workflow_overrides
+from persist.workflows.schemas import CronOverride, WorkflowOverride
+from persist.workflows.storage.cron import check_schedule
+
+
+class Omitted(Enum):
+    """The default of an argument for which None has a meaning."""
+
+    OMITTED = "omitted"
+
+
+OMITTED = Omitted.OMITTED
+
+_C, _W = cron_overrides.c, workflow_overrides.c
+_name = param("row_name")
+_CRON_FIELDS, _WORKFLOW_FIELDS = tuple(CronOverride.model_fields), tuple(WorkflowOverride.model_fields)
+_ALL_CRONS = select(*[_C[field] for field in _CRON_FIELDS]).order_by(_C.name)
+_ALL_WORKFLOWS = select(*[_W[field] for field in _WORKFLOW_FIELDS]).order_by(_W.name)
+_CRONS, _CRON = Statement(_ALL_CRONS), Statement(_ALL_CRONS.where(_C.name == _name))
+_WORKFLOWS, _WORKFLOW = Statement(_ALL_WORKFLOWS), Statement(_ALL_WORKFLOWS.where(_W.name == _name))
+_ADD_CRON = Statement(insert_missing(cron_overrides, "name"))
+_ADD_WORKFLOW = Statement(insert_missing(workflow_overrides, "name"))
+_SET_WORKFLOW = Statement(
+    update(workflow_overrides).where(_W.name == _name).values(enabled=param("on"), updated_at=param("at"), updated_by=param("by"))
+)
+_CLEAR_CRON = Statement(delete(cron_overrides).where(_C.name == _name))
+_CLEAR_WORKFLOW = Statement(delete(workflow_overrides).where(_W.name == _name))
+
+
+@cache
+def _set_cron(*given: str) -> Statement:
+    values = {name: param(f"set_{name}") for name in given}
+    return Statement(
+        update(cron_overrides).where(_C.name == _name).values(**values, updated_at=param("at"), updated_by=param("by"))
+    )
+
+
+class CronOverrides(Repository):
+    """`tx.workflows.cron_overrides`."""
+
+    @writes
+    def set(
+        self,
+        name: str,
+        *,
+        enabled: bool | Omitted = OMITTED,
+        schedule: str | Omitted | None = OMITTED,
+        by: str | None = None,
+    ) -> CronOverride:
+        """Change what is given and keep what is omitted; a schedule of None is the default one again.
+
+        InvalidValue for a schedule that is no cron expression (persist.workflows.storage.cron).
+        """
+        work = self._work
+        row_name, changed_by, now = work.label("name", name), optional_label("by", by), work.now()
+        given: dict[str, Any] = {}
+        if not isinstance(enabled, Omitted):
+            given["enabled"] = check_flag("enabled", enabled)
+        if not isinstance(schedule, Omitted):
+            given["schedule"] = None if schedule is None else check_schedule("schedule", work.label("schedule", schedule))
+        work.run(_ADD_CRON, name=row_name, enabled=True, schedule=None, updated_at=now, updated_by=changed_by)
+        values = {f"set_{field}": value for field, value in given.items()}
+        work.run(_set_cron(*given), row_name=row_name, at=now, by=changed_by, **values)
+        override = self.get(row_name)
+        assert override is not None
+        return override
+
+    @reads
+    def get(self, name: str) -> CronOverride | None:
+        """The override, None where the defaults hold."""
+        row = self._work.row(_CRON, row_name=self._work.label("name", name))
+        return None if row is None else construct(CronOverride, dict(zip(_CRON_FIELDS, row, strict=True)))
+
+    @reads
+    def all(self) -> list[CronOverride]:
+        """Every override, by name."""
+        return [construct(CronOverride, dict(zip(_CRON_FIELDS, row, strict=True))) for row in self._work.rows(_CRONS)]
+
+    @writes
+    def clear(self, name: str) -> bool:
+        """Restore the defaults; False if they hold already."""
+        return bool(self._work.run(_CLEAR_CRON, row_name=self._work.label("name", name)))
+
+
+class WorkflowOverrides(Repository):
+    """`tx.workflows.workflow_overrides`."""
+
+    @writes
+    def set(self, name: str, *, enabled: bool, by: str | None = None) -> WorkflowOverride:
+        """Switch a workflow on or off."""
+        work = self._work
+        row_name, on, changed_by, now = (
+            work.label("name", name),
+            check_flag("enabled", enabled),
+            optional_label("by", by),
+            work.now(),
+        )
+        work.run(_ADD_WORKFLOW, name=row_name, enabled=on, updated_at=now, updated_by=changed_by)
+        work.run(_SET_WORKFLOW, row_name=row_name, on=on, at=now, by=changed_by)
+        row = work.row(_WORKFLOW, row_name=row_name)
+        assert row is not None
+        return construct(WorkflowOverride, dict(zip(_WORKFLOW_FIELDS, row, strict=True)))
+
+    @reads
+    def is_enabled(self, name: str) -> bool:
+        """Whether the workflow may run: yes, unless it was switched off."""
+        row = self._work.row(_WORKFLOW, row_name=self._work.label("name", name))
+        return row is None or bool(row[_WORKFLOW_FIELDS.index("enabled")])
+
+    @reads
+    def all(self) -> list[WorkflowOverride]:
+        """Every override, by name."""
+        return [construct(WorkflowOverride, dict(zip(_WORKFLOW_FIELDS, row, strict=True))) for row in self._work.rows(_WORKFLOWS)]
+
+    @writes
+    def clear(self, name: str) -> bool:
+        """Delete the override, which enables the workflow; False if there was none."""
+        return bool(self._work.run(_CLEAR_WORKFLOW, row_name=self._work.label("name", name)))

@@ -1,0 +1,133 @@
+"""Recovery after a crash: stale executions, the restart count and its cap."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import and_, null, or_, select, update
+
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.dry_run import left_alone
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+from persist.errors import Conflict
+from persist.quoting import shown
+from persist.workflows.models import IS_UNFINISHED, executions, runs
+from persist.workflows.schemas import RunStatus, WorkflowRun
+from persist.workflows.storage.payloads import with_error
+from persist.workflows.storage.run_rows import COLUMNS, get_run, run_value
+from persist.workflows.verbs.finishing import finish_run
+
+DEFAULT_CAP = 3
+"""The restart cap of runs from adopted files, which have none of their own."""
+
+_R, _E = runs.c, executions.c
+_id = param("row_id")
+_held = and_(_R.lease_owner.is_not(None), _R.lease_expires_at > param("at"))
+_waits_for_worker = and_(_R.lease_owner.is_(None), _R.lease_expires_at.is_not(None))
+_INTERRUPTED = Statement(
+    select(*COLUMNS)
+    .where(_R.status == RunStatus.RUNNING, ~or_(_held, _waits_for_worker))
+    .order_by(_R.started_at, _R.id)
+    .with_for_update(),
+    unreadable=OnUnreadable.LEAVE_OUT,
+)
+_FAILED = {"success": False, "error": param("reason"), "finished_at": param("at")}
+_FAIL_OF_RUN = Statement(update(executions).where(_E.workflow_run_id == _id, IS_UNFINISHED).values(_FAILED))
+_FAIL_OF_TRIGGER = Statement(
+    update(executions)
+    .where(
+        _E.trigger_id == param("of_trigger"),
+        IS_UNFINISHED,
+        or_(_E.workflow_run_id.is_(None), _E.workflow_run_id.not_in(select(_R.id).where(_held))),
+    )
+    .values(_FAILED)
+)
+_COUNT = Statement(
+    update(runs)
+    .where(_R.id == _id)
+    .values(
+        restart_count=param("count"),
+        lease_owner=null(),
+        lease_expires_at=null(),
+        lease_token=param("token"),
+        updated_at=param("at"),
+    )
+)
+_INCREMENT = Statement(update(runs).where(_R.id == _id).values(restart_count=param("count"), updated_at=param("at")))
+_STAMP_QUEUED = Statement(update(runs).where(_R.status == RunStatus.QUEUED).values(updated_at=param("at")))
+_RESTART = Statement(
+    update(runs)
+    .where(_R.id == _id)
+    .values(
+        status=RunStatus.RUNNING,
+        context=param("said"),
+        max_restarts=param("maximum"),
+        restart_count=param("count"),
+        lease_expires_at=param("until"),
+        updated_at=param("at"),
+        finished_at=null(),
+    )
+)
+
+
+def recover(work: UnitOfWork) -> tuple[list[WorkflowRun], list[WorkflowRun]]:
+    """See Runs.recover_interrupted."""
+    now = work.now()
+    again, failed = [], []
+    for row in work.rows(_INTERRUPTED, at=now):
+        run = run_value(row)
+        with left_alone(work, f"the workflow run {shown(run.id)}"):
+            work.run(_FAIL_OF_TRIGGER, of_trigger=run.trigger_id, reason="stale: harness restarted", at=now)
+            if at_cap(run):
+                failed.append(fail_by_cap(work, run))
+                continue
+            # a worker whose lease ran out is fenced out by a newer token
+            token = run.lease_token + (run.lease_owner is not None)
+            work.run(_COUNT, row_id=run.id, count=run.restart_count + 1, token=token, at=now)
+            again.append(get_run(work, run.id))
+    work.run(_STAMP_QUEUED, at=now)
+    return again, failed
+
+
+def fail_executions_of_run(work: UnitOfWork, run: WorkflowRun, reason: str) -> None:
+    """Fail the run's unfinished executions, which no worker will finish."""
+    work.run(_FAIL_OF_RUN, row_id=run.id, reason=reason, at=work.now())
+
+
+def at_cap(run: WorkflowRun) -> bool:
+    """Whether the run has reached its restart cap."""
+    return run.restart_count >= (DEFAULT_CAP if run.max_restarts is None else run.max_restarts)
+
+
+def fail_by_cap(work: UnitOfWork, run: WorkflowRun) -> WorkflowRun:
+    """End a locked run that crashed too often."""
+    error = f"Interrupted again after {run.restart_count} restarts, which is as many as it may have."
+    return finish_run(work, run, RunStatus.FAILED, context=with_error(work, run.context, error))
+
+
+def increment(work: UnitOfWork, run: WorkflowRun) -> int:
+    """Count a restart of a locked run; Conflict at the cap, which the schema enforces too."""
+    if at_cap(run):
+        raise Conflict(
+            f"The workflow run {run.id!r} was restarted {run.restart_count} times, which is as often as it may be.",
+            constraint="ck_workflow_runs_max_restarts",
+        )
+    work.run(_INCREMENT, row_id=run.id, count=run.restart_count + 1, at=work.now())
+    return run.restart_count + 1
+
+
+def restart(work: UnitOfWork, run: WorkflowRun) -> None:
+    """Restart a locked run that failed or was cancelled. A person asked for it, so the cap is raised if necessary."""
+    now, count = work.now(), run.restart_count + 1
+    maximum = None if run.max_restarts is None else max(run.max_restarts, count)
+    said = _without_error(run.context)
+    work.run(_RESTART, row_id=run.id, said=said, count=count, maximum=maximum, until=handed_over_at(run, now), at=now)
+
+
+def handed_over_at(run: WorkflowRun, now: datetime) -> datetime | None:
+    """The lease's expiry for a run without an owner: any worker may claim it from now on, if workers ever claimed it."""
+    return now if run.lease_token else None
+
+
+def _without_error(context: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if context is None else {key: value for key, value in context.items() if key != "error"}

@@ -1,0 +1,192 @@
+"""Lists of runs: one prepared statement per combination of filters, each served in order by one index.
+
+Lists never touch the blobs of a run. With several statuses each is read in its own order, and the heads are merged, so
+that a rare status costs as little as a frequent one.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, TypeVar
+
+from sqlalchemy import Select, bindparam, cast, func, literal_column, select, tuple_, union_all
+
+from persist.db.schema.column_types import Amount, IsoMs, Label
+from persist.db.statements.prepared import Row, Statement, among, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.excerpts import excerpt
+from persist.db.values.arguments import check_choice
+from persist.db.values.clock import as_utc, epoch_ms, from_epoch_ms
+from persist.db.values.frozen import construct
+from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
+from persist.errors import InvalidValue
+from persist.workflows.models import USED_TOKENS, executions, runs
+from persist.workflows.schemas import RunRow, RunStatus, WorkflowRunSummary
+from persist.workflows.transitions import ACTIVE
+
+S = TypeVar("S", WorkflowRunSummary, RunRow)
+_R, _E = runs.c, executions.c
+_FIELDS = tuple(WorkflowRunSummary.model_fields)
+_USED = ("total_tokens", "cost_usd")
+_PAGE_ROWS = (21, 51, 101, 1001)
+"""Common page sizes plus one row, which tells that there is another page."""
+_PHASES = excerpt(_R.phase_history, "phase", "timestamp", optional=("status", "success"))
+"""The short fields of each phase; entries of up to 64 KiB are read only by `get`."""
+_STORED = tuple(_PHASES.label(name) if name == _R.phase_history.name else _R[name] for name in _FIELDS if name not in _USED)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which runs a list shows: the statement it takes, and the statement's values."""
+
+    statuses: int
+    values: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        work: UnitOfWork,
+        *,
+        status: str | Sequence[str] | None,
+        workflow_name: str | None = None,
+        trigger_id: str | None = None,
+        since: datetime | None = None,
+    ) -> "Filters":
+        """Check the filters. No status, or every status, is no filter."""
+        given = () if status is None else (status,) if isinstance(status, str) else status
+        if not isinstance(given, Iterable):
+            raise InvalidValue("status", "expected a status, or a sequence of them.")
+        statuses = sorted({check_choice("status", one, RunStatus) for one in given})
+        if len(statuses) == len(RunStatus):
+            statuses = []
+        values: dict[str, Any] = {f"status_{number}": one for number, one in enumerate(statuses)}
+        if workflow_name is not None:
+            values["workflow_name"] = work.label("workflow_name", workflow_name)
+        if trigger_id is not None:
+            values["trigger_id"] = work.label("trigger_id", trigger_id)
+        if since is not None:
+            values["since"] = as_utc("since", since)
+        return cls(len(statuses), values)
+
+    def given(self, name: str) -> bool:
+        """Whether that filter is set."""
+        return name in self.values
+
+    def plain(self) -> dict[str, Any]:
+        """The filters in the form that a cursor stores."""
+        return {name: epoch_ms(value) if name == "since" else value for name, value in self.values.items()}
+
+
+def page(work: UnitOfWork, filters: Filters, limit: int, after: str | None, make: Callable[[Row], S]) -> Page[S]:
+    """One page, newest started first; `make` turns a row into an item."""
+    limit = check_limit(limit)
+    values = dict(filters.values)
+    if after is not None:
+        at, last = decode_cursor(work.label("after", after), "workflows.runs", filters.plain(), (int, str))
+        values |= {"after_at": from_epoch_ms(at), "after_id": last}
+    statement = page_statement(
+        filters.statuses,
+        named=filters.given("workflow_name"),
+        triggered=filters.given("trigger_id"),
+        since=filters.given("since"),
+        after=after is not None,
+        rows=next(rows for rows in _PAGE_ROWS if rows > limit),
+    )
+    found = work.rows(statement, **values)
+    items = [make(row) for row in found[:limit]]
+    more = len(found) > limit
+    key = [epoch_ms(items[-1].started_at), items[-1].id] if more else []
+    return Page(items, encode_cursor("workflows.runs", filters.plain(), key) if more else None)
+
+
+def count(work: UnitOfWork, filters: Filters) -> int:
+    """How many runs meet the filters."""
+    statement = count_statement(filters.statuses, named=filters.given("workflow_name"), since=filters.given("since"))
+    row = work.row(statement, **filters.values)
+    assert row is not None
+    return int(row[0])
+
+
+def summary_value(row: Row) -> WorkflowRunSummary:
+    """The WorkflowRunSummary in a row of the statements below."""
+    return construct(WorkflowRunSummary, dict(zip(_FIELDS, row, strict=True)))
+
+
+def _with_usage(chosen: Select[Any], *, oldest_first: bool = False) -> Statement:
+    """Join the chosen runs (id, started_at) with their columns and the usage of their executions.
+
+    Runs are chosen by indexed columns alone, so that no run is read that is not shown.
+    """
+    found = chosen.subquery("chosen")
+    order = (found.c.started_at, found.c.id) if oldest_first else (found.c.started_at.desc(), found.c.id.desc())
+    return Statement(_shown().select_from(found.join(runs, _R.id == found.c.id)).order_by(*order))
+
+
+def _shown() -> Select[Any]:
+    """SELECT of the columns that a list shows of a run, with the usage of its executions."""
+    used = select(executions).where(_E.workflow_run_id == _R.id)
+    total = used.with_only_columns(USED_TOKENS).scalar_subquery()
+    cost = used.with_only_columns(func.coalesce(func.sum(_E.cost_usd), cast(0, Amount()))).scalar_subquery()
+    return select(*_STORED, total.label("total_tokens"), cost.label("cost_usd"))
+
+
+@cache
+def page_statement(statuses: int, *, named: bool, triggered: bool, since: bool, after: bool, rows: int) -> Statement:
+    """The newest runs, for a number of statuses (parameters status_0 …) and the other filters that are given.
+
+    `rows` is a literal in the statement: Postgres cannot know that a parameter is small, and would plan anew each time.
+    """
+
+    def newest(status: str | None, query: Select[Any]) -> Select[Any]:
+        query = query.order_by(_R.started_at.desc(), _R.id.desc()).limit(literal_column(str(rows)))
+        if status is not None:
+            query = query.where(_R.status == param(status))
+        if named:
+            query = query.where(_R.workflow_name == param("workflow_name"))
+        if triggered:
+            query = query.where(_R.trigger_id == param("trigger_id"))
+        if since:
+            query = query.where(_R.started_at >= param("since"))
+        if after:
+            last = tuple_(bindparam("after_at", type_=IsoMs()), bindparam("after_id", type_=Label()))
+            query = query.where(tuple_(_R.started_at, _R.id) < last)
+        return query
+
+    if not (statuses or named or triggered):
+        return Statement(newest(None, _shown()))  # one index has this order, and no other one fits
+    key = select(_R.id, _R.started_at)
+    if statuses < 2:
+        return _with_usage(newest("status_0" if statuses else None, key))
+    heads = [newest(f"status_{number}", key).subquery() for number in range(statuses)]
+    merged = union_all(*[select(*head.c) for head in heads]).subquery()
+    latest = select(*merged.c).order_by(merged.c.started_at.desc(), merged.c.id.desc())
+    return _with_usage(latest.limit(literal_column(str(rows))))
+
+
+ACTIVE_RUNS = _with_usage(select(_R.id, _R.started_at).where(among(_R.status, ACTIVE)))
+QUEUED_RUNS = _with_usage(select(_R.id, _R.started_at).where(_R.status == RunStatus.QUEUED), oldest_first=True)
+
+
+def _names() -> Statement:
+    """Every workflow name once: a loose index scan that jumps from name to name."""
+    first = select(func.min(_R.workflow_name).label("name")).cte("names", recursive=True)
+    following = select(func.min(_R.workflow_name)).where(_R.workflow_name > first.c.name).scalar_subquery()
+    names = first.union_all(select(following).where(first.c.name.is_not(None)))
+    return Statement(select(names.c.name).where(names.c.name.is_not(None)).order_by(names.c.name))
+
+
+NAMES = _names()
+
+
+@cache
+def count_statement(statuses: int, *, named: bool, since: bool) -> Statement:
+    """How many runs meet the filters."""
+    query = select(func.count()).select_from(runs)
+    if statuses:
+        query = query.where(_R.status.in_([bindparam(f"status_{number}", type_=_R.status.type) for number in range(statuses)]))
+    if named:
+        query = query.where(_R.workflow_name == param("workflow_name"))
+    if since:
+        query = query.where(_R.started_at >= param("since"))
+    return Statement(query)

@@ -1,0 +1,72 @@
+"""Docstrings and comments can be read alone: each names its subject, for somebody who has read nothing before it."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+
+from tests.architecture.sources import Source, sources
+
+SOURCES = sources("persist", "alembic", "examples")
+
+_POINTS_BACK = (
+    "Of",
+    "The same",
+    "The opposite",
+    "They",
+    "Them",
+    "Those",
+    "These",
+    "It",
+    "Its",
+    "Their",
+    "That",
+    "As above",
+    "Likewise",
+)
+STARTS_WITHOUT_SUBJECT = re.compile(rf"(?:{'|'.join(_POINTS_BACK)})\b")
+NAMES_NOBODY = re.compile(r"\b(?:whoever|whomever|whichever way|meanwhile|nobody's|anybody's|of ours|of theirs)\b", re.IGNORECASE)
+
+
+def _docstrings(source: Source) -> Iterator[tuple[int, str]]:
+    """Those of modules, classes and functions, and the strings behind attributes."""
+    for node in ast.walk(source.tree):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and isinstance(child.value.value, str):
+                yield child.lineno, child.value.value
+
+
+def _comments(source: Source) -> Iterator[tuple[int, str]]:
+    """Each run of lines that are comments alone, as one text, and each comment behind code."""
+    last, start, words = -1, 0, list[str]()
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        if token.type != tokenize.COMMENT or re.match(r"# ?(?:noqa|type: ignore|pragma|!)", token.string):
+            continue
+        line, alone = token.start[0], not token.line[: token.start[1]].strip()
+        if words and not (alone and line == last + 1):
+            yield start, " ".join(words)
+            words = []
+        start = start if words else line
+        words.append(token.string.lstrip("# "))
+        last = line if alone else -1
+    if words:
+        yield start, " ".join(words)
+
+
+def test_a_docstring_names_its_subject() -> None:
+    found = []
+    for source in SOURCES:
+        for line, text in _docstrings(source):
+            if STARTS_WITHOUT_SUBJECT.match(text):
+                found.append(f"{source.name}:{line}: {text[:60]}")
+    assert found == []
+
+
+def test_nobody_is_left_without_a_name() -> None:
+    found = []
+    for source in SOURCES:
+        for line, text in (*_docstrings(source), *_comments(source)):
+            if hit := NAMES_NOBODY.search(text):
+                found.append(f"{source.name}:{line}: {hit.group()}")
+    assert found == []

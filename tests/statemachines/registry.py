@@ -1,0 +1,22 @@
+"""Every machine: one a domain."""
+
+from tests.statemachines.chat import Chat
+from tests.statemachines.checkpoints import Checkpoints
+from tests.statemachines.conversations import Conversations
+from tests.statemachines.events import Events
+from tests.statemachines.machine import Machine
+from tests.statemachines.messaging import Messaging
+from tests.statemachines.programs import Programs
+from tests.statemachines.telemetry import Telemetry
+from tests.statemachines.workflows import Workflows
+
+MACHINES: tuple[type[Machine], ...] = (
+    Chat,
+    Checkpoints,
+    Conversations,
+    Events,
+    Messaging,
+    Programs,
+    Telemetry,
+    Workflows,
+)

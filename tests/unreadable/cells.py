@@ -1,0 +1,154 @@
+"""One cell of a database that holds the scene, spoilt as another program might have, and a verb called on what is left.
+
+All of it happens in one transaction that is undone, so that the next cell finds the scene as it was.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Table, TypeDecorator
+
+from persist.db.schema.column_types import Json, Vocabulary
+from persist.db.values.instants import Instant
+from persist.errors import PersistError
+from persist.schema.metadata import domain_of, metadata
+from tests.statemachines.both_databases import Undo
+from tests.statemachines.scene import Verb, arguments
+from tests.statemachines.single_call import work_of
+
+NOT_UTF8 = "CAST(x'fffe' AS TEXT)"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A column of the row at that place of its table, and the SQL of what is put there."""
+
+    table: Table
+    column: str
+    place: int
+    value: str
+
+    @property
+    def is_key(self) -> bool:
+        """Whether rows are found by it: nobody finds what is asked for then."""
+        column = self.table.c[self.column]
+        return column.primary_key or bool(column.foreign_keys)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether many rows of other tables are read with it."""
+        return self.table.name == "message_types"
+
+    def __str__(self) -> str:
+        return f"{self.table.name}.{self.column}[{self.place}] = {self.value}"
+
+
+def lite_values(column: Column[Any]) -> list[str]:
+    """What any column of SQLite takes, and no program of ours writes there."""
+    kind = column.type
+    if isinstance(kind, Json):
+        return ["'not json'", "'[1]'", "'null'", "'{}'", NOT_UTF8]
+    if isinstance(kind, Instant):
+        return ["'soon'", "9000000000000000000", NOT_UTF8]
+    if isinstance(kind, Vocabulary):
+        return ["'unheard of'", "x'ff'", NOT_UTF8]
+    stored: Any = kind.impl_instance if isinstance(kind, TypeDecorator) else kind
+    if isinstance(stored, Integer | Float | Boolean):
+        return ["'soon'", "x'ff'"]
+    return ["'text'"] if isinstance(stored, LargeBinary) else [NOT_UTF8, "x'ff'"]
+
+
+def pg_values(column: Column[Any]) -> list[str]:
+    """What the types of Postgres let in."""
+    kind = column.type
+    if isinstance(kind, Json):
+        return ["'[1]'", "'null'"]
+    if isinstance(kind, Instant):
+        return ["'infinity'", "9000000000000000000", "'NaN'"]
+    return ["'unheard of'"] if isinstance(kind, Vocabulary) else []
+
+
+def cells(table: Table, *, lite: bool) -> Iterator[Cell]:
+    """Every column of the table with each value, in its first row and in its second row by turns."""
+    for column in table.columns:
+        for number, value in enumerate((lite_values if lite else pg_values)(column)):
+            yield Cell(table, column.name, number % 2, value)
+
+
+def spoil(tx: Any, cell: Cell) -> bool:
+    """Put it there; False where there is no such row, or the database refuses."""
+    work = work_of(tx)
+    driver = work._connection.connection.driver_connection
+    if work.runtime.dialect.schema is None:
+        driver.execute("PRAGMA ignore_check_constraints=ON")
+        driver.execute("PRAGMA defer_foreign_keys=ON")
+        try:
+            return bool(
+                driver.execute(_statement(cell.table, f'"{cell.table.name}"', cell.column, cell.value, cell.place)).rowcount
+            )
+        except sqlite3.Error:
+            return False
+        finally:
+            driver.execute("PRAGMA ignore_check_constraints=OFF")
+    try:
+        with driver.transaction():
+            name = f'"{work.runtime.dialect.schema}"."{cell.table.name}"'
+            return bool(driver.execute(_statement(cell.table, name, cell.column, cell.value, cell.place)).rowcount)
+    except psycopg.Error:
+        return False
+
+
+def _statement(table: Table, name: str, column: str, value: str, place: int = 0) -> str:
+    key = ", ".join(f'"{one.name}"' for one in table.primary_key.columns) or ("ctid" if "." in name else "rowid")
+    row = f"({key}) IN (SELECT {key} FROM {name} ORDER BY {key} LIMIT 1 OFFSET {place})"
+    return f'UPDATE {name} SET "{column}" = {value} WHERE {row}'
+
+
+def spoil_row(path: Path, table: Table) -> None:
+    """Every column of a file's first row of the table at once, but for what other rows find it by."""
+    columns = [column for column in table.columns if not column.primary_key and not column.foreign_keys]
+    with closing(sqlite3.connect(path, isolation_level=None)) as raw:
+        raw.execute("PRAGMA ignore_check_constraints=ON")
+        for column in columns:
+            with suppress(sqlite3.IntegrityError):
+                raw.execute(_statement(table, f'"{table.name}"', column.name, NOT_UTF8))
+
+
+class Attempt:
+    """What a verb answers over a spoilt cell, or over none; whatever it wrote is undone."""
+
+    def __init__(self, store: Any, verb: Verb, ids: Any, cell: Cell | None) -> None:
+        self.applies, self.value = True, None
+        self.error: Exception | None = None
+        self.size: int | None = None
+        with suppress(Undo), store.begin() as tx:
+            if cell is not None and not spoil(tx, cell):
+                self.applies = False
+                raise Undo
+            try:
+                self.value = verb.call(tx, arguments(verb, ids))
+                self.size = size(self.value)
+            except Exception as error:
+                self.error = error
+            raise Undo
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it failed with what is no error of ours."""
+        return self.error is not None and not isinstance(self.error, PersistError)
+
+
+def size(value: Any) -> int | None:
+    """How many there are in a list or a page; None for anything else."""
+    items = getattr(value, "items", value)
+    return len(items) if isinstance(items, list) else None
+
+
+def tables(domain: str) -> list[Table]:
+    """Those of a domain."""
+    return [table for table in metadata.sorted_tables if domain_of(table) == domain]

@@ -1,0 +1,152 @@
+"""Every cell of every table, spoilt one at a time, under every verb of its domain."""
+
+import logging
+import shutil
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persist import Store
+from persist.errors import NotFound
+from persist.maintenance import maintain, prunable, prune
+from persist.telemetry.usage import FIGURES
+from persist.testing import FrozenClock
+from tests.statemachines.both_databases import alike
+from tests.statemachines.scene import Verb, make, verbs
+from tests.unreadable.cells import Attempt, Cell, cells, spoil_row, tables
+
+DOMAINS = sorted({verb.domain for verb in verbs()})
+
+SWEEPS = frozenset(
+    {
+        "chat.messages.append",
+        "chat.messages.claim_queued",
+        "chat.messages.enqueue",
+        "chat.sessions.archive",
+        "chat.sessions.delete",
+        "checkpoints.memories.sweep",
+        "checkpoints.threads.delete",
+        "conversations.exchange.send",
+        "conversations.sessions.delete",
+        "events.trim",
+        "messaging.messages.add",
+        "messaging.sessions.get_or_create",
+        "programs.bindings.bind",
+        "programs.runs.finish",
+        "telemetry.links.upsert",
+        "telemetry.status.record",
+        "telemetry.tags.record",
+        "telemetry.tasks.claim",
+        "telemetry.tasks.poll",
+        "telemetry.tools.record",
+        "telemetry.usage.sample",
+        "workflows.executions.finish",
+        "workflows.executions.mark_stale",
+        "workflows.runs.admit",
+        "workflows.runs.cancel",
+        "workflows.runs.claim",
+        "workflows.runs.expire_queued",
+        "workflows.runs.finish",
+        "workflows.runs.recover_interrupted",
+        "workflows.runs.requeue",
+    }
+)
+"""Verbs that write, and that no cell of a row may stop unless they are about that very cell."""
+
+NEEDED: Mapping[str, set[str]] = {
+    "chat.messages.append": {"chat_messages.created_at"},
+    "chat.messages.enqueue": {"chat_messages.created_at"},
+    "chat.messages.list": {"chat_messages.created_at", "chat_messages.session_id"},
+    "conversations.exchange.send": {"sessions.progression_id"},
+    "conversations.vectors.search": {"sessions.progression_id"},
+    "events.trim": {"event_heads.seq", "event_heads.first_seq"},
+    "programs.runs.finish": {"run.status"},
+    "telemetry.tags.record": {"agent_tags.first_seen", "agent_tags.last_seen"},
+    "telemetry.usage.sample": {f"usage_samples.{figure}" for figure in FIGURES},
+    "workflows.executions.finish": {"executions.workflow_run_id"},
+    "workflows.executions.for_run": {"workflow_runs.workflow_name", "workflow_runs.trigger_id"},
+    **{
+        f"workflows.runs.{verb}": {"workflow_runs.status", "workflow_runs.lease_owner", "workflow_runs.lease_expires_at"}
+        for verb in ("admit", "cancel", "expire_queued", "finish", "requeue")
+    },
+}
+"""The cells that a list or a sweep asks for by name: the place to begin at, the order to keep, the status to end."""
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, logger="persist")
+
+
+def _scene(url: str, clock: FrozenClock) -> tuple[Store, Mapping[str, Any]]:
+    with Store.open(url, clock=clock) as store:
+        alike(store)
+        ids = make(store)
+        store.switch_events(False)
+    return Store.open(url, clock=clock), ids
+
+
+def _wrong(verb: Verb, cell: Cell, attempt: Attempt, valid: Attempt) -> str | None:
+    """What a caller of the verb would have to complain of."""
+    error, name = attempt.error, f"{cell.table.name}.{cell.column}"
+    if attempt.is_bare:
+        return f"a bare {type(error).__name__}: {error}"
+    if valid.error is not None or (valid.size is None and verb.name not in SWEEPS):
+        return None  # a verb about one row, which may refuse
+    if error is not None:
+        asked_for = cell.is_key or name in NEEDED.get(verb.name, ())
+        return None if asked_for or isinstance(error, NotFound) else f"{type(error).__name__}: {error}"
+    fewer = valid.size is not None and (attempt.size or 0) < valid.size - 1 and not cell.is_shared
+    return f"{attempt.size} of {valid.size} are left" if fewer else None
+
+
+def _problems(store: Store, ids: Mapping[str, Any], domain: str, *, lite: bool) -> Iterator[str]:
+    of_domain = [verb for verb in verbs() if verb.domain == domain]
+    valid = {verb.name: Attempt(store, verb, ids, None) for verb in of_domain}
+    if not lite:  # each statement takes a round trip, and the verbs that are about one row are the same
+        of_domain = [verb for verb in of_domain if verb.name in SWEEPS or valid[verb.name].size is not None]
+    for table in tables(domain):
+        for cell in cells(table, lite=lite):
+            for verb in of_domain:
+                attempt = Attempt(store, verb, ids, cell)
+                if not attempt.applies:
+                    break
+                if wrong := _wrong(verb, cell, attempt, valid[verb.name]):
+                    yield f"{verb.name} over {cell}: {wrong}"
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_no_cell_stops_more_than_its_row(domain: str, sqlite_url: str, clock: FrozenClock, quiet: None) -> None:
+    store, ids = _scene(sqlite_url, clock)
+    with store:
+        assert list(_problems(store, ids, domain, lite=True)) == []
+
+
+def test_no_cell_of_a_server_stops_more_than_its_row(postgres_url: str, clock: FrozenClock, quiet: None) -> None:
+    store, ids = _scene(postgres_url, clock)
+    with store:
+        assert [problem for domain in DOMAINS for problem in _problems(store, ids, domain, lite=False)] == []
+
+
+def test_sweeps_are_verbs() -> None:
+    assert {verb.name for verb in verbs()} >= SWEEPS | set(NEEDED)
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_file_with_a_row_that_is_all_spoilt_opens_and_is_swept(
+    domain: str, sqlite_url: str, clock: FrozenClock, tmp_path: Path, quiet: None
+) -> None:
+    _scene(sqlite_url, clock)[0].close()
+    clock.advance(delta=timedelta(days=40))
+    for table in tables(domain):
+        path = tmp_path / f"{table.name}.db"
+        shutil.copyfile(sqlite_url.removeprefix("sqlite:///"), path)
+        spoil_row(path, table)
+        with Store.open(f"sqlite:///{path.as_posix()}", clock=clock) as store:
+            assert [step for step in maintain(store).steps if step.error] == []
+            for kind in sorted(prunable()):
+                prune(store, kind, older_than=timedelta(days=30), dry_run=True)
+                prune(store, kind, older_than=timedelta(days=30))
