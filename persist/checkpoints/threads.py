@@ -14,9 +14,9 @@ from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
-from persist.db.values.clock import epoch_ms, from_epoch_ms
+from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
+from persist.db.values.pages import Page, check_limit, values_after
 from persist.errors import Conflict, NotFound
 
 List = list
@@ -61,15 +61,9 @@ class CheckpointThreads(Repository):
         """Threads, most recently updated first. Pass a page's `cursor` as `after` for the next page."""
         work = self._work
         limit = check_limit(limit)
-        after_key = {}
-        if after is not None:
-            at, id = decode_cursor(work.label("after", after), _LIST, {}, (int, str))
-            after_key = {"after_at": from_epoch_ms(at), "after_id": id}
+        after_key = values_after(after, _LIST, {})
         rows = work.rows(_listing(bool(after_key)), **after_key, limit=limit + 1)
-        items = [_value(row) for row in rows[:limit]]
-        if len(rows) <= limit:
-            return Page(items, None)
-        return Page(items, encode_cursor(_LIST, {}, [epoch_ms(items[-1].updated_at), items[-1].id]))
+        return Page.of(rows, limit, _value, name=_LIST, filters={}, key=lambda _, item: [epoch_ms(item.updated_at), item.id])
 
     @reads
     def get(self, id: str) -> CheckpointThread:

@@ -14,9 +14,9 @@ from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_flag, check_timedelta, optional_label
-from persist.db.values.clock import epoch_ms, from_epoch_ms
+from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
+from persist.db.values.pages import Page, check_limit, values_after
 from persist.errors import Conflict, NotFound
 from persist.messaging.models import IS_ACTIVE, SAME_THREAD, messages, sessions
 from persist.messaging.schemas import MessagingSession
@@ -108,16 +108,13 @@ class MessagingSessions(Repository):
             given["platform"] = work.label("platform", platform)
         if active is not None:
             given["active"] = check_flag("active", active)
-        filters, place = dict(given), {}
-        if after is not None:
-            at, id = decode_cursor(work.label("after", after), _LIST, filters, (int, str))
+        filters, after_key = dict(given), values_after(after, _LIST, given)
+        if after_key:
             given["after"] = after
-            place = {"after_at": from_epoch_ms(at), "after_id": id}
-        rows = work.rows(_listing(*given), **filters, **place, maximum=limit + 1)
-        items = [_value(row) for row in rows[:limit]]
-        if len(rows) <= limit:
-            return Page(items, None)
-        return Page(items, encode_cursor(_LIST, filters, [epoch_ms(items[-1].last_activity_at), items[-1].id]))
+        rows = work.rows(_listing(*given), **filters, **after_key, maximum=limit + 1)
+        return Page.of(
+            rows, limit, _value, name=_LIST, filters=filters, key=lambda _, item: [epoch_ms(item.last_activity_at), item.id]
+        )
 
     @writes
     def get_or_create(

@@ -19,10 +19,11 @@ from persist.db.values.arguments import check_list
 from persist.db.values.clock import epoch_ms, from_epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, merge_patch
-from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
+from persist.db.values.pages import Page, check_limit, decode_cursor
 from persist.errors import InvalidValue, NotFound
 
 List = list
+_LIST = "chat.sessions"
 _S = sessions.c
 _FIELDS = tuple(ChatSession.model_fields)
 _COLUMNS = tuple(_S[name] if name in _S else _S[f"{name}_json"] for name in _FIELDS)
@@ -119,13 +120,12 @@ class ChatSessions(Repository):
         if not include_archived:
             query = query.where(_S.archived_at.is_(None))
         if after is not None:
-            at, id = decode_cursor(work.label("after", after), "chat.sessions", filters, (int, str))
+            at, id = decode_cursor(work.label("after", after), _LIST, filters, (int, str))
             query = query.where(tuple_(_S.updated_at, _S.id) < (from_epoch_ms(at), id))
-        found = [session_value(row) for row in work.found(query)]
-        more = len(found) > limit
-        items = found[:limit]
-        key = [epoch_ms(items[-1].updated_at), items[-1].id] if more else []
-        return Page(items, encode_cursor("chat.sessions", filters, key) if more else None)
+        rows = work.found(query)
+        return Page.of(
+            rows, limit, session_value, name=_LIST, filters=filters, key=lambda _, item: [epoch_ms(item.updated_at), item.id]
+        )
 
     @reads
     def children(self, id: str) -> List[ChatSession]:

@@ -16,8 +16,9 @@ from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice
 from persist.db.values.clock import as_utc, epoch_us
-from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
+from persist.db.values.pages import Page, check_limit, decode_cursor
 
+_LIST = "conversations.sessions"
 _S = sessions.c
 _exactly = type_coerce(_S.updated_at, Amount())  # a cursor holds the stored float, which a datetime would round
 _WORDS: dict[str, type[StrEnum]] = {"status": Status, "invocation_kind": InvocationKind, "source_kind": SourceKind}
@@ -49,14 +50,13 @@ def page(
         values["since"] = as_utc("since", since)
         remembered["since"] = epoch_us(values["since"])
     if after is not None:
-        at, last = decode_cursor(work.label("after", after), "conversations.sessions", remembered, (float, str))
+        at, last = decode_cursor(work.label("after", after), _LIST, remembered, (float, str))
         values |= {"after_at": at, "after_id": last}
     statement = _page(names, since=since is not None, after=after is not None)
     rows = work.rows(statement, limit=limit + 1, **values)
-    items = [session_value(row[:-1]) for row in rows[:limit]]
-    if len(rows) <= limit:
-        return Page(items, None)
-    return Page(items, encode_cursor("conversations.sessions", remembered, [rows[limit - 1][-1], items[-1].id]))
+    return Page.of(
+        rows, limit, lambda row: session_value(row[:-1]), name=_LIST, filters=remembered, key=lambda row, item: [row[-1], item.id]
+    )
 
 
 def _checked(work: UnitOfWork, name: str, value: str) -> str:

@@ -3,15 +3,18 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import orjson
 
+from persist.db.values.arguments import check_label
+from persist.db.values.clock import from_epoch_ms
 from persist.errors import InvalidValue
 
 _VERSION = 1
 _BIG = 2**63
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -22,6 +25,26 @@ class Page(Generic[T]):
 
     def __init__(self, items: list[T], cursor: str | None) -> None:
         self.items, self.cursor = items, cursor
+
+    @classmethod
+    def of(
+        cls,
+        rows: Sequence[R],
+        limit: int,
+        make: Callable[[R], T],
+        *,
+        name: str,
+        filters: Mapping[str, Any],
+        key: Callable[[R, T], list[Any]],
+    ) -> "Page[T]":
+        """The first `limit` rows as items. One row more than that says that there is a next page.
+
+        `name` and `filters` bind the cursor to its list; `key` gives the stored sort values of the last row, its id last.
+        """
+        items = [make(row) for row in rows[:limit]]
+        if len(rows) <= limit:
+            return cls(items, None)
+        return cls(items, encode_cursor(name, filters, key(rows[limit - 1], items[-1])))
 
     def __repr__(self) -> str:
         return f"Page(items={self.items!r}, cursor={self.cursor!r})"
@@ -56,6 +79,14 @@ def decode_cursor(cursor: str, name: str, filters: Mapping[str, Any], kinds: tup
     if any(type(value) is int and not -_BIG <= value < _BIG for value in key):
         raise InvalidValue("after", "this is not a cursor.")
     return key
+
+
+def values_after(after: str | None, name: str, filters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters `after_at` and `after_id` of a list by instant (in milliseconds) and id; none without a cursor. InvalidValue."""
+    if after is None:
+        return {}
+    at, last = decode_cursor(check_label("after", after), name, filters, (int, str))
+    return {"after_at": from_epoch_ms(at), "after_id": last}
 
 
 def check_limit(limit: object, *, maximum: int = 1000, path: str = "limit") -> int:

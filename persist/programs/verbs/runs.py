@@ -3,17 +3,17 @@
 import secrets
 from collections.abc import Sequence
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from sqlalchemy import bindparam, insert, literal_column, select, tuple_, update
 
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.schema.column_types import Label, SqlSeconds
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_choice, optional_label
-from persist.db.values.clock import epoch_ms, from_epoch_ms
-from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
+from persist.db.values.clock import epoch_ms
+from persist.db.values.pages import Page, check_limit, values_after
 from persist.errors import InvalidValue
 from persist.programs import names
 from persist.programs.models import runs
@@ -39,6 +39,11 @@ _ADD = Statement(
 _SET_STATUS = Statement(
     update(runs).where(_R.id == param("row_id")).values(status=param("to"), written_status=param("to"), updated_at=param("at"))
 )
+
+
+def _key(_: Row, run: ProgramRun) -> list[Any]:
+    assert run.started_at is not None, "the statement filters NULL"
+    return [epoch_ms(run.started_at), run.id]
 
 
 class ProgramRuns(Repository):
@@ -76,16 +81,10 @@ class ProgramRuns(Repository):
         word = None if status is None else check_choice("status", status, RunStatus)
         filters = {"status": word}
         values: dict[str, object] = {} if word is None else {"status": word}
-        if after is not None:
-            at, last = decode_cursor(self._work.label("after", after), _LIST, filters, (int, str))
-            values |= {"after_at": from_epoch_ms(at), "after_id": last}
+        values |= values_after(after, _LIST, filters)
         statement = _page(filtered=word is not None, after=after is not None, rows=_rows_for(limit))
-        found = [run_value(row) for row in self._work.rows(statement, **values)]
-        if len(found) <= limit:
-            return Page(found, None)
-        last_run = found[limit - 1]
-        assert last_run.started_at is not None  # the statement filters NULL
-        return Page(found[:limit], encode_cursor(_LIST, filters, [epoch_ms(last_run.started_at), last_run.id]))
+        rows = self._work.rows(statement, **values)
+        return Page.of(rows, limit, run_value, name=_LIST, filters=filters, key=_key)
 
     @writes
     def finish(self, id: str, status: Literal["completed", "failed", "interrupted"]) -> ProgramRun:

@@ -8,14 +8,15 @@ from sqlalchemy.sql.elements import ColumnElement
 from persist.db.schema.column_types import Body, IsoMs, Label
 from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.clock import epoch_ms, from_epoch_ms
-from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
+from persist.db.values.clock import epoch_ms
+from persist.db.values.pages import Page, check_limit, values_after
 from persist.errors import InvalidValue
 from persist.workflows.models import IS_UNFINISHED, executions
 from persist.workflows.schemas import Execution
 from persist.workflows.storage.execution_rows import COLUMNS, execution_value, values_of
 from persist.workflows.storage.run_rows import get_run
 
+_LIST = "workflows.executions"
 _E = executions.c
 _LONGEST_SEARCH = 1000
 _newest = (_E.started_at.desc(), _E.id.desc())
@@ -66,14 +67,11 @@ def page(
             raise InvalidValue("error_contains", f"it is longer than {_LONGEST_SEARCH} characters.")
         filters["error_contains"] = sought.encode().lower().decode()  # ASCII letters alone
     values: dict[str, object] = dict(filters)
-    if after is not None:
-        at, last = decode_cursor(work.label("after", after), "workflows.executions", filters, (int, str))
-        values |= {"after_at": from_epoch_ms(at), "after_id": last}
-    found = values_of(work.rows(_page(tuple(filters), after=after is not None), limit=limit + 1, **values))
-    items = found[:limit]
-    more = len(found) > limit
-    key = [epoch_ms(items[-1].started_at), items[-1].id] if more else []
-    return Page(items, encode_cursor("workflows.executions", filters, key) if more else None)
+    values |= values_after(after, _LIST, filters)
+    rows = work.rows(_page(tuple(filters), after=after is not None), limit=limit + 1, **values)
+    return Page.of(
+        rows, limit, execution_value, name=_LIST, filters=filters, key=lambda _, item: [epoch_ms(item.started_at), item.id]
+    )
 
 
 def running(work: UnitOfWork) -> list[Execution]:

@@ -17,15 +17,16 @@ from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.excerpts import excerpt
 from persist.db.values.arguments import check_choice
-from persist.db.values.clock import as_utc, epoch_ms, from_epoch_ms
+from persist.db.values.clock import as_utc, epoch_ms
 from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
+from persist.db.values.pages import Page, check_limit, values_after
 from persist.errors import InvalidValue
 from persist.workflows.models import USED_TOKENS, executions, runs
 from persist.workflows.schemas import RunRow, RunStatus, WorkflowRunSummary
 from persist.workflows.transitions import ACTIVE
 
 S = TypeVar("S", WorkflowRunSummary, RunRow)
+_LIST = "workflows.runs"
 _R, _E = runs.c, executions.c
 _FIELDS = tuple(WorkflowRunSummary.model_fields)
 _USED = ("total_tokens", "cost_usd")
@@ -81,10 +82,7 @@ class Filters:
 def page(work: UnitOfWork, filters: Filters, limit: int, after: str | None, make: Callable[[Row], S]) -> Page[S]:
     """One page, newest started first; `make` turns a row into an item."""
     limit = check_limit(limit)
-    values = dict(filters.values)
-    if after is not None:
-        at, last = decode_cursor(work.label("after", after), "workflows.runs", filters.plain(), (int, str))
-        values |= {"after_at": from_epoch_ms(at), "after_id": last}
+    values = filters.values | values_after(after, _LIST, filters.plain())
     statement = page_statement(
         filters.statuses,
         named=filters.given("workflow_name"),
@@ -93,11 +91,10 @@ def page(work: UnitOfWork, filters: Filters, limit: int, after: str | None, make
         after=after is not None,
         rows=next(rows for rows in _PAGE_ROWS if rows > limit),
     )
-    found = work.rows(statement, **values)
-    items = [make(row) for row in found[:limit]]
-    more = len(found) > limit
-    key = [epoch_ms(items[-1].started_at), items[-1].id] if more else []
-    return Page(items, encode_cursor("workflows.runs", filters.plain(), key) if more else None)
+    rows = work.rows(statement, **values)
+    return Page.of(
+        rows, limit, make, name=_LIST, filters=filters.plain(), key=lambda _, item: [epoch_ms(item.started_at), item.id]
+    )
 
 
 def count(work: UnitOfWork, filters: Filters) -> int:
