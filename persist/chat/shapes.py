@@ -4,7 +4,7 @@ from typing import Any
 
 from persist.chat.models import messages, parts, sessions
 from persist.chat.reducer.parts import TEXT_TYPES
-from persist.db.values.shapes import Shapes, json_object, objects
+from persist.db.schema.shapes import Shapes, json_object, objects
 
 
 def _part(value: Any) -> str | None:

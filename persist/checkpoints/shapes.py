@@ -3,7 +3,7 @@
 from typing import Any
 
 from persist.checkpoints.models import memories, states, values, vectors
-from persist.db.values.shapes import Shapes, floats32, json_object, optional, texts, texts_by_name
+from persist.db.schema.shapes import Shapes, floats32, json_object, optional, texts, texts_by_name
 
 
 def _spans(value: Any) -> str | None:

@@ -1,8 +1,8 @@
 """What the columns of conversations must hold to be read, beyond what their types say."""
 
 from persist.conversations.models import messages, progressions
+from persist.db.schema.shapes import Shapes, floats32, texts
 from persist.db.values.clock import from_epoch_s
-from persist.db.values.shapes import Shapes, floats32, texts
 from persist.errors import InvalidValue
 
 

@@ -13,10 +13,10 @@ from persist.conversations.shapes import SHAPES as OF_CONVERSATIONS
 from persist.db.changes.event_streams import key_of
 from persist.db.dialects.raw_rows import Cells, RawRows
 from persist.db.schema.scope_columns import OWN, scope_of
+from persist.db.schema.shapes import Shapes
 from persist.db.statements.schema_version import version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.conditions import Reader, reader_of
-from persist.db.values.shapes import Shapes
 from persist.events.models import event_heads, event_log
 from persist.programs.shapes import SHAPES as OF_PROGRAMS
 from persist.quoting import shown

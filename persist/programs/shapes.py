@@ -1,7 +1,7 @@
 """Validation of program columns on reading: status columns accept any word, since raw writers use words of their own."""
 
 from persist.db.schema.column_types import Vocabulary
-from persist.db.values.shapes import Shapes, any_value
+from persist.db.schema.shapes import Shapes, any_value
 from persist.programs.models import agents, bindings, executions, runs
 
 SHAPES: Shapes = {

@@ -1,6 +1,6 @@
 """Validation of the JSON columns of workflows on reading."""
 
-from persist.db.values.shapes import Shapes, json_object, objects, optional
+from persist.db.schema.shapes import Shapes, json_object, objects, optional
 from persist.workflows.models import runs
 
 SHAPES: Shapes = {

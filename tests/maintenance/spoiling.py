@@ -11,7 +11,7 @@ from sqlalchemy import Column, Float, Integer, LargeBinary, Table
 
 from persist.db.dialects.sqlite.event_guards import FUNCTION
 from persist.db.schema.column_types import Flag, IsoMs, Json, SqlSeconds, Vocabulary
-from persist.db.values.instants import Instant
+from persist.db.schema.instants import Instant
 from persist.maintenance.unreadable import SHAPES
 from persist.programs.shapes import SHAPES as OF_PROGRAMS
 from persist.schema.metadata import metadata

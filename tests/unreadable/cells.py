@@ -14,7 +14,7 @@ import psycopg
 from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Table, TypeDecorator
 
 from persist.db.schema.column_types import Json, Vocabulary
-from persist.db.values.instants import Instant
+from persist.db.schema.instants import Instant
 from persist.errors import PersistError
 from persist.schema.metadata import domain_of, metadata
 from tests.statemachines.both_databases import Undo

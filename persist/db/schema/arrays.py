@@ -11,8 +11,8 @@ from sqlalchemy.types import UserDefinedType
 
 from persist.db.schema.base import Worded
 from persist.db.schema.column_types import Json, Processor
+from persist.db.schema.instants import is_postgres
 from persist.db.values.escaping import LEAD
-from persist.db.values.instants import is_postgres
 
 _LEAD = ord(LEAD)
 

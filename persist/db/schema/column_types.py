@@ -40,16 +40,16 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.visitors import iterate
 from sqlalchemy.types import JSON, TypeDecorator, TypeEngine, UserDefinedType
 
+from persist.db.schema.instants import EpochMs as EpochMs
+from persist.db.schema.instants import EpochReal as EpochReal
+from persist.db.schema.instants import EpochS as EpochS
+from persist.db.schema.instants import Instant as Instant
+from persist.db.schema.instants import IsoMs as IsoMs
+from persist.db.schema.instants import Processor as Processor
+from persist.db.schema.instants import SqlSeconds as SqlSeconds
+from persist.db.schema.instants import is_postgres
 from persist.db.values.arguments import check_label
 from persist.db.values.escaping import escape_text, unescape_text, utf8_size
-from persist.db.values.instants import EpochMs as EpochMs
-from persist.db.values.instants import EpochReal as EpochReal
-from persist.db.values.instants import EpochS as EpochS
-from persist.db.values.instants import Instant as Instant
-from persist.db.values.instants import IsoMs as IsoMs
-from persist.db.values.instants import Processor as Processor
-from persist.db.values.instants import SqlSeconds as SqlSeconds
-from persist.db.values.instants import is_postgres
 from persist.db.values.json import decode, encode
 from persist.db.values.key_order import to_jsonb, value_of_jsonb
 from persist.errors import InvalidValue, PayloadTooLarge

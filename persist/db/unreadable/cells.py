@@ -22,7 +22,7 @@ from sqlalchemy.sql.elements import BinaryExpression, ColumnElement
 from sqlalchemy.sql.visitors import iterate
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from persist.db.values.instants import Instant
+from persist.db.schema.instants import Instant
 from persist.errors import InvalidValue, UnreadableRow
 
 log = logging.getLogger("persist")

@@ -12,10 +12,10 @@ from sqlalchemy import Column, Float, Integer, LargeBinary
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 
 from persist.db.schema.column_types import Body, Flag, Json, Label, Vocabulary, is_indexed
+from persist.db.schema.instants import Instant
+from persist.db.schema.shapes import Shape, any_value, word_of
 from persist.db.values.escaping import utf8_size
-from persist.db.values.instants import Instant
 from persist.db.values.json import decode
-from persist.db.values.shapes import Shape, any_value, word_of
 
 Reader = Callable[[Any], str | None]
 """Takes a stored value that is not NULL; returns what is wrong with it, such as "no instant", or None if it can be decoded."""

@@ -13,7 +13,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeDecorator
 
 from persist.db.schema.column_types import other_shape
-from persist.db.values.instants import Processor, is_postgres
+from persist.db.schema.instants import Processor, is_postgres
 from persist.db.values.json import decode
 from persist.db.values.key_order import value_of_jsonb
 

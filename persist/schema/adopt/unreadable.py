@@ -13,8 +13,8 @@ from sqlalchemy.types import NullType
 from persist.db.dialects.interface import Dialect
 from persist.db.operations.adopting import Takeover
 from persist.db.schema.column_types import IsoMs, Json, SqlSeconds
+from persist.db.schema.instants import Instant
 from persist.db.unreadable.conditions import instant_reader, json_reader
-from persist.db.values.instants import Instant
 from persist.db.values.json import INT_MAX, INT_MIN
 
 UNREADABLE_JSON = "text that is no JSON"
