@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import MetaData, StaticPool, create_engine
 
 from persist.db.dialects.operations import Catalog, Definition
+from persist.db.dialects.sqlite.ddl_text import closing_bracket, plain
 from persist.db.schema.base import SCHEMA_TOKEN
 
 Run = Callable[..., Sequence[Any]]
@@ -43,7 +44,7 @@ def read_catalog(run: Run) -> Catalog:
             facts["constraint", table, constraint] = Definition(constraint)
         for name, unique, origin, definition in run(_INDEXES, of=table):
             if origin == "c":
-                facts["unique index" if unique else "index", table, name] = Definition(_plain(definition or ""))
+                facts["unique index" if unique else "index", table, name] = Definition(plain(definition or ""))
             elif origin == "u":
                 columns = ", ".join(str(column) for (column,) in run(_INDEX_COLUMNS, of=name))
                 facts["constraint", table, f"UNIQUE ({columns})"] = Definition(f"UNIQUE ({columns})")
@@ -74,19 +75,8 @@ def _references(run: Run, table: str) -> Iterator[str]:
 def _checks(sql: str) -> Iterator[str]:
     """Every CHECK of a CREATE TABLE, of columns too."""
     for match in _CHECK.finditer(sql):
-        depth, pieces = 1, [""]
-        for index, piece in enumerate(_LITERAL.split(sql[match.end() :])):
-            if index % 2:  # a literal: its parentheses do not count
-                pieces.append(piece)
-                continue
-            for at, char in enumerate(piece):
-                depth += (char == "(") - (char == ")")
-                if not depth:
-                    yield f"CHECK ({_plain(''.join([*pieces, piece[:at]]))})"
-                    break
-            if not depth:
-                break
-            pieces.append(piece)
+        opening = match.end() - 1
+        yield f"CHECK ({plain(sql[opening + 1 : closing_bracket(sql, opening)])})"
 
 
 def _options(sql: str) -> Iterator[str]:
@@ -94,13 +84,3 @@ def _options(sql: str) -> Iterator[str]:
     for option in _OPTIONS:
         if re.search(rf"\b{option}\b", outside):
             yield option
-
-
-def _plain(sql: str) -> str:
-    """Without what does not matter: quotes of names, spaces, capitals, and words that SQLite takes but does not need."""
-    pieces = _LITERAL.split(sql)
-    for index in range(0, len(pieces), 2):
-        words = re.sub(r'["`\[\]]', "", pieces[index]).casefold()
-        words = re.sub(r"\bif not exists\b|\bmain\.", "", words)
-        pieces[index] = re.sub(r"\s*([(),=<>])\s*", r"\1", re.sub(r"\s+", " ", words))
-    return "".join(pieces).strip()

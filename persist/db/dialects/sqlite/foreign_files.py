@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from persist.db.dialects.sqlite.parsed_ddl import (
-    Catalog,
-    Column,
-    Index,
-    catalog_of,
-    closing_bracket,
-    plain,
-    quote,
-    split_at_commas,
-)
+from persist.db.dialects.sqlite.ddl_text import closing_bracket, plain, split_at_commas
+from persist.db.dialects.sqlite.parsed_ddl import Catalog, Column, Index, catalog_of, quote
 from persist.db.files.paths import file_uri, typed
 from persist.db.files.private_files import create_private, sync_file
 from persist.errors import NotPermitted, StoreCorrupt, UnmanagedDatabase

@@ -7,7 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-_SPACE_OR_QUOTE = re.compile(r"[\s\"`\[\]]+")
+from persist.db.dialects.sqlite.ddl_text import closing_bracket, plain, split_at_commas
+
 _LITERAL = re.compile(r"[+-]?[0-9.]+(?:e[+-]?\d+)?|'(?:[^']|'')*'|null|true|false", re.IGNORECASE)
 
 
@@ -128,44 +129,3 @@ def _index(driver: sqlite3.Connection, row: Any) -> Index:
     where = re.sub(r"(?i)^\s*where\b", "", body[end + 1 :])
     terms = [plain(term) for term in split_at_commas(body[1:end])]
     return Index(name, bool(unique), origin != "c", tuple(terms), plain(where), body)
-
-
-def plain(text: str) -> str:
-    """SQL without quotes of names, without spaces that say nothing, in lower case."""
-    spaced = _SPACE_OR_QUOTE.sub(" ", re.sub(r"--[^\n]*", " ", text)).strip().lower()
-    return re.sub(r"\s*([(),=<>])\s*", r"\1", re.sub(r"\s+asc$", "", spaced))
-
-
-def closing_bracket(text: str, start: int) -> int:
-    """Where the bracket that opens at `start` closes; quoted text and comments do not count."""
-    depth = 0
-    for place, character in _outside_of_quotes(text, start):
-        depth += (character == "(") - (character == ")")
-        if depth == 0:
-            return place
-    return len(text)
-
-
-def split_at_commas(text: str) -> list[str]:
-    """The parts between commas that are in no brackets, quotes or comments."""
-    parts, depth, begun = [], 0, 0
-    for place, character in _outside_of_quotes(text, 0):
-        depth += (character == "(") - (character == ")")
-        if character == "," and depth == 0:
-            parts.append(text[begun:place])
-            begun = place + 1
-    return [*parts, text[begun:]]
-
-
-_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/", re.DOTALL)
-
-
-def _outside_of_quotes(text: str, start: int) -> Iterable[tuple[int, str]]:
-    place = start
-    while place < len(text):
-        quoted = _QUOTED.match(text, place)
-        if quoted is None:
-            yield place, text[place]
-            place += 1
-        else:
-            place = quoted.end()
