@@ -126,7 +126,7 @@ def test_a_step_that_fails_stops_no_other(database_url: str, clock: FrozenClock,
 
     with Store.open(database_url, clock=clock) as store:
         _fill_windows(store, clock)
-    monkeypatch.setattr("persist.maintenance.maintaining.Sweep.some", gone)
+    monkeypatch.setattr("persist.maintenance.maintaining.Sweep.fold_batch", gone)
     with Store.open(database_url, clock=clock, settings=TINY) as store:
         report = maintain(store)
     assert report.failed

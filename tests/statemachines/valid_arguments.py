@@ -206,7 +206,7 @@ ARGUMENTS: dict[str, Any] = {
     "programs.memory": "m",
     "programs.outputs_schema": {"type": "object"},
     "programs.parallel_id": "p",
-    "programs.bindings.path": str(Path(__file__).with_name("arguments.py")),
+    "programs.bindings.path": str(Path(__file__)),
     "programs.parent_id": "<statement>",
     "programs.program_path": "main.prose",
     "programs.program_source": "x",
