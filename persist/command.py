@@ -1,34 +1,13 @@
-"""The start of the `persist` command: Ctrl-C is one line and an exit code from here on, before anything large is imported."""
+"""The start of the `persist` command: Ctrl-C ends it in one line from here on, before anything large is imported."""
 
-import os
 import signal
-import sys
-from types import FrameType
-from typing import NoReturn
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C, as shells have it."""
+from persist.interruption import leave
 
 
 def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGINT, leave)
-    from persist.cli.root import main as command  # takes a while, in which somebody may think better of it
+    from persist.cli.root import main as command  # importing takes long enough to be interrupted
 
     command(prog_name="persist")
-
-
-def leave(number: int, frame: FrameType | None) -> NoReturn:
-    """End the process at once, as a kill would: what is a transaction is undone by its database, whatever Python is just doing.
-
-    An exception instead could be lost, since some of what Python calls back has nobody to raise it to.
-    """
-    restored = b"\x1b[?25h\r\x1b[K" if sys.stderr is not None and sys.stderr.isatty() else b""
-    os.write(2, restored + b"Interrupted.\n")  # past Python's buffers, to which the interrupted code may be writing
-    os._exit(INTERRUPTED)
-
-
-def raise_again() -> None:
-    """From now on Ctrl-C is a KeyboardInterrupt: for commands that have something to put away first."""
-    if signal.getsignal(signal.SIGINT) is leave:
-        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from persist import __version__
 from persist.cli.failures import Failed, redacted
-from persist.command import INTERRUPTED, raise_again
 from persist.errors import PersistError
+from persist.interruption import INTERRUPTED, raise_again
 
 _WHERE = {
     "record": ("persist.cli.record", "record", "Record a stream from standard input, chunk by chunk."),

@@ -1,4 +1,4 @@
-"""Keeping a store healthy for years: what the command line calls, as functions over an open store."""
+"""Maintenance functions over an open store; the command line calls them too."""
 
 from persist.maintenance.backups import BackupReport, backup
 from persist.maintenance.copying import CopyReport, copy

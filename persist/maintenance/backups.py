@@ -1,4 +1,4 @@
-"""A consistent copy of a store, made while others write."""
+"""Makes a consistent copy of a store while other connections write."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from persist.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """Where the copy is, and its size."""
+    """The path of the copy and its size."""
 
     path: Path
     pages: int
@@ -27,12 +27,13 @@ def backup(
     progress: Callable[[int, int], object] | None = None,
     overwrite: bool = False,
 ) -> BackupReport:
-    """Copy the store, as it is now, into a file that opens as a store; `progress(done, total)` counts pages.
+    """Copy the store's current state into a file that opens as a store; `progress(done, total)` counts pages.
 
-    Writers of every process continue; rows they commit during the copy are not in it, and their WAL is reset only afterwards.
-    The file appears whole and checked, readable by its owner alone, or not at all. Conflict if it is there already, unless
-    `overwrite`; StoreInUse if that one is open; NotFound without its folder; StoreFull, StoreCorrupt. UnsupportedEngine on a
-    server, with the command that makes its backups. Files beside the database, such as attachments, are not in it.
+    Writers of every process continue. The copy leaves out rows committed during the copy, and the WAL is reset only afterwards.
+    The file appears only when it is complete and checked, and only its owner may read it. Conflict if the file exists, unless
+    `overwrite`. StoreInUse if the existing file is open. NotFound if its folder is missing. StoreFull, StoreCorrupt.
+    UnsupportedEngine on a server; the message has the server's backup command. Files beside the database, such as
+    attachments, are not copied.
     """
     target = check_path("path", path)
     if not target.name:

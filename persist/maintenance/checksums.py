@@ -1,4 +1,4 @@
-"""Checksums of tables: equal for two databases that hold the same rows, whatever they are and however they keep them."""
+"""Checksums of tables: equal for two databases with equal rows, whatever their dialects and storage formats."""
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
@@ -18,9 +18,10 @@ _MODULUS = 2 ** (8 * _BYTES)
 
 
 class Checksum:
-    """The sum of the hashes of a table's rows, in any order. `own`: the scopes of rows that are stored without one.
+    """The sum of the hashes of a table's rows, which does not depend on their order.
 
-    The rows are in the published form; `raw`: as a file keeps them, where a value may even be one that no type reads.
+    `own`: the scope ids for rows that are stored with an empty scope column, because they belong to the file itself.
+    `raw`: the rows have the values stored in a file, which may be unreadable; otherwise rows are in the published form.
     """
 
     def __init__(self, columns: Columns, own: Mapping[str, str], *, raw: bool = False) -> None:
@@ -31,7 +32,7 @@ class Checksum:
         self._steps = [_step(column, own, raw) for column in columns]
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Take in some rows. InvalidValue names the table, column and row of JSON that is none."""
+        """Add rows to the sum. InvalidValue names the table, column and row of invalid JSON."""
         total = self._sum
         for row in converted(rows, self._columns, self._steps):
             text = orjson.dumps(row)
@@ -69,7 +70,7 @@ def _lenient(form: Form) -> Step:
 
 
 def _short(value: Any) -> Any:
-    """A hash for bytes and for long text, which the encoder would take eight times the room for."""
+    """Replace bytes and long text by their hash: the JSON encoder would need eight times their size in memory."""
     if isinstance(value, str):
         return value if len(value) <= _MAX_TEXT else blake2b(value.encode("utf-8", "surrogatepass")).hexdigest()
     return blake2b(value).hexdigest() if isinstance(value, bytes) else value

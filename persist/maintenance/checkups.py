@@ -1,4 +1,4 @@
-"""What doctor looks at besides the file itself: the catalog, the version marks, and every domain's own rules."""
+"""The checks that `persist doctor` runs after the file's integrity: catalog, version marks, cells and each domain's rules."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -28,12 +28,12 @@ Checkup = Callable[[UnitOfWork], Iterator[Problem]]
 
 _meta = table_of(Meta)
 ROWS = "rows"
-"""What looks at every cell: where it finds any that cannot be read, the others may fail for that reason."""
+"""The name of the check that reads every cell. If it finds unreadable cells, the checks after it may fail because of them."""
 _MARK = _meta.c.key == "schema_version"
 
 
 def check_marks(work: UnitOfWork) -> Iterator[Problem]:
-    """The version row and `_meta.schema_version`: of this version, and the same."""
+    """Check that the version table and `_meta.schema_version` agree, and that neither is newer than this package."""
     found = work.select(select(version_table.c.version_num)).scalar()
     noted = work.select(select(_meta.c.value).where(_MARK)).scalar()
     if newer := [mark for mark in (found, noted) if is_newer(mark)]:
@@ -45,7 +45,7 @@ def check_marks(work: UnitOfWork) -> Iterator[Problem]:
 
 
 def check_catalog(work: UnitOfWork) -> Iterator[Problem]:
-    """What is there against what the models ask for. Columns and indexes of a newer version are no news."""
+    """Compare the database's catalog with the models. Unknown ones are reported only at this package's revision."""
     catalogs = operations_of(work.runtime.dialect).catalogs(work.select, metadata)
     current = work.select(select(version_table.c.version_num)).scalar() == HEAD
     indexes = {str(index.name): index for table in metadata.sorted_tables for index in table.indexes}
@@ -55,7 +55,7 @@ def check_catalog(work: UnitOfWork) -> Iterator[Problem]:
 
 
 def check_rows(work: UnitOfWork) -> Iterator[Problem]:
-    """Every cell that persist cannot read."""
+    """Report every cell that persist cannot read. The repair moves its row to the quarantine, except for rows of `_meta`."""
     for row in bad_rows(work):
         repair = None if row.table is _meta else partial(set_aside, table=row.table, key=row.key)
         for cell in row.cells:
@@ -63,12 +63,12 @@ def check_rows(work: UnitOfWork) -> Iterator[Problem]:
 
 
 def check_references(work: UnitOfWork) -> Iterator[Problem]:
-    """Rows whose parent is gone."""
+    """Report rows whose foreign key refers to a missing row."""
     yield from operations_of(work.runtime.dialect).references(work.select, metadata.sorted_tables)
 
 
 def check_surroundings(work: UnitOfWork) -> Iterator[Problem]:
-    """Settings, the file's place, invalid indexes, sequences."""
+    """Check the database's settings, the location of its file, invalid indexes and sequences."""
     yield from operations_of(work.runtime.dialect).surroundings(work.select, metadata.sorted_tables)
 
 
@@ -85,7 +85,7 @@ CHECKUPS: dict[str, Checkup] = {
     "telemetry": of_telemetry,
     "workflows": of_workflows,
 }
-"""By what they look at; a domain that has rules of its own has a line."""
+"""Every check by its subject, in the order in which the checks run. A domain with rules of its own has an entry."""
 
 
 def _restamp(work: UnitOfWork) -> None:

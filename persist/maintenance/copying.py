@@ -1,4 +1,4 @@
-"""Copying a store into an empty one, of the same or of the other kind: everything or nothing, and compared at the end."""
+"""Copies a store into an empty store of any dialect, in one transaction, and compares checksums at the end."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from persist.quoting import shown
 from persist.store.store import Store
 
 Progress = Callable[[str, int, int], object]
-"""Called with a table's name, how far it is and how far it goes: every row counts when written and when read back."""
+"""Called with a table's name, the steps done and the steps in total. Each row is two steps: written and read back."""
 
 META = table_of(Meta)
 _COUNT = {table: Statement(select(func.count()).select_from(table)) for table in TABLES}
@@ -31,9 +31,10 @@ _COUNT = {table: Statement(select(func.count()).select_from(table)) for table in
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
-    """What was copied: rows and checksum of every table, by name, parents first; and tables that are not persist's.
+    """What was copied: the row count and the checksum of every table, by name, parents first.
 
-    A checksum is 32 hex digits, equal in two databases that hold the same, of whatever kind they are.
+    A checksum is 32 hex digits. Databases with equal rows have equal checksums, whatever their dialects.
+    `left_out`: tables of the source that do not belong to persist and were not copied.
     """
 
     tables: dict[str, int]
@@ -46,9 +47,9 @@ def copy(
 ) -> CopyReport:
     """Copy every row into an empty target, in one transaction, and read it back.
 
-    `scopes`: whose the rows are that belong to the source's file itself, where it does not say: run_id, instance_id or
-    workspace_id. Conflict: the target has rows, or is the source. InvalidValue: a value that no database keeps, or rows whose
-    scope nobody says. StoreCorrupt: what was read back is something else. Nothing was written then.
+    `scopes`: the run_id, instance_id or workspace_id for rows that belong to the source's file itself, if the file does not name
+    it. Conflict if the target has rows. InvalidValue if the target is the source, for a value that cannot be stored, or for
+    rows whose scope is unknown. StoreCorrupt if the rows read back differ. After an error, nothing is written.
     """
     own = own_scopes(source.runtime.scopes, scopes)
     with session(source, writable=False) as reading:
@@ -62,7 +63,7 @@ def copy(
 
 
 def own_scopes(said: Mapping[str, str], given: Mapping[str, str] | None) -> dict[str, str]:
-    """Whose file it is, by what it says and by what the caller says; InvalidValue where they differ."""
+    """Merge the owner ids that a file names with those that the caller gives. InvalidValue if they differ."""
     own = dict(said)
     for scope, id in (given or {}).items():
         if scope not in OWN_SCOPES:
@@ -78,7 +79,7 @@ class _Copy:
     def __init__(self, source: Session, target: Session, own: dict[str, str], progress: Progress | None) -> None:
         self.source, self.target, self.own, self.progress = source, target, own, progress
         self.raw = source.bulk.one_file and target.bulk.one_file
-        """Between files every value stays as it is, were it unreadable."""
+        """Whether both stores are files: stored values are then copied unchanged, even unreadable ones."""
         self.taken = dict(own) if target.bulk.one_file else {}
         self.logs = False
 
@@ -94,7 +95,7 @@ class _Copy:
                 self.target.bulk.clear(table)
             sums[table] = self._table(table, totals[table])
         self.target.bulk.end_loading()
-        if self.logs:  # the log is whole, and goes on in the copy
+        if self.logs:  # the log was copied completely, and the copy continues it
             self.target.work.guard(logged_tables(TABLES), LOG_TABLES)
         for table in TABLES:
             self._check(table, sums[table])
@@ -130,7 +131,7 @@ class _Copy:
         return rows if self.target.bulk.one_file else with_scopes(columns, rows, self.own)
 
     def _check(self, table: Table, expected: Checksum) -> None:
-        """StoreCorrupt unless the target gives back what was read from the source."""
+        """Raise StoreCorrupt unless the target's rows are equal to those read from the source."""
         columns = tuple(table.columns)
         found = Checksum(columns, self.own, raw=self.raw)
         for batch in self.target.bulk.batches(self.target.whole(table), columns, raw=self.raw):
@@ -146,7 +147,7 @@ class _Copy:
 
 
 def with_scopes(columns: Columns, rows: list[Row], own: Mapping[str, str]) -> list[Row]:
-    """The rows with the real id where they say that they belong to the file itself; InvalidValue where nobody knows it."""
+    """Replace empty scope columns, which stand for the file's owner, by the owner's id. InvalidValue if the id is unknown."""
     for index, column in enumerate(columns):
         scope = scope_of(column)
         if scope is not None and any(row[index] == OWN for row in rows):

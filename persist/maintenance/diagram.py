@@ -17,9 +17,9 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 def erd(metadata: MetaData | None = None, *, domain: str | None = None) -> str:
-    """`erDiagram …`: tables, columns with their types (those of `db.schema.column_types`), PK and FK, and who refers to whom.
+    """Return a Mermaid `erDiagram` with tables, columns, types (of `db.schema.column_types`), PK and FK marks, and references.
 
-    `metadata` None: every table of persist, or those of one `domain`. InvalidValue for a domain there is none of.
+    `metadata`: the tables to draw; by default those of persist. `domain`: draw only its tables; InvalidValue if unknown.
     """
     tables = sorted((metadata or ours).tables.values(), key=lambda table: table.name)
     if domain is not None:
@@ -48,7 +48,7 @@ def _type(kind: TypeEngine[object]) -> str:
 
 
 def _references(table: Table) -> Iterator[ForeignKeyConstraint]:
-    """Each once: where the databases key a reference differently, the one with more columns says it all."""
+    """Yield each reference once. If the dialects declare it with different foreign keys, yield the one with more columns."""
     keys = sorted(table.foreign_key_constraints, key=lambda key: tuple(key.column_keys))
     for key in keys:
         wider = [other for other in keys if other.referred_table is key.referred_table]
@@ -57,7 +57,7 @@ def _references(table: Table) -> Iterator[ForeignKeyConstraint]:
 
 
 def _relation(key: ForeignKeyConstraint) -> str:
-    """Left the parent: one, or none where a column may be NULL. Right its rows: one at most, if that is their key."""
+    """Draw a foreign key: parent left, child right. A nullable key has an optional parent; a primary key at most one child."""
     parent = "|o" if any(column.nullable for column in key.columns) else "||"
     child = "o|" if set(key.columns) == set(key.table.primary_key.columns) else "o{"
     return f'{_quoted(key.referred_table.name)} {parent}--{child} {_quoted(key.table.name)} : "{", ".join(key.column_keys)}"'

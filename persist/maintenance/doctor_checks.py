@@ -1,4 +1,4 @@
-"""Finds what is wrong with a store, and repairs what can be repaired without losing data."""
+"""Finds the problems of a store, and repairs those that can be repaired without losing data."""
 
 from dataclasses import replace
 
@@ -27,16 +27,16 @@ _CODES = {
     UnmanagedDatabase: "unmanaged",
 }
 _OF_CELLS = (InvalidValue, StoreCorrupt, TypeError, ValueError, LookupError, AttributeError)
-"""What checks raise where they come upon a cell that cannot be read."""
+"""Errors that a check may raise when it reads an unreadable cell."""
 
 
 def doctor(store: Store, *, fix: bool = False, full: bool = False) -> list[Finding]:
-    """Everything that is wrong with the store, the worst first; an empty list for a healthy one.
+    """Return all problems of the store, the most severe first. The list is empty for a healthy store.
 
-    `full` also compares every index with its table, where the database can. `fix` mends what it safely can: it folds text and
-    progressions, notes the version, makes missing indexes, moves sequences past the highest id, drops turns whose process is
-    dead, and moves rows that cannot be read into the quarantine. No row that says anything is deleted, and a damaged file is
-    not written to. ReadOnlyTransaction on a read-only store.
+    `full`: also compare every index with its table, if the database can do so. `fix`: repair what is safe to repair: fold text
+    and progressions, correct the version mark, create missing indexes, move sequences past the highest id, delete turns
+    whose process is dead, and move unreadable rows to the quarantine. No row with information is deleted. A damaged file is
+    not written to. ReadOnlyTransaction if `fix` is set on a read-only store.
     """
     if fix and store.runtime.read_only:
         raise ReadOnlyTransaction("doctor(fix=True)")
@@ -57,7 +57,7 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False) -> list[Findi
 
 
 def finding_of_error(error: PersistError) -> Finding | None:
-    """Why a database cannot even be opened, as a finding; None where that says nothing about the database."""
+    """Return the finding for an error raised while a database was opened. None if the error is not about the database."""
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
     if code is None:
         return None

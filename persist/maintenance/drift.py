@@ -1,4 +1,4 @@
-"""What differs between the catalog that the models ask for and the one that is there. Pure: two catalogs in, troubles out."""
+"""Compares the catalog that the models expect with the database's catalog. The functions here run no statements."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,10 +10,10 @@ _WHAT = {"column": "column", "index": "index", "unique index": "index", "constra
 
 
 def drift(catalogs: Catalogs, *, extras: bool = True) -> Iterator[Problem]:
-    """What is missing or different, and with `extras` what is there besides.
+    """Yield what is missing or different in the database, and with `extras` also what is unknown.
 
-    A missing table or column is an error: statements fail. A missing unique index is one too: rows may be there twice. Tables
-    that another program made may differ in types and constraints; an index may have another name.
+    A missing table or column is an error, because statements fail. A missing unique index is an error, because rows may be
+    duplicated. Tables that another program created may differ in types and constraints. An index may have another name.
     """
     expected, found = catalogs.expected, catalogs.found
     tables = {table: found.get((kind, table, name)) for kind, table, name in expected if kind == "table"}
@@ -36,12 +36,12 @@ def drift(catalogs: Catalogs, *, extras: bool = True) -> Iterator[Problem]:
 
 
 def index_of(trouble: Problem) -> str | None:
-    """The index that is missing, if that is the trouble."""
+    """Return the name of the missing index, if the problem is a missing index."""
     return trouble.subject.partition(" ")[2] if trouble.code == "index_missing" else None
 
 
 def _under_another_name(catalogs: Catalogs, kind: str, table: str, name: str) -> bool:
-    """Whether there is an index that differs from the one asked for in nothing but its name."""
+    """Whether the database has an index that differs from the expected one only in its name."""
     wanted = catalogs.expected[kind, table, name].essential
     if "index" not in kind or not wanted or catalogs.found.get((kind, table, name)) == catalogs.expected[kind, table, name]:
         return False
@@ -53,7 +53,7 @@ def _under_another_name(catalogs: Catalogs, kind: str, table: str, name: str) ->
 
 
 def _of_others(trouble: Problem) -> Problem:
-    """What another program made is as it made it; only what statements or uniqueness need is missed."""
+    """Lower a warning to INFO for a table that another program created. Errors and problems of indexes keep their severity."""
     if trouble.severity != Severity.WARNING or trouble.code.startswith("index_"):
         return trouble
     return replace(trouble, severity=Severity.INFO, message=f"{trouble.message} Another program made the table.")

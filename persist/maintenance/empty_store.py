@@ -1,4 +1,4 @@
-"""Whether a database is as it was made: no rows but those that always exist."""
+"""Checks whether a database is empty, apart from the rows that always exist."""
 
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
@@ -7,11 +7,11 @@ from persist.maintenance.transactions import TABLES, Session
 
 _META = table_of(Meta)
 FIXED = "schema_version"
-"""The key of `_meta` that is the database's own: never copied, never exported."""
+"""The key of the `_meta` row that is never copied or exported, because each database has its own."""
 
 
 def first_with_rows(target: Session) -> str | None:
-    """The name of the first table with rows beyond those that always exist; None for a database without."""
+    """Return the first table with rows other than those that always exist, or None for an empty database."""
     for table in TABLES:
         columns = tuple(table.columns)
         seed = [tuple(row.get(column.name) for column in columns) for row in table.info.get("seed", ())]
@@ -22,7 +22,7 @@ def first_with_rows(target: Session) -> str | None:
 
 
 def refuse_unless_empty(target: Session) -> None:
-    """Conflict names the first table with rows."""
+    """Raise Conflict, which names the first table with rows, unless the database is empty."""
     name = first_with_rows(target)
     if name is not None:
         raise Conflict(f"The target has rows in {name}; it must be empty. Nothing was written.", constraint=name)

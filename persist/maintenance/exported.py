@@ -1,4 +1,4 @@
-"""What every domain says of its exports: what belongs to a session, what is folded, and what may be there already."""
+"""Collects the export rules of the domains: the rows of a session, and tables whose rows sessions share."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ KINDS = (chat.SESSION, conversations.SESSION, messaging.SESSION, workflows.RUN, 
 
 
 def kind_of(session: Session, id: str) -> Exported:
-    """The first kind that has something of that id; NotFound."""
+    """Return the first kind of session or run with this id. NotFound if there is none."""
     for kind in KINDS:
         if session.work.row(kind.found, session=id) is not None:
             return kind
@@ -27,7 +27,7 @@ def kind_of(session: Session, id: str) -> Exported:
 
 
 def values_for(session: Session, id: str) -> dict[str, str]:
-    """The parameters that every statement of an export takes."""
+    """Return the parameters of every statement that exports a session."""
     own = session.scopes.get(programs.SCOPE) == id
     return {"session": id, "scope": OWN if own else id}
 
@@ -39,4 +39,4 @@ def _all(rows: tuple[Rows, ...]) -> Iterator[Rows]:
 
 
 SHARED: frozenset[Table] = frozenset(rows.table for kind in KINDS for rows in _all(kind.rows) if rows.shared)
-"""Tables whose rows may be those of others too: in an import, one that is there already must be the same."""
+"""Tables whose rows several sessions may share. An import accepts an existing row of these tables if it is equal."""

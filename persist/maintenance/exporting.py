@@ -1,4 +1,4 @@
-"""Exporting a store, or what belongs to one session of it, as JSON Lines."""
+"""Exports a store, or the rows of one session, as JSON Lines."""
 
 import os
 import tempfile
@@ -32,9 +32,10 @@ _META = table_of(Meta)
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What was written: rows by table, in the order of the file; `kind` is what the session id named, such as "chat session".
+    """What was written: row counts by table, in the order of the file.
 
-    `files`: what the rows name and the export does not hold, the attachments of runs, relative to the folder of the run.
+    `kind`: what the session id belongs to, such as "chat session". None for a whole store.
+    `files`: attachments of runs that the rows name, relative to the folder of the run. The export does not contain them.
     """
 
     tables: dict[str, int]
@@ -43,10 +44,11 @@ class ExportReport:
 
 
 def export(store: Store, path: Path | str | IO[bytes], *, session_id: str | None = None, overwrite: bool = False) -> ExportReport:
-    """Write everything, or one session with what belongs to it, from one snapshot. The format is in `persist.maintenance.lines`.
+    """Write all rows, or those of one session, from one snapshot. `persist.maintenance.lines` describes the format.
 
-    `session_id`: of a chat session, a conversation, a messaging session, a workflow run or a program's run; NotFound.
-    A file gets its name when it is whole, and is for its owner alone; Conflict if there is one, unless `overwrite`.
+    `session_id`: the id of a chat session, a conversation, a messaging session, a workflow run, a program's run or a checkpoint
+    thread. NotFound for an unknown id. A file appears under its name only when it is complete, and only its owner may read it.
+    Conflict if the file exists, unless `overwrite`.
     """
     with session(store, writable=False) as reading:
         kind = None if session_id is None else kind_of(reading, check_label("session_id", session_id))
@@ -104,7 +106,7 @@ class _Export:
 
 @contextmanager
 def _opened(path: Path | str | IO[bytes], overwrite: bool) -> Iterator[IO[bytes]]:
-    """The stream, or a file that gets its name at a clean end."""
+    """Yield the given stream, or a temporary file that is renamed to `path` unless an error is raised."""
     if not isinstance(path, Path | str):
         yield path
         return
@@ -116,7 +118,7 @@ def _opened(path: Path | str | IO[bytes], overwrite: bool) -> Iterator[IO[bytes]
     if target.exists() and not overwrite:
         raise Conflict(f"{target} exists already; nothing was written.")
     with files(target):
-        number, name = tempfile.mkstemp(prefix=".export-", suffix=".part", dir=target.parent)  # for its owner alone
+        number, name = tempfile.mkstemp(prefix=".export-", suffix=".part", dir=target.parent)  # only its owner may read it
         try:
             with open(number, "wb") as stream:
                 yield stream

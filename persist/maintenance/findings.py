@@ -1,4 +1,4 @@
-"""What doctor says: one finding for each thing that is wrong, the worst first."""
+"""The findings of `persist doctor`, one for each problem, sorted by severity."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,7 +11,10 @@ _ORDER = list(Severity)
 
 
 class Finding(Value):
-    """`code` is for programs, `message` for people; `subject` is a table, a file or a row's id. `fixed`: just now."""
+    """A problem found by doctor.
+
+    `code` is for programs, `message` for people. `subject`: a table, a file or a row's id. `fixed`: doctor has just repaired it.
+    """
 
     code: str
     severity: Severity
@@ -21,13 +24,13 @@ class Finding(Value):
 
 
 def finding_of(trouble: Problem, *, fixed: bool = False, failed: str | None = None) -> Finding:
-    """What is told of it; `failed` says why mending it failed."""
+    """Return the finding for a problem. `failed`: why its repair failed."""
     message = trouble.message if failed is None else f"{trouble.message} It could not be fixed: {failed}"
     return Finding(code=trouble.code, severity=trouble.severity, subject=trouble.subject, message=message, fixed=fixed)
 
 
 def told(findings: Iterable[Finding]) -> list[Finding]:
-    """The worst first."""
+    """Sort findings by severity, the most severe first."""
     return sorted(findings, key=lambda finding: _ORDER.index(finding.severity))
 
 

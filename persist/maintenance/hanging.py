@@ -1,4 +1,4 @@
-"""What hangs on a row by foreign keys: rows that cannot stay without it, and columns that can let it go."""
+"""Finds the rows that depend on a row by foreign keys: rows to remove with it, and nullable references to empty."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,14 +16,18 @@ Row = tuple[Table, Place]
 
 @dataclass(slots=True)
 class Hanging:
-    """A row and what hangs on it: `rows` parents first; `loose` are rows that stay, with the columns that referred to one."""
+    """A row and its dependents.
+
+    `rows`: the row and the rows that must be removed with it, parents first.
+    `loose`: rows that stay, each with its columns that refer to a removed row and must be emptied.
+    """
 
     rows: list[Row] = field(default_factory=list)
     loose: dict[Row, list[str]] = field(default_factory=dict)
 
 
 def hanging_on(raw: RawRows, table: Table, place: Place) -> Hanging:
-    """Everything that goes with a row, locked against other writers."""
+    """Find every row that depends on a row, directly or indirectly. The rows found are locked against other writers."""
     found: dict[Row, None] = {(table, place): None}
     loose: dict[Row, list[str]] = {}
     waiting = [(table, place)]
@@ -39,19 +43,19 @@ def hanging_on(raw: RawRows, table: Table, place: Place) -> Hanging:
                 elif row not in found:
                     found[row] = None
                     waiting.append(row)
-    rows = sorted(found, key=lambda row: _ORDER[row[0]])  # those of one table stay in the order in which they were found
+    rows = sorted(found, key=lambda row: _ORDER[row[0]])  # stable: rows of one table keep their order
     return Hanging(rows, {row: columns for row, columns in loose.items() if row not in found})
 
 
 def parents_of(raw: RawRows, table: Table) -> Iterator[tuple[ForeignKeyConstraint, Table]]:
-    """The foreign keys of a table in this database, and what they refer to."""
+    """Yield the foreign keys that a table has in this database, each with the table referred to."""
     for key in table.foreign_key_constraints:
         if key.info.get("dialect", raw.word) == raw.word:
             yield key, key.referred_table
 
 
 def referred(key: ForeignKeyConstraint, cells: Cells) -> Cells | None:
-    """The values that the row referred to must have; None where it refers to none."""
+    """Return the column values of the row that a foreign key refers to. None if the foreign key is null."""
     pairs = {element.column.name: cells.get(element.parent.name) for element in key.elements}
     return None if any(cell is None for cell in pairs.values()) else pairs
 
@@ -64,7 +68,10 @@ def _references_to(raw: RawRows, parent: Table) -> Iterator[ForeignKeyConstraint
 
 
 def _lets_go(key: ForeignKeyConstraint) -> bool:
-    """A pointer to a row of another table, which may be empty, is emptied; a row that belongs to another one goes with it."""
+    """Whether a foreign key is emptied when its target is removed; otherwise the referring row is removed too.
+
+    True for a single nullable column that refers to another table and has no ON DELETE.
+    """
     column = next(iter(key.columns))
     alone = len(key.columns) == 1 and key.table is not key.referred_table
     return alone and bool(column.nullable) and key.ondelete is None

@@ -1,4 +1,4 @@
-"""Importing what `export` wrote: all of it or nothing."""
+"""Imports a file that `export` wrote, in one transaction."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ Line = tuple[Table, tuple[str, ...], Row]
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What was written: rows by table. `session_id` is the one that the file is an export of; None: of a whole store."""
+    """The rows written, by table. `session_id`: the session that the file exports, or None for a whole store."""
 
     tables: dict[str, int]
     session_id: str | None = None
@@ -52,9 +52,9 @@ class ImportReport:
 def import_(store: Store, path: Path | str | IO[bytes], *, scopes: Mapping[str, str] | None = None) -> ImportReport:
     """Write the rows of an export, in one transaction.
 
-    `scopes`: whose rows they are that belonged to a file itself, where it did not say: run_id, instance_id or workspace_id.
-    InvalidValue says which line is wrong, or that the file is not whole. Conflict: a row is there already, and is not one that
-    others may have too, and the same. Nothing was written then.
+    `scopes`: the run_id, instance_id or workspace_id for rows that belonged to the exported file itself, if the export does not
+    name it. InvalidValue names the line that is wrong, or says that the file is incomplete. Conflict if a row exists already,
+    unless it is equal and its table is shared between sessions. After an error, nothing is written.
     """
     with _opened(path) as stream:
         lines = LineReader(stream)
@@ -80,7 +80,7 @@ class _Import:
         bulk = self.target.bulk
         bulk.begin_loading(TABLES)
         self.fresh = self.whole and first_with_rows(self.target) is None
-        """Into a store without rows: what always exists comes from the file too."""
+        """Whether a whole store is imported into an empty one: then the rows that always exist come from the file too."""
         if self.fresh:
             for table in TABLES:
                 if table is not _META and table.info.get("seed"):
@@ -96,7 +96,7 @@ class _Import:
         for table, highest in self.highest.items():
             bulk.go_on_after(table, highest)
         bulk.end_loading()
-        if self.target.store.logs_events:  # as one event of each stream that rows came into
+        if self.target.store.logs_events:  # one snapshot event for each stream that got rows
             for stream in sorted(self.streams):
                 write_snapshot(self.target.work, stream, logged_tables(TABLES))
 
@@ -112,7 +112,7 @@ class _Import:
                 self.streams.add(place.name(value or self.own.get(place.column or "", "")))
 
     def _lines(self) -> Iterator[Line]:
-        """Every row, checked."""
+        """Yield every row of the file, with its values validated."""
         while (found := self.lines.row()) is not None:
             name, row = found
             table = _BY_NAME.get(name)
@@ -146,7 +146,7 @@ class _Import:
                 self.tables[str(table.name)] = self.tables.get(table.name, 0) + len(batch)
                 yield batch
 
-        if table in _BY_KEY and not self.fresh:  # looking while a table is loaded is not possible everywhere
+        if table in _BY_KEY and not self.fresh:  # not every dialect can query a table during its bulk load
             for batch in batches():
                 self.target.bulk.load(table, columns, [batch])
         else:
@@ -162,12 +162,12 @@ class _Import:
             yield batch
 
     def _mine(self, table: Table, columns: Columns, rows: list[Row]) -> list[Row]:
-        """The rows as this database says whose they are."""
+        """Return the rows to write, with scope columns as this database stores them."""
         if table is _META:
             skipped = {FIXED, EVENTS} if self.fresh and self.target.bulk.one_file else {FIXED, EVENTS, *OWN_SCOPES}
             return [row for row in rows if row[0] not in skipped]
         if place_of(table) is None and not self.fresh:
-            return []  # a log is that of its own database
+            return []  # the event log belongs to the exported database
         self._note_streams(table, columns, rows)
         if not self.target.bulk.one_file:
             return with_scopes(columns, rows, self.own)
@@ -181,7 +181,7 @@ class _Import:
         return OWN if real == self.mine.get(scope) else real
 
     def _is_there(self, table: Table, columns: Columns, row: Row) -> bool:
-        """Whether the very same row is there; Conflict if another one has its key."""
+        """Whether an equal row exists. Conflict if a different row has the key."""
         values = {f"key_{column.name}": row[columns.index(column)] for column in _keys[table]}
         compiled: CompiledStatement = self.target.store.runtime.prepared[_BY_KEY[table]]
         every: list[Column[Any]] = list(table.columns)

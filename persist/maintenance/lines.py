@@ -1,10 +1,10 @@
-"""The lines of an export: a header, one line for every row, and an end that says how many there were.
+"""The JSON Lines format of an export: a header, one line per row, and a last line with row counts and a checksum.
 
 {"format": "persist-export", "version": 1, "revision": "…", "database": "…", "exported_at": "…", "session_id": null, "scopes": {}}
 {"table": "…", "row": {"id": "…", "data_json": "{…}", "blob": {"base64": "…"}}}
 {"end": {"tables": {"…": 1}, "highest": {}, "checksum": "sha256 of everything before"}}
 
-Values are in the published form: JSON columns are text.
+Values are in the published form, in which a JSON column is text.
 """
 
 import base64
@@ -30,19 +30,19 @@ FORMAT, VERSION = "persist-export", 1
 
 
 class LineWriter:
-    """Writes lines and sums them up."""
+    """Writes the lines of an export, counts the rows of each table and computes the checksum."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._sum = stream, sha256()
         self.tables: dict[str, int] = {}
 
     def header(self, *, database: str, at: datetime, session_id: str | None, scopes: Mapping[str, str]) -> None:
-        """The first line."""
+        """Write the header, which is the first line."""
         said = {"format": FORMAT, "version": VERSION, "revision": HEAD, "database": database}
         self._line({**said, "exported_at": iso_ms(as_utc("clock", at)), "session_id": session_id, "scopes": dict(scopes)})
 
     def rows(self, columns: Columns, rows: Sequence[Row]) -> None:
-        """One line for each."""
+        """Write one line for each row. All rows are of the one table that `columns` belong to."""
         table, names = str(columns[0].table.name), [str(column.name) for column in columns]
         for row in converted(rows, columns, [_written(column) for column in columns]):
             self._line({"table": table, "row": dict(zip(names, row, strict=True))})
@@ -50,7 +50,7 @@ class LineWriter:
             self.tables[table] = self.tables.get(table, 0) + len(rows)
 
     def end(self, highest: Mapping[str, int]) -> None:
-        """The last line; `highest` are the highest integer keys that were ever given, by table."""
+        """Write the last line. `highest`: by table, the highest integer key that was ever assigned."""
         self._line({"end": {"tables": self.tables, "highest": dict(highest), "checksum": self._sum.hexdigest()}})
 
     def _line(self, value: object) -> None:
@@ -60,7 +60,7 @@ class LineWriter:
 
 
 class LineReader:
-    """Reads lines, and knows where it is. InvalidValue says which line is wrong."""
+    """Reads the lines of an export and counts them. An InvalidValue names the line that is wrong."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._sum = stream, sha256()
@@ -70,11 +70,11 @@ class LineReader:
         self.header = self._header()
 
     def wrong(self, reason: str) -> InvalidValue:
-        """The error for the current line."""
+        """Return an InvalidValue that names the current line."""
         return InvalidValue(f"line {self.number}", reason)
 
     def row(self) -> tuple[str, dict[str, Any]] | None:
-        """The next row with its table; None after the last, once the end has been compared with what came."""
+        """Return the next table name and row. None after the last row, when counts and checksum have been verified."""
         before = self._sum.hexdigest()
         line = self._next()
         if line is None:
@@ -135,7 +135,7 @@ def _written(column: Column[Any]) -> Step | None:
 
 
 def value_of(written: Any) -> Any:
-    """The published value behind what a line says; InvalidValue."""
+    """Decode a value of a line into its published form. InvalidValue for an unknown object."""
     if not isinstance(written, dict):
         return written
     try:

@@ -1,4 +1,4 @@
-"""What a job runs every hour or every night: small repairs, windows, and the retention that settings ask for."""
+"""The periodic maintenance job: small repairs, trimming of windowed tables, and retention as set in the settings."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,11 +21,11 @@ from persist.store.store import Store
 from persist.telemetry.windows import STATUS_LOG, TOOL_HISTORY, USAGE_SAMPLES
 
 Chore = Callable[[UnitOfWork], int]
-"""Does some of its work and says to how many rows; 0 when nothing is left."""
+"""Does one batch of its work and returns the number of rows; 0 when nothing is left."""
 
 
 class MaintenanceStep(Value):
-    """One thing that was done: to how many rows of which tables. `error` says why it ended early."""
+    """One step of a run: the number of rows by table. `error`: why the step ended early."""
 
     name: str
     tables: dict[str, int]
@@ -33,7 +33,7 @@ class MaintenanceStep(Value):
 
 
 class MaintenanceReport(Value):
-    """Every step, in the order in which they were done; with `dry_run` nothing of it stays."""
+    """Every step, in order. After a `dry_run` no change remains."""
 
     dry_run: bool
     steps: list[MaintenanceStep]
@@ -45,11 +45,11 @@ class MaintenanceReport(Value):
 
 
 def maintain(store: Store, *, dry_run: bool = False) -> MaintenanceReport:
-    """Fold what dead writers left unfolded, remove their turns, trim the windows, prune what settings say, tidy the database.
+    """Fold text of dead writers, remove their turns, trim windowed tables, prune by the settings, optimize the database.
 
-    Safe beside writers and beside itself. Deletes nothing but what is over the windows' sizes, unless `<domain>_keep_days` is
-    set. A step that fails does not stop the others. With `dry_run` each is done on a copy of the file, or on a server in a
-    transaction that is rolled back.
+    Safe to run beside writers and beside another maintain(). Apart from dead turns, it deletes only rows beyond the windows'
+    sizes, unless `<domain>_keep_days` is set. A failed step does not stop the others. With `dry_run`, each step runs on a
+    copy of the file, or on a server in a transaction that is rolled back.
     """
     check_flag("dry_run", dry_run)
     if store.runtime.read_only:

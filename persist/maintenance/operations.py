@@ -1,4 +1,4 @@
-"""Checkpoints and vacuuming: giving space back."""
+"""Checkpoints of the write-ahead log, and VACUUM, to free disk space."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +15,12 @@ MODES = ("PASSIVE", "FULL", "RESTART", "TRUNCATE")
 
 
 def checkpoint(store: Store, mode: str = "TRUNCATE") -> tuple[int, int, int]:
-    """Move the write-ahead log into the file: (busy, pages in the log, pages moved). `busy` 1: somebody was in the way.
+    """Move the write-ahead log into the file. Return (busy, pages in the log, pages moved).
 
-    `mode` in any case: PASSIVE waits for nobody, FULL waits for writers, RESTART for readers too, and TRUNCATE then empties the
-    log file. UnsupportedEngine on a server, which does it itself; TransactionOpen inside one's own transaction. Without such a
-    log the counts are -1.
+    `busy` is 1 if another connection prevented a complete checkpoint. The counts are -1 without a write-ahead log.
+    `mode`, in upper or lower case: PASSIVE does not wait, FULL waits for writers, RESTART waits for readers too, and TRUNCATE
+    also empties the log file. UnsupportedEngine on a server, which makes its own checkpoints. TransactionOpen inside the
+    caller's own transaction.
     """
     word = str(mode).upper()
     if word not in MODES:
@@ -29,10 +30,10 @@ def checkpoint(store: Store, mode: str = "TRUNCATE") -> tuple[int, int, int]:
 
 
 def vacuum(store: Store) -> None:
-    """Rewrite the file without its free pages; on a server make the space of dead rows usable and count anew, table by table.
+    """Rewrite the file without its free pages. On a server, free the space of dead rows and update statistics, table by table.
 
-    A file is locked during the rewrite: other writers wait, and may get StoreBusy; it needs its own size again on the disk.
-    TransactionOpen inside one's own transaction. NotPermitted where a table belongs to another role.
+    A file is locked during the rewrite, so other writers wait and may get StoreBusy. The rewrite needs free disk space of the
+    file's size. TransactionOpen inside the caller's own transaction. NotPermitted if a table belongs to another role.
     """
     upkeep = operations_of(store.runtime.dialect)
     with _alone(store, "vacuum()"):
@@ -41,7 +42,7 @@ def vacuum(store: Store) -> None:
 
 @contextmanager
 def _alone(store: Store, what: str) -> Iterator[None]:
-    """Before the other writers of this store, as a transaction would be."""
+    """Register as a writer of this store, and wait for its lock on a file, as a write transaction does."""
     runtime, owner = store.runtime, Owner()
     runtime.check_usable()
     if runtime.read_only:

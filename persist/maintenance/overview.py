@@ -1,4 +1,4 @@
-"""What an operator sees at a glance: sizes, rows, large values, statuses, settings."""
+"""Statistics of a store for operators: sizes, row counts, large values, statuses and settings."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ _STATUS = ("status", "state")
 
 
 def stats(store: Store) -> dict[str, Any]:
-    """A JSON object about the whole store, from one snapshot. It reads every table once; sizes are in bytes.
+    """Return statistics of the whole store as a JSON object, from one snapshot. Every table is scanned; sizes are in bytes.
 
     database    dialect, version, path (None in memory) or database and schema, bytes, revision, head;
                 for a file wal_bytes, page_size, pages, free_pages; for a server database_bytes (other schemas included)
@@ -30,7 +30,7 @@ def stats(store: Store) -> dict[str, Any]:
     indexes     a list of table, name, bytes; on a server scans since its statistics began, and unique
     blobs       by table and column: the bytes of the values that may be large, as they are stored
     statuses    by domain and table: by_status, and null (rows without one)
-    settings    by name, as the database calls them
+    settings    by the database's own names
     """
     upkeep = operations_of(store.runtime.dialect)
     with looking(store, "stats()") as work:
@@ -50,7 +50,7 @@ def stats(store: Store) -> dict[str, Any]:
 
 
 def database_facts(store: Store) -> dict[str, Any]:
-    """The part of `stats` about the database as a whole, without reading its tables."""
+    """Return the database's own facts from `stats`, without reading tables."""
     with looking(store, "stats()") as work:
         return operations_of(store.runtime.dialect).facts(work.select)
 

@@ -1,4 +1,4 @@
-"""Pruning by policy: what is old and over goes, in batches, each of which is looked at again and removed whole."""
+"""Deletes old finished rows in batches. Each batch is checked again and deleted in one transaction."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -36,11 +36,11 @@ PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
         "workflows": persist.workflows.pruning.PRUNINGS,
     }
 )
-"""What may go, by domain, in the order in which it goes."""
+"""The prunable tables of each domain, in the order in which they are pruned."""
 
 
 class PruneReport(Value):
-    """What a prune removed, or with `dry_run` would remove: rows by table, only those of which there were any."""
+    """What a prune removed, or with `dry_run` would remove: row counts by table, without zeros."""
 
     what: str
     before: datetime
@@ -52,7 +52,7 @@ class PruneReport(Value):
 
     @property
     def total(self) -> int:
-        """Rows of all tables."""
+        """The number of rows in all tables."""
         return sum(self.tables.values())
 
 
@@ -65,12 +65,12 @@ def prune(
     dry_run: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> PruneReport:
-    """Delete what is over and older than an age, or than an instant; nothing that still runs, waits or is used.
+    """Delete finished rows older than an age or an instant. Rows that are running, waiting or in use stay.
 
-    `table_or_domain` is one of `prunable()`. `keep`: the newest so many stay, however old; of telemetry, of each instance.
-    Batches are transactions of their own: other writers come in between, and a prune that is killed can simply be run again.
-    `dry_run` does the same on a copy of the file, or on a server in a transaction that is rolled back: its counts are exact.
-    `progress` is told the number of rows after every batch. InvalidValue for an unknown name, a negative age or `keep`.
+    `table_or_domain`: one of `prunable()`. `keep`: this many of the newest stay at any age; for telemetry, per instance.
+    Each batch is its own transaction, so other writers can write in between, and a killed prune can be run again.
+    `dry_run`: prune a copy of the file, or on a server roll the transaction back; the counts are exact.
+    `progress`: called with the number of rows after every batch. InvalidValue for an unknown name, a negative age or `keep`.
     """
     prunings, cut = _named(table_or_domain), Cut(_before(store, older_than), check_count("keep", keep))
     removed = Removed()
@@ -87,7 +87,7 @@ def prune(
 
 
 def prune_conversations(store: Store, *, keep_days: int, keep_n: int, dry_run: bool = False) -> ConversationsPruned:
-    """What `tx.conversations.sessions.prune` does, in transactions of a few thousand messages: others write in between."""
+    """Prune as `tx.conversations.sessions.prune` does, in transactions of a few thousand messages, so that others can write."""
     prunings, days = persist.conversations.pruning.AS_A_VERB, check_timedelta("keep_days", timedelta(days=keep_days))
     cut, removed = Cut(_before(store, days), check_count("keep_n", keep_n)), Removed()
     with running(store, trial=check_flag("dry_run", dry_run)) as run:
@@ -98,7 +98,7 @@ def prune_conversations(store: Store, *, keep_days: int, keep_n: int, dry_run: b
 
 
 def prunable() -> list[str]:
-    """The names that `prune` takes: every domain, followed by its tables that can be pruned alone."""
+    """Return the names that `prune` accepts: every domain, followed by its tables that can be pruned alone."""
     return [name for domain, prunings in PRUNINGS.items() for name in (domain, *(one.table.name for one in prunings))]
 
 
@@ -120,7 +120,7 @@ def _before(store: Store, older_than: object) -> datetime:
         return at
     try:
         return now - check_timedelta("older_than", older_than)
-    except OverflowError:  # before the first year: nothing is as old as that
+    except OverflowError:  # earlier than year 1: no row is that old
         return datetime.min.replace(tzinfo=UTC)
 
 

@@ -1,8 +1,11 @@
-"""Rows that doctor set aside: what there is, what each held, and bringing one back as it was.
+"""Lists the rows that doctor moved to the quarantine, shows their contents and restores them.
 
-The contents of a row are a JSON object: `database`, whose forms the cells have; `row`, by column None or one form with its value
-(of a file text, text_base64 for bytes that are no UTF-8, integer, real or blob; of a server the literal that its types read);
-`let_go`, rows that referred to it and were told not to; `replaced`, the columns that have a stand-in where the row still is.
+The contents of a row are a JSON object:
+`database`: the dialect that the cells come from.
+`row`: by column, null or an object of one form and its value. Forms in a file: text, text_base64 (bytes that are not UTF-8),
+integer, real or blob. Form on a server: the literal that its column type reads.
+`let_go`: rows that stayed, whose reference to this row was set to NULL.
+`replaced`: the columns that got a substitute value, if the row stayed in its table.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +45,7 @@ _LEAVE = Statement(delete(quarantine).where(_Q.group_id == bindparam("group", ty
 
 
 class Quarantined(Value):
-    """A row in quarantine. Rows that were moved together have the `group_id` of the one that could not be read."""
+    """A row in quarantine. Rows moved together share a `group_id`, which is the id of the unreadable row."""
 
     id: str
     group_id: str
@@ -51,18 +54,18 @@ class Quarantined(Value):
     cause: str
     moved_at: datetime
     row: dict[str, dict[str, Any] | None] | None
-    """By column what it held: None, or an object of one form and its value. None in lists."""
+    """The cells by column: None, or an object of one form and its value. The whole attribute is None in lists."""
 
 
 def quarantined(store: Store, *, after: str | None = None, limit: int = 100) -> list[Quarantined]:
-    """The rows in quarantine, without what they held, in the order in which they were moved; those after an id."""
+    """List the rows in quarantine without their cells, in the order in which they were moved. `after`: start behind this id."""
     with looking(store, "quarantined()") as work:
         first = "" if after is None else work.label("after", after)
         return [_value(row) for row in work.rows(_LIST, after=first, limit=check_count("limit", limit))]
 
 
 def quarantined_row(store: Store, id: str) -> Quarantined:
-    """One of them with what it held; NotFound."""
+    """Return one row in quarantine with its cells. NotFound if there is none."""
     with looking(store, "quarantined_row()") as work:
         row = work.row(_ONE, row_id=work.label("id", id))
         if row is None:
@@ -71,10 +74,10 @@ def quarantined_row(store: Store, id: str) -> Quarantined:
 
 
 def restore_row(store: Store, id: str) -> list[Quarantined]:
-    """Bring a row back byte for byte, with every row that was moved with it; these rows, which have left the quarantine.
+    """Restore a row byte for byte, with the rows moved together with it, in one transaction. Return the restored rows.
 
-    The row is as unreadable as before: this is for repairing it by hand. One transaction. NotFound; Conflict where
-    a key is taken again, what a row refers to is gone, or a file's row would go to a server or the other way round.
+    The row is as unreadable as before: restore it to repair it by hand. NotFound if the id is unknown. Conflict if a key is
+    in use again, if a referenced row is missing, or if the row comes from a database of another dialect.
     """
     with _unchecked(store) as work, work.verb("maintenance.restore_row", writes=True):
         found = work.row(_ONE, row_id=work.label("id", id))
@@ -104,7 +107,7 @@ class _Restoring:
         self._told = False
 
     def row(self, entry: Quarantined, content: Mapping[str, Any]) -> None:
-        """Insert it, or put back what was replaced in it."""
+        """Insert a row, or write back the cells of it that were replaced."""
         name = f"{entry.table} {entry.key}"
         if content["database"] != self._raw.word:
             raise Conflict(f"{name} was kept by {content['database']}, in forms that this database does not have.")
@@ -165,7 +168,7 @@ class _Restoring:
 
 
 class _Unchecked(UnitOfWork):
-    """A transaction in which rows may refer to nothing: what cannot be read may be such a reference."""
+    """A transaction without foreign key checks: an unreadable cell of a restored row may be a reference without a target."""
 
     _checked = True
 

@@ -1,4 +1,4 @@
-"""A database from its log of events."""
+"""Rebuilds a database from its event log."""
 
 from sqlalchemy import bindparam, func, select
 
@@ -28,11 +28,11 @@ _KNOWN = Statement(select(_H.stream_id).where(_H.stream_id == bindparam("stream"
 
 
 def rebuild(source: Store, target: Store, stream_id: str | None = None) -> None:
-    """Make the rows of `target` from the log of `source`: of everything, or of one stream and what its domain shares.
+    """Create the rows of `target` from the event log of `source`: all, or those of one stream and its domain's shared rows.
 
-    One transaction: it is done whole or not at all. The log of a target that keeps one is off for the time; what was made is
-    then a snapshot of each stream. Conflict for a target with rows, for a stream that was trimmed, and for one that leans
-    on rows of another, such as a conversation in the exchange; NotFound for an unknown stream.
+    Everything happens in one transaction. If the target keeps an event log, single changes are not logged; a snapshot of each
+    stream is logged at the end. Conflict if the target has rows, if a stream was trimmed, or if the stream's rows refer to
+    rows of another stream, such as a conversation in the exchange. NotFound for an unknown stream.
     """
     scopes = dict(target.runtime.scopes)
     try:
@@ -52,7 +52,7 @@ def _rebuild(source: Store, target: Store, stream_id: str | None) -> None:
                 raise Conflict(f"Stream {stream!r} was trimmed: its log begins too late.", constraint="event_heads")
         logs = write.journal is not None
         if logs:
-            write.lock_tables(_LOGGED)  # rows of other writers would be among the rebuilt ones, before them in the log
+            write.lock_tables(_LOGGED)  # keeps other writers' rows out of the rebuilt tables
             write.journal = None
         _refuse_rows(write)
         owners = {}

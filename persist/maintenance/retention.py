@@ -1,4 +1,4 @@
-"""Retention: what the settings say of how long the rows of each domain are kept. Nothing, unless they are set."""
+"""Reads from the settings how long the rows of each domain are kept. Without such a setting, rows are kept for ever."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,7 +9,7 @@ from persist.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is over and older goes, but for the newest `keep`."""
+    """Prune finished rows of a domain that are older than `older_than`, except the newest `keep`."""
 
     domain: str
     older_than: timedelta
@@ -17,7 +17,7 @@ class Policy:
 
 
 def policies(settings: Settings) -> list[Policy]:
-    """The domains whose `<domain>_keep_days` is set."""
+    """Return a policy for each domain whose `<domain>_keep_days` is set."""
     found = []
     for domain in PRUNINGS:
         days: float | None = getattr(settings, f"{domain}_keep_days")

@@ -1,4 +1,4 @@
-"""Setting rows aside: what nobody can read is moved into the quarantine, whole and with what hangs on it."""
+"""Move rows with unreadable cells to the quarantine table, together with the rows that depend on them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ from persist.maintenance.hanging import hanging_on
 from persist.maintenance.unreadable import Bad, bad_cells, columns_of, key_text
 
 STAND_INS: StandIns = {**OF_CONVERSATIONS, **OF_EVENTS}
-"""Cells that are replaced where they are; a row with any other cell that cannot be read is moved."""
+"""Columns whose unreadable cells get a substitute value in place. A row with another unreadable cell is moved."""
 
 quarantine = table_of(QuarantineRow)
 _KEEP = Statement(insert(quarantine))
 
 
 def set_aside(work: UnitOfWork, *, table: Table, key: Cells) -> str | None:
-    """Move the rows with that key that still cannot be read; what became of them, or None where there are none any more."""
+    """Move the rows with this key that are still unreadable. Return what was done, or None if no such row is left."""
     said = []
     with work.raw_rows() as raw:
         aside = _Aside(work, raw)
@@ -49,24 +49,24 @@ def set_aside(work: UnitOfWork, *, table: Table, key: Cells) -> str | None:
 
 
 def settle(work: UnitOfWork, rows: Sequence[tuple[Table, Cells]]) -> None:
-    """After these rows went or came back: the sums that are made of them."""
+    """Recompute the usage sums of the chat sessions whose messages were moved or restored."""
     messages = {text_of(cells["session_id"]) for table, cells in rows if table is chat_messages}
     whole = {text_of(cells["id"]) for table, cells in rows if table is chat_sessions}
     for session in sorted(messages - whole - {None}):
         try:
             recompute(work, session)
-        except Exception as error:  # other rows of it cannot be read either, and are set aside next
+        except Exception as error:  # other rows of the session are unreadable too, and are moved next
             if not isinstance(work.runtime.translate(error), InvalidValue | StoreCorrupt | TypeError):
                 raise
 
 
 def text_of(cell: Cell) -> Any:
-    """What a cell of text says; None for any other."""
+    """Return the text of a cell, or None if the cell holds no text."""
     return None if cell is None else cell.get("text", cell.get("literal"))
 
 
 def typed(work: UnitOfWork, raw: RawRows, table: Table, place: Place, bad: Sequence[Bad]) -> dict[str, Any]:
-    """What can be read of a row, as its types read it."""
+    """Return the readable columns of a row, as Python values of their column types."""
     unreadable = {cell.column for cell in bad}
     there = [column for column in table.columns if column.name in {*raw.names(table)} - unreadable]
     row = work.select(select(*there).where(raw.at(table, place))).first()
@@ -74,7 +74,10 @@ def typed(work: UnitOfWork, raw: RawRows, table: Table, place: Place, bad: Seque
 
 
 def note(work: UnitOfWork, op: Op, table: Table, row: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> None:
-    """Tell the log of events, where it is on and the row has a key that can be read: pieces of text are part of others."""
+    """Journal a change for the event log, if the log is on and the row's key is readable.
+
+    Rows of delta tables are skipped: their text belongs to the events of another table.
+    """
     place, key = place_of(table), key_of(table)
     if work.journal is None or place is None or "deltas_of" in table.info or not {*key} <= row.keys():
         return
@@ -86,7 +89,7 @@ def note(work: UnitOfWork, op: Op, table: Table, row: Mapping[str, Any], values:
 
 @dataclass(slots=True)
 class _Aside:
-    """What one transaction sets aside."""
+    """Moves rows to the quarantine within one transaction. `moved` lists the rows that were moved."""
 
     work: UnitOfWork
     raw: RawRows
@@ -96,7 +99,7 @@ class _Aside:
         self.work, self.raw, self.moved = work, raw, []
 
     def row(self, table: Table, place: Place, bad: Sequence[Bad]) -> str:
-        """One row; what became of it, in a sentence."""
+        """Move one row, or replace its unreadable cells. Return what was done, as a sentence."""
         group = self.work.runtime.ids.mint("qua")
         cause = " ".join(cell.reason for cell in bad)
         if all(table.c[cell.column] in STAND_INS for cell in bad):
@@ -148,7 +151,7 @@ class _Aside:
         )
 
     def _loose(self, loose: Mapping[tuple[Table, Place], list[str]], parent: Table, cells: Cells) -> list[dict[str, Any]]:
-        """How the rows that let go are found again."""
+        """Return the rows whose foreign key was emptied: their table, key and previous values, for a later restore."""
         found = []
         for (table, place), columns in loose.items():
             theirs = self.raw.cells(table, place)
@@ -157,7 +160,7 @@ class _Aside:
         return found
 
     def _typed(self, table: Table, place: Place) -> dict[str, Any]:
-        """What the log of events has to know, where it is on."""
+        """Return the readable columns of a row for the event log. Empty if the log is off or does not cover the table."""
         if self.work.journal is None or place_of(table) is None:
             return {}
         columns = columns_of(self.raw, table)
@@ -168,7 +171,7 @@ class _Aside:
         return key_text(table, [None if (cell := cells[name]) is None else next(iter(cell.values())) for name in key_of(table)])
 
     def _seed(self, table: Table) -> None:
-        """Rows that must always exist, where no row has their key any more."""
+        """Insert missing rows that a table must always have. Heads of the event log are counted from its events."""
         if table is event_heads:
             count_again(self.work)
         for row in table.info.get("seed", ()):

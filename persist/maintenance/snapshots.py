@@ -1,4 +1,4 @@
-"""How maintenance reaches a store: a snapshot to look at, and errors of drivers made ours."""
+"""Helpers of maintenance functions: read snapshots and the translation of driver errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,14 +9,14 @@ from persist.store.store import Store
 
 @contextmanager
 def looking(store: Store, verb: str) -> Iterator[UnitOfWork]:
-    """One snapshot, in which `verb` only reads."""
+    """Open a read snapshot. `verb`: the name of the function that reads, for error messages."""
     with store.read() as tx, tx._work.verb(verb, writes=False):
         yield tx._work
 
 
 @contextmanager
 def translated(store: Store) -> Iterator[None]:
-    """For what runs on a connection of its own."""
+    """Translate driver errors into PersistErrors, for code that opens its own connection."""
     try:
         yield
     except Exception as error:

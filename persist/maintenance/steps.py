@@ -1,4 +1,7 @@
-"""Steps of maintenance: each in a transaction of its own; or for a trial all in one that is rolled back, on a copy of a file."""
+"""Runs the steps of a maintenance job, each in its own transaction.
+
+The steps of a trial run in one transaction that is rolled back, on a copy of the file if the store is a file.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,14 +16,14 @@ T = TypeVar("T")
 
 
 class Run(Protocol):
-    """Runs one step. One that `writes` may run twice, where another writer was in the way."""
+    """Runs one step. A step that `writes` may run again after a conflict with another writer."""
 
     def __call__(self, step: Callable[[UnitOfWork], T], /, *, writes: bool = True) -> T: ...
 
 
 @contextmanager
 def running(store: Store, *, trial: bool) -> Iterator[Run]:
-    """What runs the steps of one job. A trial sees what it did, and leaves nothing of it behind."""
+    """Yield the function that runs the steps of one job. Steps of a trial see earlier steps' changes, which are rolled back."""
     if not trial:
 
         def run(step: Callable[[UnitOfWork], T], /, *, writes: bool = True) -> T:
@@ -33,7 +36,7 @@ def running(store: Store, *, trial: bool) -> Iterator[Run]:
         return
     with tried_on(store) as stage, stage.begin() as tx, always_rolled_back(tx._work):
         if stage is not store:
-            tx._work._began = 0.0  # its lock is nobody else's to wait for, however long it is held
+            tx._work._began = 0.0  # no other writer waits for the copy's lock: log no warning about it
 
         def try_out(step: Callable[[UnitOfWork], T], /, *, writes: bool = True) -> T:
             return _framed(tx._work, step)
@@ -42,6 +45,6 @@ def running(store: Store, *, trial: bool) -> Iterator[Run]:
 
 
 def _framed(work: UnitOfWork, step: Callable[[UnitOfWork], T]) -> T:
-    """In the frame of a verb: what a driver raises comes out as ours."""
+    """Run a step as a verb, which translates driver errors into PersistErrors."""
     with work.verb("maintenance", writes=work.writable):
         return step(work)

@@ -1,4 +1,4 @@
-"""Transactions that move whole tables: without a time limit, on a connection of the store's own."""
+"""Transactions that read or write whole tables, without a time limit, on the store's own connection."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,23 +21,23 @@ _WHOLE = {table: Statement(select(table)) for table in TABLES}
 
 
 class Session:
-    """One open transaction of a store, and its database's way with whole tables."""
+    """One open transaction of a store, with the bulk operations of its dialect."""
 
     def __init__(self, store: Store, work: UnitOfWork, bulk: Bulk) -> None:
         self.store, self.work, self.bulk = store, work, bulk
 
     @property
     def scopes(self) -> dict[str, str]:
-        """Whose file this is, by scope."""
+        """The ids of the file's owners, by scope."""
         return self.store.runtime.scopes
 
     def whole(self, table: Table) -> CompiledStatement:
-        """The SELECT of every row."""
+        """Return the compiled SELECT of all rows of a table."""
         return self.store.runtime.prepared[_WHOLE[table]]
 
 
 class _LongWork(UnitOfWork):
-    """A unit of work that is long on purpose: logs no warning about how long it held the lock."""
+    """A unit of work that is expected to be long: it logs no warning about how long it held the lock."""
 
     def begin(self, cancelled: object = None) -> None:
         super().begin()
@@ -46,7 +46,7 @@ class _LongWork(UnitOfWork):
 
 @contextmanager
 def session(store: Store, *, writable: bool) -> Iterator[Session]:
-    """A write transaction that commits at a clean end, or a snapshot. UnsupportedEngine on an engine of the caller's."""
+    """Open a write transaction, committed unless an error is raised, or a snapshot. UnsupportedEngine on the caller's engine."""
     work = _LongWork(store.runtime, writable=writable)
     work.begin()
     try:
@@ -54,7 +54,7 @@ def session(store: Store, *, writable: bool) -> Iterator[Session]:
         if connection is None:
             raise UnsupportedEngine("an engine of the caller's", "open the store by its URL to move whole tables.")
         dialect = store.runtime.dialect
-        verify(connection, dialect)  # a reader may be of an older persist, and would leave out what it does not know
+        verify(connection, dialect)  # an older persist would leave out tables and columns of a newer schema
         bulk = bulk_of(dialect, connection.connection.driver_connection)
         try:
             yield Session(store, work, bulk)

@@ -1,4 +1,4 @@
-"""Where a job is tried out: on a private copy of a file, so that nobody waits for its write lock."""
+"""Runs a trial of a maintenance job on a private copy of the file, so that other writers need not wait for its lock."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +11,12 @@ from persist.store.store import Store
 
 
 class Trial(Store):
-    """A copy that goes when the trial is over."""
+    """A store on a temporary copy, which is deleted after the trial."""
 
 
 @contextmanager
 def tried_on(store: Store) -> Iterator[Store]:
-    """The store to try a job on. On a server, in memory and on an engine of the caller's it is the store itself."""
+    """Yield the store for a trial: a copy of the file; the store itself on a server, in memory or on the caller's engine."""
     runtime = store.runtime
     if isinstance(store, Trial) or runtime.dialect.path is None or not runtime.owns_engine or runtime.read_only:
         yield store
@@ -26,7 +26,7 @@ def tried_on(store: Store) -> Iterator[Store]:
         path = Path(folder) / "trial.db"
         backup(store, path)
         dialect = dialect_for_file(path, settings)
-        # as if it were somebody's else: a store that opens its own file folds what dead writers left, which would be counted
+        # not as the owner: a store that opens its own file folds text of dead writers, and the trial must count that itself
         copy = Trial._prepared(dialect, settings, runtime.clock, runtime.sleep, migrate=False, owns_engine=False)
         copy.runtime.owns_engine = True
         with copy:

@@ -1,4 +1,4 @@
-"""Cells that persist cannot read: every row of every table is looked at as the database keeps it."""
+"""Finds the cells that persist cannot read, by checking the stored values of every row of every table."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ from persist.schema.metadata import HEAD, metadata
 from persist.workflows.shapes import SHAPES as OF_WORKFLOWS
 
 SHAPES: Shapes = {**OF_CHAT, **OF_CHECKPOINTS, **OF_CONVERSATIONS, **OF_PROGRAMS, **OF_WORKFLOWS}
-"""What columns must hold beyond what their types say."""
+"""By column, the conditions that a value must meet besides those of the column type."""
 
 _MAX_OF_A_VALUE = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """One cell that cannot be read, and why."""
+    """An unreadable cell and the reason."""
 
     column: str
     reason: str
@@ -39,7 +39,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row with such cells; `name` is its table and its key, for people."""
+    """A row with unreadable cells. `name`: the table and the key, for messages."""
 
     table: Table
     key: Cells
@@ -48,7 +48,7 @@ class BadRow:
 
 
 def bad_rows(work: UnitOfWork) -> Iterator[BadRow]:
-    """Every row with such cells. Those that a newer persist writes are its own business."""
+    """Yield every row with unreadable cells. Yield nothing if the database is not at this package's revision."""
     if work.select(select(version_table.c.version_num)).scalar() != HEAD:
         return
     there = work.tables()
@@ -59,12 +59,15 @@ def bad_rows(work: UnitOfWork) -> Iterator[BadRow]:
 
 
 def _turn(table: Table) -> int:
-    """The heads of the log first, since it is told of what is mended; the log last, since it may be told of the rows anew."""
+    """Sort key: event_heads comes first, because repairs of other tables write events; event_log comes last.
+
+    Repairing other tables may write events about their rows again.
+    """
     return -1 if table is event_heads else 1 if table is event_log else 0
 
 
 def bad_cells(raw: RawRows, columns: Sequence[Column[Any]], values: Sequence[Any]) -> list[Bad]:
-    """What is wrong with the values of a row; they are as `RawRows` gives them."""
+    """Return the unreadable cells of a row. `values`: the stored values, as `RawRows` returns them."""
     found = []
     for column, value in zip(columns, values, strict=True):
         if value is None:
@@ -76,14 +79,14 @@ def bad_cells(raw: RawRows, columns: Sequence[Column[Any]], values: Sequence[Any
 
 
 def columns_of(raw: RawRows, table: Table) -> list[Column[Any]]:
-    """The columns in this database whose values may be unreadable."""
+    """Return the columns of a table in this database whose values may be unreadable."""
     there = set(raw.names(table))
     wanted = [column for column in table.columns if column.name in there]
     return [column for column in wanted if raw.may_spoil(column) or column in SHAPES]
 
 
 def key_text(table: Table, values: Sequence[Any]) -> str:
-    """The key of a row for people; the scope of rows that belong to the file itself is left out."""
+    """Format the key of a row for messages. The scope column is left out for rows of the file's own scope."""
     pairs = zip(key_of(table), values, strict=True)
     return ", ".join(_plain(value) for name, value in pairs if not (value == OWN and scope_of(table.c[name])))
 

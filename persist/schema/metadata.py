@@ -1,4 +1,4 @@
-"""Every table of persist, imported here once: Alembic's target, and what a new SQLite file is made from."""
+"""The metadata of every table of persist: the target of Alembic, and the source of a new SQLite file."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ table_of(Meta).info["seed"] = [{"key": "schema_version", "value": HEAD}]
 
 
 def domain_of(table: Table) -> str:
-    """The package that a table belongs to: "chat", …; "db" for the database's own facts."""
+    """The package that defines a table, such as "chat"; "db" for the `_meta` table."""
     return _DOMAINS[table.name]
 
 
@@ -57,7 +57,7 @@ def _is_there(ours: Table, schema: str | None) -> bool:
     """Whether the table that the running env.py compares is this one of persist's. Outside of env.py the name alone decides."""
     try:
         connection = env.get_context().connection
-    except (NameError, AttributeError):  # as Alembic says that there is no environment
+    except (NameError, AttributeError):  # raised by Alembic outside of env.py
         return True
     if connection is None:
         return True
@@ -65,5 +65,5 @@ def _is_there(ours: Table, schema: str | None) -> bool:
     if not inspector.has_table(VERSION_TABLE, schema=schema):
         return False
     found = {column["name"] for column in inspector.get_columns(ours.name, schema=schema)}
-    # those of the table's first revision are never taken away, and what came later is optional
+    # required columns are never removed, and columns of later revisions are optional
     return {column.name for column in ours.columns if not column.nullable and column.server_default is None} <= found

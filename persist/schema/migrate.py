@@ -1,4 +1,4 @@
-"""Upgrading with Alembic, from the repository or from inside the wheel."""
+"""Upgrades a database with Alembic, using the revisions in the repository or in the wheel."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 def script_dir() -> str:
-    """Where the revisions of this installation are: inside the wheel, or at the top of the repository."""
+    """The folder of this installation's revisions: inside the wheel, or at the top of the repository."""
     package = Path(__file__).resolve().parents[1]
     shipped = package / "_migrations"
     return str(shipped if shipped.is_dir() else package.parent / "alembic")
@@ -40,11 +40,11 @@ def config() -> Config:
 def upgrade(database: str | Engine | Connection, *, schema: str | None = None) -> None:
     """Create or upgrade the tables of a database: what `persist upgrade` and `alembic upgrade head` do.
 
-    `database`: its URL; an engine of yours, which is not disposed; or a connection, in whose transaction it is done, and which
-    commits when you do. A connection of an AsyncEngine: `await connection.run_sync(persist.upgrade)`.
+    `database`: its URL; your engine, which is not disposed; or your connection, whose transaction is used and which you commit.
+    For a connection of an AsyncEngine: `await connection.run_sync(persist.upgrade)`.
 
-    A host's own tables are left alone. SchemaTooNew: a newer persist was here. SchemaUnknown: the version that is noted is
-    none. UnmanagedDatabase: tables with our names, but without our version. MigrationFailed: nothing was changed.
+    A host's own tables stay unchanged. SchemaTooNew: a newer persist upgraded the database. SchemaUnknown: the stored version is
+    invalid. UnmanagedDatabase: tables have persist's names, but there is no version. MigrationFailed: nothing was changed.
     """
     with _dialect(database, schema) as dialect:
         upgrade_with(dialect, database if isinstance(database, Connection) else None)
@@ -91,7 +91,7 @@ def _look(database: str | Engine | Connection, schema: str | None, question: Cal
 
 @contextmanager
 def _as_ours(connection: Connection, dialect: Dialect) -> Iterator[None]:
-    """The caller's connection, where our tables have their names for a while, and which is left as it was found."""
+    """Map persist's schema on the caller's connection inside the block, and restore the connection afterwards."""
     check_reachable(connection)
     theirs, began = connection.get_execution_options().get("schema_translate_map"), connection.in_transaction()
     connection.execution_options(schema_translate_map={SCHEMA_TOKEN: dialect.schema})
@@ -113,7 +113,7 @@ def _transaction(dialect: Dialect) -> Iterator[Connection]:
 
 @contextmanager
 def _savepoint(connection: Connection, dialect: Dialect) -> Iterator[Connection]:
-    """In the caller's transaction, which goes on if it fails."""
+    """A savepoint in the caller's transaction, which stays usable after a failure."""
     check_reachable(connection)
     dialect.join(connection)
     with _as_ours(connection, dialect), connection.begin_nested():
@@ -121,9 +121,9 @@ def _savepoint(connection: Connection, dialect: Dialect) -> Iterator[Connection]
 
 
 def upgrade_with(dialect: Dialect, within: Connection | None = None) -> None:
-    """Upgrade through a dialect's own writer engine, in one transaction under the lock that env.py takes.
+    """Upgrade in one transaction on the dialect's writer engine, under the lock that env.py takes.
 
-    `within` a connection of the caller's: in its transaction.
+    `within`: a caller's connection, whose transaction is used instead.
     """
     settings = config()
     found: str | None = None
@@ -152,7 +152,7 @@ def upgrade_with(dialect: Dialect, within: Connection | None = None) -> None:
 
 
 def _failing(settings: Config, found: str | None, applied: list[str]) -> str | None:
-    """The revision after the last one that worked."""
+    """The revision after the last one that was applied."""
     order = [script.revision for script in ScriptDirectory.from_config(settings).walk_revisions()][::-1]
     last = applied[-1] if applied else found
     rest = order[order.index(last) + 1 :] if last in order else order

@@ -1,4 +1,4 @@
-"""Bringing a database to the schema of this code, or saying why it cannot be: what happens before a store exists."""
+"""Verifies, creates or upgrades the schema of a database before a store is opened on it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,11 +31,11 @@ _meta = table_of(Meta)
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a database says of itself when it is opened.
+    """The facts that are read from a database when it is opened.
 
-    scopes     whose file it is: run_id, instance_id, workspace_id
+    scopes     the owners of the file: run_id, instance_id, workspace_id
     logged_at  the revision at which its log of events was switched on; None while it is off
-    tails      whether there may be pieces of text to fold first: in a file that the store owns and may write
+    tails      whether there are text deltas to fold first; only checked in a writable file
     """
 
     scopes: Mapping[str, str]
@@ -44,7 +44,7 @@ class Found:
 
 
 def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
-    """Check the version; create or upgrade where `migrate` says so (None: on SQLite yes, on Postgres no)."""
+    """Check the version; create or upgrade the schema if `migrate` is true (None: on SQLite yes, on Postgres no)."""
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
         raise SchemaOutdated(None, HEAD, dialect.upgrade_command())  # connecting would leave an empty file behind
     try:
@@ -61,7 +61,7 @@ def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
 
 
 def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
-    """What needs more than a look, or, where nobody `looked`, an engine for that."""
+    """Verify or upgrade through an engine. `looked`: the first connection has already been checked and was not current."""
     connection = (dialect.reader if dialect.read_only else dialect.writer).connect()
     try:
         driver: Any = connection.connection.driver_connection
@@ -76,12 +76,12 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
     if dialect.one_file:
         dialect.release(connection, write=not dialect.read_only)
     else:
-        connection.close()  # into the pool, which writers and readers share: one connection until two are needed
+        connection.close()  # writers and readers share this pool, so one connection suffices at first
     return found
 
 
 def _found(driver: Any, dialect: Dialect, revision: str | None) -> Found | None:
-    """None unless the database is at the revision (None: any): one statement, and one more for the tails."""
+    """Read the facts with one statement, and one more for `tails`; None unless the database is at `revision` (None: any)."""
     try:
         noted = scopes_at(lambda prepared: dialect.prepared[prepared].one(driver, {}), revision)
         if noted is None:
@@ -91,11 +91,11 @@ def _found(driver: Any, dialect: Dialect, revision: str | None) -> Found | None:
         return Found(noted, logged_at, tails)
     except UnreadableRow as error:
         if revision is not None:
-            return None  # looked at closely next
+            return None  # `verify` examines it next
         where = str(dialect.path or dialect.name)
         problem = f"a value of {error.table} cannot be read ({error.reason}); correct it, or restore a backup."
         raise StoreCorrupt(where, problem) from error
-    except Exception as error:  # no such table: a new, foreign or older database, looked at closely next
+    except Exception as error:  # no such table: `verify` examines the new, foreign or older database next
         if dialect.translate_driver_error(error) is None:
             raise
         return None
@@ -126,7 +126,7 @@ def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None)
 
 
 def _note_head(connection: Connection, dialect: Dialect) -> None:
-    """The tables are right, and `_meta.schema_version` lags behind or is missing: another program wrote it."""
+    """Correct a `_meta.schema_version` that another program left outdated or missing in an up-to-date database."""
     dialect.begin(connection, write=True)
     if not connection.execute(update(_meta).where(_meta.c.key == "schema_version").values(value=HEAD)).rowcount:
         connection.execute(insert(_meta), {"key": "schema_version", "value": HEAD})
@@ -134,7 +134,7 @@ def _note_head(connection: Connection, dialect: Dialect) -> None:
 
 
 def _create(connection: Connection, dialect: Dialect) -> None:
-    """A new file: the models' own DDL and seed rows in one transaction, after looking again under the write lock."""
+    """Create the tables and seed rows of a new file in one transaction, after a second check under the write lock."""
     dialect.begin(connection, write=True)
     try:
         verify(connection, dialect)
@@ -155,7 +155,7 @@ def _create(connection: Connection, dialect: Dialect) -> None:
 
 
 def ddl(dialect: Dialect) -> Sequence[str]:
-    """The statements that make every table and index of the models."""
+    """The DDL statements that create every table and index of the models."""
     return _ddl(dialect.kind, dialect.schema)
 
 
@@ -166,7 +166,7 @@ def _ddl(kind: Kind, schema: str | None) -> Sequence[str]:
 
 
 def table_ddl(dialect: Dialect, table: Table) -> list[str]:
-    """The statements that make one table and its indexes."""
+    """The DDL statements that create one table and its indexes."""
     return _table(dialect.writer.dialect, dialect.schema, table)
 
 
@@ -176,7 +176,7 @@ def _table(dialect: SADialect, schema: str | None, table: Table) -> list[str]:
         "schema_translate_map": {SCHEMA_TOKEN: schema},
         "render_schema_translate": True,
     }
-    if schema is None:  # SQLite says main. then, and strips it from what it stores
+    if schema is None:  # the DDL then names main., which SQLite drops from the stored statement
         dialect.default_schema_name = "main"
     indexes = sorted(table.indexes, key=lambda index: str(index.name))
     return [

@@ -1,4 +1,4 @@
-"""Whether a database is at the revision of this code, without Alembic and without changing anything."""
+"""Compares a database's revision with that of this code, without Alembic and without changing the database."""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ else:
 
 
 def found_revision(connection: Connection, dialect: Dialect) -> str | None:
-    """The revision a database is at; None where persist was never here."""
+    """The revision of a database; None if persist never created its tables there."""
     return read_version(connection) if VERSION_TABLE in dialect.tables(connection) else None
 
 
@@ -28,7 +28,7 @@ def verify(connection: Connection, dialect: Dialect) -> None:
     The version row says what the tables are. A `_meta.schema_version` that lags behind it, as another program writes it, is
     none of these.
     """
-    tables = dialect.tables(connection)  # looked at once: another process may be making them right now
+    tables = dialect.tables(connection)  # read only once: another process may be creating them
     found = read_version(connection) if VERSION_TABLE in tables else None
     noted = read_noted(connection) if found is not None and Meta.__tablename__ in tables else None
     for mark in (noted, found):

@@ -1,7 +1,7 @@
-"""Files of agent instances and of workspaces: `<data_dir>/<name>/jackin.db`, one for each instance, beside its other data.
+"""Files of agent instances and workspaces: an instance's file is `<data_dir>/<name>/jackin.db`, next to its other data.
 
-There is no store without its file: whatever keeps it from being made, opened or upgraded is raised, and nothing falls back to
-memory. Their rows carry no id, and values show the one that the file knows.
+An error that prevents creating, opening or upgrading the file is raised; there is no fallback to memory. The rows have an empty
+owner column, and returned values show the owner from the file's `_meta`.
 """
 
 import sys
@@ -44,9 +44,9 @@ def open_instance(
 
 
 def purge_instance(data_dir: Path, name: str) -> None:
-    """Delete an instance's file with its -wal and -shm; the folder and everything else in it stay. Twice is once.
+    """Delete an instance's file with its -wal and -shm; the folder and its other files stay. A missing file is no error.
 
-    StoreInUse while anybody has it open. A file that could not be upgraded, or is damaged, goes too.
+    StoreInUse while a connection has the file open. A damaged file, or one that cannot be upgraded, is deleted too.
     """
     remove_file(_path(data_dir, name))
 

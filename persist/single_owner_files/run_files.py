@@ -1,4 +1,4 @@
-"""Run files: one run of a program in a folder of its own, and the files of agents that outlive their runs.
+"""Run files: a separate folder for each run of a program, and the files of agents that outlive their runs.
 
 .prose/runs/20260116-143052-a7b3c9/state.db, program.prose, attachments/
 .prose/agents.db     below the project, and below the home directory for agents of the user
@@ -34,9 +34,9 @@ def create_run_file(
     settings: Settings | None = None,
     clock: Clock | None = None,
 ) -> Store:
-    """A new run below `root`, with its row, running. `store.path` is its file, `store.run_id` its id.
+    """Create the folder, file and row of a new, running run. `store.path` is its file, `store.run_id` its id.
 
-    The source is kept as program.prose beside it; without one `program_path` is read, if it is a file (relative to `root`).
+    The source is stored next to it as program.prose; without a source, `program_path` (relative to `root`) is read if it exists.
     `now` is the instant in the run's id.
     """
     home, source = check_path("root", root), program_source
@@ -62,14 +62,14 @@ def create_run_file(
                 program.write(text)
         return make_file(path, "run_id", run_id, fill=fill, settings=settings, clock=clock)
     except BaseException:
-        shutil.rmtree(path.parent, ignore_errors=True)  # nobody knows of it yet
+        shutil.rmtree(path.parent, ignore_errors=True)  # the new folder is not in use yet
         raise
 
 
 def open_run_file(path: Path, *, read_only: bool = False, settings: Settings | None = None, clock: Clock | None = None) -> Store:
-    """The store of a run: of its state.db, or of its folder. NotFound without the file.
+    """Open the store of a run, given its state.db or its folder. NotFound if the file is missing.
 
-    A file whose run id was never noted (its maker died) is that of its only run, else of the folder's name.
+    If the process that created the file died before it wrote the run id, the id is that of the only run, else the folder's name.
     """
     given = check_path("path", path)
     store = open_file(given / STATE if given.is_dir() else given, read_only=read_only, settings=settings, clock=clock)
@@ -91,7 +91,7 @@ def open_run_file(path: Path, *, read_only: bool = False, settings: Settings | N
 
 
 def list_run_files(root: Path) -> list[Path]:
-    """The files of every run below `root`, the oldest first."""
+    """List the files of all runs below `root`, oldest first."""
     return sorted((check_path("root", root) / FOLDER / "runs").glob(f"*/{STATE}"))
 
 
@@ -103,9 +103,9 @@ def agents_file(
     settings: Settings | None = None,
     clock: Clock | None = None,
 ) -> Store:
-    """The store of agents that outlive runs: `root`/.prose/agents.db, ~/.prose/agents.db for the user's, or `path`.
+    """Open the store of agents that outlive runs: `path`, or `root`/.prose/agents.db, or ~/.prose/agents.db for "user".
 
-    Made on first use. `store.run_id` is "project" or "user", the first argument of `tx.programs.agents`.
+    The file is created on first use. `store.run_id` is "project" or "user", the first argument of `tx.programs.agents`.
     """
     if scope not in ("project", "user"):
         raise InvalidValue("scope", f"{shown(scope)} is neither 'project' nor 'user'.")
@@ -114,7 +114,7 @@ def agents_file(
 
 
 def _new_folder(root: Path, now: datetime) -> str:
-    """A folder that was not there before; its name is the run's id."""
+    """Create a new folder for a run and return its name, which is the run's id."""
     if not root.is_dir():
         raise NotFound("folder", str(root))
     while True:

@@ -1,4 +1,4 @@
-"""Files that belong to one run, agent or instance: made on first use, small, and marked with whose they are."""
+"""Small files that belong to one run, agent or instance: created on first use and marked with their owner."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ from persist.store.transaction import Transaction
 
 
 def open_file(path: Path, *, read_only: bool = False, settings: Settings | None = None, clock: Clock | None = None) -> Store:
-    """The store of a file that is there; NotFound if it is not."""
+    """Open the store of an existing file; NotFound if it is missing."""
     if not check_path("path", path).exists():
         raise NotFound("file", str(path))
     return _open(path, read_only=read_only, settings=settings, clock=clock)
@@ -30,9 +30,9 @@ def make_file(
     settings: Settings | None = None,
     clock: Clock | None = None,
 ) -> Store:
-    """The store of a file that is `id`'s own, made if need be; `fill` runs in the transaction that marks it.
+    """Open or create the file that belongs to `id`; `fill` runs in the transaction that marks the owner.
 
-    Conflict if the file is another one's.
+    Conflict if the file has another owner.
     """
     if check_path("path", path).is_dir():
         raise InvalidValue("path", f"{path} is a folder.")
@@ -48,14 +48,14 @@ def make_file(
 
 
 def own(store: Store, scope: str, id: str, *, fill: Callable[[Transaction], object] | None = None) -> None:
-    """Mark the file of an open store as `id`'s own, unless it is already."""
+    """Mark `id` as the owner of an open store's file, unless it is marked already."""
     if store.runtime.scopes.get(scope) == id:
         return
     scopes = store.runtime.scopes
     try:
         with store.begin() as tx:
             claim_file(tx._work, scope, id)
-            scopes[scope] = id  # so that what is filled in is stored as the file's own
+            scopes[scope] = id  # set first, so that `fill` stores rows of the file's owner
             if fill is not None:
                 fill(tx)
     except BaseException:

@@ -8,7 +8,8 @@ import signal
 import sys
 from typing import Any
 
-from persist.command import leave, main
+from persist.command import main
+from persist.interruption import leave
 
 
 def run(at: int) -> None:

@@ -1,1 +1,1 @@
-"""What differs between the databases: one interface, and a sub-package for each."""
+"""Database dialects: one interface, and a sub-package each for SQLite and Postgres."""

@@ -1,4 +1,4 @@
-"""The tools of a database beside its dialect: each kind of database has one of each, loaded when it is first asked for."""
+"""Creates the SQLite or Postgres version of each database tool; its module is imported on first use."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -35,31 +35,31 @@ else:
 
 
 def operations_of(dialect: Dialect) -> "DatabaseOperations":
-    """What an operator does with the database and asks of it."""
+    """The administrative operations for the dialect's database."""
     if dialect.one_file:
         return sqlite_operations.SqliteOperations(dialect)
     return postgres_operations.PostgresOperations(dialect)
 
 
 def bulk_of(dialect: Dialect, driver: Any) -> "Bulk":
-    """Whole tables in and out, inside the transaction that the driver connection is in."""
+    """Bulk reads and writes inside the driver connection's current transaction."""
     return sqlite_bulk.SqliteBulk(dialect, driver) if dialect.one_file else postgres_bulk.PostgresBulk(dialect, driver)
 
 
 def raw_rows_of(dialect: Dialect, driver: Any) -> "RawRows":
-    """Rows as they are stored, inside the transaction that the driver connection is in."""
+    """Access to raw rows inside the driver connection's current transaction."""
     if dialect.schema is None:
         return sqlite_raw_rows.SqliteRawRows(driver)
     return postgres_raw_rows.PostgresRawRows(driver, dialect.schema, dialect.reading_cursor)
 
 
 def event_guards_of(dialect: Dialect) -> "EventGuards":
-    """The guard of the log of events."""
+    """The guard triggers of the event log for the dialect's database."""
     if dialect.schema is None:
         return sqlite_event_guards.SqliteEventGuards()
     return postgres_event_guards.PostgresEventGuards(dialect.schema)
 
 
 def vector_functions_of(dialect: Dialect, connection: Connection) -> "VectorFunctions | None":
-    """The SQL functions of vectors, loaded into one of persist's own connections at the first call; None where there are none."""
+    """The distance functions, loaded into one of persist's own connections at the first call; None where unavailable."""
     return sqlite_vectors.sqlite_vec_functions(connection) if dialect.schema is None else None

@@ -1,4 +1,4 @@
-"""Whole tables in and out of one open transaction, in the published form, a batch at a time."""
+"""Bulk reads and writes of whole tables in one open transaction, in batches, in the published form of values."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ class Bulk(ABC):
     """Bulk reads and writes of one transaction, on one of persist's own driver connections."""
 
     one_file: bool
-    """Whether it is a file, which may be that of one run, instance or workspace."""
+    """Whether the database is one file, which may belong to one run, instance or workspace."""
 
     def __init__(self, dialect: "Dialect", driver: Any) -> None:
         self.dialect, self.driver = dialect, driver
@@ -36,9 +36,9 @@ class Bulk(ABC):
     def batches(
         self, compiled: CompiledStatement, columns: Columns, values: Mapping[str, Any] | None = None, *, raw: bool = False
     ) -> Iterator[list[Row]]:
-        """What a SELECT of these columns gives, read on demand: at most a thousand rows, or about a megabyte, at a time.
+        """Execute a SELECT of these columns and yield its rows in batches of up to 1024 rows or about a megabyte.
 
-        InvalidValue names the table, column and row of a value without a published form. `raw`: as the database keeps them.
+        InvalidValue names the table, column and row of a value without a published form. `raw`: values stay as stored.
         """
         steps: list[Step | None] = [None if raw else self.reading_step(column) for column in columns]
         large = [index for index, column in enumerate(columns) if form_of(column).large]
@@ -54,66 +54,66 @@ class Bulk(ABC):
 
     @abstractmethod
     def reading_step(self, column: Column[Any]) -> Step | None:
-        """From what the driver gives to the published form."""
+        """Return the function that converts the driver's values of a column to the published form; None where none is needed."""
 
     # -- writing
 
     @abstractmethod
     def begin_loading(self, tables: Iterable[Table]) -> None:
-        """Keep other writers out of the tables until the transaction ends, and let rows come before those they refer to."""
+        """Lock out other writers of the tables until the transaction ends, and defer foreign key checks."""
 
     @abstractmethod
     def load(self, table: Table, columns: Columns, batches: Iterable[list[Row]], *, raw: bool = False) -> None:
-        """Insert rows that are in the published form, or as a database of this kind keeps them."""
+        """Insert rows in the published form, or (`raw`) in the form in which this kind of database stores them."""
 
     @abstractmethod
     def end_loading(self) -> None:
-        """Conflict where a row refers to one that did not come."""
+        """Raise Conflict if a loaded row refers to a missing row."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Before the transaction ends: the connection as others expect it."""
+        """Restore the connection's settings, before the transaction ends."""
 
     def clear(self, table: Table) -> None:
-        """Delete every row."""
+        """Delete every row of the table."""
         self.driver.execute(f"DELETE FROM {self.named(table)}")
 
     # -- integer keys
 
     @abstractmethod
     def highest(self, table: Table) -> int | None:
-        """The highest integer key that the table ever gave; None where none is known."""
+        """The highest integer key that the table ever generated; None if unknown."""
 
     @abstractmethod
     def go_on_after(self, table: Table, highest: int) -> None:
-        """Give higher integer keys from now on."""
+        """Make the table generate integer keys above `highest` from now on."""
 
     # -- names
 
     @abstractmethod
     def identity(self) -> tuple[Any, ...]:
-        """Equal for two connections to the same tables."""
+        """A value that is equal for two connections to the same tables."""
 
     def named(self, table: Table) -> str:
-        """The table, as SQL text says it here."""
+        """The quoted name of the table, with its schema, for SQL text."""
         name = self.quoted(table.name)
         return name if self.dialect.schema is None else f"{self.quoted(self.dialect.schema)}.{name}"
 
     def listed(self, columns: Columns) -> str:
-        """The columns' names for SQL text."""
+        """The quoted names of the columns, separated by commas, for SQL text."""
         return ", ".join(self.quoted(column.name) for column in columns)
 
     def quoted(self, name: str) -> str:
-        """An identifier for SQL text."""
+        """Quote an identifier for SQL text, where it needs quotes."""
         return str(self.dialect.writer.dialect.identifier_preparer.quote(name))
 
     def explained(self, error: Exception, columns: Columns) -> Exception:
-        """Ours for a driver's error while these columns are read."""
+        """Translate a driver's error that occurred while these columns were read."""
         return self.dialect.classify(error) or error
 
 
 def converted(rows: Sequence[Row], columns: Columns, steps: Sequence[Step | None]) -> list[Row]:
-    """Each value through the step of its column; InvalidValue says of which table, column and row it is."""
+    """Convert each value with the step of its column; InvalidValue names the table, column and row."""
     if not rows or not any(steps):
         return list(rows)
     try:
@@ -147,7 +147,7 @@ def _key(row: Row, columns: Columns) -> str:
 
 
 def next_size(found: Sequence[Row], large: Sequence[int], size: int) -> int:
-    """Rows may be of a hundred bytes or of a hundred megabytes; the next ones are likely to be like these."""
+    """The size of the next batch, from the bytes in this one: rows can have a hundred bytes or a hundred megabytes."""
     weight = sum(len(value) for row in found for index in large if isinstance(value := row[index], str | bytes))
     if weight > _MAX_BYTES:
         return max(1, size * _MAX_BYTES // (2 * weight))

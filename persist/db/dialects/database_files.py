@@ -1,4 +1,4 @@
-"""SQLite files as files: what they lie on, and removing one together with what belongs to it."""
+"""SQLite files in the file system: their identities, network file systems, and deletion together with -wal and -shm."""
 
 import logging
 import os
@@ -21,19 +21,22 @@ _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse
 
 
 def make_private_file(path: Path) -> None:
-    """An empty file for its owner alone, which SQLite's own would not be; what lies beside it later gets its mode."""
+    """Create an empty file that only its owner may read or write; SQLite would use the umask.
+
+    SQLite later gives the -wal and -shm files the mode of this file.
+    """
     try:
         create_private(os.path.realpath(path))
     except FileExistsError:
-        return  # somebody else was faster
+        return  # another process was faster
     except OSError as error:
         raise typed(error, path) from error
 
 
 def identities(path: Path) -> frozenset[tuple[int, int]]:
-    """Device and inode of a database file and of the files beside it.
+    """Device and inode of a database file and of its -journal, -wal and -shm.
 
-    A process that closes one of them by any name drops every lock that it has there.
+    A process that closes one of these files, under any name, drops every lock that it holds on the file.
     """
     found = set()
     for name in {os.fspath(path), os.path.realpath(path)}:
@@ -45,13 +48,13 @@ def identities(path: Path) -> frozenset[tuple[int, int]]:
 
 
 class HasPath(Protocol):
-    """What has a database file open, or may have."""
+    """An object that may have a database file open."""
 
     path: Path | None
 
 
 IN_USE: WeakGroup[HasPath] = WeakGroup()
-"""The dialects of this process that were not disposed of."""
+"""The dialects of this process that are not disposed."""
 
 
 def identities_in_use() -> frozenset[tuple[int, int]]:
@@ -60,7 +63,10 @@ def identities_in_use() -> frozenset[tuple[int, int]]:
 
 
 def remove_file(path: Path) -> None:
-    """Delete it, its -wal and its -shm, if they are there. StoreInUse while anybody has it open, NotPermitted."""
+    """Delete a database file, its -wal and its -shm, if they exist.
+
+    StoreInUse while a connection has the file open. NotPermitted if it cannot be deleted.
+    """
     try:
         if path.exists():
             refuse_if_open(path)
@@ -71,7 +77,7 @@ def remove_file(path: Path) -> None:
 
 
 def refuse_if_open(path: Path) -> None:
-    """StoreInUse while anybody has it open: leaving WAL takes every lock there is. What its -wal held is in the file then."""
+    """Raise StoreInUse while a connection has the file open: leaving WAL mode needs every lock. It also empties the -wal."""
     try:
         with closing(sqlite3.connect(file_uri(path, "mode=rw"), uri=True, isolation_level=None, timeout=0)) as raw:
             raw.execute("PRAGMA journal_mode=DELETE")
@@ -80,21 +86,21 @@ def refuse_if_open(path: Path) -> None:
             raise StoreInUse(f"{path} is still open; close it first.") from error
         raise NotPermitted(f"{path}: {error}") from error
     except sqlite3.DatabaseError:
-        return  # no database any more: nobody can have it open
+        return  # the file is no database any more, so no connection can have it open
 
 
 def warn_of_network(path: Path) -> None:
-    """WAL needs shared memory, which network file systems do not have."""
+    """Log a warning for a file on a network file system: WAL needs shared memory, which those do not have."""
     kind = network_of(path)
     if kind is not None:
         log.warning("%s is on a network file system (%s), where WAL can corrupt it; use a local disk or Postgres", path, kind)
 
 
 def network_of(path: Path) -> str | None:
-    """The kind of network file system the file is on; None on a local disk, and where nobody can tell."""
+    """The kind of network file system that holds the file; None on a local disk or if unknown."""
     folder = os.path.dirname(os.path.realpath(path))
     if folder.startswith("\\\\"):
-        return "smb"  # what Windows writes of another machine's folder
+        return "smb"  # a UNC path: the folder of another machine on Windows
     try:
         return _network_of(folder, os.stat(folder).st_dev)
     except OSError:
@@ -103,7 +109,7 @@ def network_of(path: Path) -> str | None:
 
 @lru_cache
 def _network_of(folder: str, device: int) -> str | None:
-    """What is mounted there; another device is another mount."""
+    """The network file system mounted at `folder`; `device` is only a cache key, since a new mount has another device."""
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace")
     best, kind = "", ""
     for line in mounts.splitlines():

@@ -1,11 +1,11 @@
-"""The guard of a database whose log of events is on: no writer that does not keep the log can change a row.
+"""Guard triggers of the event log: while the log is on, a writer that does not record events cannot change a row.
 
-A log that some writers skip is worse than none. While it is off there is no guard, and nothing to pay. Who keeps the log
-says so: on Postgres by a setting of the transaction, on SQLite by a function of the connection, which a program that knows
-nothing of the log does not have.
+A log that some writers skip is worse than none. While the log is off, there are no triggers and no cost. A writer that records
+events declares it: on Postgres by a setting of the transaction, on SQLite by an SQL function of the connection. A program that
+does not know the log has neither.
 
-Pieces of growing text are too many for that: one that comes in a transaction that does not keep the log is logged by the
-database itself, in the one statement that writes it.
+Text deltas are an exception, because they are so many. If the transaction that inserts a delta does not record events, the
+trigger itself logs the delta in the INSERT statement.
 """
 
 from abc import ABC, abstractmethod
@@ -17,27 +17,27 @@ from persist.db.changes.event_streams import LogTables
 
 MESSAGE = "the log of events is on, and this writer does not keep it"
 PREFIX = "persist_event_guard"
-"""Names of triggers and functions begin with it."""
+"""The prefix of the names of guard triggers and their functions."""
 CHANGES = ("INSERT", "UPDATE", "DELETE")
 ESCAPE_CHARACTER = 0xFDD0
-"""The character that stored text escapes with: such a piece is not plain JSON, so its writer has to log it."""
+"""The escape character of stored text. A delta that contains it is not plain JSON, so its writer has to log it."""
 
 
 class EventGuards(ABC):
-    """Raises and drops the guard, inside the caller's transaction."""
+    """Creates and drops the guard triggers, inside the caller's transaction."""
 
     @abstractmethod
     def create(self, connection: Connection, tables: Sequence[Table], log: LogTables) -> None:
-        """Refuse from now on every writer that changes one of the tables without keeping the log."""
+        """Create the triggers, which refuse every change of the tables by a writer that does not record events."""
 
     @abstractmethod
     def drop(self, connection: Connection) -> None:
-        """Refuse nobody any more."""
+        """Drop the triggers."""
 
     @abstractmethod
     def check_rights(self, connection: Connection, tables: Sequence[Table], *, on: bool) -> None:
-        """NotPermitted where the role may not create (`on`) or drop the guard."""
+        """Raise NotPermitted if the role may not create (`on`) or drop the triggers."""
 
     @abstractmethod
     def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
-        """Wait until no other transaction changes the tables, and let none until this one ends."""
+        """Lock the tables against writes of other transactions until this transaction ends."""

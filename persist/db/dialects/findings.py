@@ -1,4 +1,4 @@
-"""Problems that `persist doctor` may find: each domain and dialect names its own, maintenance gathers them."""
+"""Problems that `persist doctor` can report; each domain and dialect defines its own, persist.maintenance collects them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Severity(StrEnum):
-    """How bad it is: `error` loses or hides data, `warning` needs somebody's decision, `info` is good to know."""
+    """The severity of a problem: `error` loses or hides data, `warning` needs a decision, `info` is for information."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -16,11 +16,11 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with `subject`. `repair`, in a write transaction of its own, mends it and deletes no data."""
+    """A problem with `subject`. `repair` fixes it in a separate write transaction and deletes no data."""
 
     code: str
     severity: Severity
     subject: str
     message: str
     repair: Callable[[Any], object] | None = None
-    """Takes the unit of work of that transaction."""
+    """A function that takes the unit of work of that transaction."""

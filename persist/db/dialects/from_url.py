@@ -1,4 +1,4 @@
-"""From a URL, or a host's own engine, to the dialect behind a store."""
+"""Creates the dialect of a store from a URL, a file path or a host's own engine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ _POSTGRES = {"postgres", "postgresql", "postgresql+psycopg"}
 def dialect_for(
     url: str, settings: "Settings", *, schema: str | None = None, pooler: str | None = None, read_only: bool = False
 ) -> Dialect:
-    """The dialect of `sqlite:///file`, `sqlite:///:memory:` or `postgresql://…`; no connection is made."""
+    """Create the dialect for `sqlite:///file`, `sqlite:///:memory:` or `postgresql://…`, without connecting."""
     parsed = _parsed(url)
     if parsed is None:  # the text itself may hold a password, so it is not repeated, nor is the error about it kept
         raise InvalidValue("url", "expected sqlite:///path/to/file.db or postgresql://host/database.")
@@ -42,7 +42,7 @@ def dialect_for(
 
 
 def check_listen_url(url: str) -> None:
-    """InvalidValue unless it is one of a server that can be listened to."""
+    """Raise InvalidValue unless the URL is that of a Postgres server, which supports LISTEN."""
     parsed = _parsed(url)
     if parsed is None or parsed.drivername not in _POSTGRES:
         raise InvalidValue("listen_url", "expected postgresql://host/database.")
@@ -50,12 +50,12 @@ def check_listen_url(url: str) -> None:
 
 
 def _check_host(name: str, url: URL) -> None:
-    if "@" in (url.host or ""):  # the end of a password, which an error about the host would repeat
+    if "@" in (url.host or ""):  # part of a password with an @, which an error about the host would reveal
         raise InvalidValue(name, "an @ in a password must be percent-encoded, as %40.")
 
 
 def _parsed(url: str) -> URL | None:
-    if "\0" in str(url) or "%00" in str(url):  # drivers in C take what is before it for the whole
+    if "\0" in str(url) or "%00" in str(url):  # drivers in C ignore everything after a NUL
         return None
     try:
         return make_url(url)
@@ -64,7 +64,7 @@ def _parsed(url: str) -> URL | None:
 
 
 def _file(url: URL) -> Path | None:
-    """The file of a SQLite URL, None in memory. What it cannot mean is refused, not passed over."""
+    """The file of a SQLite URL; None for `:memory:`. InvalidValue for URL parts that SQLite does not support."""
     if url.host or url.username or url.query:
         raise InvalidValue("url", "a SQLite URL is sqlite:///FILE, without host and options; see read_only= and Settings.")
     if url.database in (None, "", ":memory:"):
@@ -83,12 +83,12 @@ _SMALL_PAGE = 1024
 
 
 def file_dialect(path: Path, settings: "Settings", *, read_only: bool = False) -> Dialect:
-    """The dialect of a file that belongs to one run, agent or instance: small, so a new one gets small pages."""
+    """Create the dialect of a file that belongs to one run, agent or instance. A new file gets small pages."""
     return sqlite.SqliteDialect(path, settings, read_only=read_only, page_size=_SMALL_PAGE)
 
 
 def dialect_of(engine: Engine, settings: "Settings", *, schema: str | None = None) -> Dialect:
-    """The dialect of a caller-owned engine; its pool, pragmas and settings stay as they are."""
+    """Create the dialect for a caller's engine, whose pool, pragmas and settings stay as they are."""
     engine = check_engine(engine)
     if engine.dialect.name == "sqlite" and engine.dialect.driver == "pysqlite":
         return sqlite.SqliteDialect.of_engine(engine, settings)
@@ -99,7 +99,7 @@ def dialect_of(engine: Engine, settings: "Settings", *, schema: str | None = Non
 
 
 def lent_dialect(given: Engine | Connection, settings: "Settings", *, schema: str | None = None) -> Dialect:
-    """The dialect of a caller's engine, or of one connection of it, for looking at the tables or making them."""
+    """Create the dialect for a caller's engine or connection, to inspect or create the tables."""
     if isinstance(given, Connection):
         check_connection(given, given.dialect.name, asynchronous=False)
     engine = given.engine if isinstance(given, Connection) else check_engine(given)
@@ -111,12 +111,12 @@ def lent_dialect(given: Engine | Connection, settings: "Settings", *, schema: st
 
 
 def check_schema(name: str) -> str:
-    """A schema name that needs no quoting rules of its own."""
+    """Return the schema name, or raise InvalidValue unless it consists of letters, digits and underscores."""
     if not (name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit() and len(name) <= 63):
         raise InvalidValue("schema", f"{name!r} is not a schema name of letters, digits and underscores.")
     return name
 
 
 def dialect_for_file(path: Path, settings: "Settings") -> Dialect:
-    """For a file that is there."""
+    """Create the dialect for an existing file."""
     return dialect_for(f"sqlite:///{path.as_posix()}", settings, schema=None, pooler=None, read_only=False)

@@ -1,4 +1,4 @@
-"""What persist asks of a database: everything the two do differently, and nothing else, is declared here."""
+"""The interface of a database dialect: every operation that SQLite and Postgres implement differently."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from persist.db.unreadable.rereading import Rereader
 
 AUTOCOMMIT = "it is in AUTOCOMMIT mode, where there is no transaction to join."
-"""Why a connection of the caller's is refused."""
+"""The reason given when a caller's connection is refused."""
 
 
 class Dialect(ABC):
-    """One database behind one store. `schema` is the real schema of our tables (None on SQLite)."""
+    """The database of one store. `schema` is the schema that holds persist's tables (None on SQLite)."""
 
     name: str
     schema: str | None
@@ -33,43 +33,43 @@ class Dialect(ABC):
     read_only: bool = False
     in_memory: bool = False
     autocommits_single_statement: bool
-    """Whether a single statement on the held connection commits by itself, durably and without a BEGIN."""
+    """Whether a single statement on the pinned connection commits by itself, durably and without a BEGIN."""
     batches_rows: bool = False
-    """Whether one statement for many rows beats one call of the driver for each."""
+    """Whether one statement for many rows is faster than one driver call for each row."""
     one_file: bool
-    """Whether the database is one file, which may be that of one run, instance or workspace."""
+    """Whether the database is one file, which may belong to one run, instance or workspace."""
     one_writer: bool
     """Whether writers queue on the store's own lock before they ask the database."""
 
     patience: float = 10.0
-    """Seconds after which nobody tries again to take the write lock."""
+    """Seconds after which the attempts to take the write lock end."""
 
     disposed: bool = False
-    """Whether the store is closed: what is connected still is not kept for anybody."""
+    """Whether the store is closed: a connection released after that is closed instead of cached."""
 
     keeps_log: bool = False
-    """Whether writing transactions keep the database's log of events: what the guard of such a database asks for."""
+    """Whether write transactions record events in the event log; the log's guard triggers refuse writers that do not."""
 
     idle: dict[bool, ConnectionCache] | None = None
-    """Connections for the next writer (True) and reader (False); None where every transaction asks the pool."""
+    """Cached connections for the next writer (True) and reader (False); None where every transaction uses the pool."""
 
     @property
     def writer(self) -> Engine:
-        """For transactions that write."""
+        """The engine for write transactions."""
         return self._engine_for(write=True)
 
     @property
     def reader(self) -> Engine:
-        """For snapshots."""
+        """The engine for snapshots."""
         return self._engine_for(write=False)
 
     def _engine_for(self, *, write: bool) -> Engine:
-        made: dict[bool, Engine] = vars(self).setdefault("_made", {})  # of two threads that make one, both get the first
+        made: dict[bool, Engine] = vars(self).setdefault("_made", {})  # two threads at the same time both get the first engine
         return made.get(write) or made.setdefault(write, self._make_engine(write=write))
 
     @abstractmethod
     def _make_engine(self, *, write: bool) -> Engine:
-        """The engine of a kind of transaction; both may be the same."""
+        """Create the engine for write transactions or for snapshots; both may be one engine."""
 
     @property
     def engines(self) -> list[Engine]:
@@ -79,22 +79,22 @@ class Dialect(ABC):
     @property
     @abstractmethod
     def kind(self) -> Kind:
-        """SQLAlchemy's class for it."""
+        """SQLAlchemy's dialect class for this database."""
 
     rereader: "Rereader"
-    """How values are read that the driver cannot give; one for all stores of the kind."""
+    """Reads values that the driver cannot convert; shared by all stores of this dialect."""
 
     def first(self) -> Any:
-        """A driver connection that the first transaction will use, where one can be had before there is an engine; else None."""
+        """Open the driver connection of the first transaction before an engine exists; None where that is not possible."""
         return None
 
     @cached_property
     def prepared(self) -> "StatementCache":
-        """The compiled statements."""
+        """The cache of compiled statements for this dialect and schema."""
         return compiled_for(self.kind, self.schema, self.rereader)
 
     def connect(self, *, write: bool) -> Connection:
-        """A connection for one transaction of that kind."""
+        """Return a connection for one write transaction or one snapshot, cached or from the pool."""
         while self.idle is not None and (kept := self.idle[write].take()) is not None:
             if self.alive(kept.connection.driver_connection):
                 return kept
@@ -102,18 +102,18 @@ class Dialect(ABC):
         return (self.writer if write else self.reader).connect()
 
     def ready_to_read(self) -> Connection | None:
-        """A connection on which a snapshot begins without waiting for anybody, where one is kept."""
+        """Return a cached connection on which a snapshot can begin without blocking, or None."""
         return None if self.idle is None else self.idle[False].take_if(self._ready)
 
     def _ready(self, connection: Connection) -> bool:
         return self.alive(connection.connection.driver_connection)
 
     def ends_at_once(self, connection: Connection, driver: Any) -> bool:
-        """Whether a snapshot ends on it without waiting for anybody."""
+        """Whether a snapshot on this connection can end without blocking."""
         return driver is not None and self.idle is not None and self.idle[False].has_room
 
     def release(self, connection: Connection, *, write: bool) -> None:
-        """The counterpart of connect, after the transaction's end."""
+        """Cache, return to the pool or close a connection from `connect`, after its transaction has ended."""
         if connection.closed or connection.invalidated:
             connection.close()
             return
@@ -121,70 +121,70 @@ class Dialect(ABC):
         if self.disposed or not self.usable(driver):
             self.discard(connection)
         elif self.idle is None or connection.get_transaction() is not None or self.in_transaction(driver):
-            connection.close()  # a transaction whose COMMIT failed is still there, though not active
+            connection.close()  # after a failed COMMIT the transaction is still open, though not active
         else:
             self.idle[write].put(connection)
 
     def give_back(self, connection: Connection) -> None:
-        """To its pool, from those that were kept for the next transaction."""
+        """Return a cached connection to its pool."""
         connection.close()
 
     def discard(self, connection: Connection) -> None:
-        """Close it without its pool, which would try to roll it back and log a traceback, or keep it after its own end."""
+        """Close a connection without its pool: a pool would try a rollback and log a traceback, or keep it though disposed of."""
         connection.invalidate()
         connection.close()
 
     @abstractmethod
     def settle(self, driver: Any) -> None:
-        """Called once, when the schema has been found or made right and before anything else is written."""
+        """Set up the database for use; called once, after the schema is verified or upgraded and before any other write."""
 
     @abstractmethod
     def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
-        """Start a transaction on a connection that is in none -> its driver connection. The only place where one starts.
+        """Start a transaction on an idle connection and return its driver connection. Every transaction starts here.
 
-        On one of persist's own connections only the driver's transaction is started: SQLAlchemy's begins with the first statement
-        that it runs, and `end` ends both.
+        On persist's own connections only the driver's transaction is started. SQLAlchemy's transaction begins with the first
+        statement that SQLAlchemy runs; `end` ends both.
         """
 
     def end(self, connection: Connection, driver: Any, *, commit: bool) -> None:
-        """Commit or roll back what `begin` started; `driver` is None on an engine of the caller's."""
+        """Commit or roll back the transaction that `begin` started; `driver` is None on a caller's engine."""
         of: Any = connection if driver is None or connection.get_transaction() is not None else driver
         (of.commit if commit else of.rollback)()
 
     def end_read(self, connection: Connection, driver: Any) -> None:
-        """End a snapshot by committing nothing: of a rollback drivers think that what they prepared is gone."""
+        """End a snapshot with COMMIT. After a ROLLBACK the drivers would discard their prepared statements."""
         self.end(connection, driver, commit=True)
 
     @abstractmethod
     def join(self, connection: Connection) -> None:
-        """Make sure that the caller's own transaction holds what a write needs, and can hold savepoints."""
+        """Prepare the caller's own transaction for a write: take the locks that a write needs, and allow savepoints."""
 
     @abstractmethod
     def begin_on_driver(self, driver: Any) -> None:
-        """Start a write transaction on a held driver connection."""
+        """Start a write transaction on a pinned driver connection."""
 
     @abstractmethod
     def prepare_pinned(self, driver: Any) -> Callable[[], None]:
-        """Set up a driver connection that is kept checked out for recorders; what is returned undoes it."""
+        """Set up a driver connection that stays checked out for recorders; return a function that restores it."""
 
     def runner(self, driver: Any) -> Any:
-        """What runs statements on a held connection, each result being read before the next one starts."""
+        """Return the object that executes statements on a pinned connection; each result is read before the next statement."""
         return driver
 
     def prepare_inline(self, driver: Any) -> Callable[[], None] | None:
-        """As `prepare_pinned`, for a connection that fails where it would have to wait; None where each commit waits."""
+        """Set up a connection that raises instead of waiting, as `prepare_pinned` does; None where every commit has to wait."""
         return None
 
     @abstractmethod
     def interrupt(self, driver: Any) -> None:
-        """Cancel what runs on the driver connection, from another thread; end the connection if that does not help."""
+        """Cancel the running statement from another thread; end the connection if the cancellation fails."""
 
     @abstractmethod
     def usable(self, driver: Any) -> bool:
-        """Whether a held driver connection can still be used."""
+        """Whether a driver connection can still be used."""
 
     def alive(self, driver: Any) -> bool:
-        """As `usable`, for an idle connection: whether the database has not closed it since. No round trip."""
+        """Whether the database has left an idle connection open, as far as is known without a round trip."""
         return self.usable(driver)
 
     @abstractmethod
@@ -192,7 +192,7 @@ class Dialect(ABC):
         """Whether the driver connection is inside a transaction."""
 
     def classify(self, error: BaseException) -> PersistError | None:
-        """Our error for a driver's, or None where the error is not a driver's."""
+        """Translate an error of the driver or of SQLAlchemy into a PersistError; None for any other error."""
         original = error.orig if isinstance(error, exc.StatementError) else error
         if isinstance(original, PersistError):
             return original
@@ -200,13 +200,13 @@ class Dialect(ABC):
             return InvalidValue("value", "an integer must fit 64 bits.")
         if isinstance(original, UnicodeEncodeError):
             return InvalidValue("value", "the text holds a lone surrogate half.")
-        if isinstance(original, UnicodeDecodeError):  # text that a driver could not give, in a row or in what is wrong
+        if isinstance(original, UnicodeDecodeError):  # the driver could not decode text, in a row or in its error message
             return StoreCorrupt(str(self.path or self.name), f"stored text is not UTF-8 ({original.reason}).")
         if isinstance(original or error, exc.MissingGreenlet):
             return InvalidValue("connection", ONLY_INSIDE_RUN_SYNC)
         if isinstance(error, exc.ResourceClosedError):
             return Closed("connection")
-        if isinstance(error, exc.InvalidRequestError):  # the caller's connection is in a state in which it can do nothing
+        if isinstance(error, exc.InvalidRequestError):  # the caller's connection is in an unusable state
             return InvalidValue("connection", str(error).partition("\n")[0])
         if isinstance(error, exc.TimeoutError):
             return StoreBusy(30.0, "every connection of the pool is in use")
@@ -214,45 +214,45 @@ class Dialect(ABC):
 
     @abstractmethod
     def translate_driver_error(self, error: BaseException) -> PersistError | None:
-        """Our error for one that the driver raised, or None for any other."""
+        """Translate an error that the driver raised into a PersistError; None for any other error."""
 
     @abstractmethod
     def retryable(self, error: PersistError) -> bool:
-        """Whether replaying the whole transaction may succeed: lock contention, serialization failure, deadlock."""
+        """Whether a retry of the whole transaction may succeed: lock contention, serialization failure, deadlock."""
 
     @abstractmethod
     def to_plain_json(self, text: str) -> str:
-        """Plain JSON text for the stored text of a Json column."""
+        """Convert the stored text of a Json column to plain JSON text."""
 
     @abstractmethod
     def tables(self, connection: Connection) -> set[str]:
-        """The names of the tables in our schema."""
+        """The names of the tables in the store's schema."""
 
     @abstractmethod
     def upgrade_command(self) -> str:
-        """What an operator types to upgrade this database."""
+        """The shell command that upgrades this database."""
 
     @abstractmethod
     def reading_cursor(self, driver: Any) -> Any:
-        """A cursor of the driver connection that reads a result on demand, for as long as the transaction lasts."""
+        """Return a driver cursor that fetches a result in batches until the transaction ends."""
 
     def leave_log_to_database(self, driver: Any) -> AbstractContextManager[None]:
-        """For one statement on a held connection that writes a piece: it keeps no log, so the guard logs it."""
+        """Let the guard trigger log the text delta that one statement on a pinned connection inserts."""
         return nullcontext()
 
     @abstractmethod
     def wakeups(self, listen_url: str | None) -> "Wakeups":
-        """How a reader of the log learns of new events."""
+        """Create the object that waits for new events on behalf of a reader of the event log."""
 
     @abstractmethod
     def count_on(self, connection: Connection, tables: Sequence[Table]) -> None:
-        """After rows with numbers of their own were inserted: the next number given is above them."""
+        """Advance the sequences of these tables past their highest ids, after rows with explicit ids were inserted."""
 
     notice: "Statement | None" = None
-    """A statement that wakes readers elsewhere when the transaction commits: parameters `stream` and `seq`."""
+    """The statement that wakes readers in other processes when the transaction commits; None where none is needed."""
 
     def dispose(self) -> None:
-        """Close every connection of the store; a connection that is still in use is closed when it is released."""
+        """Close every connection of the store. A connection in use is closed when it is released."""
         self.disposed = True
         for idle in (self.idle or {}).values():
             idle.close()
@@ -260,6 +260,6 @@ class Dialect(ABC):
             engine.dispose()
 
     def abandon(self) -> None:
-        """Forget inherited connections in a forked child, without touching their descriptors."""
+        """Drop inherited connections in a forked child, without touching their file descriptors."""
         for engine in self.engines:
             engine.dispose(close=False)

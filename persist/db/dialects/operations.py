@@ -1,4 +1,4 @@
-"""What an operator does with a database and asks of it, where the two databases differ."""
+"""Administrative operations and queries that SQLite and Postgres implement differently."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from persist.db.dialects.findings import Problem
 
 Ask = Callable[[Executable], Any]
-"""Runs a statement in the caller's transaction; a CursorResult."""
+"""Executes a statement in the caller's transaction and returns a CursorResult."""
 
 Facts = dict[str, Any]
 """A JSON object."""
@@ -22,7 +22,7 @@ Progress = Callable[[int, int], object]
 
 
 class Definition(NamedTuple):
-    """How a column, index or constraint is defined: what must be so, and what only raw writers notice."""
+    """The definition of a column, index or constraint: the `essential` part, and the `detail` that only raw writers notice."""
 
     essential: str
     detail: str = ""
@@ -31,12 +31,12 @@ class Definition(NamedTuple):
 Catalog = Mapping[tuple[str, str, str], Definition]
 """(kind, table, name) -> definition; the kinds are table, column, index, unique index and constraint.
 
-The detail of a table tells one that persist made from one of another program, where they can be told apart."""
+The detail of a table distinguishes tables that persist made from those of other programs, where that can be detected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogs:
-    """What the models ask for and what is there, in the same words. `names_only`: there was no way to compare definitions."""
+    """The expected and the found catalog, in comparable form. `names_only`: definitions could not be compared."""
 
     expected: Catalog
     found: Catalog
@@ -44,56 +44,59 @@ class Catalogs:
 
 
 class DatabaseOperations(ABC):
-    """One database. What takes `ask` only reads, inside the caller's transaction; the others use a connection of their own."""
+    """Administrative operations on one database.
+
+    Methods with `ask` only read, inside the caller's transaction. The other methods open a separate connection.
+    """
 
     @abstractmethod
     def facts(self, ask: Ask) -> Facts:
-        """The database as a whole: what and where it is, and its size."""
+        """Facts about the whole database: its kind, version, location and size."""
 
     @abstractmethod
     def settings(self, ask: Ask) -> Facts:
-        """The settings that matter for durability and speed, by their names."""
+        """The database settings that affect durability and speed, by name."""
 
     @abstractmethod
     def table_facts(self, ask: Ask) -> dict[str, Facts]:
-        """By table: `bytes` with its indexes (None where the database does not know), and what else is known of its storage."""
+        """Storage facts by table: `bytes` including indexes (None if unknown), and others that depend on the database."""
 
     @abstractmethod
     def index_facts(self, ask: Ask) -> list[Facts]:
-        """Every index: `table`, `name`, `bytes`, and `scans` where the database counts them."""
+        """Facts about every index: `table`, `name`, `bytes`, and `scans` where the database counts them."""
 
     @abstractmethod
     def stored_size(self, column: ColumnElement[Any]) -> ColumnElement[int]:
-        """The bytes that a value takes."""
+        """The SQL expression for the stored size of a value in bytes."""
 
     @abstractmethod
     def integrity(self, ask: Ask, *, full: bool) -> Iterator[Problem]:
-        """Damage of the file itself; `full` compares indexes with their tables too."""
+        """Find damage of the database file; `full` also compares indexes with their tables."""
 
     @abstractmethod
     def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
-        """Rows whose parent is not there."""
+        """Find rows whose foreign key refers to a missing row."""
 
     @abstractmethod
     def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
-        """What is wrong around the rows: settings, the file's place, invalid indexes, sequences that lag."""
+        """Find problems outside the rows: settings, the file's location, invalid indexes, sequences that lag."""
 
     @abstractmethod
     def catalogs(self, ask: Ask, metadata: MetaData) -> Catalogs:
-        """What the models ask for, and what is there."""
+        """Read the catalog that the models define and the catalog of the database."""
 
     @abstractmethod
     def checkpoint(self, mode: str) -> tuple[int, int, int]:
-        """Move the write-ahead log into the database: (busy, log, checkpointed). UnsupportedEngine where a server does it."""
+        """Checkpoint the write-ahead log: (busy, log, checkpointed). UnsupportedEngine where the server does this itself."""
 
     @abstractmethod
     def tidy(self) -> None:
-        """What is cheap and never in the way of others: for a job that runs every hour."""
+        """Run cheap maintenance that never blocks other connections, for an hourly job."""
 
     @abstractmethod
     def vacuum(self, tables: Sequence[Table]) -> None:
-        """Give free space back."""
+        """Reclaim free space."""
 
     @abstractmethod
     def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
-        """Write a consistent copy while others write: (pages, bytes). UnsupportedEngine where a tool of the database does it."""
+        """Write a consistent copy while others write: (pages, bytes). UnsupportedEngine where the database has its own tool."""

@@ -1,4 +1,4 @@
-"""Rows as the database keeps them, whatever is in them: read without column types, moved and brought back without a change."""
+"""Raw rows: values are read, deleted and inserted again exactly as stored, without conversion by column types."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,77 +11,77 @@ from sqlalchemy.sql.elements import ColumnElement
 from persist.errors import StoreBusy
 
 Cell = Mapping[str, Any] | None
-"""One value in a form that JSON keeps whole, by how the database keeps it; None for NULL."""
+"""One stored value in a form that JSON preserves, keyed by its storage form; None for NULL."""
 Cells = Mapping[str, Cell]
-"""Values by the names of their columns."""
+"""Cells by column name."""
 Place = tuple[Any, ...]
-"""What finds a row again within one transaction."""
+"""Identifies a row within one transaction, such as its rowid or ctid."""
 Columns = Sequence[Column[Any]]
 
 
 class RawRows(ABC):
-    """One transaction on a driver connection. While entered, the connection gives and takes values raw, and nothing else."""
+    """Raw access to rows in one transaction. Inside the `with` block the driver connection is only for raw values."""
 
     word: str
-    """Which database's forms cells have."""
+    """The name of the database whose storage forms the cells use."""
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver
 
     @abstractmethod
     def __enter__(self) -> Self:
-        """Change what the connection does with values."""
+        """Switch the connection to raw values."""
 
     @abstractmethod
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Change it back."""
+        """Switch the connection back."""
 
-    # -- looking
+    # -- reading
 
     @abstractmethod
     def may_spoil(self, column: Column[Any]) -> bool:
-        """Whether the column can hold at all what its type cannot read."""
+        """Whether the column can hold a value that its type cannot read."""
 
     @abstractmethod
     def may_be_null(self, column: Column[Any]) -> bool:
-        """Whether nothing is as good as a value, where one of these forms is asked for."""
+        """Whether a NULL from `scan` or `values` is acceptable in this column."""
 
     @abstractmethod
     def scan(self, table: Table, key: Sequence[str], columns: Columns) -> Iterator[tuple[Any, ...]]:
-        """Every row, on demand: its key for `cell`, then the columns in the forms that `unreadable.conditions` looks at."""
+        """Iterate over all rows: the key columns for `cell`, then `columns` in the form that `unreadable.conditions` checks."""
 
     @abstractmethod
     def values(self, table: Table, place: Place, columns: Columns) -> tuple[Any, ...] | None:
-        """The columns of one row, as `scan` gives them, without the key; None where the row is gone."""
+        """The columns of one row in the form of `scan`, without the key; None if the row is gone."""
 
     @abstractmethod
     def cell(self, value: Any) -> Cell:
-        """A value that `scan` gave as a part of a key."""
+        """Convert a key value from `scan` to a cell."""
 
     @abstractmethod
     def names(self, table: Table) -> list[str]:
-        """The columns that are really there, those of others included."""
+        """The names of the columns in the database, including columns that the models do not know."""
 
     @abstractmethod
     def find(self, table: Table, where: Cells) -> list[Place]:
-        """The rows with these values, locked against other writers."""
+        """Find the rows with these values and lock them against other writers."""
 
     @abstractmethod
     def cells(self, table: Table, place: Place) -> dict[str, Cell]:
-        """All of a row."""
+        """All columns of one row, as cells."""
 
     @abstractmethod
     def at(self, table: Table, place: Place) -> ColumnElement[bool]:
-        """The condition for one row, for statements that read it by its types."""
+        """The WHERE condition for one row, for statements that use the column types."""
 
     # -- writing
 
     @abstractmethod
     def check_references(self, on: bool) -> bool:
-        """Before a transaction: whether rows may refer to nothing in it; whether they might until now."""
+        """Switch foreign key checks on or off before a transaction; return whether they were on."""
 
     def delete(self, table: Table, place: Place) -> None:
-        """Delete one row, which nothing refers to any more."""
+        """Delete one row, which no other row refers to any more."""
         where, values = self._at(table, place)
         self._one(f"DELETE FROM {self._named(table)} WHERE {where}", values)
 
@@ -94,7 +94,7 @@ class RawRows(ABC):
 
     @abstractmethod
     def insert(self, table: Table, cells: Cells) -> None:
-        """Bring a row back. What the driver raises where its key is taken comes out as it is."""
+        """Insert a row again. A driver error, for instance for a key that exists, is not translated."""
 
     def _one(self, sql: str, values: Sequence[Any]) -> None:
         if self._driver.execute(sql, values).rowcount != 1:
@@ -102,17 +102,17 @@ class RawRows(ABC):
 
     @abstractmethod
     def _named(self, table: Table) -> str:
-        """The table for SQL text."""
+        """The quoted name of the table for SQL text."""
 
     @abstractmethod
     def _at(self, table: Table, place: Place) -> tuple[str, list[Any]]:
-        """The condition for one row, and its parameters."""
+        """The WHERE condition for one row as SQL text, and its parameters."""
 
     @abstractmethod
     def _term(self, cell: Cell) -> tuple[str, list[Any]]:
-        """The value for SQL text, and its parameters."""
+        """The SQL text of a value, and its parameters."""
 
 
 def quoted(name: str) -> str:
-    """An identifier for SQL text."""
+    """Quote an identifier for SQL text."""
     return '"' + name.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""How a reader of the log learns that there is more: it waits here between one look and the next."""
+"""Waiting for new events: a reader of the event log blocks here between two queries of the log."""
 
 import threading
 
@@ -7,50 +7,50 @@ _SELDOM = 1.0
 
 
 class Wakeups:
-    """Told by this process alone: what the one connection of `:memory:` needs, and the base of the others."""
+    """Wakes readers for commits of this process only: enough for `:memory:`, and the base class of the others."""
 
     def __init__(self) -> None:
         self._told = threading.Event()
         self.stopped = False
         self.reading = threading.Lock()
-        """Held during each look, so that a store that closes can wait for its end."""
+        """Held during each query of the log, so that closing the store can wait for the query's end."""
 
     def wait(self, timeout: float) -> None:
-        """Until something may have happened, or `timeout` seconds at most; coming back for nothing is harmless."""
-        self.pause(min(timeout, _SELDOM))  # of a transaction of the host's we hear nothing
+        """Wait until there may be new events, for at most `timeout` seconds. A spurious wakeup is harmless."""
+        self.pause(min(timeout, _SELDOM))  # commits of the host's own transactions are not announced here
 
     def pause(self, seconds: float) -> bool:
-        """Wait, whatever happens elsewhere; true where `tell` or `stop` ended it."""
+        """Wait for `seconds`, or until `tell` or `stop` is called; True if one of them was."""
         told = self._told.wait(seconds)
-        if told:  # and only then: what is told after the time was over ends the next wait
+        if told:  # cleared only if it was seen: a `tell` after the timeout must end the next wait
             self._told.clear()
         return told
 
     def found(self) -> None:
-        """A look brought something."""
+        """Note that a query of the log returned events."""
 
     def tell(self) -> None:
-        """From another thread: something happened."""
+        """Wake the waiting reader, from another thread."""
         self._told.set()
 
     def stop(self) -> None:
-        """From another thread: nobody is to look or wait any more."""
+        """Stop all waiting and querying, from another thread."""
         self.stopped = True
         self._told.set()
 
     def close(self) -> None:
-        """Give up what it holds."""
+        """Release the connections and sockets that this object holds."""
 
 
 class Polling(Wakeups):
-    """Nobody tells: a look every 50 ms while things happen, and up to every second while they do not."""
+    """Polls the log: every 50 ms while there are events, slowing down to once a second while there are none."""
 
     def __init__(self) -> None:
         super().__init__()
         self._interval = _LOOK_AGAIN
 
     def found(self) -> None:
-        """The look before brought something: more may come soon."""
+        """Poll quickly again, since more events may follow soon."""
         self._interval = _LOOK_AGAIN
 
     def wait(self, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""Adopting a file: whether there is anything to do, the backup, and the one transaction that does it."""
+"""Adopts a file of another program: checks whether that is needed, makes a backup, and changes it in one transaction."""
 
 import logging
 import tempfile
@@ -51,7 +51,7 @@ def adopt(
 
 
 def adopt_if_foreign(dialect: Dialect, clock: Clock) -> None:
-    """Adopt a database that is about to be opened; anything but a file with tables of persist's names is left alone."""
+    """Adopt a file that is about to be opened; a database without tables of persist's names stays unchanged."""
     if dialect.read_only:
         raise InvalidValue("adopt", "a read-only store changes nothing.")
     if dialect.one_file and dialect.path is not None and dialect.path.exists():
@@ -81,7 +81,7 @@ def _known(report: AdoptReport | None, path: Path) -> AdoptReport:
 
 
 def _adopt(dialect: Dialect, *, backup: bool, clock: Clock) -> AdoptReport | None:
-    """None: the file has no table with one of persist's names."""
+    """Adopt the file; None if it has no table with one of persist's names."""
     path = file_to_adopt(dialect)
 
     def work(file: ForeignFile) -> AdoptReport | None:
@@ -96,7 +96,7 @@ def _adopt(dialect: Dialect, *, backup: bool, clock: Clock) -> AdoptReport | Non
             file.check(full=True)
             changes = Changes(dialect, file)
             if enforcing and changes.rebuilds:
-                file.rollback()  # whether foreign keys are kept can only be said outside of a transaction
+                file.rollback()  # PRAGMA foreign_keys has no effect inside a transaction
                 continue
             kept = file.back_up(clock()) if backup else None
             report = changes.make()
@@ -117,7 +117,7 @@ def _is_ours(dialect: Dialect, connection: Connection) -> bool:
 
 
 def _with_file(dialect: Dialect, work: Callable[[ForeignFile], R]) -> R:
-    """Do it on a connection of the dialect; whatever goes wrong is rolled back and is one of our errors."""
+    """Call `work` with the file on a connection of the dialect; roll back and translate any error."""
     try:
         with dialect.writer.connect() as connection:
             file = ForeignFile(dialect, connection)

@@ -1,4 +1,4 @@
-"""Everything that is done to a file that is taken over, in its order, inside one transaction."""
+"""The changes to an adopted file, in order, inside one transaction."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ _VERSION = "schema_version"
 
 
 class Changes:
-    """What will be done to a file. UnmanagedDatabase, before anything is, if its tables are another program's."""
+    """The changes to a file. UnmanagedDatabase before any change, if its tables are not persist's."""
 
     def __init__(self, dialect: Dialect, file: ForeignFile) -> None:
         self._dialect = dialect
@@ -39,7 +39,7 @@ class Changes:
         self._takeover = Takeover(file, brought)
 
     def make(self) -> AdoptReport:
-        """Do it all; the caller commits, or rolls back whatever was raised."""
+        """Make all changes; the caller commits, or rolls back after an error."""
         file, takeover = self._file, self._takeover
         orphans = file.orphans()
         for model, unique in self._plan.rebuilds:
@@ -96,7 +96,7 @@ class Changes:
                     yield f"{model.name}.{name}"
 
     def _free_name(self, index: Index, taken: Collection[str]) -> str:
-        """The model's own, unless the file has another index, or a table, of that name."""
+        """The index's own name, with a number appended if the file uses that name already."""
         names = (index.name if number == 1 else f"{index.name}_{number}" for number in range(1, 1000))
         return next(name for name in names if name.lower() not in taken)
 
@@ -116,7 +116,7 @@ class Changes:
                 self._takeover.run(update(model).values({column: value}))
 
     def _seed(self) -> None:
-        """Rows that must always exist, where no row has their key."""
+        """Insert the seed rows whose keys are missing."""
         for model in metadata.sorted_tables:
             for row in model.info.get("seed", ()) if model is not _meta else ():
                 same = and_(*[column == row[column.name] for column in model.primary_key])
@@ -124,7 +124,7 @@ class Changes:
                     self._takeover.run(insert(model).values(row))
 
     def _check_references(self, before: Orphans) -> None:
-        """What had no parent before is noted; nothing may have lost one now."""
+        """Report rows that had no parent before; raise Conflict if a row has lost its parent."""
         after = self._file.orphans()
         lost = {pair: count for pair, count in after.items() if count > before.get(pair, 0) or (count < 0 and pair not in before)}
         if lost:
@@ -137,7 +137,7 @@ class Changes:
                 self._takeover.notice(table, f"rows refer to rows of {parent} that are not there", count)
 
     def _stamp(self) -> None:
-        """The file is ours from now on. A version that the other program noted is kept under another key."""
+        """Write persist's version into the file. The other program's schema_version is kept under another key."""
         facts: dict[str, Any] = dict(self._takeover.rows(select(_meta.c.key, _meta.c.value)))
         theirs = facts.get(_VERSION)
         new = {**self._takeover.facts, _VERSION: HEAD}

@@ -1,4 +1,4 @@
-"""What a file lacks, and whether its tables are the ones we know: facts compared with facts, nothing is changed here."""
+"""Compares a file's catalog with that of the models and plans the changes; this module changes nothing."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from persist.schema.adopt.rules import rules_of
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do before rows are looked at: models whose tables are missing, columns by model, and tables to rebuild."""
+    """The planned schema changes: models whose tables are missing, missing columns by model, and tables to rebuild."""
 
     missing: Sequence[Model]
     columns: Sequence[tuple[Model, Column]]
@@ -24,7 +24,7 @@ class Plan:
 
 
 def plan(models: Sequence[Model], expected: Catalog, found: Catalog) -> Plan:
-    """UnmanagedDatabase names the tables that are another program's, with what is different about them."""
+    """Plan the changes. UnmanagedDatabase names the tables that are not persist's, and how they differ."""
     missing = [model for model in models if model.name not in found.tables]
     brought = [(model, expected.tables[model.name], found.tables[model.name]) for model in models if model not in missing]
     refused = [model.name for model in missing if model.name in found.taken]
@@ -82,7 +82,7 @@ def _is_unique(table: Table, names: Sequence[str]) -> bool:
 
 
 def checks_on(model: Model, column: Column, added: Sequence[str]) -> list[str]:
-    """The CHECKs that come with a column: those that name it, and none that is added after it."""
+    """The CHECKs to add with a column: those that name it and no column that is added after it."""
     later = set(added[added.index(column.name) + 1 :])
     found = []
     for constraint in model.constraints:
@@ -94,7 +94,7 @@ def checks_on(model: Model, column: Column, added: Sequence[str]) -> list[str]:
 
 
 def missing_indexes(ours: Table, theirs: Table) -> list[Index]:
-    """The indexes of the model that the table has under no name, its keys first, as unique indexes."""
+    """The indexes that the table lacks under any name: first unique indexes for the model's keys, then the others."""
     keys = [_as_index(ours, ours.key)] if ours.key else []
     keys += [_as_index(ours, index.terms) for index in ours.indexes if index.declared]
     needed = [key for key in dict.fromkeys(keys) if set(theirs.key) != set(key.terms)]

@@ -1,4 +1,4 @@
-"""What was done to a file that was taken over."""
+"""The report on an adopted file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +8,10 @@ from persist.db.operations.adopting import Notice, Settled
 
 @dataclass(frozen=True, slots=True)
 class AdoptReport:
-    """What was added to the file at `path`, which is at `revision` now. Everything is empty where it was ours already.
+    """The changes to the file at `path`, which is at `revision` now. All fields are empty if it was persist's already.
 
-    Columns are "table.column", indexes "table.index". `rebuilt` are tables that were made anew, `settled` rows that were changed
-    by rule, `moved` places of progressions that became rows, `notices` what is in the file, was left as it is, and needs a look.
+    Columns are "table.column", indexes "table.index". `rebuilt` are rebuilt tables, `settled` rows that a rule changed, `moved`
+    counts places of progressions that became rows, `notices` are problems that were left in the file and need attention.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""The rules of every domain together."""
+"""The adoption rules of all domains."""
 
 from sqlalchemy import Table
 
@@ -23,5 +23,5 @@ _NONE = Rules()
 
 
 def rules_of(table: Table) -> Rules:
-    """What the table's domain says; a domain may have nothing to say."""
+    """The adoption rules of the table's domain; empty rules for a domain without any."""
     return ALL.get(domain_of(table), _NONE)

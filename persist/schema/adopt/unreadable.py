@@ -1,4 +1,4 @@
-"""Values that persist will not be able to read, or reads as something else: found by reading them all once."""
+"""Finds values that persist cannot read or would read as another value, by reading every row once."""
 
 import math
 import re
@@ -31,7 +31,7 @@ Reader = Callable[[Any], str | None]
 
 
 def look_through(takeover: Takeover, dialect: Dialect, tables: Sequence[Table]) -> None:
-    """Note what is wrong, by column."""
+    """Add a notice to the report for each kind of problem in each column."""
     for table in tables:
         readers = {column: _reader(column.type, dialect) for column in table.columns}
         columns = [(column, reader) for column, reader in readers.items() if reader is not None]
@@ -72,13 +72,13 @@ def _json(value: Any) -> str | None:
     try:
         if json_reader(value) is None:
             return DIGITS_LOST if _MANY_DIGITS.search(value) and _beyond(value) else None
-    except (TypeError, ValueError, RecursionError):  # bytes that are JSON by chance, and what only the quick decoder takes
+    except (TypeError, ValueError, RecursionError):  # bytes, or text that only the fast decoder accepts
         pass
     return UNREADABLE_JSON
 
 
 def _beyond(text: str) -> bool:
-    """Whether a number of the text is an integer that the fast decoder would make a float of."""
+    """Whether the text contains an integer that the fast decoder would convert to a float."""
     found = []
 
     def whole(digits: str) -> int:

@@ -1,1 +1,1 @@
-"""Everything that is true of Postgres only."""
+"""The Postgres dialect and its tools."""

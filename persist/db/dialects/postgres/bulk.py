@@ -1,4 +1,4 @@
-"""Whole tables in and out of Postgres: COPY, and a cursor on the server."""
+"""Bulk reads and writes of whole Postgres tables, with server-side cursors and COPY."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class PostgresBulk(Bulk):
-    """Rows go in as the text that COPY parses, which is the published form but for instants, flags and escapes."""
+    """Loads rows as COPY text, which differs from the published form only in instants, flags and escapes."""
 
     one_file = False
 
     def __init__(self, dialect: "Dialect", driver: Any) -> None:
         super().__init__(dialect, driver)
-        driver.execute("SET LOCAL TimeZone = 'UTC'")  # the driver makes local times, which may be beyond the year 9999
+        driver.execute("SET LOCAL TimeZone = 'UTC'")  # local time may be in the year 10000, which datetime lacks
 
     def reading_step(self, column: Column[Any]) -> Step | None:
         return form_of(column).from_server
@@ -29,7 +29,7 @@ class PostgresBulk(Bulk):
         self.driver.execute(f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE")
 
     def load(self, table: Table, columns: Columns, batches: Iterable[list[Row]], *, raw: bool = False) -> None:
-        # what a row refers to is looked at when the COPY ends, so that rows of one table may come in any order
+        # foreign keys are checked at the end of the COPY, so rows of one table may come in any order
         steps = [None if raw else form_of(column).to_copy for column in columns]
         try:
             with (
@@ -44,10 +44,10 @@ class PostgresBulk(Bulk):
             raise (self.dialect.classify(error) or error) from error
 
     def end_loading(self) -> None:
-        """Every COPY looked by itself."""
+        """Do nothing: every COPY checks its foreign keys."""
 
     def leave(self) -> None:
-        """What was set ends with the transaction."""
+        """Do nothing: SET LOCAL ends with the transaction."""
 
     def highest(self, table: Table) -> int | None:
         name = self._sequence(table)

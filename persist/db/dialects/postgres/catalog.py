@@ -1,4 +1,4 @@
-"""The catalog of a Postgres schema, compared with one that the models make beside it and that is rolled back."""
+"""Compares a Postgres schema with a temporary one that is created from the models and rolled back."""
 
 import secrets
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ _INDEXES = """
 
 
 def compare(dialect: "Dialect", ask: Ask, metadata: MetaData) -> Catalogs:
-    """Definitions where the role may make a schema to compare with; else names alone."""
+    """Compare definitions if the role may create a schema for comparison, else only names."""
     with dialect.writer.connect() as connection:
         try:
             dialect.begin(connection, write=True)
@@ -67,7 +67,7 @@ def _read(ask: Any, schema: str) -> Catalog:
         return ask(text(sql).bindparams(schema=quoted))
 
     quoted = '"' + schema.replace('"', '""') + '"'
-    # names are printed without their schema when the path finds them; local, so that it ends with the transaction
+    # Postgres prints names without a schema that is on the search path; the setting is local to the transaction
     ask(text("SELECT set_config('search_path', :schema, true)").bindparams(schema=quoted))
     for (table,) in rows(_TABLES):
         facts["table", table, ""] = Definition("")
@@ -76,7 +76,7 @@ def _read(ask: Any, schema: str) -> Catalog:
     for table, name, definition in rows(_CONSTRAINTS):
         facts["constraint", table, name] = Definition(definition)
     for table, name, definition, unique in rows(_INDEXES):
-        # an index's table is qualified whatever the path
+        # an index definition always qualifies its table
         plain = definition.replace(f" ON {schema}.", " ON ").replace(f" ON {quoted}.", " ON ")
         facts["unique index" if unique else "index", table, name] = Definition(plain)
     return facts

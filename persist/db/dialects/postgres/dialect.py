@@ -1,4 +1,4 @@
-"""Postgres through psycopg 3: a schema of our own, READ COMMITTED writes, snapshot reads, no session state."""
+"""Postgres through psycopg 3: a separate schema, READ COMMITTED writes, snapshot reads, no session state."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ log = logging.getLogger("persist")
 
 _SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 _cursors = count()
-_IDLE_SECONDS = 1.0  # a connection that rested longer is pinged before it is used
+_IDLE_SECONDS = 1.0  # a connection idle for longer goes through the pool, which pings it
 
 
 class PostgresDialect(Dialect):
@@ -63,9 +63,10 @@ class PostgresDialect(Dialect):
         self._engine = engine
 
     def _look(self, driver: Any, record: Any) -> None:
-        """Behind a pooler another session than the one that prepared a statement may be asked for it, and run what it likes.
+        """Disable prepared statements on a new connection that goes through a pooler.
 
-        A pooler gives its clients keys of its own, so that the server's own process has another number.
+        A pooler may run a prepared statement in another session, where the name can mean another statement. A pooler sends its
+        clients cancel keys of its own, so a pooled connection reports a process id other than pg_backend_pid().
         """
         found = driver.pgconn.exec_(b"SELECT pg_backend_pid()")
         if found.status != self._psycopg.pq.ExecStatus.TUPLES_OK:
@@ -83,7 +84,7 @@ class PostgresDialect(Dialect):
 
     @classmethod
     def of_engine(cls, engine: Engine, schema: str) -> "PostgresDialect":
-        """A caller-owned engine: its pool and settings stay as they are."""
+        """Create the dialect for a caller's engine, whose pool and settings stay as they are."""
         import psycopg
 
         self = cls.__new__(cls)
@@ -99,7 +100,7 @@ class PostgresDialect(Dialect):
         connection = super().connect(write=write)
         if not self._guest:
             return connection
-        # whatever the host's engine does by default: AUTOCOMMIT would be no transaction at all
+        # override the isolation level of the host's engine: AUTOCOMMIT would mean no transaction
         return connection.execution_options(**({"isolation_level": "READ COMMITTED"} if write else _SNAPSHOT))
 
     def end_read(self, connection: Connection, driver: Any) -> None:
@@ -125,13 +126,13 @@ class PostgresDialect(Dialect):
             self.discard(connection)
 
     def settle(self, driver: Any) -> None:
-        """A server needs nothing from its clients."""
+        """Do nothing: a Postgres database needs no setup by its clients."""
 
     def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
         if self._guest and not connection.in_transaction():
             connection.begin()
         driver: Any = connection.connection.driver_connection
-        # A row lock held elsewhere must not hang us for ever; LOCAL, so that a pooler's next client is not bound by it.
+        # lock_timeout limits the wait for row locks. SET LOCAL keeps it from a pooler's next client.
         if write and self._guest:
             driver.execute(self._locals(), prepare=False)
         elif write:
@@ -140,13 +141,13 @@ class PostgresDialect(Dialect):
             except self._psycopg.Error:
                 if self.usable(driver):
                     raise
-                connection.invalidate()  # it ended while it rested, and nothing was done on it: another one does as well
+                connection.invalidate()  # the idle connection was lost before any statement: use a new one
                 driver = connection.connection.driver_connection
                 self._begin_at_once(driver)
         return driver
 
     def _begin_at_once(self, driver: Any) -> None:
-        """BEGIN and the settings in one message: the driver would send a BEGIN of its own, and wait for its answer."""
+        """Send BEGIN and the settings in one message; the driver would send BEGIN separately and wait for the answer."""
         pq = self._psycopg.pq
         if driver.pgconn.transaction_status != pq.TransactionStatus.IDLE:
             driver.execute(self._locals(), prepare=False)
@@ -156,12 +157,12 @@ class PostgresDialect(Dialect):
             raise self._psycopg.errors.error_from_result(result)
 
     def _locals(self) -> str:
-        """What a writing transaction sets for itself."""
+        """The SET LOCAL statements of a write transaction."""
         keeps = f"; SET LOCAL {SETTING} = 'on'" if self.keeps_log else ""
         return f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'{keeps}"
 
     def join(self, connection: Connection) -> None:
-        theirs: Any = connection.connection.dbapi_connection  # of a driver that SQLAlchemy knows, which need not be ours
+        theirs: Any = connection.connection.dbapi_connection  # any driver that SQLAlchemy supports, not only psycopg
         if theirs.autocommit:
             raise InvalidValue("connection", AUTOCOMMIT)
         if not connection.in_transaction():
@@ -183,7 +184,7 @@ class PostgresDialect(Dialect):
         return restore
 
     def runner(self, driver: Any) -> Any:
-        return driver.cursor()  # a new one for every statement costs a quarter of a small statement
+        return driver.cursor()  # creating a cursor for every statement would cost a quarter of a small statement
 
     def interrupt(self, driver: Any) -> None:
         interrupt(self._psycopg, driver)
@@ -194,7 +195,7 @@ class PostgresDialect(Dialect):
     def alive(self, driver: Any) -> bool:
         try:
             self._endings.settle(driver)
-            for _ in range(2):  # what the server said before it went may come first, then the end
+            for _ in range(2):  # the first call may read the server's last message, the second then sees the end
                 driver.pgconn.consume_input()
         except self._psycopg.Error:
             return False
@@ -235,7 +236,7 @@ class PostgresDialect(Dialect):
                 )
             return Polling()
         url = self.url if listen_url is None else make_url(listen_url)
-        _, parameters = self._engine.dialect.create_connect_args(url)  # several hosts, too, which libpq writes in another way
+        _, parameters = self._engine.dialect.create_connect_args(url)  # several hosts are joined as libpq expects
         return Notices({**connection_timeouts(url), **parameters}, self.schema)
 
     def upgrade_command(self) -> str:
@@ -244,4 +245,4 @@ class PostgresDialect(Dialect):
         return f"persist upgrade --url {command_word(url)}{schema}"
 
     def reading_cursor(self, driver: Any) -> Any:
-        return driver.cursor(f"persist_{next(_cursors)}", binary=True)  # bytes as text would be twice as many
+        return driver.cursor(f"persist_{next(_cursors)}", binary=True)  # binary: bytea in text form is twice as long

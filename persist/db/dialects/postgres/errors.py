@@ -1,4 +1,4 @@
-"""What a server's errors mean, in our words."""
+"""Translates errors of Postgres and its drivers into PersistErrors."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +23,11 @@ from persist.errors import (
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What an error of a driver says.
+    """The facts that a driver's error contains.
 
-    text      the server's words, or the driver's
-    bad_data  the driver refuses a value
-    lost      an error without an SQLSTATE means that the connection is gone
+    text      the server's message, or the driver's
+    bad_data  whether the driver refused a value
+    lost      whether the connection is lost, if the error has no SQLSTATE
     """
 
     state: str
@@ -38,14 +38,14 @@ class Facts:
 
 
 def facts_of(psycopg: Any, error: Any) -> Facts | None:
-    """The SQLSTATE and message of an error of psycopg, or of the driver below a host's connection; None for any other error."""
+    """The facts of an error of psycopg, or of asyncpg under a host's connection; None for any other error."""
     if isinstance(error, psycopg.Error):
         text = error.diag.message_primary or _first_line(error)
-        lost = isinstance(error, psycopg.OperationalError) or type(error) is psycopg.DatabaseError  # libpq's own
+        lost = isinstance(error, psycopg.OperationalError) or type(error) is psycopg.DatabaseError  # raised by libpq itself
         return Facts(error.sqlstate or "", text, error.diag.constraint_name, isinstance(error, psycopg.DataError), lost)
     if not type(error).__module__.startswith(("asyncpg.", "sqlalchemy.dialects.postgresql.asyncpg")):
         return None
-    cause = error.__cause__ or error  # SQLAlchemy gives the driver's errors the shape of others
+    cause = error.__cause__ or error  # SQLAlchemy wraps asyncpg's errors
     state = getattr(cause, "sqlstate", None) or getattr(error, "sqlstate", None) or ""
     lost = type(error).__name__ in ("InterfaceError", "ConnectionDoesNotExistError", "InternalClientError")
     bad_data = type(cause).__name__ == "DataError"
@@ -57,7 +57,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def meaning(error: Facts, database: str) -> PersistError:
-    """Our error for one of the driver's."""
+    """The PersistError for the facts of a driver's error."""
     state, text = error.state, error.text.rstrip(".")
     if state == SQLSTATE:
         return EventLogSwitched()
@@ -78,7 +78,7 @@ def meaning(error: Facts, database: str) -> PersistError:
     if state in ("26000", "42P05"):
         advice = 'open the store with pooler="transaction", or the engine with prepare_threshold=None.'
         return UnsupportedEngine("a pooler that shares sessions", f"{text}; {advice}")
-    if state.startswith("54"):  # a limit of the server, such as the length of what an index can hold
+    if state.startswith("54"):  # a limit of the server, such as the maximum size of an index row
         return InvalidValue("value", text + ".")
     if state.startswith("22") or error.bad_data:
         return InvalidValue("value", text + ".")

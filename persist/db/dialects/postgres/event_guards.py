@@ -1,4 +1,4 @@
-"""The guard of the log of events on Postgres: triggers that ask a setting of the transaction whether it keeps the log."""
+"""Guard triggers of the event log on Postgres: they check a transaction setting that writers who record events set."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +14,7 @@ SQLSTATE = "PE001"
 
 
 class PostgresEventGuards(EventGuards):
-    """One trigger for each table, which runs once per statement, however many rows it changes."""
+    """Creates one statement-level trigger for each table, and a row-level trigger for inserted text deltas."""
 
     def __init__(self, schema: str) -> None:
         self._schema = schema
@@ -24,7 +24,7 @@ class PostgresEventGuards(EventGuards):
             connection.exec_driver_sql(statement)
 
     def drop(self, connection: Connection) -> None:
-        for suffix in ("", "_piece"):  # with every trigger of the function
+        for suffix in ("", "_piece"):  # CASCADE also drops every trigger of the function
             connection.exec_driver_sql(f'DROP FUNCTION IF EXISTS "{self._schema}".{PREFIX}{suffix}() CASCADE')
 
     def check_rights(self, connection: Connection, tables: Sequence[Table], *, on: bool) -> None:

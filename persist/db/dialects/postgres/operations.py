@@ -1,4 +1,4 @@
-"""Postgres for operators: VACUUM, what its catalogs and statistics tell, and what is the server's own business."""
+"""Administrative operations on Postgres: VACUUM, and facts from catalogs and statistics. Some work is left to the server."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
@@ -53,12 +53,12 @@ _SEQUENCES = """
 
 
 class PostgresOperations(DatabaseOperations):
-    """One schema of a database."""
+    """Administrative operations on one schema of a Postgres database."""
 
     def __init__(self, dialect: "Dialect") -> None:
         self._dialect = dialect
 
-    # -- looking
+    # -- reading
 
     def facts(self, ask: Ask) -> Facts:
         size = sum(facts["bytes"] for facts in self.table_facts(ask).values())
@@ -98,13 +98,13 @@ class PostgresOperations(DatabaseOperations):
     def _of_schema(self, ask: Ask, sql: str) -> Any:
         return ask(text(sql).bindparams(schema=self._dialect.schema))
 
-    # -- what is wrong
+    # -- problems
 
     def integrity(self, ask: Ask, *, full: bool) -> Iterator[Problem]:
-        yield from ()  # the server's own business
+        yield from ()  # the server checks its files itself
 
     def references(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
-        yield from ()  # the server never lets one break, and a constraint that is not validated shows in the catalog
+        yield from ()  # the server enforces foreign keys; the comparison of catalogs shows a constraint that is not validated
 
     def surroundings(self, ask: Ask, tables: Iterable[Table]) -> Iterator[Problem]:
         for row in self._of_schema(ask, _INDEXES).mappings():
@@ -131,7 +131,7 @@ class PostgresOperations(DatabaseOperations):
         raise UnsupportedEngine("postgresql", "the server keeps and checkpoints its write-ahead log itself.")
 
     def tidy(self) -> None:
-        """Nothing: autovacuum does it."""
+        """Do nothing: autovacuum does this work."""
 
     def vacuum(self, tables: Sequence[Table]) -> None:
         refused: list[str] = []
@@ -161,7 +161,7 @@ class PostgresOperations(DatabaseOperations):
 
 
 def _advance(work: Any, *, sequence: str, table: Table, column: str) -> None:
-    """Move the sequence past the highest id, never back: a concurrent insert may have taken a number."""
+    """Move the sequence forward past the highest id, never back: a concurrent insert may have used a higher number."""
     last = func.coalesce(func.pg_sequence_last_value(func.to_regclass(sequence)), 0)
     work.select(select(func.setval(sequence, func.greatest(func.max(table.columns[column]), last))))
 

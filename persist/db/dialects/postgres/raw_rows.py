@@ -1,4 +1,4 @@
-"""Rows of a Postgres table as they are: every value in the server's own text form, which its types read back exactly."""
+"""Raw rows of a Postgres table: values in the server's own text form, which its types parse without loss."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -20,7 +20,7 @@ _YEARS = "'0001-01-01 00:00:00+00' AND {0} < '10000-01-01 00:00:00+00'"
 
 
 class _Tid(UserDefinedType[str]):
-    """Where a row is."""
+    """The type of `ctid`, the physical location of a row."""
 
     cache_ok = True
 
@@ -29,7 +29,7 @@ class _Tid(UserDefinedType[str]):
 
 
 class PostgresRawRows(RawRows):
-    """The types of the server keep most of what is unreadable out."""
+    """Raw rows on Postgres, whose column types exclude most unreadable values."""
 
     word = "postgresql"
 
@@ -43,13 +43,13 @@ class PostgresRawRows(RawRows):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """What was set ends with the transaction."""
+        """Do nothing: SET LOCAL ends with the transaction."""
 
     def may_spoil(self, column: Column[Any]) -> bool:
         return not isinstance(column.type, _SAFE)
 
     def may_be_null(self, column: Column[Any]) -> bool:
-        return True  # the server sees to it, and an instant that can be read is given as nothing
+        return True  # the server enforces NOT NULL, and `scan` returns readable instants as NULL
 
     def scan(self, table: Table, key: Sequence[str], columns: Columns) -> Iterator[tuple[Any, ...]]:
         listed = ", ".join([*(f"CAST({quoted(name)} AS TEXT)" for name in key), *map(_looked_at, columns)])
@@ -98,7 +98,7 @@ class PostgresRawRows(RawRows):
         return literal_column("ctid") == cast(literal(place[0], Text()), _Tid())
 
     def check_references(self, on: bool) -> bool:
-        return True  # the server always does
+        return True  # Postgres always checks foreign keys
 
     def insert(self, table: Table, cells: Cells) -> None:
         terms = [self._term(cell) for cell in cells.values()]
@@ -110,7 +110,7 @@ class PostgresRawRows(RawRows):
         return f"{quoted(self._schema)}.{quoted(table.name)}"
 
     def _at(self, table: Table, place: Place) -> tuple[str, list[Any]]:
-        return "ctid = %s", list(place)  # it stays where it is: the transaction that found it holds its lock
+        return "ctid = %s", list(place)  # the ctid is stable: the transaction that found the row holds its lock
 
     def _term(self, cell: Cell) -> tuple[str, list[Any]]:
         return ("NULL", []) if cell is None else ("%s", [cell["literal"]])
@@ -118,7 +118,7 @@ class PostgresRawRows(RawRows):
 
 def _looked_at(column: Column[Any]) -> str:
     name = quoted(column.name)
-    if isinstance(column.type, IsoMs | SqlSeconds):  # the driver has no datetime for those beyond the calendar
+    if isinstance(column.type, IsoMs | SqlSeconds):  # the driver has no datetime for years outside 1 to 9999
         return f"CASE WHEN {name} >= {_YEARS.format(name)} THEN NULL ELSE CAST({name} AS TEXT) END"
     return f"CAST({name} AS TEXT)" if isinstance(column.type, Json) else name
 

@@ -1,4 +1,4 @@
-"""Postgres: columns hold what their types allow, but it knows instants that Python does not, such as infinity."""
+"""Reading instants that Postgres can store and Python's datetime cannot represent, such as infinity."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +15,14 @@ class PostgresRereader:
     typed = True
 
     def refused(self, error: BaseException) -> bool:
-        """Raised by the driver itself, so it has no code of the server's."""
+        """Whether the driver failed to convert a value: such an error has no SQLSTATE."""
         import psycopg
 
         return isinstance(error, psycopg.DataError) and error.sqlstate is None
 
     @contextmanager
     def lenient(self, driver: Any) -> Iterator[None]:
-        """An instant that is none comes as what marks it."""
+        """Inside the block the driver returns NotLoaded for an instant that it cannot convert."""
         adapters = driver.adapters
         before = {name: adapters.get_loader(adapters.types[name].oid, 0) for name in _loaders()}
         for name, loader in _loaders().items():
@@ -41,7 +41,7 @@ def _loaders() -> dict[str, Any]:
     datetimes: Any = import_module("psycopg.types.datetime")
 
     def lenient(kind: Any) -> Any:
-        class Lenient(kind):  # type: ignore[misc]  # of a driver that may not be installed
+        class Lenient(kind):  # type: ignore[misc]  # a class of a driver that may not be installed
             def load(self, data: Any) -> Any:
                 try:
                     return super().load(data)

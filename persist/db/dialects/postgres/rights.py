@@ -1,4 +1,4 @@
-"""What a role must be allowed to do to switch the log of events, looked at before anybody has to wait for it."""
+"""The privileges that a role needs to switch the event log on or off, checked before any table is locked."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,7 +20,10 @@ _FEW = 3
 
 
 def check_guard_rights(connection: Connection, schema: str, tables: Sequence[Table], functions: str, *, on: bool) -> None:
-    """NotPermitted, with what is lacking, unless the role may raise the guard, or lower it; `functions` begins their names."""
+    """Raise NotPermitted with the lacking privileges unless the role may create (`on`) or drop the guard triggers.
+
+    `functions` is the name prefix of the guard's functions.
+    """
     found = connection.exec_driver_sql(_ROLE, (schema,)).one()
     lacking = list(_lacking(connection, schema, tables, functions, found, on=on))
     if lacking:
@@ -39,7 +42,7 @@ def _lacking(
     if on and not creates:
         yield f"CREATE in the schema {shown(schema)}"
     if unlockable := [name for name, updates, _ in rows if not updates]:
-        yield f"UPDATE on {_named(unlockable)}"  # they are locked while it happens
+        yield f"UPDATE on {_named(unlockable)}"  # LOCK TABLE needs it
     if on and (without := [name for name, _, triggers in rows if not triggers]):
         yield f"TRIGGER on {_named(without)}"
     strangers = [name for (name,) in connection.exec_driver_sql(_FUNCTIONS, (namespace, functions))]

@@ -1,4 +1,4 @@
-"""How long a connection may take to be made or found dead, and a cancelled call to end: left alone they wait for hours."""
+"""Timeouts for connecting, for detecting a dead connection and for cancelling a statement; the defaults are hours."""
 
 import contextlib
 import os
@@ -9,15 +9,15 @@ from typing import Any
 from sqlalchemy import URL
 
 SECRETS = ["password", "sslpassword", "oauth_client_secret"]
-"""Parameters of a URL that are never shown."""
+"""URL parameters that are never shown."""
 _SECONDS = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _UNANSWERED_MS = 30_000
 _GRACE = 5.0
-"""Seconds for a cancellation to reach the server; for what it cancels to end."""
+"""Seconds for a cancellation to reach the server, and again for the cancelled statement to end."""
 
 
 def connection_timeouts(url: URL) -> dict[str, Any]:
-    """Parameters of a new connection, but for those that the URL, or the environment, has its own idea of."""
+    """The timeout parameters of a new connection, without those that the URL or the environment sets."""
     chosen = {**_SECONDS, "tcp_user_timeout": _UNANSWERED_MS}
     if "PGCONNECT_TIMEOUT" in os.environ:
         del chosen["connect_timeout"]
@@ -25,7 +25,7 @@ def connection_timeouts(url: URL) -> dict[str, Any]:
 
 
 def interrupt(psycopg: Any, driver: Any) -> None:
-    """Cancel what another thread runs on the connection; where the server does not answer, end the connection."""
+    """Cancel the statement that another thread runs on the connection; shut the connection down if the server does not answer."""
     deadline = time.monotonic() + 2 * _GRACE
     try:
         driver.cancel_safe(timeout=_GRACE)
@@ -34,6 +34,6 @@ def interrupt(psycopg: Any, driver: Any) -> None:
     while driver.pgconn.transaction_status == psycopg.pq.TransactionStatus.ACTIVE:
         if time.monotonic() > deadline:
             with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(driver.fileno())) as end:
-                end.shutdown(socket.SHUT_RDWR)  # the thread that waits for an answer gets an error
+                end.shutdown(socket.SHUT_RDWR)  # the waiting thread gets an error
             return
         time.sleep(0.01)

@@ -1,7 +1,7 @@
-"""Waiting for the notices of other transactions on Postgres: LISTEN on a connection of its own.
+"""Waiting for new events on Postgres, with LISTEN on a separate connection.
 
-A notice only says that there is more; what, is read from the log. A slow look of the reader's stands behind it, since a
-connection can be lost without a word.
+A notification only wakes the reader, which then queries the event log. The reader also polls slowly, since a connection can be
+lost without an error.
 """
 
 import contextlib
@@ -21,28 +21,28 @@ from persist.db.statements.prepared import Statement
 log = logging.getLogger("persist")
 
 _BACKSTOP = 2.0
-"""Seconds after which a reader looks, notice or not."""
+"""Seconds after which a reader queries the log even without a notification."""
 
 _RETRY, _SELDOM = 1.0, 30.0
-"""Seconds until it tries again to listen: at first, and after many failures."""
+"""Seconds until the next attempt to listen: after the first failure, and at most."""
 
 _PATIENCE = 5
-"""Seconds for connecting."""
+"""Timeout of connecting, in seconds."""
 
 
 def channel(schema: str) -> str:
-    """The name that readers listen to: one for each schema of a database."""
+    """The name of the notification channel: one for each schema of a database."""
     return f"persist_events_{schema}"[:63]
 
 
 @lru_cache(maxsize=16)
 def notice(schema: str) -> Statement:
-    """Wakes the readers when the transaction commits."""
+    """The statement that notifies the readers when the transaction commits."""
     return Statement(select(func.pg_notify(literal(channel(schema), Text()), bindparam("payload", type_=Text()))))
 
 
 class Notices(Polling):
-    """Listens; while it cannot, it looks again and again, and now and then tries to listen."""
+    """Waits with LISTEN; while listening fails, polls and periodically tries to listen again."""
 
     def __init__(self, parameters: Mapping[str, Any], schema: str) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Notices(Polling):
                 super().wait(timeout)
                 return
             try:
-                self._listen()  # what came before is not told: look once more
+                self._listen()  # earlier commits send no notification: let the reader query the log
             except Exception as error:
                 self._lost(error)
             return
@@ -72,7 +72,7 @@ class Notices(Polling):
             self._lost(error)
 
     def tell(self) -> None:
-        """The server tells those who listen of our own commits, too."""
+        """Wake the reader only while it polls: a listening connection is notified of this process's commits, too."""
         if self._selector is None:
             super().tell()
 
@@ -80,7 +80,7 @@ class Notices(Polling):
         super().stop()
         poke = self._poke
         if poke is not None:
-            with contextlib.suppress(OSError):  # closed at this moment: nobody waits
+            with contextlib.suppress(OSError):  # closed in this moment, so no thread waits
                 poke.send(b"\0")
 
     def _listen(self) -> None:
@@ -94,7 +94,7 @@ class Notices(Polling):
         selector.register(self._poked, selectors.EVENT_READ)
         selector.register(made.fileno(), selectors.EVENT_READ)
         self._selector, self._retry = selector, _RETRY
-        if self.stopped:  # another thread was first: the poke was not there yet
+        if self.stopped:  # `stop` was called before the socket existed
             self._poke.send(b"\0")
 
     def _lost(self, error: Exception) -> None:
@@ -110,5 +110,5 @@ class Notices(Polling):
         self._selector = self._poke = self._poked = None
         for one in held:
             if one is not None:
-                with contextlib.suppress(Exception):  # it may be gone already
+                with contextlib.suppress(Exception):  # it may be closed already
                     one.close()

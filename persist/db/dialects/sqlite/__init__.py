@@ -1,1 +1,1 @@
-"""Everything that is true of SQLite only."""
+"""The SQLite dialect and its tools."""

@@ -1,7 +1,7 @@
-"""A copy of a SQLite file through the online backup API, while others write.
+"""Copies a SQLite file with the online backup API, while other connections write.
 
-The source connection holds a read snapshot for as long as the copy takes. Without it the API starts anew whenever another
-connection commits, and under constant load never ends; with it the write-ahead log cannot be reset, and grows.
+The source connection holds a read snapshot during the copy. Without a snapshot, the API would restart whenever another
+connection commits, and never finish under constant load. With a snapshot, the write-ahead log cannot be reset, and grows.
 """
 
 import os
@@ -23,7 +23,7 @@ _FULL = ("SQLITE_FULL",)
 
 
 def check_target(source: Path | None, target: Path, *, overwrite: bool) -> None:
-    """Refuse a target that is the source, a folder, in no folder, there already, or open."""
+    """Refuse a target that is the source, a folder, in a missing folder, an existing file (unless `overwrite`), or open."""
     if target.is_dir():
         raise InvalidValue("path", f"{target} is a folder.")
     if not target.parent.is_dir():
@@ -38,19 +38,19 @@ def check_target(source: Path | None, target: Path, *, overwrite: bool) -> None:
 
 
 def backup(source: Any, target: Path, *, progress: Callable[[int, int], object] | None, overwrite: bool) -> tuple[int, int]:
-    """Copy the snapshot that `source` sees now; (pages, bytes). The target appears whole, or not at all."""
+    """Copy the current snapshot of `source`; return (pages, bytes). The target appears complete, or not at all."""
     temporary = target.with_name(f".backup-{secrets.token_hex(8)}.part")
     with files(target):
         create_private(temporary)
         try:
             pages = _copy(source, temporary, target, progress)
             _check(temporary, target)
-            with temporary.open("r+b") as file:  # Windows syncs only what may be written to
+            with temporary.open("r+b") as file:  # Windows syncs only files opened for writing
                 sync_file(file.fileno())
             size = temporary.stat().st_size
-            check_target(None, target, overwrite=overwrite)  # again: another process may have made it since
+            check_target(None, target, overwrite=overwrite)  # checked again: another process may have created it
             for path in _beside(target):
-                path.unlink(missing_ok=True)  # of the file that is replaced: its log must not be read into this one
+                path.unlink(missing_ok=True)  # the replaced file's log must not be applied to the copy
             replace(temporary, target)
         finally:
             for path in (temporary, *_beside(temporary)):
@@ -75,7 +75,7 @@ def _copy(source: Any, temporary: Path, target: Path, progress: Callable[[int, i
     try:
         source.execute("SELECT count(*) FROM sqlite_master").fetchone()  # a snapshot begins with the first read
         with closing(sqlite3.connect(temporary, isolation_level=None)) as copy:
-            copy.execute("PRAGMA synchronous=OFF")  # synced once, when it is complete
+            copy.execute("PRAGMA synchronous=OFF")  # the complete copy is synced once
             try:
                 source.backup(copy, pages=_PAGES_A_STEP, progress=step)
             except sqlite3.Error as error:
@@ -89,7 +89,7 @@ def _copy(source: Any, temporary: Path, target: Path, progress: Callable[[int, i
 
 
 def _check(temporary: Path, target: Path) -> None:
-    """What was copied can be read back; `immutable`, so that looking leaves no log beside it."""
+    """Raise StoreCorrupt if the copy is damaged; `immutable` keeps SQLite from creating a log next to it."""
     with closing(sqlite3.connect(file_uri(temporary, "mode=ro&immutable=1"), uri=True)) as copy:
         line = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
     if line != "ok":

@@ -1,4 +1,4 @@
-"""Whole tables in and out of a SQLite file."""
+"""Bulk reads and writes of whole tables of a SQLite file."""
 
 import os
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _CACHE_KIB = 64 * 1024
 
 
 class SqliteBulk(Bulk):
-    """SQLite stores the published form; values that other programs wrote are read as the column types read them."""
+    """Bulk access to a file, which stores the published form; values of other programs are read as by the column types."""
 
     one_file = True
     _cache_before: int | None = None
@@ -25,7 +25,7 @@ class SqliteBulk(Bulk):
 
     def begin_loading(self, tables: Iterable[Table]) -> None:
         self.driver.execute("PRAGMA defer_foreign_keys=ON")  # until the transaction ends
-        # with the two megabytes of every day, each row of a large table would wait for pages of its indexes
+        # with the default cache of 2 MB, each row of a large table would wait for index pages
         (self._cache_before,) = self.driver.execute("PRAGMA cache_size").fetchone()
         self.driver.execute(f"PRAGMA cache_size={-_CACHE_KIB}")
 

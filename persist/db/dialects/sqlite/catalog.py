@@ -1,4 +1,4 @@
-"""The catalog of a SQLite file, as facts that read the same whether CREATE or ALTER TABLE, or another program, made them."""
+"""The catalog of a SQLite file, normalised: equal for CREATE and ALTER TABLE, and for other programs' DDL."""
 
 import re
 import sqlite3
@@ -14,7 +14,7 @@ from persist.db.dialects.sqlite.ddl_text import closing_bracket, plain
 from persist.db.schema.base import SCHEMA_TOKEN
 
 Run = Callable[..., Sequence[Any]]
-"""`run(sql, **values)`: the rows."""
+"""`run(sql, **values)` executes a statement and returns its rows."""
 
 _TABLES = "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_'"
 _COLUMNS = 'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_xinfo(:of)'
@@ -32,10 +32,10 @@ _OPTIONS = ("AUTOINCREMENT", "WITHOUT ROWID", "STRICT")
 
 
 def read_catalog(run: Run) -> Catalog:
-    """What is there; only reads."""
+    """Read the catalog of a file, without changing it."""
     facts: dict[tuple[str, str, str], Definition] = {}
     for table, sql in run(_TABLES):
-        # in files that persist made every key is named; other programs leave that to SQLite
+        # persist names every primary key constraint; other programs usually do not
         facts["table", table, ""] = Definition("", f"pk_{table}" if f"CONSTRAINT pk_{table} " in sql else "")
         for name, kind, not_null, default, key in run(_COLUMNS, of=table):
             rest = ("NOT NULL " if not_null else "") + (f"DEFAULT {default}" if default is not None else "")
@@ -52,7 +52,7 @@ def read_catalog(run: Run) -> Catalog:
 
 
 def expected_catalog(metadata: MetaData) -> Catalog:
-    """What the models would make, read back from a database in memory."""
+    """The catalog that the models define, read from a database in memory."""
     with closing(sqlite3.connect(":memory:", check_same_thread=False)) as memory:
         engine = create_engine("sqlite://", creator=lambda: memory, poolclass=StaticPool)
         with engine.execution_options(schema_translate_map={SCHEMA_TOKEN: None}).begin() as connection:
@@ -73,7 +73,7 @@ def _references(run: Run, table: str) -> Iterator[str]:
 
 
 def _checks(sql: str) -> Iterator[str]:
-    """Every CHECK of a CREATE TABLE, of columns too."""
+    """Every CHECK of a CREATE TABLE statement, including those of columns."""
     for match in _CHECK.finditer(sql):
         opening = match.end() - 1
         yield f"CHECK ({plain(sql[opening + 1 : closing_bracket(sql, opening)])})"

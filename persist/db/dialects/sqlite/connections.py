@@ -1,7 +1,7 @@
-"""Connections to a file, and whose process made them: those that a fork left behind go before the child makes its own.
+"""Connections to a file and the process that opened each: a forked child closes inherited ones before it connects.
 
-SQLite remembers for the whole process which locks it holds on a file, and a forked child has that memory without the locks. A
-connection of its own would rely on them: the process that seems to close the file last deletes the log that the child writes to.
+SQLite tracks the locks on a file per process. A forked child inherits these records but not the locks. A new connection of the
+child would rely on locks that it does not hold. Another process could then delete the log that the child writes to.
 """
 
 import os
@@ -14,7 +14,7 @@ from persist.errors import StoreForked
 
 
 class FileConnection(sqlite3.Connection):
-    """One that can be found again."""
+    """A connection that records the process and the file (device and inode) for which it was opened."""
 
     made_by: int
     file: tuple[int, int] | None
@@ -28,7 +28,7 @@ _made: "weakref.WeakValueDictionary[int, FileConnection]" = weakref.WeakValueDic
 
 
 def connect(path: Path, uri: str, **options: Any) -> FileConnection:
-    """A connection of this process. StoreForked in a child that was forked while its parent was inside of a transaction."""
+    """Open a connection of this process. StoreForked in a child that was forked during a transaction of its parent."""
     _close_inherited(_identity(path))
     connection: FileConnection = sqlite3.connect(uri, uri=True, factory=FileConnection, **options)
     connection.made_by, connection.file = os.getpid(), _identity(path)
@@ -37,9 +37,9 @@ def connect(path: Path, uri: str, **options: Any) -> FileConnection:
 
 
 def _close_inherited(file: tuple[int, int] | None) -> None:
-    """The parent keeps its locks: what a child closes gives up none of them."""
+    """Close the connections that were inherited from the parent. The parent keeps its locks."""
     here = os.getpid()
-    known = [ref() for ref in _made.valuerefs()]  # a list made at once: other threads may connect while it is read
+    known = [ref() for ref in _made.valuerefs()]  # copied in one step: other threads may connect during the loop
     inherited = [one for one in known if one is not None and one.made_by != here and one.file == file]
     if any(connection.in_transaction for connection in inherited):
         raise StoreForked(

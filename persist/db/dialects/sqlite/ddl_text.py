@@ -1,4 +1,4 @@
-"""The text of CREATE statements in a SQLite file, normalised and taken apart; any program may have written it."""
+"""Normalises and splits the text of CREATE statements in a SQLite file, which any program may have written."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ _LITERAL = re.compile(r"('(?:[^']|'')*')")
 
 
 def plain(text: str) -> str:
-    """SQL that can be compared: without comments, quotes of names, spaces and capitals that mean nothing; literals stay."""
+    """Normalise SQL for comparison: drop comments, identifier quotes and extra spaces, fold case; literals stay."""
     pieces = _LITERAL.split(re.sub(r"--[^\n]*", " ", text))
     for index in range(0, len(pieces), 2):
         words = re.sub(r'["`\[\]]', "", pieces[index]).casefold()
@@ -17,7 +17,7 @@ def plain(text: str) -> str:
 
 
 def closing_bracket(text: str, start: int) -> int:
-    """Where the bracket that opens at `start` closes; quoted text and comments do not count."""
+    """The position of the bracket that closes the one at `start`; quoted text and comments are skipped."""
     depth = 0
     for place, character in _outside_of_quotes(text, start):
         depth += (character == "(") - (character == ")")
@@ -27,7 +27,7 @@ def closing_bracket(text: str, start: int) -> int:
 
 
 def split_at_commas(text: str) -> list[str]:
-    """The parts between commas that are in no brackets, quotes or comments."""
+    """Split SQL at commas outside of brackets, quotes and comments."""
     parts, depth, begun = [], 0, 0
     for place, character in _outside_of_quotes(text, 0):
         depth += (character == "(") - (character == ")")

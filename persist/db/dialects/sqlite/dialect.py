@@ -38,7 +38,7 @@ _IDLE_SECONDS = 3600.0
 
 
 class SqliteDialect(SqliteEngines):
-    """A SQLite file, or `:memory:` with its one connection."""
+    """The dialect of a SQLite file, or of `:memory:` with a single connection."""
 
     name = "sqlite"
     rereader = REREADER
@@ -59,7 +59,7 @@ class SqliteDialect(SqliteEngines):
 
     @classmethod
     def of_engine(cls, engine: Engine, settings: "Settings") -> "SqliteDialect":
-        """A caller-owned engine: no pragma is set; what it lacks is said once."""
+        """Create the dialect for a caller's engine; log a warning for wrong pragmas, but change none."""
         self = cls.lent(engine, settings)
         with self.writer.connect() as connection:
             if not connection.exec_driver_sql("PRAGMA foreign_keys").scalar():
@@ -71,7 +71,7 @@ class SqliteDialect(SqliteEngines):
 
     @classmethod
     def lent(cls, engine: Engine, settings: "Settings") -> "SqliteDialect":
-        """A caller-owned engine that is not looked at."""
+        """Create the dialect for a caller's engine without checking its pragmas."""
         self = cls.__new__(cls)
         SqliteEngines.__init__(self, settings, engine)
         name = engine.url.database
@@ -98,13 +98,16 @@ class SqliteDialect(SqliteEngines):
         return driver
 
     def _begin_immediate(self, driver: Any, waiting: Waiting) -> None:
-        """With a way to call it off, wait in slices: interrupt() does not end a busy wait. What was waited before counts."""
+        """BEGIN IMMEDIATE within busy_timeout, less the time already spent waiting.
+
+        A cancellable wait is split into slices, since interrupt() does not end a busy wait.
+        """
         timeout, now, cancelled = self._settings.busy_timeout_ms, time.monotonic(), waiting.cancelled
         waited = 0 if waiting.since is None else int(1000 * (now - waiting.since))
         if cancelled is None and (waited < _SLICE_MS or not self._owned):
             driver.execute("BEGIN IMMEDIATE")
             return
-        left = min(timeout, max(_SLICE_MS, timeout - waited))  # a lock that others hold for a moment is waited for in any case
+        left = min(timeout, max(_SLICE_MS, timeout - waited))  # wait for one slice at least, for locks that are held briefly
         deadline = now + left / 1000
         driver.execute(f"PRAGMA busy_timeout={left if cancelled is None else min(_SLICE_MS, left)}")
         try:
@@ -121,26 +124,26 @@ class SqliteDialect(SqliteEngines):
             driver.execute(f"PRAGMA busy_timeout={timeout}")
 
     def _lock(self, driver: Any) -> None:
-        """Inside a transaction the host's engine began, perhaps deferred: an UPDATE of no row takes the write lock."""
+        """Take the write lock with an UPDATE of no row: the host's engine may have begun a deferred transaction."""
         try:
             driver.execute(f"UPDATE {VERSION_TABLE} SET version_num = version_num WHERE 0")
         except sqlite3.OperationalError as error:
-            if "no such table" not in str(error):  # the transaction that makes the tables takes the lock
+            if "no such table" not in str(error):  # a transaction that creates the tables takes the lock itself
                 raise
 
     def join(self, connection: Connection) -> None:
         if commits_by_itself(connection):
             raise InvalidValue("connection", AUTOCOMMIT)
         if not connection.in_transaction():
-            connection.begin()  # the host's engine begins as it always does
+            connection.begin()  # the host's engine decides how to begin
         if self.keeps_log:
             theirs: Any = connection.connection.dbapi_connection
-            getattr(theirs, "run_async", lambda say: say(theirs))(self._say_whether_logged)  # the former where it is asynchronous
+            getattr(theirs, "run_async", lambda say: say(theirs))(self._say_whether_logged)  # run_async exists on async drivers
         cursor = connection.connection.cursor()
         try:
             if self.in_transaction(connection.connection.driver_connection):
                 self._lock(cursor)
-            else:  # a savepoint outside of a transaction would commit when it is released
+            else:  # outside of a transaction, the release of a savepoint would commit
                 cursor.execute("BEGIN IMMEDIATE")
         finally:
             cursor.close()
@@ -197,7 +200,7 @@ class SqliteDialect(SqliteEngines):
             self._unkept.discard(id(driver))
 
     def count_on(self, connection: Connection, tables: Sequence[Table]) -> None:
-        """Nothing to do: SQLite gives the number after the highest there is."""
+        """Do nothing: SQLite generates the number after the highest one in the table."""
 
     def wakeups(self, listen_url: str | None) -> Wakeups:
         return sqlite_wakeups.FileWakeups(self.path) if self.path is not None else Wakeups()

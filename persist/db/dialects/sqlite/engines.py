@@ -1,4 +1,4 @@
-"""Connecting to SQLite: what is set on every connection, the engines, and the connection that is there before them."""
+"""Connecting to SQLite: the pragmas of every connection, the engines, and the first connection before any engine."""
 
 import sqlite3
 import sys
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _OURS: dict[str | None, str | None] = {SCHEMA_TOKEN: None}
 
 _FIVE_ATTEMPTS = 2.0
-"""Seconds that five attempts at the write lock take with the pauses between them, however short each may wait."""
+"""Seconds that five attempts to take the write lock need with the pauses between them, even with a short busy_timeout."""
 
 
 class SqliteEngines(Dialect):
-    """The part of the dialect that makes connections: to `path`, to memory where it is None, or through the caller's engine."""
+    """The part of the dialect that connects: to `path`, to `:memory:` if it is None, or through the caller's engine."""
 
     page_size: int | None = None
-    """PRAGMA page_size of a new file; None is SQLite's default."""
+    """PRAGMA page_size of a new file; None for SQLite's default."""
 
     def __init__(self, settings: "Settings", engine: Engine | None = None) -> None:
         self._settings = settings
@@ -65,7 +65,7 @@ class SqliteEngines(Dialect):
         return self._first[0]
 
     def _kept(self) -> sqlite3.Connection | None:
-        """The connection that opening made, for the first transaction that asks for one. Safe for threads."""
+        """Take the connection from opening the store, for the first transaction; None if it is taken. Thread-safe."""
         try:
             return self._first.pop()
         except IndexError:
@@ -106,7 +106,7 @@ class SqliteEngines(Dialect):
             if self._settled and not self.read_only:
                 use_wal(connection, self.path)
             connection.execute(f"PRAGMA synchronous={self._settings.synchronous}")
-            if sys.platform == "darwin":  # a Mac's fsync only brings writes to the drive, which may keep them in memory
+            if sys.platform == "darwin":  # fsync on macOS leaves writes in the drive's cache
                 connection.execute("PRAGMA fullfsync=ON")
                 connection.execute("PRAGMA checkpoint_fullfsync=ON")
             connection.execute("PRAGMA foreign_keys=ON")
@@ -120,12 +120,15 @@ class SqliteEngines(Dialect):
         return connection
 
     def _say_whether_logged(self, connection: Any) -> Any:
-        """What is returned is to be awaited where the connection is asynchronous."""
+        """Define the SQL function that tells guard triggers whether the connection records events.
+
+        The returned value must be awaited if the connection is asynchronous.
+        """
         key = id(connection)
         return connection.create_function(FUNCTION, 0, lambda: self.keeps_log and key not in self._unkept)
 
     def settle(self, driver: Any) -> None:
-        """The file is ours to write: from now on in WAL. One that was refused keeps every byte."""
+        """Switch a verified file to WAL. A file that was refused stays unchanged, since this is not called."""
         self._settled = True
         if self.path is not None and self._owned and not self.read_only:
             use_wal(driver, self.path)

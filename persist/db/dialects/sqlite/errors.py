@@ -1,4 +1,4 @@
-"""What SQLite's errors mean, in our words."""
+"""Translates errors of SQLite into PersistErrors."""
 
 import sqlite3
 
@@ -20,18 +20,18 @@ from persist.errors import (
 
 
 def error_name(error: BaseException) -> str:
-    """The symbolic name of its extended result code, such as SQLITE_BUSY_SNAPSHOT; '' without one."""
+    """The symbolic name of an error's extended result code, such as SQLITE_BUSY_SNAPSHOT; '' without one."""
     return getattr(error, "sqlite_errorname", "") or ""
 
 
 def meaning(error: sqlite3.Error, where: str, waited: float, *, read_only: bool) -> PersistError:
-    """Our error for SQLite's; `where` is the file, `waited` how long a lock is waited for."""
+    """The PersistError for an error of SQLite; `where` is the file, `waited` the lock timeout in seconds."""
     name, text = error_name(error), str(error)
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return StoreBusy(waited)
     if name == "SQLITE_CONSTRAINT_TRIGGER" and MESSAGE in text:
         return EventLogSwitched()
-    if name == "SQLITE_ERROR" and FUNCTION in text:  # a connection of the host's, which never needed it so far
+    if name == "SQLITE_ERROR" and FUNCTION in text:  # a host's connection without the function: the log was switched on since
         return EventLogSwitched()
     if name.startswith("SQLITE_CONSTRAINT"):
         constraint = text.partition("failed: ")[2] or name

@@ -1,4 +1,4 @@
-"""The guard of the log of events on SQLite: triggers that ask the connection, by a function, whether it keeps the log."""
+"""Guard triggers of the event log on SQLite: they call an SQL function that says whether the connection records events."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ FUNCTION = "persist_keeps_event_log"
 
 
 class SqliteEventGuards(EventGuards):
-    """One trigger for each table and kind of change."""
+    """Creates one trigger for each table and each of INSERT, UPDATE and DELETE."""
 
     def create(self, connection: Connection, tables: Sequence[Table], log: LogTables) -> None:
         for statement in _triggers(tables, log):
@@ -25,10 +25,10 @@ class SqliteEventGuards(EventGuards):
             _driver(connection).execute(f'DROP TRIGGER "{name}"')
 
     def check_rights(self, connection: Connection, tables: Sequence[Table], *, on: bool) -> None:
-        """Every process that may write to the file may."""
+        """Do nothing: a process that may write to the file may create and drop triggers."""
 
     def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
-        """A write transaction has every table of the file."""
+        """Do nothing: a write transaction locks the whole file."""
 
 
 def _driver(connection: Connection) -> sqlite3.Connection:

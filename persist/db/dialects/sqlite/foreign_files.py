@@ -1,4 +1,4 @@
-"""Taking over a SQLite file that another program made: its backup, its facts, and the few changes that its tables need."""
+"""A SQLite file of another program that is being adopted: its backup, its catalog, and the changes to its tables."""
 
 import os
 import re
@@ -24,11 +24,11 @@ _UNIQUE = re.compile(r"(?is)^\s*(?:constraint\s+\S+\s+)?unique\s*(?=\()")
 _NAMED = re.compile(r"(?is)^\s*create\s+table\s+(?:if\s+not\s+exists\s+)?(?:\"(?:[^\"]|\"\")*\"|`[^`]*`|\[[^\]]*\]|[\w.]+)\s*")
 
 Orphans = dict[tuple[str, str], int]
-"""How many rows of a table (the first) have no parent in another (the second); -1: the two cannot be compared."""
+"""The number of rows without a parent, by (table, parent table); -1 if the foreign key cannot be checked."""
 
 
 class ForeignFile:
-    """A file on one writing connection. Everything happens in the transaction that `begin` starts, and `commit` ends."""
+    """A file on one write connection. All changes happen in the transaction between `begin` and `commit`."""
 
     def __init__(self, dialect: "Dialect", connection: Connection) -> None:
         assert dialect.path is not None
@@ -42,19 +42,19 @@ class ForeignFile:
     # -- the transaction
 
     def begin(self, *, enforcing: bool) -> None:
-        """Take the write lock. `enforcing`: foreign keys are kept as rows change, which a rebuild of a table does not survive."""
+        """Take the write lock. `enforcing`: foreign keys are enforced, which the rebuild of a table does not allow."""
         self._driver.execute(f"PRAGMA foreign_keys={'ON' if enforcing else 'OFF'}")
         self._driver.execute(f"PRAGMA legacy_alter_table={'OFF' if enforcing else 'ON'}")
         self._dialect.begin(self.connection, write=True)
         self._driver.execute("PRAGMA defer_foreign_keys=ON")
 
     def commit(self) -> None:
-        """Make everything durable at once."""
+        """Commit all changes."""
         self._dialect.end(self.connection, self._driver, commit=True)
         self._as_usual()
 
     def rollback(self) -> None:
-        """The file is as it was."""
+        """Roll back all changes."""
         self._dialect.end(self.connection, self._driver, commit=False)
         self._as_usual()
 
@@ -62,32 +62,32 @@ class ForeignFile:
         self._driver.execute("PRAGMA foreign_keys=ON")
         self._driver.execute("PRAGMA legacy_alter_table=OFF")
 
-    # -- looking
+    # -- reading
 
     def catalog(self) -> Catalog:
-        """What the file has."""
+        """Read the catalog of the file."""
         return catalog_of(self._driver)
 
     def check(self, *, full: bool) -> None:
-        """StoreCorrupt, unless the file is whole; `full` compares indexes with their tables too."""
+        """Raise StoreCorrupt if the file is damaged; `full` also compares indexes with their tables."""
         how = "integrity_check" if full else "quick_check"
         (said,) = self._driver.execute(f"PRAGMA {how}(1)").fetchone()
         if said != "ok":
             raise StoreCorrupt(str(self.path), str(said))
 
     def orphans(self) -> Orphans:
-        """Rows whose parent is not there."""
+        """Count the rows whose foreign key refers to a missing row."""
         found: Orphans = {}
         for (table,) in self._driver.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             try:
                 for _, _, parent, _ in self._driver.execute(f"PRAGMA foreign_key_check({quote(table)})"):
                     found[table, parent] = found.get((table, parent), 0) + 1
-            except sqlite3.OperationalError:  # the parent has no such key: nothing can be said, before and after
+            except sqlite3.OperationalError:  # the parent has no such key, so the foreign key cannot be checked
                 found[table, "?"] = -1
         return found
 
     def repeated(self, table: str, index: Index) -> bool:
-        """Whether two rows would meet in a unique index."""
+        """Whether the table holds duplicates that a unique index would refuse."""
         terms = split_at_commas(index.body[1 : closing_bracket(index.body, 0)])
         where = index.body[closing_bracket(index.body, 0) + 1 :] or "WHERE 1"
         filled = " AND ".join(f"({term}) IS NOT NULL" for term in terms)
@@ -97,11 +97,11 @@ class ForeignFile:
     # -- changing
 
     def run(self, statement: str) -> None:
-        """DDL of our own models."""
+        """Execute a DDL statement of persist's models."""
         self._driver.execute(statement)
 
     def add_column(self, table: str, column: Column, checks: Sequence[str]) -> None:
-        """A column at the end of a table. One without a constant default may be NULL, whatever the model says."""
+        """Add a column at the end of a table; without a constant default it is nullable, even if the model's column is not."""
         words = [f"ALTER TABLE {quote(table)} ADD COLUMN {quote(column.name)} {column.type}"]
         if column.constant_default is not None:
             words.append(f"{'NOT NULL ' if column.not_null else ''}DEFAULT {column.constant_default}")
@@ -111,19 +111,19 @@ class ForeignFile:
         self._driver.execute(" ".join(words))
 
     def add_index(self, name: str, table: str, index: Index) -> None:
-        """An index like that one, under this name."""
+        """Create an index with the definition of `index`, named `name`."""
         unique = "UNIQUE " if index.unique else ""
         self._driver.execute(f"CREATE {unique}INDEX {quote(name)} ON {quote(table)} {index.body}")
 
     def set_aside(self, table: str, target: str, rowids: Sequence[int]) -> None:
-        """Move rows into a table of the same columns, which is made if need be."""
+        """Move rows into a table with the same columns, which is created if it does not exist."""
         self._driver.execute(f"CREATE TABLE IF NOT EXISTS {quote(target)} AS SELECT * FROM {quote(table)} WHERE 0")
         ids = [(rowid,) for rowid in rowids]
         self._driver.executemany(f"INSERT INTO {quote(target)} SELECT * FROM {quote(table)} WHERE rowid = ?", ids)
         self._driver.executemany(f"DELETE FROM {quote(table)} WHERE rowid = ?", ids)
 
     def rebuild_without_unique(self, table: str, columns: Sequence[str]) -> None:
-        """Make the table anew without the UNIQUE over these columns; rows, other columns, indexes and triggers stay."""
+        """Rebuild the table without the UNIQUE over these columns; rows, columns, other indexes and triggers stay."""
         ((sql,),) = self._driver.execute("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchall()
         belonging = "SELECT sql FROM sqlite_master WHERE tbl_name = ? AND type IN ('index', 'trigger') AND sql IS NOT NULL"
         again = [statement for (statement,) in self._driver.execute(belonging, (table,))]
@@ -143,10 +143,10 @@ class ForeignFile:
     # -- backups
 
     def back_up(self, at: datetime) -> Path:
-        """A copy beside the file, complete or not there, readable by its owner only. Nothing is overwritten."""
+        """Create a complete copy next to the file, readable only by its owner. No existing file is overwritten."""
         partial = self.path.with_name(f".{self.path.name}.before-adopt.partial")
         try:
-            partial.unlink(missing_ok=True)  # of one that was killed; the write lock says that nobody else writes it
+            partial.unlink(missing_ok=True)  # left by a killed process; the write lock excludes a running one
             create_private(partial)
             try:
                 self.copy_to(partial)
@@ -157,16 +157,16 @@ class ForeignFile:
             raise typed(error, partial) from error
 
     def copy_to(self, target: Path) -> None:
-        """The file as it was when the transaction began, durable on disk."""
+        """Copy the file as it was when the transaction began, and sync the copy to disk."""
         uri = file_uri(self.path, "mode=ro")
         with closing(sqlite3.connect(uri, uri=True)) as source, closing(sqlite3.connect(target)) as copy:
             source.backup(copy)
-        with open(target, "r+b") as written:  # Windows syncs only what may be written to
+        with open(target, "r+b") as written:  # Windows syncs only files opened for writing
             sync_file(written.fileno())
 
 
 def without_unique(sql: str, name: str, columns: Sequence[str]) -> str:
-    """CREATE TABLE under another name and without the UNIQUE over these columns, everything else word for word."""
+    """The CREATE TABLE statement with another name and without the UNIQUE over these columns, otherwise unchanged."""
     head = _NAMED.match(sql)
     assert head is not None, sql
     end = closing_bracket(sql, head.end())

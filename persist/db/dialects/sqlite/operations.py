@@ -1,4 +1,4 @@
-"""SQLite for operators: checkpoints, VACUUM, the online backup API, and what pragmas and dbstat tell of a file."""
+"""Administrative operations on SQLite: checkpoints, VACUUM, online backups, and facts from pragmas and dbstat."""
 
 import re
 import sqlite3
@@ -31,19 +31,19 @@ _LARGE_WAL = 64 * 2**20
 _MAX_DAMAGE = 20
 _MAX_LINES = 10**9
 _OF_VALUES = re.compile("^(CHECK constraint failed in|NULL value in|(NUMERIC|TEXT|non-numeric|non-INTEGER) value in) ")
-"""Lines about what a row holds, which is no damage of the file: of these the check of rows says which row it is."""
+"""Lines of the integrity check about values in rows, not about damage; persist's check of rows reports those with the row."""
 _BYTES = "SELECT name, sum(pgsize) FROM dbstat WHERE aggregate = TRUE GROUP BY name"
 _TREES = "SELECT name, tbl_name, type FROM sqlite_master WHERE type IN ('table', 'index')"
 
 
 class SqliteOperations(DatabaseOperations):
-    """A file, or `:memory:`."""
+    """Administrative operations on a SQLite file or `:memory:`."""
 
     def __init__(self, dialect: "Dialect") -> None:
         self._dialect = dialect
         self._where = str(dialect.path or ":memory:")
 
-    # -- looking
+    # -- reading
 
     def facts(self, ask: Ask) -> Facts:
         pages, size = _pragma(ask, "page_count"), _pragma(ask, "page_size")
@@ -79,17 +79,17 @@ class SqliteOperations(DatabaseOperations):
         ]
 
     def _tree_sizes(self, ask: Ask) -> dict[str, int] | None:
-        """Whole pages by tree; None where this SQLite was built without dbstat."""
+        """The size of each table and index in bytes, in whole pages; None if SQLite was built without dbstat."""
         if not ask(text("SELECT count(*) FROM pragma_module_list WHERE name = 'dbstat'")).scalar():
             return None
         return {str(row[0]): row[1] for row in ask(text(_BYTES))}
 
     def stored_size(self, column: ColumnElement[Any]) -> ColumnElement[int]:
-        if sqlite3.sqlite_version_info >= (3, 43):  # reads the length alone, not the pages that hold the value
+        if sqlite3.sqlite_version_info >= (3, 43):  # reads only the length, not the value's pages
             return func.octet_length(column, type_=BigInteger())
         return func.length(cast(column, LargeBinary()), type_=BigInteger())
 
-    # -- what is wrong
+    # -- problems
 
     def integrity(self, ask: Ask, *, full: bool) -> Iterator[Problem]:
         check = "integrity_check" if full else "quick_check"
@@ -152,7 +152,7 @@ class SqliteOperations(DatabaseOperations):
             if self._dialect.in_memory:
                 driver.execute("PRAGMA query_only=OFF")
             driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            driver.execute("PRAGMA analysis_limit=400")  # newer releases have a limit of their own
+            driver.execute("PRAGMA analysis_limit=400")  # newer SQLite versions set a limit themselves
             driver.execute("PRAGMA optimize")
 
     def vacuum(self, tables: Sequence[Table]) -> None:
@@ -161,7 +161,7 @@ class SqliteOperations(DatabaseOperations):
             if self._dialect.in_memory:
                 driver.execute("PRAGMA query_only=OFF")
             driver.execute("VACUUM")
-            # the whole new file went through the log; if a reader is in the way, the next checkpoint does it
+            # VACUUM writes the whole file to the log; if a reader blocks this checkpoint, the next one truncates the log
             driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:

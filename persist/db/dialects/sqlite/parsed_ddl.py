@@ -1,4 +1,4 @@
-"""What a SQLite file says about its tables: columns, keys and indexes, in words that can be compared."""
+"""The parsed catalog of a SQLite file: tables, columns, keys and indexes, in a form that can be compared."""
 
 import re
 import sqlite3
@@ -13,13 +13,13 @@ _LITERAL = re.compile(r"[+-]?[0-9.]+(?:e[+-]?\d+)?|'(?:[^']|'')*'|null|true|fals
 
 
 def quote(name: str) -> str:
-    """A name as it is written in a statement."""
+    """Quote a name for SQL text."""
     return '"' + name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `key` is its place in the primary key, from 1; 0 outside. `parent` is "table(column)", if it refers to one."""
+    """A column. `key` is its position in the primary key from 1, or 0. `parent` is the "table(column)" of its foreign key."""
 
     name: str
     type: str
@@ -30,30 +30,30 @@ class Column:
 
     @property
     def whole(self) -> bool:
-        """Whether it turns text of digits into an integer, as a column of integers does."""
+        """Whether the column has integer affinity, which converts text of digits to an integer."""
         return "INT" in self.type.upper()
 
     @property
     def constant_default(self) -> str | None:
-        """The column's default, where ADD COLUMN accepts it on a table with rows."""
+        """The column's default if it is a literal, which ADD COLUMN accepts on a table with rows; else None."""
         return self.default if self.default is not None and _LITERAL.fullmatch(self.default) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One index. `terms` are its columns and expressions in order, `where` its condition or '', both in plain words."""
+    """An index. `terms` are its columns and expressions in order, `where` its condition or '', both normalised."""
 
     name: str
     unique: bool
     declared: bool
-    """By the table itself, as a key or UNIQUE, and not by CREATE INDEX."""
+    """Whether the index comes from a primary key or UNIQUE of the table instead of CREATE INDEX."""
     terms: tuple[str, ...]
     where: str
     body: str
-    """What follows the table's name in CREATE INDEX."""
+    """The part of CREATE INDEX after the table's name."""
 
     def serves_as(self, other: "Index") -> bool:
-        """Whether it is the other one under any name; the order of columns does not matter to uniqueness alone."""
+        """Whether this index can replace `other`; the names, and the column order of a declared UNIQUE, may differ."""
         if (self.where, self.unique) != (other.where, other.unique):
             return False
         return self.terms == other.terms or (other.declared and set(self.terms) == set(other.terms))
@@ -61,7 +61,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: its columns by name in lower case."""
+    """A table with its columns by lower-case name, and its indexes."""
 
     name: str
     columns: dict[str, Column]
@@ -69,27 +69,27 @@ class Table:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns of the primary key, in its order."""
+        """The lower-case names of the primary key columns, in key order."""
         return tuple(c.name.lower() for c in sorted(self.columns.values(), key=lambda c: c.key) if c.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Tables by name in lower case, and every name that is taken, those of views and indexes too."""
+    """The tables by lower-case name, and every name in use, including those of views and indexes."""
 
     tables: dict[str, Table]
     taken: frozenset[str]
 
 
 def catalog_of(driver: sqlite3.Connection) -> Catalog:
-    """What the database has, its own tables left out."""
+    """Read the catalog of a database, without SQLite's internal tables."""
     names = driver.execute("SELECT type, name FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'").fetchall()
     tables = {name.lower(): _table(driver, name) for kind, name in names if kind == "table"}
     return Catalog(tables, frozenset(name.lower() for _, name in names))
 
 
 def catalog_of_statements(statements: Iterable[str]) -> Catalog:
-    """What a new database made by these statements has."""
+    """The catalog of a new database that is created by these statements."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as driver:
         for statement in statements:
             driver.execute(statement)
@@ -107,7 +107,7 @@ def _table(driver: sqlite3.Connection, name: str) -> Table:
 
 
 def _parents(driver: sqlite3.Connection, name: str) -> dict[str, str]:
-    """Foreign keys of one column, by that column."""
+    """The REFERENCES clauses of single-column foreign keys, by lower-case column name."""
     rows = driver.execute(f"PRAGMA foreign_key_list({quote(name)})").fetchall()
     several = {row[0] for row in rows if row[1] > 0}
     return {
@@ -121,7 +121,7 @@ def _parents(driver: sqlite3.Connection, name: str) -> dict[str, str]:
 def _index(driver: sqlite3.Connection, row: Any) -> Index:
     _, name, unique, origin, _ = row
     sql = driver.execute("SELECT max(sql) FROM sqlite_master WHERE type = 'index' AND name = ?", (name,)).fetchone()[0]
-    if sql is None:  # of a key or a UNIQUE
+    if sql is None:  # the index of a primary key or a UNIQUE
         terms = [column for (column,) in driver.execute("SELECT name FROM pragma_index_info(?) ORDER BY seqno", (name,))]
         return Index(name, True, True, tuple(map(plain, terms)), "", "")
     body = sql[sql.index("(") :]

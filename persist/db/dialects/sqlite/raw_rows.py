@@ -1,4 +1,4 @@
-"""Rows of a SQLite file as they are: storage classes, bytes that are no text, and what a CHECK would refuse."""
+"""Raw rows of a SQLite file: storage classes, text that is not UTF-8, and values that violate a CHECK."""
 
 import sqlite3
 from base64 import b64decode, b64encode
@@ -15,7 +15,7 @@ from persist.db.unreadable.conditions import BadText, text_or_bad
 
 
 class SqliteRawRows(RawRows):
-    """Inside the block text is read through `text_or_bad`."""
+    """Raw rows on SQLite; inside the `with` block text is decoded by `text_or_bad`."""
 
     word = "sqlite"
 
@@ -26,7 +26,7 @@ class SqliteRawRows(RawRows):
     def __enter__(self) -> Self:
         self._text_before = self._driver.text_factory
         self._driver.text_factory = text_or_bad
-        self._driver.execute("PRAGMA ignore_check_constraints=ON")  # what is put back may be what a CHECK refuses
+        self._driver.execute("PRAGMA ignore_check_constraints=ON")  # a row that is inserted again may violate a CHECK
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -68,7 +68,7 @@ class SqliteRawRows(RawRows):
         condition = " AND ".join(f"{quoted(name)} IS {term}" for name, (term, _) in zip(where, terms, strict=True))
         place = ", ".join(map(quoted, self._place(table)))
         sql = f"SELECT {place} FROM {self._named(table)} WHERE {condition}"
-        return self._driver.execute(sql, [value for _, values in terms for value in values]).fetchall()  # type: ignore[no-any-return]  # the same
+        return self._driver.execute(sql, [value for _, values in terms for value in values]).fetchall()  # type: ignore[no-any-return]  # rows are tuples
 
     def cells(self, table: Table, place: Place) -> dict[str, Cell]:
         where, values = self._at(table, place)
@@ -102,7 +102,7 @@ class SqliteRawRows(RawRows):
         return where, [value for _, values in terms for value in values]
 
     def _place(self, table: Table) -> list[str]:
-        """The rowid, or the key of a table without: as the file has it, which another program may have made."""
+        """The columns that identify a row: rowid, or the primary key in the file for a WITHOUT ROWID table."""
         if table.name not in self._with_rowid:
             try:
                 self._driver.execute(f"SELECT rowid FROM {self._named(table)} LIMIT 0")

@@ -1,4 +1,4 @@
-"""SQLite: any column holds anything, and the driver gives up a whole result for one text that is not UTF-8."""
+"""Reading invalid text on SQLite, where the driver fails a whole result for one text that is not UTF-8."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +13,12 @@ class SqliteRereader:
     typed = False
 
     def refused(self, error: BaseException) -> bool:
-        """Raised by the driver itself, so it has no name of SQLite's."""
+        """Whether the driver failed to decode text; such an error has no result code, so its message is checked."""
         return str(error).startswith("Could not decode to UTF-8")
 
     @contextmanager
     def lenient(self, driver: Any) -> Iterator[None]:
-        """Text that is no text comes as what marks it."""
+        """Inside the block the driver returns NotText for text that is not UTF-8."""
         connection = getattr(driver, "connection", driver)
         before = connection.text_factory
         connection.text_factory = _text

@@ -1,4 +1,4 @@
-"""Distances between packed float32 vectors that the database computes, where an extension taught it to."""
+"""Loads the sqlite-vec extension, which computes distances between packed float32 vectors in the database."""
 
 import logging
 import sqlite3
@@ -16,7 +16,7 @@ SQLITE_VEC = VectorFunctions("sqlite-vec", "vec_distance_cosine", "vec_distance_
 
 
 def sqlite_vec_functions(connection: Connection) -> VectorFunctions | None:
-    """Loaded when a connection is first asked, for as long as it lives; None where that is not possible."""
+    """Load sqlite-vec into a connection at the first call, and return its functions; None if it cannot be loaded."""
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
     if _LOADED not in connection.info:
@@ -26,16 +26,16 @@ def sqlite_vec_functions(connection: Connection) -> VectorFunctions | None:
 
 
 def load_sqlite_vec(driver: sqlite3.Connection) -> bool:
-    """Whether the extension is there, and could be loaded. Afterwards the connection loads nothing any more."""
+    """Load sqlite-vec if it is installed; return whether it was loaded. Extension loading is disabled again afterwards."""
     try:
         import sqlite_vec
 
         driver.enable_load_extension(True)
-    except (ImportError, AttributeError, sqlite3.Error):  # many Pythons are built without the method
+    except (ImportError, AttributeError, sqlite3.Error):  # many Python builds lack the method
         return False
     try:
         sqlite_vec.load(driver)
-    except sqlite3.Error as error:  # such as a library for another processor
+    except sqlite3.Error as error:  # such as a library for another CPU architecture
         log.debug("sqlite-vec cannot be loaded: %s", error)
         return False
     finally:

@@ -1,4 +1,4 @@
-"""Waiting for a commit to a SQLite file, by whatever process: `PRAGMA data_version` changes with each."""
+"""Waiting for a commit to a SQLite file by any process: `PRAGMA data_version` changes with every commit."""
 
 import sqlite3
 from pathlib import Path
@@ -9,14 +9,14 @@ from persist.db.dialects.wakeups import Wakeups
 from persist.db.files.paths import file_uri
 
 _BUSY, _IDLE = 0.001, 0.018
-"""Seconds between two looks: right after a commit, and when there was none for a while. A look takes some microseconds."""
+"""Seconds between two polls: right after a commit, and at most. One poll takes some microseconds."""
 
 _SLOWER = 1.2
 _BROKEN = 1.0
 
 
 class FileWakeups(Wakeups):
-    """Looks at the version of the file, on a connection of its own that holds no transaction."""
+    """Polls the file's data_version, on a separate connection that holds no transaction."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class FileWakeups(Wakeups):
     def wait(self, timeout: float) -> None:
         try:
             self._wait(monotonic() + timeout)
-        except sqlite3.Error:  # what is wrong with the file, the next look at the log says
+        except sqlite3.Error:  # the reader's next query of the log raises the error
             self.close()
             self.pause(min(timeout, _BROKEN))
 

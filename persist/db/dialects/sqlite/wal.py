@@ -1,4 +1,4 @@
-"""The write-ahead log of a file: switching to it, and commits that wait for nothing."""
+"""The write-ahead log of a SQLite file: switching to WAL mode, and connections that never wait."""
 
 import logging
 import sqlite3
@@ -19,8 +19,8 @@ _PATIENCE = 10.0
 
 
 def use_wal(connection: sqlite3.Connection, path: Path) -> None:
-    """Changing the journal mode ignores busy_timeout: read it first, and try again while others open the file."""
-    deadline = time.monotonic() + _PATIENCE  # reading it does wait: of a file that was replaced under others, in vain
+    """Switch a file to WAL, with retries while others open it: changing the journal mode ignores busy_timeout."""
+    deadline = time.monotonic() + _PATIENCE  # reading the mode of a file that was replaced while open would block
     for attempt in range(_TRIES):
         try:
             if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
@@ -36,9 +36,10 @@ def use_wal(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def never_waiting(driver: Any, settings: "Settings") -> Callable[[], None] | None:
-    """Let a connection fail where it would wait for a lock, and leave checkpoints, which wait for the disk, to the others.
+    """Make a connection raise instead of waiting for a lock, and leave checkpoints, which wait for the disk, to others.
 
-    What is returned undoes it. None without a write-ahead log, and at synchronous=FULL: each commit waits for the disk then.
+    Returns a function that restores the connection. Returns None without WAL or unless synchronous is `normal`: every commit
+    may wait for the disk then.
     """
     if settings.synchronous != "normal" or driver.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         return None
