@@ -3,6 +3,8 @@
 A snapshot has no changes to lose, and waiting for its COMMIT costs as much as a small query.
 """
 
+import selectors
+import time
 from typing import Any
 from weakref import WeakSet
 
@@ -25,21 +27,34 @@ class DeferredCommits:
             self._sent.add(driver)
 
     def answered(self, driver: Any) -> bool:
-        """Whether `settle` would return without waiting; psycopg.Error if the connection is lost."""
+        """Whether the whole answer has arrived, which is read then; psycopg.Error if the connection is lost. Never waits."""
         if driver in self._sent:
-            driver.pgconn.consume_input()
-            return not driver.pgconn.is_busy()
+            pgconn = driver.pgconn
+            pgconn.consume_input()
+            while not pgconn.is_busy():  # get_result would wait for the end of an answer of which a part has arrived
+                if pgconn.get_result() is None:
+                    self._sent.discard(driver)
+                    return True
+            return False
+        return True
+
+    def answered_within(self, driver: Any, seconds: float) -> bool:
+        """As `answered`, once the answer has had so many seconds to arrive."""
+        deadline = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(driver.pgconn.socket, selectors.EVENT_READ)
+            while not self.answered(driver):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                selector.select(left)
         return True
 
     def settle(self, driver: Any) -> None:
         """Read the answer to the COMMIT, before the connection is used again; psycopg.Error if the connection is lost."""
-        if driver not in self._sent:
-            return
-        self._sent.discard(driver)
-        pgconn = driver.pgconn
-        pgconn.consume_input()
-        if pgconn.is_busy():
-            driver.wait(self._psycopg.generators.fetch_many(pgconn))  # the driver's own wait, which releases the GIL
-        else:
-            while pgconn.get_result() is not None:
-                pass
+        try:
+            if self.answered(driver):
+                return
+        finally:
+            self._sent.discard(driver)
+        driver.wait(self._psycopg.generators.fetch_many(driver.pgconn))  # the driver's own wait, which releases the GIL

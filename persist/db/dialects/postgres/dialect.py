@@ -29,6 +29,8 @@ log = logging.getLogger("persist")
 _SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 _cursors = count()
 _IDLE_SECONDS = 1.0  # a connection idle for longer goes through the pool, which pings it
+_LAST_ANSWER = 0.5
+"""Seconds that the answer to a COMMIT may take to arrive when its connection is returned to the pool."""
 
 
 class PostgresDialect(Dialect):
@@ -112,17 +114,18 @@ class PostgresDialect(Dialect):
     def ends_at_once(self, connection: Connection, driver: Any) -> bool:
         return super().ends_at_once(connection, driver) and connection.get_transaction() is None
 
-    def _ready(self, connection: Connection) -> bool:
+    def _ready(self, connection: Connection, wait: float = 0.0) -> bool:
+        driver = connection.connection.driver_connection
         try:
-            answered = self._endings.answered(connection.connection.driver_connection)
+            answered = self._endings.answered_within(driver, wait) if wait else self._endings.answered(driver)
         except self._psycopg.Error:
             return False
         return answered and super()._ready(connection)
 
     def give_back(self, connection: Connection) -> None:
-        if self.alive(connection.connection.driver_connection):
+        if self._ready(connection, wait=_LAST_ANSWER):
             connection.close()
-        else:
+        else:  # lost, or its last answer did not arrive: closing a store does not wait for a network that stalls
             self.discard(connection)
 
     def settle(self, driver: Any) -> None:
