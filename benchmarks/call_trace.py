@@ -7,7 +7,8 @@ everything that runs once: each call is made several times before it is traced.
 import asyncio
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -44,16 +45,23 @@ class Trace:
         self._stack.append(name)
 
 
+@contextmanager
+def tracing() -> Iterator[Trace]:
+    """Trace what this thread calls inside of the block."""
+    trace = Trace()
+    sys.setprofile(trace)
+    try:
+        yield trace
+    finally:
+        sys.setprofile(None)
+
+
 def traced(call: Callable[[], object]) -> Trace:
     """The call, warm."""
     for _ in range(_WARM):
         call()
-    trace = Trace()
-    sys.setprofile(trace)
-    try:
+    with tracing() as trace:
         call()
-    finally:
-        sys.setprofile(None)
     return trace
 
 
@@ -92,12 +100,8 @@ async def asynchronous(url: str) -> Trace:
             delta = {"type": "text-delta", "id": "t", "delta": "word "}
             for _ in range(_WARM):
                 await recorder.feed(delta)
-            trace = Trace()
-            sys.setprofile(trace)
-            try:
+            with tracing() as trace:
                 await recorder.feed(delta)
-            finally:
-                sys.setprofile(None)
     return trace
 
 

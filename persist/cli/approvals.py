@@ -75,13 +75,16 @@ def answer(
         raise click.UsageError("--reason goes with --approve or --reject; a reply says it all.")
     with database.open_existing() as store, store.begin() as tx:
         gate = tx.workflows.approvals.get(approval)
-        waits = tx.workflows.runs.get(gate.workflow_run_id).status
-        if reject and waits != RunStatus.QUEUED:
+        status = tx.workflows.runs.get(gate.workflow_run_id).status
+        if not reject:
+            _check_kind(gate, reply)
+        response = reason if reply is None else reply
+        if status == RunStatus.QUEUED or (status == RunStatus.RUNNING and not reject):
+            run = _answer_alone(tx, gate, by, response, approved=not reject)
+        elif reject:
             run = tx.workflows.approvals.resolve_and_fail(approval, by=by, reason=reason)
-        elif reject:  # what has not begun cannot fail
-            run = _leave(tx, gate, by, reason, approved=False)
         else:
-            run = _go_on(tx, approval, reply, by, reason)
+            run = tx.workflows.approvals.resolve_and_resume(approval, by=by, response=response)
         answered = tx.workflows.approvals.get(approval)
     if as_json:
         say_json({"approval": answered.model_dump(mode="json"), "run": run.model_dump(mode="json")})
@@ -90,20 +93,15 @@ def answer(
         say(f"{done} {inline(answered.gate)}; run {inline(run.id)} is {inline(run.status)}.")
 
 
-def _go_on(tx: Transaction, id: str, reply: str | None, by: str | None, reason: str | None) -> WorkflowRun:
-    """An approval for what asks for one, a reply for what wants to be told something."""
-    gate = tx.workflows.approvals.get(id)
+def _check_kind(gate: Approval, reply: str | None) -> None:
+    """InvalidValue for a reply to a gate that wants a decision, and for a decision on one that wants a reply."""
     if gate.status == ApprovalStatus.PENDING and (gate.kind == ApprovalKind.REPLY) != (reply is not None):
         wanted = "a decision: --approve or --reject" if reply is not None else "a reply: --reply TEXT, or --reject"
-        raise InvalidValue("answer", f"the approval {id!r} wants {wanted}.")
-    response = reason if reply is None else reply
-    if tx.workflows.runs.get(gate.workflow_run_id).status in (RunStatus.QUEUED, RunStatus.RUNNING):
-        return _leave(tx, gate, by, response, approved=True)
-    return tx.workflows.approvals.resolve_and_resume(id, by=by, response=response)
+        raise InvalidValue("answer", f"the approval {gate.id!r} wants {wanted}.")
 
 
-def _leave(tx: Transaction, gate: Approval, by: str | None, response: str | None, *, approved: bool) -> WorkflowRun:
-    """The answer alone: the run was not paused for the gate."""
+def _answer_alone(tx: Transaction, gate: Approval, by: str | None, response: str | None, *, approved: bool) -> WorkflowRun:
+    """Answer the gate of a run that was not paused for it, and return the run, unchanged."""
     if not tx.workflows.approvals.respond(gate.id, approved=approved, by=by, response=response):
         raise Conflict(f"The approval {gate.id!r} is not pending: it was {gate.status} already.")
     return tx.workflows.runs.get(gate.workflow_run_id)

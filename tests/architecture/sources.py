@@ -31,14 +31,14 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
-    def docstrings(self) -> set[int]:
-        """The first lines of the strings that only document: of modules, classes, functions, and of names before them."""
-        lines = set()
+    def docstrings(self) -> dict[int, str]:
+        """The strings that only document, by their first line: of modules, classes, functions, and of names before them."""
+        found = {}
         for node in ast.walk(self.tree):
             for child in ast.iter_child_nodes(node):
                 if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and isinstance(child.value.value, str):
-                    lines.add(child.lineno)
-        return lines
+                    found[child.lineno] = child.value.value
+        return found
 
     def code(self) -> Iterator[tuple[int, str]]:
         """Every token that is neither comment nor docstring, with its line."""

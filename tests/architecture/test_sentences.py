@@ -1,6 +1,5 @@
 """Docstrings and comments can be read alone: each names its subject, for somebody who has read nothing before it."""
 
-import ast
 import io
 import re
 import tokenize
@@ -29,14 +28,6 @@ STARTS_WITHOUT_SUBJECT = re.compile(rf"(?:{'|'.join(_POINTS_BACK)})\b")
 NAMES_NOBODY = re.compile(r"\b(?:whoever|whomever|whichever way|meanwhile|nobody's|anybody's|of ours|of theirs)\b", re.IGNORECASE)
 
 
-def _docstrings(source: Source) -> Iterator[tuple[int, str]]:
-    """Those of modules, classes and functions, and the strings behind attributes."""
-    for node in ast.walk(source.tree):
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and isinstance(child.value.value, str):
-                yield child.lineno, child.value.value
-
-
 def _comments(source: Source) -> Iterator[tuple[int, str]]:
     """Each run of lines that are comments alone, as one text, and each comment behind code."""
     last, start, words = -1, 0, list[str]()
@@ -57,7 +48,7 @@ def _comments(source: Source) -> Iterator[tuple[int, str]]:
 def test_a_docstring_names_its_subject() -> None:
     found = []
     for source in SOURCES:
-        for line, text in _docstrings(source):
+        for line, text in source.docstrings().items():
             if STARTS_WITHOUT_SUBJECT.match(text):
                 found.append(f"{source.name}:{line}: {text[:60]}")
     assert found == []
@@ -66,7 +57,7 @@ def test_a_docstring_names_its_subject() -> None:
 def test_nobody_is_left_without_a_name() -> None:
     found = []
     for source in SOURCES:
-        for line, text in (*_docstrings(source), *_comments(source)):
+        for line, text in (*source.docstrings().items(), *_comments(source)):
             if hit := NAMES_NOBODY.search(text):
                 found.append(f"{source.name}:{line}: {hit.group()}")
     assert found == []

@@ -48,7 +48,7 @@ def stored_objects(stored: Sequence[str], to_plain_json: Callable[[str], str] | 
 def _decode_one(text: str) -> dict[str, Any] | None:
     try:
         value = decode(text)
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError):
         return None
     return value if isinstance(value, dict) else None
 

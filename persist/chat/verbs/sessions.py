@@ -16,10 +16,10 @@ from persist.db.expressions.upsert import insert_missing, insert_once
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_list
-from persist.db.values.clock import epoch_ms, from_epoch_ms
+from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, merge_patch
-from persist.db.values.pages import Page, check_limit, decode_cursor
+from persist.db.values.pages import Page, check_limit, values_after
 from persist.errors import InvalidValue, NotFound
 
 List = list
@@ -119,9 +119,8 @@ class ChatSessions(Repository):
             query = query.where(_S.workspace_root == work.label("workspace_root", workspace_root, empty=True))
         if not include_archived:
             query = query.where(_S.archived_at.is_(None))
-        if after is not None:
-            at, id = decode_cursor(work.label("after", after), _LIST, filters, (int, str))
-            query = query.where(tuple_(_S.updated_at, _S.id) < (from_epoch_ms(at), id))
+        if key := values_after(after, _LIST, filters):
+            query = query.where(tuple_(_S.updated_at, _S.id) < (key["after_at"], key["after_id"]))
         rows = work.found(query)
         return Page.of(
             rows, limit, session_value, name=_LIST, filters=filters, key=lambda _, item: [epoch_ms(item.updated_at), item.id]

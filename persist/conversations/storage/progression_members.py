@@ -4,6 +4,7 @@ A writer is alone on its database or locks the progression's row first, since pl
 places the array is rewritten if a sixteenth of it is new; every 64 unconditionally would be quadratic in long progressions.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,12 +15,13 @@ from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.arrays import labels_array
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.dry_run import left_alone
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.json import JsonLimits, JsonText, encode
-from persist.errors import InvalidValue, NotFound, UnreadableRow
+from persist.errors import InvalidValue, NotFound, PayloadTooLarge, UnreadableRow
 from persist.quoting import shown
+
+log = logging.getLogger("persist")
 
 FOLD_EVERY = 64
 _FOLD_SHARE = 16
@@ -214,24 +216,25 @@ def unchanged(work: UnitOfWork, id: str, after: Sequence[str]) -> int:
 
 
 def fold(work: UnitOfWork, id: str) -> bool:
-    """Rewrite the published array if it lags behind the members; False if it does not."""
-    row = work.row(_LOCK, row_id=id)
-    following = work.row(_NEXT, row_id=id)
-    if row is not None and following is not None and row[0] != following[0]:
+    """Rewrite the published array if it lags behind the members; False if it does not, or cannot be read, which is logged."""
+    try:
+        row = work.row(_LOCK, row_id=id)
+        following = work.row(_NEXT, row_id=id)
+        if row is None or following is None or row[0] == following[0]:
+            return False
         if type(following[0]) is not int:
             raise UnreadableRow("progression_members", [id], "ord", "a number is stored where an integer belongs")
-        work.run(_FOLD, row_id=id, ids=_array(member_ids(work, id)), upto=following[0])
-        return True
-    return False
+        ids = _array(member_ids(work, id))
+    except (UnreadableRow, InvalidValue, PayloadTooLarge) as error:  # nothing was written yet
+        log.warning("the progression %s is left as it is: %s", shown(id), error)
+        return False
+    work.run(_FOLD, row_id=id, ids=ids, upto=following[0])
+    return True
 
 
 def fold_some(work: UnitOfWork) -> int:
     """Fold up to a hundred progressions whose array lags behind their members; how many."""
-    count = 0
-    for (id,) in work.rows(_BEHIND):
-        with left_alone(work, f"the progression {shown(id)}"):
-            count += fold(work, id)
-    return count
+    return sum([fold(work, id) for (id,) in work.rows(_BEHIND)])
 
 
 def _fold_if_long(work: UnitOfWork, id: str, folded: int, places: int) -> None:

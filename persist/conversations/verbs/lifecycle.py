@@ -15,7 +15,6 @@ from persist.conversations.schemas import Branch, ConvSession, Status, StatusTra
 from persist.conversations.storage.progression_members import fold
 from persist.conversations.validation import plain
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.dry_run import left_alone
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice, optional_label
@@ -23,7 +22,6 @@ from persist.db.values.clock import as_utc
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, JsonText
 from persist.errors import InvalidValue, TransitionError
-from persist.quoting import shown
 
 _S, _B, _T = sessions.c, branches.c, transitions.c
 TERMINAL = frozenset(Status) - {Status.RUNNING}
@@ -98,14 +96,8 @@ def set_status(
     before = None if is_unreadable(entity.ended_at) else entity.ended_at
     _write(work, entity, to, (before or work.now()) if to in TERMINAL else None, because)
     log(work, kind, entity.id, current, to, because=because, source=by, actor=who, override=excuse)
-    _fold(work, entity.progression_id)
+    fold(work, entity.progression_id)
     return True
-
-
-def _fold(work: UnitOfWork, progression_id: str) -> None:
-    """What nobody can read of the progression keeps its session from nothing."""
-    with left_alone(work, f"the progression {shown(progression_id)}"):
-        fold(work, progression_id)
 
 
 def _write(work: UnitOfWork, entity: ConvSession | Branch, to: Status, ended: datetime | None, because: Because) -> None:
@@ -145,7 +137,7 @@ def finalize_branch(work: UnitOfWork, branch: Branch, status: Status, ended_at: 
         return False
     _write(work, branch, status, ended_at or work.now(), NO_REASON)
     log(work, "branch", branch.id, branch.status, status, source=TransitionSource.EXECUTOR)
-    _fold(work, branch.progression_id)
+    fold(work, branch.progression_id)
     return True
 
 

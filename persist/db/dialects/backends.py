@@ -36,14 +36,14 @@ else:
 
 def operations_of(dialect: Dialect) -> "DatabaseOperations":
     """The administrative operations for the dialect's database."""
-    if dialect.one_file:
+    if dialect.schema is None:
         return sqlite_operations.SqliteOperations(dialect)
     return postgres_operations.PostgresOperations(dialect)
 
 
 def bulk_of(dialect: Dialect, driver: Any) -> "Bulk":
     """Bulk reads and writes inside the driver connection's current transaction."""
-    return sqlite_bulk.SqliteBulk(dialect, driver) if dialect.one_file else postgres_bulk.PostgresBulk(dialect, driver)
+    return sqlite_bulk.SqliteBulk(dialect, driver) if dialect.schema is None else postgres_bulk.PostgresBulk(dialect, driver)
 
 
 def raw_rows_of(dialect: Dialect, driver: Any) -> "RawRows":

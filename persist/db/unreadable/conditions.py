@@ -91,7 +91,7 @@ def json_reader(value: Any) -> str | None:
     try:
         decode(value)
         return None
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError):
         return "no JSON"
 
 

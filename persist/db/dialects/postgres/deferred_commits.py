@@ -40,15 +40,16 @@ class DeferredCommits:
 
     def answered_within(self, driver: Any, seconds: float) -> bool:
         """As `answered`, once the answer has had so many seconds to arrive."""
+        if self.answered(driver):
+            return True
         deadline = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(driver.pgconn.socket, selectors.EVENT_READ)
-            while not self.answered(driver):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return False
+            while (left := deadline - time.monotonic()) > 0:
                 selector.select(left)
-        return True
+                if self.answered(driver):
+                    return True
+        return False
 
     def settle(self, driver: Any) -> None:
         """Read the answer to the COMMIT, before the connection is used again; psycopg.Error if the connection is lost."""

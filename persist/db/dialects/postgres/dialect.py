@@ -115,9 +115,8 @@ class PostgresDialect(Dialect):
         return super().ends_at_once(connection, driver) and connection.get_transaction() is None
 
     def _ready(self, connection: Connection, wait: float = 0.0) -> bool:
-        driver = connection.connection.driver_connection
         try:
-            answered = self._endings.answered_within(driver, wait) if wait else self._endings.answered(driver)
+            answered = self._endings.answered_within(connection.connection.driver_connection, wait)
         except self._psycopg.Error:
             return False
         return answered and super()._ready(connection)
