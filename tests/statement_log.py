@@ -6,6 +6,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from persist.db.dialects.postgres.pipelining import PipelinedConnection
+
 _PING = ";"
 """What the pool asks of a connection that has rested: on a slow machine now and then one more."""
 
@@ -32,4 +34,16 @@ def seen_statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(sqlite3, "connect", traced)
     monkeypatch.setattr(psycopg.Cursor, "execute", told)
     monkeypatch.setattr(psycopg.Cursor, "executemany", told_once)
+    queue, queue_many = PipelinedConnection.queue, PipelinedConnection.executemany
+
+    def queued(connection: PipelinedConnection, query: str, *args: Any) -> Any:
+        seen.append(query)
+        return queue(connection, query, *args)
+
+    def queued_once(connection: PipelinedConnection, query: str, *args: Any) -> Any:
+        seen.append(query)
+        return queue_many(connection, query, *args)
+
+    monkeypatch.setattr(PipelinedConnection, "queue", queued)
+    monkeypatch.setattr(PipelinedConnection, "executemany", queued_once)
     return seen

@@ -189,7 +189,7 @@ class _Unchecked(UnitOfWork):
 
     def _references(self, on: bool) -> bool:
         assert self._connection is not None
-        return raw_rows_of(self.runtime.dialect, self._connection.connection.driver_connection).check_references(on)
+        return raw_rows_of(self.runtime.dialect, self.runtime.dialect.driver_of(self._connection)).check_references(on)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from persist.db.changes.batch import Batch, ImmediateBatch, PipelinedBatch
 from persist.db.changes.journal import Journal
 from persist.db.statements.prepared import Driver, Row, Statement, StatementCache
 
@@ -15,6 +16,7 @@ class StatementRunner(Protocol):
     def rows(self, prepared: Statement, **values: Any) -> list[Row]: ...
     def row(self, prepared: Statement, **values: Any) -> Row | None: ...
     def run(self, prepared: Statement, **values: Any) -> int: ...
+    def batch(self) -> Batch: ...
     def begin_event(self, name: str, stream: str | None = None) -> None: ...
     def to_plain_json(self, text: str) -> str: ...
 
@@ -22,16 +24,24 @@ class StatementRunner(Protocol):
 class DriverStatements:
     """Runs prepared statements on a pinned driver connection, inside the connection's current transaction, if any."""
 
-    __slots__ = ("_driver", "_prepared", "journal", "to_plain_json")
+    __slots__ = ("_driver", "_pipelines", "_prepared", "journal", "to_plain_json")
 
-    def __init__(self, prepared: StatementCache, driver: Driver, to_plain_json: Callable[[str], str]) -> None:
-        self._prepared, self._driver, self.to_plain_json = prepared, driver, to_plain_json
+    def __init__(
+        self, prepared: StatementCache, driver: Driver, to_plain_json: Callable[[str], str], *, pipelines: bool = False
+    ) -> None:
+        self._prepared, self._driver, self.to_plain_json, self._pipelines = prepared, driver, to_plain_json, pipelines
         self.journal: Journal | None = None
 
     def begin_event(self, name: str, stream: str | None = None) -> None:
         """Begin an event of that name: the changes that follow belong to it."""
         if self.journal is not None:
             self.journal.begin_verb(name, stream)
+
+    def batch(self) -> Batch:
+        """Several statements that travel together; see persist.db.changes.batch."""
+        if not self._pipelines:
+            return ImmediateBatch(self)
+        return PipelinedBatch(self._driver, self._prepared, self.journal, lambda prepared: (prepared.unreadable, None), _ignore)
 
     def rows(self, prepared: Statement, **values: Any) -> list[Row]:
         """Every row, decoded."""
@@ -40,6 +50,12 @@ class DriverStatements:
     def row(self, prepared: Statement, **values: Any) -> Row | None:
         """The first row, decoded, or None."""
         return self._prepared[prepared].one(self._driver, values)
+
+    def returned(self, prepared: Statement, **values: Any) -> Row | None:
+        """Execute an INSERT or UPDATE … RETURNING; the first row it wrote, decoded, or None."""
+        found = None if self.journal is None else self.journal.run(prepared, values, self._all)
+        rows = self._all(prepared, values) if found is None else found
+        return rows[0] if rows else None
 
     def run(self, prepared: Statement, **values: Any) -> int:
         """Execute; the number of rows changed."""
@@ -53,3 +69,7 @@ class DriverStatements:
 
     def _all(self, prepared: Statement, values: Mapping[str, Any]) -> list[Row]:
         return self._prepared[prepared].all(self._driver, values)
+
+
+def _ignore(wrote: bool) -> None:
+    """Take no note of whether a batch wrote: the pinned connection's transaction is rolled back as a whole."""

@@ -36,6 +36,8 @@ class Dialect(ABC):
     """Whether a single statement on the pinned connection commits by itself, durably and without a BEGIN."""
     batches_rows: bool = False
     """Whether one statement for many rows is faster than one driver call for each row."""
+    pipelines: bool = False
+    """Whether the statements of a batch are sent together (`queue` and `flush` of what `begin` and `runner` return)."""
     one_file: bool
     """Whether the database is one file, which may belong to one run, instance or workspace."""
     one_writer: bool
@@ -140,7 +142,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
-        """Start a transaction on an idle connection and return its driver connection. Every transaction starts here.
+        """Start a transaction on an idle connection and return what executes its statements. Every transaction starts here.
 
         On persist's own connections only the driver's transaction is started. SQLAlchemy's transaction begins with the first
         statement that SQLAlchemy runs; `end` ends both.
@@ -160,16 +162,20 @@ class Dialect(ABC):
         """Prepare the caller's own transaction for a write: take the locks that a write needs, and allow savepoints."""
 
     @abstractmethod
-    def begin_on_driver(self, driver: Any) -> None:
-        """Start a write transaction on a pinned driver connection."""
+    def begin_pinned(self, runner: Any) -> None:
+        """Start a write transaction on a pinned connection; on Postgres it is sent with its first statement."""
 
     @abstractmethod
     def prepare_pinned(self, driver: Any) -> Callable[[], None]:
         """Set up a driver connection that stays checked out for recorders; return a function that restores it."""
 
     def runner(self, driver: Any) -> Any:
-        """Return the object that executes statements on a pinned connection; each result is read before the next statement."""
+        """Return the object that executes the statements of a pinned connection, and commits them."""
         return driver
+
+    def driver_of(self, connection: Connection) -> Any:
+        """Return the driver connection of a transaction, for statements that are executed on it directly."""
+        return connection.connection.driver_connection
 
     def prepare_inline(self, driver: Any) -> Callable[[], None] | None:
         """Set up a connection that raises instead of waiting, as `prepare_pinned` does; None where every commit has to wait."""

@@ -50,17 +50,17 @@ class InlineConnection(PinnedConnection):
             runtime.lock.release()
 
     def _write(self, rows: Sequence[SingleRowInsert]) -> bool:
-        driver, statements = self._ready(), self._statements
+        runner, statements = self._ready(), self._statements
         try:
             if len(rows) == 1:
                 return statements.write(rows[0].prepared, rows[0].values) == 1
-            driver.execute("BEGIN IMMEDIATE")
-            if not self._write_rows(driver, rows):
-                self._undo(driver)
+            runner.execute("BEGIN IMMEDIATE")
+            if not self._write_rows(rows):
+                self._undo()
                 return False
-            driver.execute("COMMIT")
+            runner.execute("COMMIT")
         except BaseException:
-            self._undo(driver)
+            self._undo()
             raise
         return True
 

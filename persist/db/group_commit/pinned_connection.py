@@ -30,6 +30,7 @@ class PinnedConnection:
         self.mutex = threading.RLock()
         self._pooled: PoolProxiedConnection | None = None
         self._driver: Any = None
+        self._runner: Any = None
         self._statements: DriverStatements
         self._log: EventLog | None = None
         self._restore: Callable[[], None] | None = None
@@ -56,26 +57,26 @@ class PinnedConnection:
         return found
 
     def _run(self, job: WriteTask[R], *, alone: bool = True) -> R:
-        driver = self._ready()
+        self._ready()
         if alone and job.single and self._autocommits():
             try:
-                return self._run_alone(job, driver)
+                return self._run_alone(job)
             except Exception as error:
-                self._undo(driver)
+                self._undo()
                 ours = self._ours(error, committing=True)
                 if not isinstance(ours, StoreBusy | Conflict):
                     raise ours from error
         # A transaction is needed for several statements, for a lock that is held elsewhere (BEGIN is tried again), and for a
         # row whose parent vanished while it was written (the task then finds out why it is refused).
-        driver = self._ready()
+        self._ready()
         try:
-            self._begin(driver)
+            self._begin()
             result = job.run(self._statements)
             events = self._keep_log()
         except BaseException as error:
-            self._undo(driver)
+            self._undo()
             raise self._ours(error) from error
-        self._commit(driver)
+        self._commit()
         self._committed(events)
         return result
 
@@ -83,11 +84,11 @@ class PinnedConnection:
         """Whether a single statement may commit by itself. The database then writes its events, and no observer is notified."""
         return self.runtime.dialect.autocommits_single_statement and not self.runtime.observers.wanted(COMMITTED)
 
-    def _run_alone(self, job: WriteTask[R], driver: Any) -> R:
+    def _run_alone(self, job: WriteTask[R]) -> R:
         self._statements.journal = None
         if self.runtime.log is None:
             return job.run(self._statements)
-        with self.runtime.dialect.leave_log_to_database(driver):
+        with self.runtime.dialect.leave_log_to_database(self._driver):
             return job.run(self._statements)
 
     def look(self, question: Callable[[StatementRunner], R]) -> R:
@@ -118,30 +119,30 @@ class PinnedConnection:
         self.runtime.check_usable()
         with self._exclusive(what):
             self.runtime.check_usable()  # the store may have closed while we waited
-            driver = self._ready()
-            if self._written_alone(jobs, driver):
+            self._ready()
+            if self._written_alone(jobs):
                 return [Outcome() for _ in jobs]
             try:
-                self._begin(driver)
+                self._begin()
                 outcomes = self._run_all(jobs)
                 events = self._keep_log()
             except Exception as error:
-                self._undo(driver)
+                self._undo()
                 ours = self._ours(error)
-                if not self.runtime.dialect.usable(driver) or isinstance(ours, EventLogSwitched):
+                if not self.runtime.dialect.usable(self._driver) or isinstance(ours, EventLogSwitched):
                     raise ours from error
-                self._begin(driver)
+                self._begin()
                 try:
-                    outcomes = [self._replay(driver, job) for job in jobs]
+                    outcomes = [self._replay(job) for job in jobs]
                     events = self._keep_log()
                 except BaseException:
-                    self._undo(driver)
+                    self._undo()
                     raise
-            self._commit(driver)
+            self._commit()
             self._committed(events)
             return outcomes
 
-    def _written_alone(self, jobs: Sequence[WriteTask[Any]], driver: Any) -> bool:
+    def _written_alone(self, jobs: Sequence[WriteTask[Any]]) -> bool:
         """Write the rows of all jobs in one autocommitted statement. False: that was impossible, and nothing was written."""
         runtime, rows = self.runtime, [job for job in jobs if isinstance(job, SingleRowInsert)]
         if len(rows) != len(jobs) or runtime.log is not None or not runtime.dialect.batches_rows or not self._autocommits():
@@ -149,26 +150,26 @@ class PinnedConnection:
         if len({row.prepared for row in rows}) != 1:
             return False
         try:
-            return self._write_rows(driver, rows)
+            return self._write_rows(rows)
         except Exception as error:
-            self._undo(driver)
+            self._undo()
             ours = self._ours(error, committing=True)
             if isinstance(ours, StoreBusy | Conflict):
                 return False  # as in _run: in a transaction each job finds out why it is refused
             raise ours from error
 
-    def _write_rows(self, driver: Any, rows: Sequence[SingleRowInsert]) -> bool:
+    def _write_rows(self, rows: Sequence[SingleRowInsert]) -> bool:
         """Write the rows without an event log, one driver call per statement. False unless every row was written."""
-        return all(self._write_many(driver, prepared, values) == len(values) for prepared, values in by_statement(rows).items())
+        return all(self._write_many(prepared, values) == len(values) for prepared, values in by_statement(rows).items())
 
-    def _write_many(self, driver: Any, prepared: Statement, rows: Sequence[Mapping[str, Any]]) -> int:
+    def _write_many(self, prepared: Statement, rows: Sequence[Mapping[str, Any]]) -> int:
         runtime = self.runtime
         if not runtime.dialect.batches_rows:
-            return runtime.prepared[prepared].run_many(driver, rows)
+            return runtime.prepared[prepared].run_many(self._runner, rows)
         together = self._together.get(prepared)
         if together is None:
             together = self._together[prepared] = MultiRowInsert(prepared, runtime.prepared)
-        return together.run(driver, rows)
+        return together.run(self._runner, rows)
 
     def _run_all(self, jobs: Sequence[WriteTask[Any]]) -> list[Outcome[Any]]:
         """Run the jobs inside the transaction. Without a journal, rows of the same statement are written in one call."""
@@ -176,7 +177,7 @@ class PinnedConnection:
             return [Outcome(job.run(self._statements)) for job in jobs]
         rows = [job for job in jobs if isinstance(job, SingleRowInsert)]
         outcomes = [Outcome(None if isinstance(job, SingleRowInsert) else job.run(self._statements)) for job in jobs]
-        if not self._write_rows(self._driver, rows):
+        if not self._write_rows(rows):
             raise _MissedError
         return outcomes
 
@@ -208,15 +209,18 @@ class PinnedConnection:
                     pooled.invalidate()
                 raise self._ours(error) from error
             self._pooled, self._driver = pooled, driver
-            self._statements = DriverStatements(self.runtime.prepared, dialect.runner(driver), dialect.to_plain_json)
-        return self._driver
+            self._runner = dialect.runner(driver)
+            self._statements = DriverStatements(
+                self.runtime.prepared, self._runner, dialect.to_plain_json, pipelines=dialect.pipelines
+            )
+        return self._runner
 
     def _prepare(self, driver: Any) -> Callable[[], None] | None:
         return self.runtime.dialect.prepare_pinned(driver)
 
-    def _begin(self, driver: Any) -> None:
+    def _begin(self) -> None:
         kept = self.runtime.log
-        self.runtime.retrying_lock(lambda: self.runtime.dialect.begin_on_driver(driver))
+        self.runtime.retrying_lock(lambda: self.runtime.dialect.begin_pinned(self._runner))
         self._log = kept or self.runtime.log
         self._statements.journal = None if self._log is None else Journal()
 
@@ -233,20 +237,20 @@ class PinnedConnection:
             if self.runtime.observers.wanted(COMMITTED):
                 self.runtime.observers.tell(COMMITTED, events)
 
-    def _commit(self, driver: Any) -> None:
+    def _commit(self) -> None:
         try:
-            driver.execute("COMMIT")
+            self._runner.commit()
         except BaseException as error:
-            self._undo(driver)
+            self._undo()
             raise self._ours(error, committing=True) from error
 
-    def _undo(self, driver: Any) -> None:
+    def _undo(self) -> None:
         dialect = self.runtime.dialect
-        if not dialect.usable(driver):
+        if not dialect.usable(self._driver):
             self._drop()
-        elif dialect.in_transaction(driver):
+        else:
             try:
-                driver.execute("ROLLBACK")
+                self._runner.rollback()
             except Exception as error:
                 if dialect.classify(error) is None:
                     raise
@@ -257,18 +261,18 @@ class PinnedConnection:
         if pooled is not None:
             pooled.invalidate()
 
-    def _replay(self, driver: Any, job: WriteTask[Any]) -> Outcome[Any]:
-        driver.execute("SAVEPOINT member")
+    def _replay(self, job: WriteTask[Any]) -> Outcome[Any]:
+        self._runner.execute("SAVEPOINT member")
         journal = self._statements.journal
         mark = (0, 0) if journal is None else journal.mark()
         try:
             outcome = Outcome(job.run(self._statements))
         except Exception as error:
-            driver.execute("ROLLBACK TO SAVEPOINT member")
+            self._runner.execute("ROLLBACK TO SAVEPOINT member")
             if journal is not None:
                 journal.rollback_to(mark)
             outcome = Outcome(error=self._ours(error))
-        driver.execute("RELEASE SAVEPOINT member")
+        self._runner.execute("RELEASE SAVEPOINT member")
         return outcome
 
     def _ours(self, error: BaseException, *, committing: bool = False) -> BaseException:

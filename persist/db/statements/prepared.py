@@ -39,7 +39,7 @@ def among(column: ColumnElement[Any], words: Iterable[Any]) -> ColumnElement[boo
 
 
 class Driver(Protocol):
-    """The method that the connections of both drivers, and a reused cursor, have in common."""
+    """The method that the connections of both drivers have in common."""
 
     def execute(self, sql: Any, parameters: Any = ..., /) -> Any: ...
 
@@ -105,15 +105,16 @@ class CompiledStatement:
 
     def run_many(self, driver: Any, rows: Sequence[Mapping[str, Any]]) -> int:
         """Execute once per row, by `executemany`; the total number of rows changed."""
-        cursor = driver.cursor()
-        cursor.executemany(self.sql, [self.args(row) for row in rows])
-        count: int = cursor.rowcount
-        cursor.close()
+        count: int = driver.executemany(self.sql, [self.args(row) for row in rows]).rowcount
         return count
 
     def all(self, driver: Driver, values: Mapping[str, Any], by: By = RAISING) -> list[Row]:
         """Execute; every row, decoded. For unreadable rows (`by`), see `persist.db.unreadable.cells`."""
-        cursor, rows = driver.execute(self.sql, self.args(values)), None
+        return self.fetched(driver.execute(self.sql, self.args(values)), driver, values, by)
+
+    def fetched(self, cursor: Any, driver: Driver, values: Mapping[str, Any], by: By = RAISING) -> list[Row]:
+        """Every row of a cursor that has executed the statement with these values, decoded."""
+        rows = None
         try:
             rows = cursor.fetchall()
             return self._decoded(rows)

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, NestedTransaction, Select, Update
 
+from persist.db.changes.batch import Batch, ImmediateBatch, PipelinedBatch
 from persist.db.changes.journal import Journal, twin_of
 from persist.db.statements.core_statements import fetched
 from persist.db.statements.prepared import Row, Statement
@@ -25,6 +26,8 @@ class StatementExecution(TableOperations):
         self._driver: Any = None
         self._wrote = False
         self._options: dict[str, Any] = {"preserve_rowcount": True}  # an INSERT may write no row where one exists
+        self.is_alone = False
+        """Whether the transaction consists of one verb, called outside of any transaction."""
         self.listing = False
         """Whether a reading verb is running: its lists leave out unreadable rows."""
         self.carried: list[Unreadable] | None = None
@@ -72,6 +75,24 @@ class StatementExecution(TableOperations):
             found = self._all(prepared, values)
         self._wrote = self._wrote or bool(found)
         return found[0] if found else None
+
+    def batch(self, *, last: bool = False) -> Batch:
+        """Several statements that travel together; see persist.db.changes.batch.
+
+        `last`: the verb has written everything once these are executed. A verb outside of a transaction then commits with them.
+        """
+        if self._driver is None or self.carried or not self.runtime.dialect.pipelines:
+            return ImmediateBatch(self)
+        commit = last and self.is_alone and self.journal is None
+        return PipelinedBatch(
+            self._driver, self.runtime.prepared, self.journal, self._by_statement, self._batch_sent, commit=commit
+        )
+
+    def _by_statement(self, prepared: Statement) -> By:
+        return self.by(prepared.unreadable)
+
+    def _batch_sent(self, wrote: bool) -> None:
+        self._wrote = self._wrote or wrote
 
     def run_many(self, prepared: Statement, values: Sequence[Mapping[str, Any]]) -> None:
         """Run one prepared statement for many rows."""

@@ -54,4 +54,4 @@ class TableOperations(Validation):
     def raw_rows(self) -> "RawRows":
         """Access to undecoded rows in this transaction."""
         assert self._connection is not None
-        return raw_rows_of(self.runtime.dialect, self._connection.connection.driver_connection)
+        return raw_rows_of(self.runtime.dialect, self.runtime.dialect.driver_of(self._connection))

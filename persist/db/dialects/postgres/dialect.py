@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url, text
 
@@ -23,12 +24,20 @@ from persist.db.statements.compiled import Kind
 from persist.db.values.command_words import command_word
 from persist.db.values.key_order import from_jsonb
 from persist.errors import InvalidValue, PersistError, StoreBusy, Unavailable, UnsupportedEngine
+from persist.lazy_imports import lazy_module
+
+if TYPE_CHECKING:
+    from persist.db.dialects.postgres import pipelining
+else:
+    pipelining = lazy_module("persist.db.dialects.postgres.pipelining")
 
 log = logging.getLogger("persist")
 
 _SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 _cursors = count()
 _IDLE_SECONDS = 1.0  # a connection idle for longer goes through the pool, which pings it
+_PIPELINED = "persist"
+"""Where the `info` of SQLAlchemy's connection has its PipelinedConnection."""
 _LAST_ANSWER = 0.5
 """Seconds that the answer to a COMMIT may take to arrive when its connection is returned to the pool."""
 
@@ -45,6 +54,7 @@ class PostgresDialect(Dialect):
     one_file = False
     autocommits_single_statement = True
     batches_rows = True
+    pipelines = True
 
     def __init__(self, url: URL, schema: str, *, pooler: str | None = None, read_only: bool = False) -> None:
         try:
@@ -57,11 +67,15 @@ class PostgresDialect(Dialect):
         self._pooled = pooler == "transaction"
         self.read_only = read_only
         self.url = url.set(drivername="postgresql+psycopg")
-        connect_args = {**connection_timeouts(url), **({"prepare_threshold": None} if self._pooled else {})}
+        connect_args = connection_timeouts(url)
         engine = create_engine(self.url, pool_pre_ping=True, pool_size=5, max_overflow=24, connect_args=connect_args)
         self.idle = {write: ConnectionCache(2, _IDLE_SECONDS, self.give_back) for write in (True, False)}
         self._endings = DeferredCommits(psycopg)
+        self._names: WeakKeyDictionary[Any, pipelining.PreparedNames] = WeakKeyDictionary()
+        """The prepared statements of each psycopg connection."""
         event.listen(engine, "connect", self._look)
+        event.listen(engine, "do_execute", _begin_first)
+        event.listen(engine, "do_executemany", _begin_before)
         self._engine = engine
 
     def _look(self, driver: Any, record: Any) -> None:
@@ -73,8 +87,9 @@ class PostgresDialect(Dialect):
         found = driver.pgconn.exec_(b"SELECT pg_backend_pid()")
         if found.status != self._psycopg.pq.ExecStatus.TUPLES_OK:
             raise self._psycopg.errors.error_from_result(found)
-        if int(found.get_value(0, 0)) != driver.info.backend_pid:
-            driver.prepare_threshold = None
+        pooled = self._pooled or int(found.get_value(0, 0)) != driver.info.backend_pid
+        self._names[driver] = pipelining.PreparedNames(enabled=not pooled)
+        driver.prepare_threshold = None  # psycopg would deallocate all prepared statements, also ours, after a ROLLBACK
 
     def _make_engine(self, *, write: bool) -> Engine:
         snapshot = {} if write or self._guest else _SNAPSHOT
@@ -108,8 +123,10 @@ class PostgresDialect(Dialect):
     def end_read(self, connection: Connection, driver: Any) -> None:
         if driver is None or connection.get_transaction() is not None:
             super().end_read(connection, driver)
+        elif driver.begins:
+            driver.commit()
         else:
-            self._endings.send(driver)
+            self._endings.send(driver.driver)
 
     def ends_at_once(self, connection: Connection, driver: Any) -> bool:
         return super().ends_at_once(connection, driver) and connection.get_transaction() is None
@@ -131,32 +148,32 @@ class PostgresDialect(Dialect):
         """Do nothing: a Postgres database needs no setup by its clients."""
 
     def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
-        if self._guest and not connection.in_transaction():
-            connection.begin()
         driver: Any = connection.connection.driver_connection
-        # lock_timeout limits the wait for row locks. SET LOCAL keeps it from a pooler's next client.
-        if write and self._guest:
-            driver.execute(self._locals(), prepare=False)
-        elif write:
-            try:
-                self._begin_at_once(driver)
-            except self._psycopg.Error:
-                if self.usable(driver):
-                    raise
-                connection.invalidate()  # the idle connection was lost before any statement: use a new one
-                driver = connection.connection.driver_connection
-                self._begin_at_once(driver)
-        return driver
+        if self._guest:
+            if not connection.in_transaction():
+                connection.begin()
+            if write:
+                driver.execute(self._locals(), prepare=False)
+            return driver
 
-    def _begin_at_once(self, driver: Any) -> None:
-        """Send BEGIN and the settings in one message; the driver would send BEGIN separately and wait for the answer."""
-        pq = self._psycopg.pq
-        if driver.pgconn.transaction_status != pq.TransactionStatus.IDLE:
-            driver.execute(self._locals(), prepare=False)
-            return
-        result = driver.pgconn.exec_(f"BEGIN; {self._locals()}".encode())
-        if result.status != pq.ExecStatus.COMMAND_OK:
-            raise self._psycopg.errors.error_from_result(result)
+        def renewed() -> tuple[Any, Any]:
+            connection.invalidate()
+            new: Any = connection.connection.driver_connection
+            return new, self._names[new]
+
+        pipelined = pipelining.PipelinedConnection(driver, self._names[driver])
+        pipelined.begin(write=write, settings=self._settings if write else None, renew=renewed)
+        connection.info[_PIPELINED] = pipelined
+        return pipelined
+
+    @property
+    def _settings(self) -> bytes:
+        """The SELECT that limits the wait for row locks, and says that events are recorded, for one transaction.
+
+        A pooler's next client must not find these settings, so they are never made for the session.
+        """
+        logged = f", set_config('{SETTING}', 'on', true)" if self.keeps_log else ""
+        return f"SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true){logged}".encode()
 
     def _locals(self) -> str:
         """The SET LOCAL statements of a write transaction."""
@@ -172,8 +189,8 @@ class PostgresDialect(Dialect):
         if self.keeps_log:
             connection.exec_driver_sql(f"SET LOCAL {SETTING} = 'on'")
 
-    def begin_on_driver(self, driver: Any) -> None:
-        driver.execute(f"BEGIN; {self._locals()}", prepare=False)
+    def begin_pinned(self, runner: Any) -> None:
+        runner.begin(write=True, settings=self._settings)
 
     def prepare_pinned(self, driver: Any) -> Callable[[], None]:
         before = driver.autocommit
@@ -186,10 +203,15 @@ class PostgresDialect(Dialect):
         return restore
 
     def runner(self, driver: Any) -> Any:
-        return driver.cursor()  # creating a cursor for every statement would cost a quarter of a small statement
+        names = pipelining.PreparedNames(enabled=False) if self._guest else self._names[driver]
+        return pipelining.PipelinedConnection(driver, names)
+
+    def driver_of(self, connection: Connection) -> Any:
+        pipelined = _pipelined(connection)
+        return super().driver_of(connection) if pipelined is None else pipelined.start()
 
     def interrupt(self, driver: Any) -> None:
-        interrupt(self._psycopg, driver)
+        interrupt(self._psycopg, driver.driver)
 
     def usable(self, driver: Any) -> bool:
         return not (driver.closed or driver.broken)
@@ -248,3 +270,27 @@ class PostgresDialect(Dialect):
 
     def reading_cursor(self, driver: Any) -> Any:
         return driver.cursor(f"persist_{next(_cursors)}", binary=True)  # binary: bytea in text form is twice as long
+
+
+def _begin_first(cursor: Any, statement: Any, parameters: Any, context: Any) -> bool:
+    """Let SQLAlchemy's statement travel with the BEGIN that waits for it, if there is one. False: SQLAlchemy executes it."""
+    pipelined = _pipelined(context.root_connection)
+    if pipelined is None or not pipelined.begins:
+        return False
+    pipelined.start_with(cursor, statement, parameters)
+    return True
+
+
+def _begin_before(cursor: Any, statement: Any, parameters: Any, context: Any) -> None:
+    """Send the BEGIN that waits for a statement, before SQLAlchemy executes many."""
+    pipelined = _pipelined(context.root_connection)
+    if pipelined is not None:
+        pipelined.start()
+
+
+def _pipelined(connection: Connection) -> "pipelining.PipelinedConnection | None":
+    try:
+        found: pipelining.PipelinedConnection | None = connection.info.get(_PIPELINED)
+    except NotImplementedError:  # SQLAlchemy looks at a new connection, which has no `info` yet
+        return None
+    return found

@@ -148,12 +148,12 @@ class SqliteDialect(SqliteEngines):
         finally:
             cursor.close()
 
-    def begin_on_driver(self, driver: Any) -> None:
+    def begin_pinned(self, runner: Any) -> None:
         if self.keeps_log and not self._owned:
-            self._say_whether_logged(driver)
+            self._say_whether_logged(runner)
         if self.in_memory:
-            driver.execute("PRAGMA query_only=OFF")
-        driver.execute("BEGIN IMMEDIATE")
+            runner.execute("PRAGMA query_only=OFF")
+        runner.execute("BEGIN IMMEDIATE")
 
     def prepare_pinned(self, driver: Any) -> Callable[[], None]:
         before = driver.isolation_level

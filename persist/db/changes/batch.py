@@ -1,0 +1,174 @@
+"""Several statements of one verb that travel to a server together, so that the verb waits for one answer.
+
+`with work.batch() as batch:` executes the statements of its block in order: on SQLite, and in a host's transaction, at once; on
+Postgres in one round trip at the end of the block. So no statement may need the result of another one in Python. SQL has to
+carry what depends: each statement sees what those before it wrote, and a statement that must write nothing if an earlier one
+found nothing says so in its WHERE.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from persist.db.changes.journal import Journal, ReturningStatement, twin_of
+from persist.db.statements.prepared import CompiledStatement, Row, Statement, StatementCache
+from persist.db.unreadable.rereading import By
+
+R = TypeVar("R")
+
+
+class Pending(Generic[R]):
+    """The result of a statement of a batch. `result` can be read once the block of the batch was left."""
+
+    __slots__ = ("result",)
+    result: R
+
+
+class Batch(ABC):
+    """The statements of one block. See the module."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+    @abstractmethod
+    def run(self, prepared: Statement, /, **values: Any) -> Pending[int]:
+        """Execute an INSERT, UPDATE or DELETE; the number of rows."""
+
+    @abstractmethod
+    def returned(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
+        """Execute an INSERT or UPDATE … RETURNING; the first row that it wrote, or None."""
+
+    @abstractmethod
+    def rows(self, prepared: Statement, /, **values: Any) -> Pending[list[Row]]:
+        """Execute a SELECT; every row."""
+
+    @abstractmethod
+    def row(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
+        """Execute a SELECT; the first row, or None."""
+
+
+class ImmediateBatch(Batch):
+    """Executes each statement when it is added. `runner` is a unit of work or the statements of a pinned connection."""
+
+    __slots__ = ("_runner",)
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Do nothing: every statement was executed."""
+
+    def run(self, prepared: Statement, /, **values: Any) -> Pending[int]:
+        return _known(self._runner.run(prepared, **values))
+
+    def returned(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
+        return _known(self._runner.returned(prepared, **values))
+
+    def rows(self, prepared: Statement, /, **values: Any) -> Pending[list[Row]]:
+        return _known(self._runner.rows(prepared, **values))
+
+    def row(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
+        return _known(self._runner.row(prepared, **values))
+
+
+def _known(result: R) -> Pending[R]:
+    pending: Pending[R] = Pending()
+    pending.result = result
+    return pending
+
+
+class PipelinedBatch(Batch):
+    """Sends all statements at the end of the block and then reads all answers.
+
+    driver   executes the statements (`queue`, `flush`)
+    journal  takes what the statements change, where the event log is on
+    by       how an unreadable row of a SELECT is handled, by what its statement says
+    sent     is called once the answers are there, with whether a row was written
+    """
+
+    __slots__ = ("_by", "_commit", "_compiled", "_driver", "_journal", "_sent", "_waiting")
+
+    def __init__(
+        self,
+        driver: Any,
+        compiled: StatementCache,
+        journal: Journal | None,
+        by: Callable[[Statement], By],
+        sent: Callable[[bool], None],
+        *,
+        commit: bool = False,
+    ) -> None:
+        self._driver, self._compiled, self._journal, self._by, self._sent, self._commit = driver, compiled, journal, by, sent, commit
+        self._waiting: list[_Sent] = []
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self._driver.drop()
+            return
+        self._driver.flush(commit=self._commit)
+        wrote = False
+        for sent in self._waiting:
+            if sent.writes and sent.twin is None and sent.shape is len:
+                sent.pending.result = sent.answer.rowcount
+            else:
+                sent.pending.result = self._shaped(sent)
+            wrote = wrote or (sent.writes and bool(sent.pending.result))
+        self._sent(wrote)
+
+    def _shaped(self, sent: "_Sent") -> Any:
+        by = self._by(sent.statement)
+        rows = sent.compiled.fetched(sent.answer, self._driver, sent.values, by)
+        if sent.twin is not None and self._journal is not None:
+            rows, changes = sent.twin.split(rows)
+            self._journal.add(changes)
+        return sent.shape(rows)
+
+    def run(self, prepared: Statement, /, **values: Any) -> Pending[int]:
+        return self._add(prepared, values, len, writes=True)
+
+    def returned(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
+        return self._add(prepared, values, _first, writes=True)
+
+    def rows(self, prepared: Statement, /, **values: Any) -> Pending[list[Row]]:
+        return self._add(prepared, values, list, writes=False)
+
+    def row(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
+        return self._add(prepared, values, _first, writes=False)
+
+    def _add(self, prepared: Statement, values: Mapping[str, Any], shape: Callable[[list[Row]], R], *, writes: bool) -> Pending[R]:
+        twin = twin_of(prepared) if writes and self._journal is not None else None
+        compiled = self._compiled[prepared if twin is None else twin.prepared]
+        answer = self._driver.queue(compiled.sql, compiled.args(values))
+        pending: Pending[R] = Pending()
+        self._waiting.append(_Sent(pending, prepared, compiled, values, answer, twin, shape, writes))
+        return pending
+
+
+def _first(rows: list[Row]) -> Row | None:
+    return rows[0] if rows else None
+
+
+class _Sent:
+    """A statement of a batch and what becomes of its answer."""
+
+    __slots__ = ("answer", "compiled", "pending", "shape", "statement", "twin", "values", "writes")
+
+    def __init__(
+        self,
+        pending: Pending[Any],
+        statement: Statement,
+        compiled: CompiledStatement,
+        values: Mapping[str, Any],
+        answer: Any,
+        twin: ReturningStatement | None,
+        shape: Callable[[list[Row]], Any],
+        writes: bool,
+    ) -> None:
+        self.pending, self.statement, self.compiled, self.values = pending, statement, compiled, values
+        self.answer, self.twin, self.shape, self.writes = answer, twin, shape, writes

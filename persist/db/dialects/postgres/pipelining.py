@@ -1,0 +1,289 @@
+"""Executes statements on a psycopg connection in as few round trips as possible, through libpq's pipeline mode.
+
+BEGIN travels with the first statement of its transaction, and the statements of a batch travel together. psycopg's own pipeline
+does the same, but it needs about as much Python time as two statements, and it cannot send a COMMIT with the last one.
+"""
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from functools import lru_cache
+from itertools import count
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import adapt, errors, pq, waiting
+
+_Command = tuple[bytes, Sequence[Any], "Answer | None"]
+_BINARY = frozenset((bytes, bytearray, memoryview))
+_TEXT_FORMAT, _BINARY_FORMAT = adapt.PyFormat.TEXT, adapt.PyFormat.BINARY
+_USES_UNPREPARED = 2
+"""A statement is prepared when it is executed once more than that on one connection."""
+_MAX_PREPARED = 400
+"""Statements that are prepared on one connection; further ones are sent with their text each time."""
+_LOST_PREPARED = frozenset(("26000", "0A000"))
+"""SQLSTATEs for a prepared statement that the server no longer has, or whose result changed its type."""
+
+_BEGIN = b"BEGIN"
+_SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_COMMIT = b"COMMIT"
+
+
+class Answer:
+    """The server's answer to one statement, once it has arrived: its rows, or the number of rows that it changed."""
+
+    __slots__ = ("_loader", "result")
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self.result: Any = None
+        """The result of libpq; None until it has arrived."""
+
+    @property
+    def rowcount(self) -> int:
+        """The number of rows that were changed or selected; -1 for a statement without such a number."""
+        number = self.result.command_tuples
+        return -1 if number is None else int(number)
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """All rows, as psycopg loads them."""
+        return self._load(self.result.ntuples)
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """The first row, or None."""
+        return self._load(1)[0] if self.result.ntuples else None
+
+    def _load(self, rows: int) -> list[tuple[Any, ...]]:
+        self._loader.set_pgresult(self.result)
+        loaded: list[tuple[Any, ...]] = self._loader.load_rows(0, rows, tuple)
+        return loaded
+
+
+class Total(NamedTuple):
+    """The answer to a statement that was executed for many rows of parameters."""
+
+    rowcount: int
+
+
+class PreparedNames:
+    """The statements that are prepared on one server connection. `enabled` is False behind a pooler.
+
+    A pooler may run a statement on another server connection than the one where it was prepared.
+    """
+
+    __slots__ = ("_names", "_numbers", "_uses", "enabled")
+
+    def __init__(self, *, enabled: bool) -> None:
+        self.enabled = enabled
+        self._numbers = count()
+        self._names: dict[bytes, bytes] = {}
+        self._uses: dict[bytes, int] = {}
+
+    def name_of(self, sql: bytes) -> bytes | None:
+        """The name of a prepared statement; None if the server does not have it."""
+        return self._names.get(sql)
+
+    def new_name(self, sql: bytes) -> bytes | None:
+        """The name under which to prepare the statement now; None if it is not used often enough."""
+        if not self.enabled or len(self._names) >= _MAX_PREPARED:
+            return None
+        uses = self._uses[sql] = self._uses.get(sql, 0) + 1
+        return b"persist_%d" % next(self._numbers) if uses > _USES_UNPREPARED else None
+
+    def prepared(self, sql: bytes, name: bytes) -> None:
+        """The server has prepared the statement under that name."""
+        self._names[sql] = name
+
+    def forget(self) -> None:
+        """Prepare every statement again: the server may have lost some."""
+        self._names.clear()
+
+
+class PipelinedConnection:
+    """A psycopg connection whose statements run through libpq. One thread at a time uses it.
+
+    `driver` is the psycopg connection; whatever executes on it directly calls `start` before.
+    """
+
+    __slots__ = ("_begin", "_loader", "_names", "_queue", "_renew", "_settings", "committed", "driver")
+
+    def __init__(self, driver: Any, names: PreparedNames) -> None:
+        self.driver, self._names = driver, names
+        self._loader = adapt.Transformer(driver)
+        self._begin: bytes | None = None
+        self._settings: bytes | None = None
+        self._renew: Callable[[], tuple[Any, PreparedNames]] | None = None
+        self._queue: list[_Command] = []
+        self.committed = False
+        """Whether `flush` has committed the transaction."""
+
+    def begin(
+        self, *, write: bool, settings: bytes | None = None, renew: Callable[[], tuple[Any, PreparedNames]] | None = None
+    ) -> None:
+        """Begin a transaction with the next statement: READ COMMITTED for writing, else a snapshot. Nothing is sent now.
+
+        settings  a SELECT of set_config() that is sent right after BEGIN
+        renew     returns another connection, for the case that this one was lost while it was idle
+        """
+        self._begin, self._settings, self._renew = _BEGIN if write else _SNAPSHOT, settings, renew
+        self.committed = False
+
+    @property
+    def begins(self) -> bool:
+        """Whether the transaction has not been sent yet, because it has executed nothing."""
+        return self._begin is not None
+
+    def start(self) -> Any:
+        """Send what waits to be sent, and return the psycopg connection."""
+        if self._begin is not None or self._queue:
+            self.flush()
+        return self.driver
+
+    def start_with(self, cursor: Any, sql: Any, parameters: Any) -> None:
+        """Execute a statement on a cursor of psycopg that is the first one of the transaction, in the same round trip."""
+        opening = [sql for sql in (self._begin, self._settings) if sql is not None]
+        self._begin = self._settings = None
+        with self.driver.pipeline():
+            for first in opening:
+                self.driver.execute(first)
+            cursor.execute(sql, parameters)
+
+    def execute(self, sql: str, args: Sequence[Any] = ()) -> Answer:
+        """Execute one statement, with `%s` for its parameters, and wait for the answer."""
+        answer = self.queue(sql, args)
+        self.flush()
+        return answer
+
+    def executemany(self, sql: str, rows: Sequence[Sequence[Any]]) -> "Total":
+        """Execute one statement once for each row of parameters; the sum of the numbers of rows changed."""
+        answers = [self._add(sql, args) for args in rows]
+        self.flush()
+        return Total(sum(answer.rowcount for answer in answers))
+
+    def queue(self, sql: str, args: Sequence[Any] = ()) -> Answer:
+        """Add a statement to those that `flush` sends; the answer has arrived after that."""
+        return self._add(sql, args)
+
+    def _add(self, sql: str, args: Sequence[Any]) -> Answer:
+        answer = Answer(self._loader)
+        self._queue.append((_numbered(sql), args, answer))
+        return answer
+
+    def flush(self, *, commit: bool = False) -> None:
+        """Execute the statements that wait, in one round trip. An error is that of the first statement that failed.
+
+        `commit`: commit in the same round trip. A transaction that has not begun then consists of these statements.
+        """
+        queued, self._queue = self._queue, []
+        begin, settings, self._begin, self._settings = self._begin, self._settings, None, None
+        opening: list[_Command] = [] if settings is None or begin is None else [(settings, (), None)]
+        if begin is not None and not commit:
+            opening.insert(0, (begin, (), None))
+        closing: list[_Command] = [(_COMMIT, (), None)] if commit and begin is None else []
+        commands = [*opening, *queued, *closing]
+        try:
+            self._run(commands)
+        except psycopg.OperationalError:
+            # An idle connection may be lost without notice. Nothing of a transaction was done before its first answer.
+            if begin is None or commit or self._renew is None or not self.driver.closed:
+                raise
+            self.driver, self._names = self._renew()
+            self._loader = adapt.Transformer(self.driver)
+            self._run(commands)
+        self.committed = commit
+
+    def drop(self) -> None:
+        """Forget the statements that wait."""
+        self._queue.clear()
+
+    def commit(self) -> None:
+        """Commit what was sent, if anything was."""
+        if self._begin is None and not self.committed:
+            self.driver.commit()
+        self._begin = None
+
+    def rollback(self) -> None:
+        """Roll back what was sent, if anything was, and drop what was not."""
+        self._queue.clear()
+        if self._begin is None and not self.committed:
+            self.driver.rollback()
+        self._begin = None
+
+    def _run(self, commands: Sequence[_Command]) -> None:
+        """Send all commands, then read their results. The connection is in pipeline mode only in between."""
+        pgconn = self.driver.pgconn
+        pgconn.enter_pipeline_mode()
+        try:
+            receivers = self._send(pgconn, commands)
+            pgconn.pipeline_sync()
+            results = self.driver.wait(self._receive(pgconn))
+        except BaseException:
+            if pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
+                pgconn.finish()  # results that are still to come would be taken for those of the next statements
+            raise
+        finally:
+            if pgconn.status == pq.ConnStatus.OK:
+                pgconn.exit_pipeline_mode()
+        for result, (sql, name, answer) in zip(results, receivers, strict=True):
+            if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
+                raise self._error(result)
+            if name is not None:
+                self._names.prepared(sql, name)
+            elif answer is not None:
+                answer.result = result
+
+    def _send(self, pgconn: Any, commands: Sequence[_Command]) -> list[tuple[bytes, bytes | None, Answer | None]]:
+        """Queue the commands; for each result to come, the statement, the name if it tells of a preparation, and the answer."""
+        receivers: list[tuple[bytes, bytes | None, Answer | None]] = []
+        names, new = self._names, dict[bytes, bytes | None]()
+        for sql, args, answer in commands:
+            formats = [1 if type(value) in _BINARY else 0 for value in args] if args else None
+            values = self._loader.dump_sequence(args, [_BINARY_FORMAT if binary else _TEXT_FORMAT for binary in formats]) if formats else None
+            name = names.name_of(sql) or new.get(sql)
+            if name is None and sql not in new:
+                name = new[sql] = names.new_name(sql)
+                if name is not None:
+                    pgconn.send_prepare(name, sql)
+                    receivers.append((sql, name, None))
+            if name is None:
+                pgconn.send_query_params(sql, values, param_formats=formats)
+            else:
+                pgconn.send_query_prepared(name, values, param_formats=formats)
+            receivers.append((sql, None, answer))
+        return receivers
+
+    def _receive(self, pgconn: Any) -> Generator[Any, Any, list[Any]]:
+        """Write what is queued and read until the answer to the sync, for the wait of psycopg."""
+        wait, ready = waiting.Wait, waiting.Ready
+        while pgconn.flush():
+            if (yield wait.RW) & ready.R:  # the server may write before it reads on
+                pgconn.consume_input()
+        results: list[Any] = []
+        synced, lost = pq.ExecStatus.PIPELINE_SYNC, pq.ConnStatus.BAD
+        while True:
+            while pgconn.is_busy():
+                yield wait.R
+                pgconn.consume_input()
+            result = pgconn.get_result()
+            if result is None:  # between the results of two commands
+                if pgconn.status == lost:
+                    raise psycopg.OperationalError("the connection is lost")
+            elif result.status == synced:
+                return results
+            else:
+                results.append(result)
+
+    def _error(self, result: Any) -> Exception:
+        error: Exception = errors.error_from_result(result)
+        if getattr(error, "sqlstate", None) in _LOST_PREPARED:
+            self._names.forget()
+        return error
+
+
+_PARAMETER = re.compile("%[s%]")
+
+
+@lru_cache(maxsize=4096)
+def _numbered(sql: str) -> bytes:
+    """The statement with `$1`, `$2` … for `%s`, as the server numbers its parameters."""
+    numbers = count(1)
+    return _PARAMETER.sub(lambda found: "%" if found[0] == "%%" else f"${next(numbers)}", sql).encode()
