@@ -86,32 +86,33 @@ def _known(result: R) -> Pending[R]:
 class PipelinedBatch(Batch):
     """Sends all statements at the end of the block and then reads all answers.
 
-    driver   executes the statements (`queue`, `flush`)
+    driver   has a queue of statements (`queue`, `drop`)
+    flush    executes the statements of the queue
     journal  takes what the statements change, where the event log is on
-    by       how an unreadable row of a SELECT is handled, by what its statement says
+    by       how an unreadable row is handled, by its statement and by whether the statement lists rows
     sent     is called once the answers are there, with whether a row was written
     """
 
-    __slots__ = ("_by", "_commit", "_compiled", "_driver", "_journal", "_sent", "_waiting")
+    __slots__ = ("_by", "_compiled", "_driver", "_flush", "_journal", "_sent", "_waiting")
 
     def __init__(
         self,
         driver: Any,
+        flush: Callable[[], None],
         compiled: StatementCache,
         journal: Journal | None,
-        by: Callable[[Statement], By],
+        by: Callable[[Statement, bool], By],
         sent: Callable[[bool], None],
-        *,
-        commit: bool = False,
     ) -> None:
-        self._driver, self._compiled, self._journal, self._by, self._sent, self._commit = driver, compiled, journal, by, sent, commit
+        self._driver, self._flush, self._compiled, self._journal = driver, flush, compiled, journal
+        self._by, self._sent = by, sent
         self._waiting: list[_Sent] = []
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is not None:
             self._driver.drop()
             return
-        self._driver.flush(commit=self._commit)
+        self._flush()
         wrote = False
         for sent in self._waiting:
             if sent.writes and sent.twin is None and sent.shape is len:
@@ -122,7 +123,7 @@ class PipelinedBatch(Batch):
         self._sent(wrote)
 
     def _shaped(self, sent: "_Sent") -> Any:
-        by = self._by(sent.statement)
+        by = self._by(sent.statement, sent.shape is list)
         rows = sent.compiled.fetched(sent.answer, self._driver, sent.values, by)
         if sent.twin is not None and self._journal is not None:
             rows, changes = sent.twin.split(rows)

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from persist.db.changes.batch import Batch, ImmediateBatch, PipelinedBatch
 from persist.db.changes.journal import Journal
 from persist.db.statements.prepared import Driver, Row, Statement, StatementCache
+from persist.db.unreadable.rereading import By
 
 
 class StatementRunner(Protocol):
@@ -41,7 +42,8 @@ class DriverStatements:
         """Several statements that travel together; see persist.db.changes.batch."""
         if not self._pipelines:
             return ImmediateBatch(self)
-        return PipelinedBatch(self._driver, self._prepared, self.journal, lambda prepared: (prepared.unreadable, None), _ignore)
+        driver: Any = self._driver
+        return PipelinedBatch(driver, driver.flush, self._prepared, self.journal, _by, _ignore)
 
     def rows(self, prepared: Statement, **values: Any) -> list[Row]:
         """Every row, decoded."""
@@ -69,6 +71,10 @@ class DriverStatements:
 
     def _all(self, prepared: Statement, values: Mapping[str, Any]) -> list[Row]:
         return self._prepared[prepared].all(self._driver, values)
+
+
+def _by(prepared: Statement, lists: bool) -> By:
+    return prepared.unreadable, None
 
 
 def _ignore(wrote: bool) -> None:

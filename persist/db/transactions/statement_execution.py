@@ -13,6 +13,7 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.table_operations import TableOperations
 from persist.db.unreadable.cells import OnUnreadable, Unreadable, without_unreadable
 from persist.db.unreadable.rereading import By
+from persist.errors import Unavailable
 
 
 class StatementExecution(TableOperations):
@@ -83,13 +84,19 @@ class StatementExecution(TableOperations):
         """
         if self._driver is None or self.carried or not self.runtime.dialect.pipelines:
             return ImmediateBatch(self)
-        commit = last and self.is_alone and self.journal is None
-        return PipelinedBatch(
-            self._driver, self.runtime.prepared, self.journal, self._by_statement, self._batch_sent, commit=commit
-        )
+        flush = self._flush_and_commit if last and self.is_alone and self.journal is None else self._driver.flush
+        return PipelinedBatch(self._driver, flush, self.runtime.prepared, self.journal, self._batch_by, self._batch_sent)
 
-    def _by_statement(self, prepared: Statement) -> By:
-        return self.by(prepared.unreadable)
+    def _flush_and_commit(self) -> None:
+        try:
+            self._driver.flush(commit=True)
+        except Exception as error:
+            if isinstance(self.runtime.translate(error), Unavailable):
+                raise Unavailable("The connection was lost while committing", outcome="unknown") from error
+            raise
+
+    def _batch_by(self, prepared: Statement, lists: bool) -> By:
+        return self.by(prepared.unreadable) if lists else (prepared.unreadable, self.carried)
 
     def _batch_sent(self, wrote: bool) -> None:
         self._wrote = self._wrote or wrote
