@@ -7,15 +7,14 @@ from persist.db.changes.journal import COMMITTED
 from persist.db.transactions.runtime import Runtime
 from persist.db.values.arguments import check_flag
 from persist.errors import InvalidValue
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_modules
 from persist.store.transaction import TransactionBlock
 
 if TYPE_CHECKING:
-    from persist.events import switching, watching
     from persist.events.schemas import Event
-else:
-    switching = lazy_module("persist.events.switching")
-    watching = lazy_module("persist.events.watching")
+
+with lazy_modules(globals()):
+    from persist.events import switching, watching
 
 
 class EventLog:

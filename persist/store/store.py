@@ -21,35 +21,27 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import Clock, system_clock
 from persist.db.values.json import Json
 from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_modules
 from persist.schema.opening import prepare
 from persist.store.event_log import EventLog
 from persist.store.forks import forget, remember
 from persist.store.transaction import Transaction, TransactionBlock, replayed
 
 if TYPE_CHECKING:
+    from persist.events.schemas import Event
+    from persist.settings import Settings
+    from persist.workflows.schemas import WorkflowRun
+
+with lazy_modules(globals()):
     from persist import settings as configuration
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
     from persist.chat.recording import recovery
     from persist.conversations.storage import progression_members as membership
     from persist.events import writing as log_writing
-    from persist.events.schemas import Event
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
-    from persist.settings import Settings
-    from persist.workflows.schemas import WorkflowRun
     from persist.workflows.verbs import finishing
-else:
-    adopting = lazy_module("persist.schema.adopt")
-    catalog = lazy_module("persist.schema.metadata")
-    configuration = lazy_module("persist.settings")
-    recording = lazy_module("persist.chat.recording.options")
-    recorders = lazy_module("persist.chat.recording.recorder")
-    recovery = lazy_module("persist.chat.recording.recovery")
-    membership = lazy_module("persist.conversations.storage.progression_members")
-    log_writing = lazy_module("persist.events.writing")
-    finishing = lazy_module("persist.workflows.verbs.finishing")
 
 log = logging.getLogger("persist")
 

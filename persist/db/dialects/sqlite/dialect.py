@@ -25,13 +25,13 @@ from persist.db.dialects.wakeups import Wakeups
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.values.command_words import command_word
 from persist.errors import InvalidValue, PersistError, StoreBusy
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_modules
 
 if TYPE_CHECKING:
-    from persist.db.dialects.sqlite import wakeups as sqlite_wakeups
     from persist.settings import Settings
-else:
-    sqlite_wakeups = lazy_module("persist.db.dialects.sqlite.wakeups")
+
+with lazy_modules(globals()):
+    from persist.db.dialects.sqlite import wakeups as sqlite_wakeups
 
 log = logging.getLogger("persist")
 
