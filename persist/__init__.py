@@ -1,7 +1,5 @@
 """persist keeps the durable state of AI-agent systems: what runs, what was said, what it cost, where to resume."""
 
-from typing import TYPE_CHECKING
-
 from persist.errors import (
     Closed,
     Conflict,
@@ -34,7 +32,7 @@ from persist.errors import (
 )
 from persist.lazy_imports import lazy_names
 
-if TYPE_CHECKING:
+with lazy_names(globals()):
     from persist.chat.recording.recorder import Recorder
     from persist.db.values.pages import Page
     from persist.schema.metadata import include_name
@@ -86,20 +84,3 @@ __all__ = [
     "include_name",
     "upgrade",
 ]
-
-
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "AsyncStore": "persist.store.async_store",
-        "Page": "persist.db.values.pages",
-        "Recorder": "persist.chat.recording.recorder",
-        "Settings": "persist.settings",
-        "Store": "persist.store.store",
-        "Transaction": "persist.store.transaction",
-        "check": "persist.schema.migrate",
-        "current": "persist.schema.migrate",
-        "include_name": "persist.schema.metadata",
-        "upgrade": "persist.schema.migrate",
-    },
-)

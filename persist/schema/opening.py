@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection, Table, insert, update
 from sqlalchemy import Dialect as SADialect
@@ -16,15 +16,12 @@ from persist.db.schema.meta_table import Meta
 from persist.db.statements.compiled import Kind
 from persist.db.statements.schema_version import EVENTS, HEAD, scopes_at, version_table
 from persist.errors import PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_modules
 from persist.schema.revision import verify
 
-if TYPE_CHECKING:
+with lazy_modules(globals()):
     from persist.schema import metadata as catalog
     from persist.schema import migrate as migrating
-else:
-    catalog = lazy_module("persist.schema.metadata")
-    migrating = lazy_module("persist.schema.migrate")
 
 _meta = table_of(Meta)
 

@@ -1,7 +1,5 @@
 """Compares a database's revision with that of this code, without Alembic and without changing the database."""
 
-from typing import TYPE_CHECKING
-
 from sqlalchemy import Connection
 
 from persist.db.dialects.interface import Dialect
@@ -9,12 +7,10 @@ from persist.db.schema.base import VERSION_TABLE
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import HEAD, REVISIONS, is_newer, number_of, read_noted, read_version
 from persist.errors import SchemaOutdated, SchemaTooNew, SchemaUnknown, UnmanagedDatabase
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_modules
 
-if TYPE_CHECKING:
+with lazy_modules(globals()):
     from persist.schema import metadata as catalog
-else:
-    catalog = lazy_module("persist.schema.metadata")
 
 
 def found_revision(connection: Connection, dialect: Dialect) -> str | None:

@@ -19,37 +19,28 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import Clock
 from persist.db.values.json import Json
 from persist.errors import InvalidValue, PersistError, StoreInUse
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_modules
 from persist.store.store import Store
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from persist.chat.recording.async_recorder import AsyncRecorder
+    from persist.events.schemas import Event
+    from persist.settings import Settings
+    from persist.workflows.schemas import WorkflowRun
+
+with lazy_modules(globals()):
     from persist.chat import aio as chat
     from persist.chat.recording import async_recorder
-    from persist.chat.recording.async_recorder import AsyncRecorder
     from persist.checkpoints import aio as checkpoints
     from persist.conversations import aio as conversations
     from persist.events import aio as events
     from persist.events import watching
-    from persist.events.schemas import Event
     from persist.messaging import aio as messaging
     from persist.programs import aio as programs
-    from persist.settings import Settings
     from persist.telemetry import aio as telemetry
     from persist.workflows import aio as workflows
-    from persist.workflows.schemas import WorkflowRun
-else:
-    async_recorder = lazy_module("persist.chat.recording.async_recorder")
-    chat = lazy_module("persist.chat.aio")
-    checkpoints = lazy_module("persist.checkpoints.aio")
-    conversations = lazy_module("persist.conversations.aio")
-    events = lazy_module("persist.events.aio")
-    messaging = lazy_module("persist.messaging.aio")
-    programs = lazy_module("persist.programs.aio")
-    telemetry = lazy_module("persist.telemetry.aio")
-    watching = lazy_module("persist.events.watching")
-    workflows = lazy_module("persist.workflows.aio")
 
 T = TypeVar("T")
 

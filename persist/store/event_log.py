@@ -1,6 +1,5 @@
-"""The event log part of a store: switch the log on or off, watch streams, call back after each commit."""
+"""The event log of a store: switch it on or off, watch its streams, call back after each commit."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -8,62 +7,45 @@ from persist.db.changes.journal import COMMITTED
 from persist.db.transactions.runtime import Runtime
 from persist.db.values.arguments import check_flag
 from persist.errors import InvalidValue
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_modules
 from persist.store.transaction import TransactionBlock
 
 if TYPE_CHECKING:
-    from persist.events import switching, watching
     from persist.events.schemas import Event
-else:
-    switching = lazy_module("persist.events.switching")
-    watching = lazy_module("persist.events.watching")
+
+with lazy_modules(globals()):
+    from persist.events import switching, watching
 
 
-class EventStore(ABC):
-    """The base class of Store that switches and follows the event log."""
+class EventLog:
+    """Switches and follows the event log of one store. The methods of Store with the same purpose say more."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
-
-    @abstractmethod
-    def begin(self) -> TransactionBlock:
-        """One write transaction."""
+        self._runtime = runtime
 
     @property
-    def logs_events(self) -> bool:
-        """Whether the log of events is on, as far as this store knows; only its next transaction knows for certain."""
-        return self.runtime.log is not None
+    def on(self) -> bool:
+        """Whether the event log is on, as far as this store knows."""
+        return self._runtime.log is not None
 
-    def switch_events(self, on: bool) -> bool:
-        """Switch the log of events on or off for every user of the database. False: nothing changed.
-
-        Switching it on writes the rows of the database as one snapshot event per stream; other writers wait until that is
-        done. On Postgres the role needs the rights to create functions and triggers: NotPermitted names the missing ones.
-        """
-        was_on = self.logs_events
+    def switch(self, on: bool) -> bool:
+        """Switch the event log on or off in one transaction; whether that changed anything."""
+        was_on = self.on
         try:
-            with self.begin() as tx, tx._work.verb("switch_events", writes=True):
+            with TransactionBlock(self._runtime, writable=True) as tx, tx._work.verb("switch_events", writes=True):
                 changed = (switching.switch_on if check_flag("on", on) else switching.switch_off)(tx._work)
         except BaseException:
-            self.runtime.keep_log(was_on)
+            self._runtime.keep_log(was_on)
             raise
-        self.runtime.keep_log(on)
+        self._runtime.keep_log(on)
         return changed
 
-    def watch(self, stream_id: str, *, after: int = 0, timeout: float | None = None) -> "Iterator[Event]":
-        """Follow a stream after its event number `after`, or all streams (`*`) after that log position.
-
-        Yields every event once and in order, from every process that writes. `timeout`: end after so many seconds without
-        an event; None waits for ever. No transaction is open while the caller handles an event.
-        """
-        return watching.watch(watching.Watcher(self.runtime, stream_id, after, timeout))
+    def watch(self, stream_id: str, after: int, timeout: float | None) -> "Iterator[Event]":
+        """Follow one stream after the event with number `after`, or all streams after that log position."""
+        return watching.watch(watching.Watcher(self._runtime, stream_id, after, timeout))
 
     def on_commit(self, callback: "Callable[[Sequence[Event]], object]") -> Callable[[], None]:
-        """Call `callback` with the events of every transaction of this store, after its commit, but not in `join`.
-
-        InvalidValue while the log is off. An exception of the callback is logged, never raised. Call the returned function
-        to remove the callback.
-        """
-        if not self.logs_events:
+        """Call `callback` with the events of every transaction after its commit; return the function that removes it."""
+        if not self.on:
             raise InvalidValue("events", "the log of this database is off; open it with events=True.")
-        return self.runtime.observers.add(COMMITTED, callback)
+        return self._runtime.observers.add(COMMITTED, callback)

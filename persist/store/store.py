@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -21,13 +21,18 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import Clock, system_clock
 from persist.db.values.json import Json
 from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_modules
 from persist.schema.opening import prepare
-from persist.store.event_log import EventStore
+from persist.store.event_log import EventLog
 from persist.store.forks import forget, remember
 from persist.store.transaction import Transaction, TransactionBlock, replayed
 
 if TYPE_CHECKING:
+    from persist.events.schemas import Event
+    from persist.settings import Settings
+    from persist.workflows.schemas import WorkflowRun
+
+with lazy_modules(globals()):
     from persist import settings as configuration
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
@@ -36,33 +41,22 @@ if TYPE_CHECKING:
     from persist.events import writing as log_writing
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
-    from persist.settings import Settings
-    from persist.workflows.schemas import WorkflowRun
     from persist.workflows.verbs import finishing
-else:
-    adopting = lazy_module("persist.schema.adopt")
-    catalog = lazy_module("persist.schema.metadata")
-    configuration = lazy_module("persist.settings")
-    recording = lazy_module("persist.chat.recording.options")
-    recorders = lazy_module("persist.chat.recording.recorder")
-    recovery = lazy_module("persist.chat.recording.recovery")
-    membership = lazy_module("persist.conversations.storage.progression_members")
-    log_writing = lazy_module("persist.events.writing")
-    finishing = lazy_module("persist.workflows.verbs.finishing")
 
 log = logging.getLogger("persist")
 
 T = TypeVar("T")
 
 
-class Store(EventStore):
+class Store:
     """One database. Threads may share a store; one thread at a time uses a transaction.
 
     `path` is the SQLite file, None elsewhere. `run_id` is the run that owns the file, or None if no run does.
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        super().__init__(runtime)
+        self.runtime = runtime
+        self._event_log = EventLog(runtime)
         self.held = PinnedConnection(runtime)
         self.timer = Timer()
         self._recorders: WeakGroup[recorders.Recorder] = WeakGroup()
@@ -246,6 +240,37 @@ class Store(EventStore):
         commits. An exception of the callback is logged, never raised. Call the returned function to remove the callback.
         """
         return self.runtime.observers.add(finishing.RUN_FINISHED, callback)
+
+    # -- the event log
+
+    @property
+    def logs_events(self) -> bool:
+        """Whether the log of events is on, as far as this store knows; only its next transaction knows for certain."""
+        return self._event_log.on
+
+    def switch_events(self, on: bool) -> bool:
+        """Switch the log of events on or off for every user of the database. False: nothing changed.
+
+        Switching it on writes the rows of the database as one snapshot event per stream; other writers wait until that is
+        done. On Postgres the role needs the rights to create functions and triggers: NotPermitted names the missing ones.
+        """
+        return self._event_log.switch(on)
+
+    def watch(self, stream_id: str, *, after: int = 0, timeout: float | None = None) -> "Iterator[Event]":
+        """Follow a stream after its event number `after`, or all streams (`*`) after that log position.
+
+        Yields every event once and in order, from every process that writes. `timeout`: end after so many seconds without
+        an event; None waits for ever. No transaction is open while the caller handles an event.
+        """
+        return self._event_log.watch(stream_id, after, timeout)
+
+    def on_commit(self, callback: "Callable[[Sequence[Event]], object]") -> Callable[[], None]:
+        """Call `callback` with the events of every transaction of this store, after its commit, but not in `join`.
+
+        InvalidValue while the log is off. An exception of the callback is logged, never raised. Call the returned function
+        to remove the callback.
+        """
+        return self._event_log.on_commit(callback)
 
     # -- recorders
 

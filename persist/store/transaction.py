@@ -3,16 +3,16 @@
 import sys
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from persist.db.concurrency.ownership import forget_ended
 from persist.db.transactions.repository import on_demand
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import PersistError, TransactionOpen
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_modules
 
-if TYPE_CHECKING:
+with lazy_modules(globals()):
     from persist.chat import repository as chat
     from persist.checkpoints import repository as checkpoints
     from persist.conversations import repository as conversations
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from persist.programs import repository as programs
     from persist.telemetry import repository as telemetry
     from persist.workflows import repository as workflows
-else:
-    chat = lazy_module("persist.chat.repository")
-    checkpoints = lazy_module("persist.checkpoints.repository")
-    conversations = lazy_module("persist.conversations.repository")
-    events = lazy_module("persist.events.repository")
-    messaging = lazy_module("persist.messaging.repository")
-    programs = lazy_module("persist.programs.repository")
-    telemetry = lazy_module("persist.telemetry.repository")
-    workflows = lazy_module("persist.workflows.repository")
 
 T = TypeVar("T")
 

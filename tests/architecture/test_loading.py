@@ -1,16 +1,20 @@
 """What a program loads: the parts it uses. Each program here is a fresh interpreter that prints the modules it has in the end."""
 
 import ast
+import builtins
 import importlib
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from persist import Store
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_module, lazy_modules
 from tests.architecture.sources import ROOT, Source, sources
 
 PACKAGE = sources("persist")
@@ -156,54 +160,50 @@ print(failed)
 # ---------------------------------------------------------------- how it is declared
 
 
-def _declared(body: list[ast.stmt]) -> dict[str, str]:
+def _blocks(source: Source, kind: str) -> Iterator[ast.With]:
+    for node in source.tree.body:
+        if isinstance(node, ast.With) and ast.unparse(node.items[0].context_expr) == f"{kind}(globals())":
+            yield node
+
+
+def _declared(block: ast.With) -> dict[str, str]:
     """By the name it is bound to, the module or the name in a module that is imported."""
     found: dict[str, str] = {}
-    for node in body:
+    for node in block.body:
         assert isinstance(node, ast.ImportFrom), ast.unparse(node)
         found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
 
-def _for_types(source: Source) -> Iterator[ast.If]:
-    for node in source.tree.body:
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            yield node
+LAZY = [(source, block) for source in PACKAGE for block in _blocks(source, "lazy_modules")]
+OFFERING = [(source, block) for source in PACKAGE for block in _blocks(source, "lazy_names")]
 
 
-def _calls(source: Source, name: str) -> list[ast.Call]:
-    return [node for node in ast.walk(source.tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == name]
+def test_there_is_something_to_look_at() -> None:
+    assert (len(LAZY), len(OFFERING)) > (8, 4)
 
 
-LAZY = [source for source in PACKAGE if "from persist.lazy_imports import lazy_module\n" in source.text]
-OFFERING = [source for source in PACKAGE if _calls(source, "lazy_names")]
+@pytest.mark.parametrize(("source", "block"), LAZY, ids=lambda given: getattr(given, "name", ""))
+def test_what_comes_later_are_modules(source: Source, block: ast.With) -> None:
+    here = vars(importlib.import_module(_module(source)))
+    for name, module in _declared(block).items():
+        assert type(here[name]) is lazy_module
+        importlib.import_module(module)
 
 
-@pytest.mark.parametrize("source", LAZY, ids=lambda source: source.name)
-def test_what_comes_later_is_what_the_type_checker_sees(source: Source) -> None:
-    made = {}
-    for node in _for_types(source):
-        seen = _declared(node.body)
-        for statement in node.orelse:
-            assert isinstance(statement, ast.Assign)
-            assert isinstance(statement.value, ast.Call)
-            made[ast.unparse(statement.targets[0])] = module = ast.literal_eval(statement.value.args[0])
-            assert seen[ast.unparse(statement.targets[0])] == module
-            importlib.import_module(module)
-    assert len(made) == len(_calls(source, "lazy_module")), "lazy_module() stands in the other half of `if TYPE_CHECKING` alone"
-
-
-@pytest.mark.parametrize("source", OFFERING, ids=lambda source: source.name)
-def test_what_a_package_offers_is_what_the_type_checker_sees(source: Source) -> None:
-    (call,) = _calls(source, "lazy_names")
-    homes = ast.literal_eval(call.args[1])
-    (for_types,) = _for_types(source)
-    assert {name: f"{home}.{name}" for name, home in homes.items()} == _declared(for_types.body)
-    package = importlib.import_module(source.name.removesuffix("/__init__.py").replace("/", "."))
-    assert set(homes) <= set(package.__all__)
-    assert all(getattr(package, name) is not None for name in package.__all__)
+@pytest.mark.parametrize(("source", "block"), OFFERING, ids=lambda given: getattr(given, "name", ""))
+def test_a_package_offers_what_its_block_imports(source: Source, block: ast.With) -> None:
+    package = importlib.import_module(_module(source))
+    for name, home in _declared(block).items():
+        module, _, there = home.rpartition(".")
+        assert name in package.__all__
+        assert getattr(package, name) is getattr(importlib.import_module(module), there)
     with pytest.raises(AttributeError, match="no_such_name"):
         package.no_such_name  # noqa: B018  # asking is the test
+
+
+def _module(source: Source) -> str:
+    return source.name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def test_a_module_that_comes_later_is_that_module() -> None:
@@ -211,3 +211,79 @@ def test_a_module_that_comes_later_is_that_module() -> None:
     assert path.join("a", "b") == "a/b"
     with pytest.raises(AttributeError, match="no_such_name"):
         path.no_such_name  # noqa: B018  # asking is the test
+
+
+DECLARING = """
+from persist.lazy_imports import lazy_modules
+with lazy_modules(globals()):
+    from os import path
+    from xml.etree import ElementTree as trees
+"""
+
+
+def test_only_the_imports_of_the_block_come_later() -> None:
+    imported = builtins.__import__
+    here: dict[str, Any] = {"__name__": "here"}
+    elsewhere: dict[str, Any] = {"__name__": "elsewhere"}
+    with lazy_modules(here):
+        exec("import json", elsewhere)
+        exec("from os import path", here)
+        with pytest.raises(ImportError, match="from package import name"):
+            exec("import json", here)
+    assert elsewhere["json"] is json
+    assert type(here["path"]) is lazy_module
+    assert here["path"].join is os.path.join
+    assert builtins.__import__ is imported
+
+
+def test_an_import_that_somebody_replaced_in_the_meantime_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = builtins.__import__
+    here: dict[str, Any] = {"__name__": "here"}
+    asked = []
+    with lazy_modules(here):
+        ours = builtins.__import__
+
+        def theirs(name: str, *given: Any) -> Any:
+            asked.append(name)
+            return ours(name, *given)
+
+        monkeypatch.setattr(builtins, "__import__", theirs)
+    for _ in range(2):
+        exec(DECLARING, here)
+    exec("import json", here)
+    assert asked[-1] == "json"
+    assert here["json"] is json
+    assert type(here["path"]) is lazy_module
+    monkeypatch.undo()
+    with lazy_modules({}):
+        pass
+    assert builtins.__import__ is imported
+
+
+def test_blocks_and_imports_in_many_threads() -> None:
+    code = f"""
+import builtins, sys, threading
+from persist.lazy_imports import lazy_module
+sys.setswitchinterval(1e-6)
+imported, failed, together = builtins.__import__, [], threading.Barrier(8)
+declaring = compile({DECLARING!r}, "declaring", "exec")
+def declare():
+    for _ in range(300):
+        here = {{"__name__": "here"}}
+        exec(declaring, here)
+        if type(here["path"]) is not lazy_module or here["path"].join("a", "b") != "a/b": failed.append(here)
+def make():
+    for _ in range(300):
+        from os import path
+        import json.decoder
+        if type(path) is lazy_module or type(json) is lazy_module: failed.append(path)
+def run(work):
+    together.wait()
+    try: work()
+    except BaseException as error: failed.append(repr(error))
+threads = [threading.Thread(target=run, args=(work,)) for work in (declare, make) * 4]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(failed, builtins.__import__ is imported)
+"""
+    assert run(code) == ["[] True"]

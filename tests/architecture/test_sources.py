@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,53 @@ def test_nothing_runs_what_it_reads() -> None:
             if isinstance(node, ast.Call) and ast.unparse(node.func) in calls:
                 found.append(f"{source.name}:{node.lineno}: {ast.unparse(node.func)}")
     assert found == []
+
+
+PRIVATE_NAMES_OF_OTHERS = {
+    "_asdict": "of named tuples, documented",
+    "_make": "of named tuples, documented",
+    "_replace": "of named tuples, documented",
+    "_exit": "os._exit, documented",
+    "_getframe": "sys._getframe, documented",
+    "_value2member_map_": "of enums; the tests of every vocabulary use it",
+    "_DeltaSnapshot": "of LangGraph; the tests of the integration use it",
+    "_allowed": "of LangGraph's serializer; the tests of the integration use it",
+    "_select_names": "of SQLAlchemy's INSERT … FROM SELECT; the tests of batches on Postgres use it",
+}
+"""The private names that a module may use of another library. Those of SQLAlchemy are in persist/db/sqlalchemy_private.py."""
+
+
+def test_private_names_of_libraries_are_in_one_place() -> None:
+    ours = {name for source in PACKAGE for name in _defined(source.tree)}
+    used = {source.name: set(_private_names_used(source.tree)) for source in PACKAGE}
+    of_sqlalchemy = used.pop("persist/db/sqlalchemy_private.py")
+    allowed = (ours - of_sqlalchemy) | set(PRIVATE_NAMES_OF_OTHERS)
+    assert {name: names - allowed for name, names in used.items() if names - allowed} == {}
+    assert len(of_sqlalchemy) > 4
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    """The names that a module gives to functions, variables, fields and attributes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
+
+
+def _private_names_used(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=value, attr=name) if ast.unparse(value) not in {"self", "cls"}:
+                names = [name]
+            case ast.Call(func=ast.Name(id="getattr" | "setattr" | "hasattr"), args=[_, ast.Constant(value=str(name)), *_]):
+                names = [name]
+            case ast.ImportFrom(module=str(module)) if not module.startswith(("persist", "__future__")):
+                names = [*module.split("."), *(alias.name for alias in node.names)]
+            case _:
+                continue
+        yield from (name for name in names if name.startswith("_") and not name.startswith("__"))
 
 
 def test_there_is_one_logger_and_nothing_prints() -> None:

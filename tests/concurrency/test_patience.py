@@ -8,7 +8,7 @@ import pytest
 
 from persist import Store
 from persist.db.concurrency.writer_lock import Waiting
-from persist.db.dialects.sqlite import engines as sqlite_engines
+from persist.db.dialects.sqlite import dialect as sqlite_dialect
 from persist.db.dialects.sqlite.dialect import SqliteDialect
 from persist.errors import StoreBusy
 from persist.settings import Settings
@@ -41,7 +41,7 @@ def test_a_short_wait_is_tried_five_times(busy_url: str, monkeypatch: pytest.Mon
 def test_a_lock_that_was_waited_for_is_not_waited_for_again(
     busy_url: str, monkeypatch: pytest.MonkeyPatch, milliseconds: int
 ) -> None:
-    monkeypatch.setattr(sqlite_engines, "_FIVE_ATTEMPTS", 0)  # as if the setting were above two seconds
+    monkeypatch.setattr(sqlite_dialect, "_FIVE_ATTEMPTS", 0)  # as if the setting were above two seconds
     statements, slept = seen_statements(monkeypatch), list[float]()
     with Store.open(busy_url, settings=Settings(busy_timeout_ms=milliseconds), sleep=slept.append) as store:
         statements.clear()

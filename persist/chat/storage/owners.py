@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from persist.db.concurrency.fork_count import PROCESS, in_each_child
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_modules
 
-if TYPE_CHECKING:
+with lazy_modules(globals()):
     from persist.chat.storage import windows_processes
-else:
-    windows_processes = lazy_module("persist.chat.storage.windows_processes")
 
 PROC = Path("/proc")
 _STALE_AFTER = timedelta(seconds=60)

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Delete, Insert, Table, Update
 
 from persist.db.changes.event_streams import key_of, place_of
+from persist.db.sqlalchemy_private import updated_values
 from persist.db.statements.prepared import Row, Statement
 
 COMMITTED = "events committed"
@@ -106,8 +107,7 @@ def _returned(table: Table, statement: Insert | Update | Delete, op: Op) -> list
         if name is not None:
             names[name] = None
     if isinstance(statement, Update):
-        assert statement._values is not None, "an UPDATE of ours says what it sets"
-        names |= dict.fromkeys(str(getattr(column, "name", column)) for column in statement._values)
+        names |= dict.fromkeys(str(getattr(column, "name", column)) for column in updated_values(statement))
     return [str(name) for name in names]
 
 

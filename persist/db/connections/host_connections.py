@@ -3,8 +3,8 @@
 from typing import Any
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.util import concurrency
 
+from persist.db.sqlalchemy_private import in_greenlet, isolation_on_connect
 from persist.errors import InvalidValue, UnsupportedEngine
 
 _INSTEAD = {
@@ -63,11 +63,11 @@ def check_engine(given: object) -> Engine:
 
 def check_reachable(connection: Connection) -> None:
     """Raise InvalidValue for an asynchronous engine's connection outside of run_sync, where a statement would fail halfway."""
-    if connection.dialect.is_async and not concurrency.in_greenlet():
+    if connection.dialect.is_async and not in_greenlet():
         raise InvalidValue("connection", ONLY_INSIDE_RUN_SYNC)
 
 
 def commits_by_itself(connection: Connection) -> bool:
     """Whether the connection, or its engine, has the isolation level AUTOCOMMIT."""
     level = connection.get_execution_options().get("isolation_level")
-    return (level or getattr(connection.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT"
+    return (level or isolation_on_connect(connection)) == "AUTOCOMMIT"

@@ -2,6 +2,7 @@
 
 from sqlalchemy import AssertionPool, Pool, QueuePool, SingletonThreadPool, StaticPool
 
+from persist.db.sqlalchemy_private import max_connections
 from persist.errors import InvalidValue
 
 MAX = 25
@@ -12,9 +13,8 @@ def width(pool: Pool) -> int:
     """How many connections a pool hands out at the same time, counted up to 51, the most that a store uses."""
     if isinstance(pool, StaticPool | AssertionPool):
         return 1
-    if isinstance(pool, QueuePool) and pool._max_overflow >= 0:
-        return min(2 * MAX + 1, pool.size() + pool._max_overflow)
-    return 2 * MAX + 1
+    limit = max_connections(pool) if isinstance(pool, QueuePool) else None
+    return 2 * MAX + 1 if limit is None else min(2 * MAX + 1, limit)
 
 
 def check_for_recorders(pool: Pool) -> None:

@@ -5,33 +5,25 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection
 
 from persist.db.dialects.interface import Dialect
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_modules
 
 if TYPE_CHECKING:
     from persist.db.dialects.bulk import Bulk
     from persist.db.dialects.event_guards import EventGuards
     from persist.db.dialects.operations import DatabaseOperations
+    from persist.db.dialects.raw_rows import RawRows
+    from persist.db.dialects.vector_functions import VectorFunctions
+
+with lazy_modules(globals()):
     from persist.db.dialects.postgres import bulk as postgres_bulk
     from persist.db.dialects.postgres import event_guards as postgres_event_guards
     from persist.db.dialects.postgres import operations as postgres_operations
     from persist.db.dialects.postgres import raw_rows as postgres_raw_rows
-    from persist.db.dialects.raw_rows import RawRows
     from persist.db.dialects.sqlite import bulk as sqlite_bulk
     from persist.db.dialects.sqlite import event_guards as sqlite_event_guards
     from persist.db.dialects.sqlite import operations as sqlite_operations
     from persist.db.dialects.sqlite import raw_rows as sqlite_raw_rows
     from persist.db.dialects.sqlite import vector_functions as sqlite_vectors
-    from persist.db.dialects.vector_functions import VectorFunctions
-else:
-    postgres_bulk = lazy_module("persist.db.dialects.postgres.bulk")
-    postgres_event_guards = lazy_module("persist.db.dialects.postgres.event_guards")
-    postgres_operations = lazy_module("persist.db.dialects.postgres.operations")
-    postgres_raw_rows = lazy_module("persist.db.dialects.postgres.raw_rows")
-    sqlite_bulk = lazy_module("persist.db.dialects.sqlite.bulk")
-    sqlite_event_guards = lazy_module("persist.db.dialects.sqlite.event_guards")
-    sqlite_operations = lazy_module("persist.db.dialects.sqlite.operations")
-    sqlite_raw_rows = lazy_module("persist.db.dialects.sqlite.raw_rows")
-    sqlite_vectors = lazy_module("persist.db.dialects.sqlite.vector_functions")
 
 
 def operations_of(dialect: Dialect) -> "DatabaseOperations":

@@ -10,15 +10,14 @@ from persist.db.connections.host_connections import check_connection, check_engi
 from persist.db.dialects.interface import Dialect
 from persist.db.files.paths import check_path
 from persist.errors import InvalidValue, NotFound, UnsupportedEngine
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_modules
 
 if TYPE_CHECKING:
+    from persist.settings import Settings
+
+with lazy_modules(globals()):
     from persist.db.dialects.postgres import dialect as postgres
     from persist.db.dialects.sqlite import dialect as sqlite
-    from persist.settings import Settings
-else:
-    postgres = lazy_module("persist.db.dialects.postgres.dialect")
-    sqlite = lazy_module("persist.db.dialects.sqlite.dialect")
 
 _SQLITE = {"sqlite", "sqlite+pysqlite"}
 _POSTGRES = {"postgres", "postgresql", "postgresql+psycopg"}

@@ -11,6 +11,7 @@ from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import NullType, TypeDecorator
 
 from persist.db.schema.column_types import Processor
+from persist.db.sqlalchemy_private import made_of
 from persist.db.values.key_order import from_jsonb, joined_from_jsonb
 
 
@@ -85,14 +86,13 @@ def json_array_text(chosen: Select[Any]) -> ColumnElement[str]:
     return type_coerce(select(func.aggregate_strings(texts.c.text, comma)).scalar_subquery(), _JoinedText())
 
 
+@made_of(column=InternalTraversal.dp_clauseelement)
 class _object_text(ColumnElement[str]):  # noqa: N801  # reads as the SQL function it stands for
     """The text of a Json column if it is an object, else NO_OBJECT.
 
     On SQLite it counts as one if it begins with { and ends with }, which detects truncated or foreign text.
     """
 
-    inherit_cache = True
-    _traverse_internals = [("column", InternalTraversal.dp_clauseelement)]  # noqa: RUF012  # SQLAlchemy's own declaration
     type = Text()
 
     def __init__(self, column: ColumnElement[Any]) -> None:

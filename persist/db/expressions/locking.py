@@ -8,18 +8,19 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ClauseElement, ColumnElement
 from sqlalchemy.types import NullType
 
+from persist.db.sqlalchemy_private import made_of
+
 LOCK_TIMEOUT = "5s"
 """How long a writer waits for a row that another transaction has locked."""
 
 
+@made_of()
 class advisory_lock(ColumnElement[None]):  # noqa: N801  # reads as the SQL function it stands for
     """Takes the advisory lock of the text in the parameter `lock_key`, waiting for it, until the transaction ends.
 
     On SQLite it does nothing: a writing transaction has locked the whole database from its beginning.
     """
 
-    inherit_cache = True
-    _traverse_internals = []  # noqa: RUF012  # SQLAlchemy's own declaration: all instances are equal
     type = NullType()
 
 
@@ -34,6 +35,7 @@ def _render_pg(element: advisory_lock, compiler: SQLCompiler, **kw: Any) -> str:
     return f"CAST(pg_advisory_xact_lock(hashtextextended({key}, 0)) AS TEXT)"
 
 
+@made_of()
 class with_lock_timeout(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
     """True, with a side effect on Postgres: sets LOCK_TIMEOUT for the rest of the transaction.
 
@@ -41,8 +43,6 @@ class with_lock_timeout(ColumnElement[bool]):  # noqa: N801  # reads as the SQL 
     connection on to another client.
     """
 
-    inherit_cache = True
-    _traverse_internals = []  # noqa: RUF012  # SQLAlchemy's own declaration: all instances are equal
     type = Boolean()
 
 

@@ -8,14 +8,15 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.visitors import InternalTraversal
 
+from persist.db.sqlalchemy_private import made_of
+
 _MAX = 2**63 - 1
 
 
+@made_of(columns=InternalTraversal.dp_clauseelement_tuple)
 class whole_total(ColumnElement[int]):  # noqa: N801  # reads as the SQL function it stands for
     """The sum over all rows and these columns; NULL counts as 0, and the result is at most 2**63-1."""
 
-    inherit_cache = True
-    _traverse_internals = [("columns", InternalTraversal.dp_clauseelement_tuple)]  # noqa: RUF012  # SQLAlchemy's own declaration
     type = BigInteger()
 
     def __init__(self, *columns: ColumnElement[Any]) -> None:

@@ -8,10 +8,10 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.visitors import InternalTraversal
 
+from persist.db.sqlalchemy_private import made_of
 from persist.db.values.escaping import LEAD
 
 _LEAD = ord(LEAD)
-_CLAUSE = InternalTraversal.dp_clauseelement
 
 # Parameters for SQLite: the JSON text of the stored object before and after its text (`values.json.JsonFrame`), and the JSON
 # text that will follow the appended text. Postgres needs none of the three.
@@ -44,11 +44,10 @@ class has_frame(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function
         self.column = column
 
 
+@made_of(column=InternalTraversal.dp_clauseelement)
 class has_escapes(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a Body column holds escaped text (or, on SQLite, a NUL), which `appended_text` would not decode."""
 
-    inherit_cache = True
-    _traverse_internals = [("column", _CLAUSE)]  # noqa: RUF012  # SQLAlchemy's own declaration
     type = Boolean()
 
     def __init__(self, column: ColumnElement[Any]) -> None:

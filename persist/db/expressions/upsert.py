@@ -8,6 +8,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from persist.db.changes.driver_statements import StatementRunner
+from persist.db.sqlalchemy_private import end_with
 from persist.db.statements.prepared import Statement
 from persist.errors import Conflict
 from persist.quoting import named
@@ -50,7 +51,7 @@ def merge(table: Table, *keys: str, **rules: Rule) -> Insert:
     Without rules an existing row stays unchanged. RETURNING returns the merged row; without rules it returns a new row only.
     """
     statement = insert(table)
-    statement._post_values_clause = _OnConflict(table, keys, rules)
+    end_with(statement, _OnConflict(table, keys, rules))
     return statement
 
 

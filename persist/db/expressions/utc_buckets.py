@@ -8,20 +8,18 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.visitors import InternalTraversal
 
+from persist.db.sqlalchemy_private import made_of
+
 Size = Literal["day", "hour"]
 
 _LETTERS = {"day": len("2026-01-02"), "hour": len("2026-01-02T03")}
 _FORMATS = {"day": "YYYY-MM-DD", "hour": 'YYYY-MM-DD"T"HH24'}
 
 
+@made_of(column=InternalTraversal.dp_clauseelement, size=InternalTraversal.dp_string)
 class utc_bucket(ColumnElement[str]):  # noqa: N801  # reads as the SQL function it stands for
     """The UTC day (`YYYY-MM-DD`) or hour (`YYYY-MM-DDTHH`) of an IsoMs column, as text."""
 
-    inherit_cache = True
-    _traverse_internals = [  # noqa: RUF012  # SQLAlchemy's own declaration of what makes up the cache key
-        ("column", InternalTraversal.dp_clauseelement),
-        ("size", InternalTraversal.dp_string),
-    ]
     type = Text()
 
     def __init__(self, column: ColumnElement[Any], size: Size) -> None:

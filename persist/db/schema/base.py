@@ -16,6 +16,8 @@ from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import Boolean, Text
 
+from persist.db.sqlalchemy_private import AS_BOOLEAN, made_of
+
 SCHEMA_TOKEN = "persist"
 VERSION_TABLE = "persist_alembic_version"
 
@@ -60,14 +62,13 @@ class Worded(ColumnElement[bool]):
     type = Boolean()
 
     def self_group(self, against: OperatorType | None = None) -> Any:
-        needs_no_parentheses = against is None or against in (operators.and_, operators.or_, operators._asbool)
+        needs_no_parentheses = against is None or against in (operators.and_, operators.or_, AS_BOOLEAN)
         return self if needs_no_parentheses else Grouping(self)
 
 
+@made_of(sql=InternalTraversal.dp_string)
 class predicate(Worded):  # noqa: N801  # reads as the SQL it stands for
     """A condition as SQL text for both databases, over columns of one table: for partial indexes and their queries."""
-
-    _traverse_internals = [("sql", InternalTraversal.dp_string)]  # noqa: RUF012  # SQLAlchemy's own declaration
 
     def __init__(self, sql: str) -> None:
         self.sql = sql
@@ -78,15 +79,9 @@ def _render_predicate(element: predicate, compiler: SQLCompiler, **kw: Any) -> s
     return element.sql
 
 
+@made_of(column=InternalTraversal.dp_clauseelement, json_key=InternalTraversal.dp_string, present=InternalTraversal.dp_boolean)
 class json_key_set(Worded):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a JSON object column has a non-null value under a key: the same predicate in queries and partial indexes."""
-
-    inherit_cache = True
-    _traverse_internals = [  # noqa: RUF012  # SQLAlchemy's own declaration of what makes up the cache key
-        ("column", InternalTraversal.dp_clauseelement),
-        ("json_key", InternalTraversal.dp_string),
-        ("present", InternalTraversal.dp_boolean),
-    ]
 
     key: str
 
@@ -115,14 +110,10 @@ def _render_pg(element: json_key_set, compiler: SQLCompiler, **kw: Any) -> str:
 LABEL_CHARACTERS = 200
 
 
+@made_of(column=InternalTraversal.dp_clauseelement, path=InternalTraversal.dp_string_list)
 class json_label(ColumnElement[str]):  # noqa: N801  # reads as the SQL function it stands for
     """The first 200 characters of the text at a path in a JSON column, short enough to be indexed; NULL if there is none."""
 
-    inherit_cache = True
-    _traverse_internals = [  # noqa: RUF012  # SQLAlchemy's own declaration
-        ("column", InternalTraversal.dp_clauseelement),
-        ("path", InternalTraversal.dp_string_list),
-    ]
     type = Text()
 
     def __init__(self, column: ColumnElement[Any], *path: str) -> None:
@@ -143,11 +134,9 @@ def _render_label_pg(element: json_label, compiler: SQLCompiler, **kw: Any) -> s
     return f"left({column} #>> '{{{path}}}', {LABEL_CHARACTERS})"
 
 
+@made_of(column=InternalTraversal.dp_clauseelement)
 class flag_set(Worded):  # noqa: N801  # reads as the SQL function it stands for
     """Whether a Flag column is true, in each database's SQL: for partial indexes and the queries they serve."""
-
-    inherit_cache = True
-    _traverse_internals = [("column", InternalTraversal.dp_clauseelement)]  # noqa: RUF012  # SQLAlchemy's own declaration
 
     def __init__(self, column: ColumnElement[Any]) -> None:
         self.column = column

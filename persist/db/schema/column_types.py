@@ -48,6 +48,7 @@ from persist.db.schema.instants import IsoMs as IsoMs
 from persist.db.schema.instants import Processor as Processor
 from persist.db.schema.instants import SqlSeconds as SqlSeconds
 from persist.db.schema.instants import is_postgres
+from persist.db.sqlalchemy_private import OperatesAsJson
 from persist.db.values.arguments import check_label
 from persist.db.values.escaping import escape_text, unescape_text, utf8_size
 from persist.db.values.json import decode, encode
@@ -139,15 +140,11 @@ class Body(TypeDecorator[str]):
             raise InvalidValue("stored text", f"{value!r:.40} is stored.") from None
 
 
-class _LiteJson(UserDefinedType[Any]):
+class _LiteJson(OperatesAsJson, UserDefinedType[Any]):
     """JSON stored as TEXT: a column declared JSON has numeric affinity on SQLite, which corrupts scalars."""
 
     cache_ok = True
     comparator_factory = JSON.Comparator
-
-    @property
-    def _type_affinity(self) -> type[TypeEngine[Any]]:
-        return JSON  # so that path operators quote what they extract, and the result is JSON text again
 
     def get_col_spec(self, **_: Any) -> str:
         return "TEXT"

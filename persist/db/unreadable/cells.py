@@ -23,6 +23,7 @@ from sqlalchemy.sql.visitors import iterate
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from persist.db.schema.instants import Instant
+from persist.db.sqlalchemy_private import updated_values
 from persist.errors import InvalidValue, UnreadableRow
 
 log = logging.getLogger("persist")
@@ -88,7 +89,7 @@ def without_unreadable(statement: Executable, values: Mapping[str, Any]) -> tupl
         return None
     remaining_columns: dict[Any, Any] = {}
     remaining_values = dict(values)
-    for column, value in (statement._values or {}).items():
+    for column, value in updated_values(statement).items():
         name = value.key if isinstance(value, BindParameter) else None
         if name in unreadable and _is_from(values[name], statement.table.name, str(getattr(column, "name", column))):
             unreadable.discard(name)

@@ -9,35 +9,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, StaticPool, Table
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from persist.db.concurrency.writer_lock import Cancelled, Waiting
 from persist.db.connections.connection_cache import ConnectionCache
 from persist.db.connections.host_connections import commits_by_itself
-from persist.db.dialects.database_files import warn_of_network
-from persist.db.dialects.interface import AUTOCOMMIT
-from persist.db.dialects.sqlite.engines import SqliteEngines
+from persist.db.dialects.database_files import IN_USE, warn_of_network
+from persist.db.dialects.interface import AUTOCOMMIT, Dialect
+from persist.db.dialects.sqlite.connector import SqliteConnector
 from persist.db.dialects.sqlite.errors import error_name, meaning
+from persist.db.dialects.sqlite.event_guards import FUNCTION
 from persist.db.dialects.sqlite.rereading import REREADER
 from persist.db.dialects.sqlite.wal import never_waiting
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.values.command_words import command_word
 from persist.errors import InvalidValue, PersistError, StoreBusy
-from persist.lazy_imports import lazy_module
+from persist.lazy_imports import lazy_modules
 
 if TYPE_CHECKING:
-    from persist.db.dialects.sqlite import wakeups as sqlite_wakeups
     from persist.settings import Settings
-else:
-    sqlite_wakeups = lazy_module("persist.db.dialects.sqlite.wakeups")
+
+with lazy_modules(globals()):
+    from persist.db.dialects.sqlite import wakeups as sqlite_wakeups
 
 log = logging.getLogger("persist")
 
 _SLICE_MS = 100
+_FIVE_ATTEMPTS = 2.0
+"""Seconds that five attempts to take the write lock need with the pauses between them, even with a short busy_timeout."""
 _IDLE_SECONDS = 3600.0
 
 
-class SqliteDialect(SqliteEngines):
+class SqliteDialect(Dialect):
     """The dialect of a SQLite file, or of `:memory:` with a single connection."""
 
     name = "sqlite"
@@ -45,15 +49,30 @@ class SqliteDialect(SqliteEngines):
     schema = None
     one_writer = True
     one_file = True
+    kind = SQLiteDialect_pysqlite
 
-    def __init__(self, path: Path | None, settings: "Settings", *, read_only: bool = False, page_size: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        settings: "Settings",
+        *,
+        read_only: bool = False,
+        page_size: int | None = None,
+        engine: Engine | None = None,
+    ) -> None:
         self.path = path
-        self.page_size = page_size
         self.read_only = read_only
         self.in_memory = path is None
         self.autocommits_single_statement = path is not None
-        super().__init__(settings)
-        if path is not None:
+        self.patience = max(settings.busy_timeout_ms / 1000, _FIVE_ATTEMPTS)
+        self._settings = settings
+        self._owned = engine is None
+        self._unkept: set[int] = set()
+        self._connector = SqliteConnector(
+            path, settings, self._say_whether_logged, read_only=read_only, page_size=page_size, engine=engine
+        )
+        IN_USE.add(self)
+        if path is not None and self._owned:
             warn_of_network(path)
             self.idle = {write: ConnectionCache(1 if write else 5, _IDLE_SECONDS, self.give_back) for write in (True, False)}
 
@@ -72,13 +91,31 @@ class SqliteDialect(SqliteEngines):
     @classmethod
     def lent(cls, engine: Engine, settings: "Settings") -> "SqliteDialect":
         """Create the dialect for a caller's engine without checking its pragmas."""
-        self = cls.__new__(cls)
-        SqliteEngines.__init__(self, settings, engine)
         name = engine.url.database
-        self.in_memory = name in (None, "", ":memory:") or isinstance(engine.pool, StaticPool)
-        self.path = None if self.in_memory or name is None else Path(name)
-        self.autocommits_single_statement = not self.in_memory
-        return self
+        in_memory = name in (None, "", ":memory:") or isinstance(engine.pool, StaticPool)
+        return cls(None if in_memory or name is None else Path(name), settings, engine=engine)
+
+    def _make_engine(self, *, write: bool) -> Engine:
+        return self.writer if self.in_memory and not write else self._connector.engine(write=write)
+
+    def first(self) -> Any:
+        return self._connector.first()
+
+    def settle(self, driver: Any) -> None:
+        self._connector.settle(driver)
+
+    def dispose(self) -> None:
+        IN_USE.discard(self)
+        super().dispose()
+        self._connector.close()
+
+    def _say_whether_logged(self, connection: Any) -> Any:
+        """Define the SQL function that tells guard triggers whether the connection records events.
+
+        The returned value must be awaited if the connection is asynchronous.
+        """
+        key = id(connection)
+        return connection.create_function(FUNCTION, 0, lambda: self.keeps_log and key not in self._unkept)
 
     def begin(self, connection: Connection, *, write: bool, waiting: Waiting | None = None) -> Any:
         if not self._owned and not connection.in_transaction():

@@ -1,0 +1,67 @@
+"""What persist needs of SQLAlchemy that SQLAlchemy does not document.
+
+Every private name of the library is used here and nowhere else, and tests/unit/test_sqlalchemy_private.py fails when a release
+of it changes one.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from sqlalchemy import JSON, Connection, Insert, QueuePool, Update
+from sqlalchemy.sql import operators
+from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.sql.visitors import InternalTraversal
+from sqlalchemy.types import TypeEngine
+from sqlalchemy.util import concurrency
+
+AS_BOOLEAN = operators._asbool
+"""The operator for which a condition is asked to parenthesize itself where it stands alone, as in WHERE."""
+
+E = TypeVar("E", bound=ClauseElement)
+
+
+def made_of(**parts: InternalTraversal) -> Callable[[type[E]], type[E]]:
+    """Class decorator: name the attributes of an SQL element that its SQL depends on, and the kind of each.
+
+    SQLAlchemy caches compiled statements by these attributes, and looks for columns and parameters in them.
+    """
+
+    def declare(element: type[E]) -> type[E]:
+        element._traverse_internals = list(parts.items())
+        return element
+
+    return declare
+
+
+class OperatesAsJson:
+    """A mixin for a column type: path operators quote what they extract, and their result has the type again."""
+
+    @property
+    def _type_affinity(self) -> type[TypeEngine[Any]]:
+        return JSON
+
+
+def updated_values(statement: Update) -> Mapping[Any, Any]:
+    """The values that an UPDATE sets, by their columns or the names of these."""
+    return statement._values or {}
+
+
+def end_with(statement: Insert, clause: ClauseElement) -> None:
+    """Let an INSERT end with a clause, which is rendered after its VALUES and before its RETURNING."""
+    statement._post_values_clause = clause
+
+
+def isolation_on_connect(connection: Connection) -> str | None:
+    """The isolation level that `create_engine` was given for every connection of an engine; None if it was given none."""
+    level: str | None = getattr(connection.dialect, "_on_connect_isolation_level", None)
+    return level
+
+
+def max_connections(pool: QueuePool) -> int | None:
+    """How many connections a pool hands out at the same time; None if it has no limit."""
+    return None if pool._max_overflow < 0 else pool.size() + pool._max_overflow
+
+
+def in_greenlet() -> bool:
+    """Whether the caller runs where SQLAlchemy can await an asynchronous driver, as in `run_sync`."""
+    return concurrency.in_greenlet()
