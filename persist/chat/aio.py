@@ -4,7 +4,7 @@ from persist.chat.repository import Chat
 from persist.chat.verbs.messages import ChatMessages
 from persist.chat.verbs.prompts import SystemPrompts
 from persist.chat.verbs.sessions import ChatSessions
-from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncWork, awaitable
 
 
 class AsyncChatSessions(AsyncRepository[ChatSessions]):
@@ -54,7 +54,7 @@ class AsyncSystemPrompts(AsyncRepository[SystemPrompts]):
 class AsyncChat:
     """See Chat."""
 
-    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
+    def __init__(self, work: AsyncWork) -> None:
         chat = Chat(work.work)
         self.sessions = AsyncChatSessions(chat.sessions, work)
         self.messages = AsyncChatMessages(chat.messages, work)

@@ -3,7 +3,7 @@
 from persist.chat.verbs.messages import ChatMessages
 from persist.chat.verbs.prompts import SystemPrompts
 from persist.chat.verbs.sessions import ChatSessions
-from persist.db.transactions.repository import on_demand
+from persist.db.transactions.repository import EachVerb, on_demand
 from persist.db.transactions.unit_of_work import UnitOfWork
 
 
@@ -14,5 +14,5 @@ class Chat:
     messages = on_demand(ChatMessages)
     prompts = on_demand(SystemPrompts)
 
-    def __init__(self, work: UnitOfWork) -> None:
+    def __init__(self, work: UnitOfWork | EachVerb) -> None:
         self._work = work

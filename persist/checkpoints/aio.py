@@ -4,7 +4,7 @@ from persist.checkpoints.memories import Memories
 from persist.checkpoints.repository import Checkpoints
 from persist.checkpoints.states import CheckpointStates
 from persist.checkpoints.threads import CheckpointThreads
-from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncWork, awaitable
 
 
 class AsyncCheckpointThreads(AsyncRepository[CheckpointThreads]):
@@ -46,7 +46,7 @@ class AsyncMemories(AsyncRepository[Memories]):
 class AsyncCheckpoints:
     """See Checkpoints."""
 
-    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
+    def __init__(self, work: AsyncWork) -> None:
         checkpoints = Checkpoints(work.work)
         self.threads = AsyncCheckpointThreads(checkpoints.threads, work)
         self.states = AsyncCheckpointStates(checkpoints.states, work)

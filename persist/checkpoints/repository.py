@@ -3,7 +3,7 @@
 from persist.checkpoints.memories import Memories
 from persist.checkpoints.states import CheckpointStates
 from persist.checkpoints.threads import CheckpointThreads
-from persist.db.transactions.repository import on_demand
+from persist.db.transactions.repository import EachVerb, on_demand
 from persist.db.transactions.unit_of_work import UnitOfWork
 
 
@@ -14,5 +14,5 @@ class Checkpoints:
     states = on_demand(CheckpointStates)
     memories = on_demand(Memories)
 
-    def __init__(self, work: UnitOfWork) -> None:
+    def __init__(self, work: UnitOfWork | EachVerb) -> None:
         self._work = work

@@ -7,7 +7,7 @@ from persist.conversations.verbs.messages import ConvMessages
 from persist.conversations.verbs.progressions import Progressions
 from persist.conversations.verbs.sessions import ConvSessions
 from persist.conversations.verbs.vectors import Vectors
-from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncWork, awaitable
 
 
 class AsyncConvSessions(AsyncRepository[ConvSessions]):
@@ -87,7 +87,7 @@ class AsyncVectors(AsyncRepository[Vectors]):
 class AsyncConversations:
     """See Conversations."""
 
-    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
+    def __init__(self, work: AsyncWork) -> None:
         conversations = Conversations(work.work)
         self.sessions = AsyncConvSessions(conversations.sessions, work)
         self.branches = AsyncBranches(conversations.branches, work)

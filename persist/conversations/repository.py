@@ -6,7 +6,7 @@ from persist.conversations.verbs.messages import ConvMessages
 from persist.conversations.verbs.progressions import Progressions
 from persist.conversations.verbs.sessions import ConvSessions
 from persist.conversations.verbs.vectors import Vectors
-from persist.db.transactions.repository import on_demand
+from persist.db.transactions.repository import EachVerb, on_demand
 from persist.db.transactions.unit_of_work import UnitOfWork
 
 
@@ -20,5 +20,5 @@ class Conversations:
     exchange = on_demand(Exchange)
     vectors = on_demand(Vectors)
 
-    def __init__(self, work: UnitOfWork) -> None:
+    def __init__(self, work: UnitOfWork | EachVerb) -> None:
         self._work = work

@@ -1,6 +1,6 @@
 """`tx.events` of AsyncStore."""
 
-from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncWork, awaitable
 from persist.events.repository import Events
 
 
@@ -12,6 +12,6 @@ class AsyncEvents(AsyncRepository[Events]):
     trim = awaitable(Events.trim)
 
 
-def async_events(work: AsyncUnitOfWork | JoinedUnitOfWork) -> AsyncEvents:
+def async_events(work: AsyncWork) -> AsyncEvents:
     """`tx.events` of one async transaction."""
     return AsyncEvents(Events(work.work), work)

@@ -1,6 +1,6 @@
 """`tx.messaging` of AsyncStore: every verb of the repositories as a coroutine."""
 
-from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncWork, awaitable
 from persist.messaging.messages import MessagingMessages
 from persist.messaging.repository import Messaging
 from persist.messaging.sessions import MessagingSessions
@@ -29,7 +29,7 @@ class AsyncMessagingMessages(AsyncRepository[MessagingMessages]):
 class AsyncMessaging:
     """See Messaging."""
 
-    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
+    def __init__(self, work: AsyncWork) -> None:
         messaging = Messaging(work.work)
         self.sessions = AsyncMessagingSessions(messaging.sessions, work)
         self.messages = AsyncMessagingMessages(messaging.messages, work)

@@ -1,6 +1,6 @@
 """`tx.messaging`: the repositories of the domain."""
 
-from persist.db.transactions.repository import on_demand
+from persist.db.transactions.repository import EachVerb, on_demand
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.messaging.messages import MessagingMessages
 from persist.messaging.sessions import MessagingSessions
@@ -12,5 +12,5 @@ class Messaging:
     sessions = on_demand(MessagingSessions)
     messages = on_demand(MessagingMessages)
 
-    def __init__(self, work: UnitOfWork) -> None:
+    def __init__(self, work: UnitOfWork | EachVerb) -> None:
         self._work = work

@@ -1,6 +1,6 @@
 """`tx.programs` on the async face: every verb of the repositories as a coroutine."""
 
-from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncWork, awaitable
 from persist.programs.repository import Programs
 from persist.programs.verbs.agents import Agents
 from persist.programs.verbs.bindings import Bindings
@@ -74,7 +74,7 @@ class AsyncImports(AsyncRepository[Imports]):
 class AsyncPrograms:
     """See Programs."""
 
-    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
+    def __init__(self, work: AsyncWork) -> None:
         programs = Programs(work.work)
         self.runs = AsyncProgramRuns(programs.runs, work)
         self.executions = AsyncProgramExecutions(programs.executions, work)

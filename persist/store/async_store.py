@@ -13,7 +13,7 @@ from persist.db.concurrency.observers import on_loop, on_own_loop
 from persist.db.concurrency.weak_group import WeakGroup
 from persist.db.connections.host_connections import check_connection
 from persist.db.group_commit.writer import GroupCommitter
-from persist.db.transactions.async_transactions import AsyncUnitOfWork, JoinedUnitOfWork, WorkerPool
+from persist.db.transactions.async_transactions import AsyncEachVerb, AsyncUnitOfWork, AsyncWork, JoinedUnitOfWork, WorkerPool
 from persist.db.transactions.repository import on_demand
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import Clock
@@ -21,6 +21,7 @@ from persist.db.values.json import Json
 from persist.errors import InvalidValue, PersistError, StoreInUse
 from persist.lazy_imports import lazy_modules
 from persist.store.store import Store
+from persist.store.transaction import VerbRun
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -45,11 +46,8 @@ with lazy_modules(globals()):
 T = TypeVar("T")
 
 
-class AsyncTransaction:
-    """See Transaction. Verbs called by the task that entered it, and by tasks started inside, wait for each other.
-
-    A task from outside may call verbs only while no other call runs in the transaction, else WrongOwner.
-    """
+class AsyncDomains:
+    """See Domains: the repositories of every domain, whose verbs are coroutines."""
 
     chat = on_demand(lambda work: chat.AsyncChat(work))
     checkpoints = on_demand(lambda work: checkpoints.AsyncCheckpoints(work))
@@ -60,14 +58,26 @@ class AsyncTransaction:
     telemetry = on_demand(lambda work: telemetry.AsyncTelemetry(work))
     workflows = on_demand(lambda work: workflows.AsyncWorkflows(work))
 
-    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
+    def __init__(self, work: AsyncWork) -> None:
         self._work = work
 
 
-class AsyncStore:
-    """See Store. Verbs run on worker threads; recorders share one writer thread and its commits."""
+class AsyncTransaction(AsyncDomains):
+    """See Transaction. Verbs called by the task that entered it, and by tasks started inside, wait for each other.
+
+    A task from outside may call verbs only while no other call runs in the transaction, else WrongOwner.
+    """
+
+
+class AsyncStore(AsyncDomains):
+    """See Store. Verbs run on worker threads; recorders share one writer thread and its commits.
+
+    `await store.<domain>.<aggregate>.<verb>` is a transaction of its own. If it is cancelled, its statement is interrupted, and
+    its end is awaited: a verb that was about to commit may be done nevertheless.
+    """
 
     def __init__(self, store: Store) -> None:
+        super().__init__(AsyncEachVerb(self._run_verb))
         self._store = store
         self._runtime = store.runtime
         self._hops = WorkerPool(store.runtime, store.timer)
@@ -156,6 +166,15 @@ class AsyncStore:
             await work.end(clean=False)
             raise
         await work.end(clean=True)
+
+    async def _run_verb(self, verb: Callable[[UnitOfWork], T], writes: bool) -> T:
+        call = VerbRun(self._runtime, verb, writes=writes)
+        if writes or self._runtime.one_connection:
+            self._runtime.refuse_inside_transaction("a verb outside of the transaction")
+        result: T = await self._hops.whole(call.run, writable=writes, interrupt=call.interrupt)
+        for topic, value in call.announcements:
+            await self._runtime.observers.tell_async(topic, value)
+        return result
 
     def join(self, connection: "AsyncConnection") -> AsyncTransaction:
         """See Store.join: verbs inside the caller's own transaction on an async connection."""

@@ -25,7 +25,7 @@ from persist.lazy_imports import lazy_modules
 from persist.schema.opening import prepare
 from persist.store.event_log import EventLog
 from persist.store.forks import forget, remember
-from persist.store.transaction import Transaction, TransactionBlock, replayed
+from persist.store.transaction import Domains, Transaction, TransactionBlock, each_verb, replayed
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
@@ -48,13 +48,17 @@ log = logging.getLogger("persist")
 T = TypeVar("T")
 
 
-class Store:
+class Store(Domains):
     """One database. Threads may share a store; one thread at a time uses a transaction.
+
+    `store.<domain>.<aggregate>.<verb>` runs one verb in a transaction of its own: a verb that reads in a snapshot, a verb that
+    writes with its own commit. On lock contention, serialization failure or deadlock it is tried again, as `transact` does.
 
     `path` is the SQLite file, None elsewhere. `run_id` is the run that owns the file, or None if no run does.
     """
 
     def __init__(self, runtime: Runtime) -> None:
+        super().__init__(each_verb(runtime))
         self.runtime = runtime
         self._event_log = EventLog(runtime)
         self.held = PinnedConnection(runtime)

@@ -3,10 +3,10 @@
 import sys
 from collections.abc import Callable
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from persist.db.concurrency.ownership import forget_ended
-from persist.db.transactions.repository import on_demand
+from persist.db.transactions.repository import EachVerb, on_demand
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import PersistError, TransactionOpen
@@ -25,8 +25,8 @@ with lazy_modules(globals()):
 T = TypeVar("T")
 
 
-class Transaction:
-    """`tx.<domain>.<aggregate>.<verb>`. One thread at a time uses it, whichever entered it: WrongOwner for any other."""
+class Domains:
+    """`<domain>.<aggregate>.<verb>`: the repositories of every domain, made at their first use."""
 
     chat = on_demand(lambda work: chat.Chat(work))
     checkpoints = on_demand(lambda work: checkpoints.Checkpoints(work))
@@ -37,8 +37,14 @@ class Transaction:
     telemetry = on_demand(lambda work: telemetry.Telemetry(work))
     workflows = on_demand(lambda work: workflows.Workflows(work))
 
-    def __init__(self, work: UnitOfWork) -> None:
+    def __init__(self, work: UnitOfWork | EachVerb) -> None:
         self._work = work
+
+
+class Transaction(Domains):
+    """`tx.<domain>.<aggregate>.<verb>`. One thread at a time uses it, whichever entered it: WrongOwner for any other."""
+
+    _work: UnitOfWork
 
 
 class TransactionBlock:
@@ -77,14 +83,76 @@ class TransactionBlock:
                 self._runtime.observers.tell(topic, value)
 
 
-def replayed(runtime: Runtime, block: Callable[[], TransactionBlock], fn: Callable[[Transaction], T], attempts: int = 5) -> T:
-    """Run `fn` in a transaction, again from the start on lock contention, serialization failure or deadlock; its result."""
+def retried(runtime: Runtime, transaction: Callable[[], T], attempts: int = 5, cancelled: Callable[[], bool] | None = None) -> T:
+    """Run a transaction, again from the start on lock contention, serialization failure or deadlock; its result.
+
+    `attempts` counts all runs. None follows once `cancelled` is true.
+    """
     for attempt in range(attempts):
         try:
-            with block() as tx:
-                return fn(tx)
+            return transaction()
         except PersistError as error:
-            if attempt == attempts - 1 or not runtime.dialect.retryable(error):
+            if attempt == attempts - 1 or not runtime.dialect.retryable(error) or (cancelled is not None and cancelled()):
                 raise
             runtime.sleep(0.1 * 2**attempt)
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def replayed(runtime: Runtime, block: Callable[[], TransactionBlock], fn: Callable[[Transaction], T], attempts: int = 5) -> T:
+    """Run `fn` in a transaction, and again as `retried` says; its result."""
+
+    def once() -> T:
+        with block() as tx:
+            return fn(tx)
+
+    return retried(runtime, once, attempts)
+
+
+class VerbRun:
+    """One call of a verb in a transaction of its own. A verb that writes is tried again, as Store.transact does."""
+
+    def __init__(self, runtime: Runtime, verb: Callable[[UnitOfWork], Any], *, writes: bool) -> None:
+        self._runtime, self._verb, self._writes = runtime, verb, writes
+        self._work: UnitOfWork | None = None
+        self._cancelled = False
+        self.announcements: list[tuple[str, Any]] = []
+        """What the observers are to be told once the call is over."""
+
+    def run(self) -> Any:
+        """Run the verb and commit; its result."""
+        return retried(self._runtime, self._once, 5 if self._writes else 1, lambda: self._cancelled)
+
+    def interrupt(self) -> None:
+        """Cancel the call from another thread: its statement ends, and it is not tried again."""
+        self._cancelled = True
+        if self._work is not None:
+            self._work.interrupt()
+
+    def _once(self) -> Any:
+        work = self._work = UnitOfWork(self._runtime, writable=self._writes)
+        work.is_alone, work.marks = True, False  # no code of the caller runs inside, so nothing can begin another transaction
+        work.begin(lambda: self._cancelled)
+        try:
+            result = self._verb(work)
+        except BaseException:
+            work.rollback()
+            raise
+        if self._writes:
+            work.commit()
+        else:
+            work.end_read()
+        self.announcements = work.announcements
+        return result
+
+
+def each_verb(runtime: Runtime) -> EachVerb:
+    """What the repositories of a store have instead of a unit of work: each verb is a transaction."""
+
+    def run(verb: Callable[[UnitOfWork], Any], writes: bool) -> Any:
+        call = VerbRun(runtime, verb, writes=writes)
+        result = call.run()
+        for topic, value in call.announcements:
+            runtime.observers.tell(topic, value)
+        return result
+
+    return EachVerb(run)

@@ -1,6 +1,6 @@
 """`tx.telemetry` of AsyncStore: every verb of the repositories as a coroutine."""
 
-from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncWork, awaitable
 from persist.telemetry.links import GithubLinks
 from persist.telemetry.repository import Telemetry
 from persist.telemetry.status import StatusLog
@@ -73,7 +73,7 @@ class AsyncTasks(AsyncRepository[Tasks]):
 class AsyncTelemetry:
     """See Telemetry."""
 
-    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
+    def __init__(self, work: AsyncWork) -> None:
         telemetry = Telemetry(work.work)
         self.status = AsyncStatusLog(telemetry.status, work)
         self.tags = AsyncAgentTags(telemetry.tags, work)

@@ -1,6 +1,6 @@
 """`tx.workflows` on the async face: every verb of the repositories as a coroutine."""
 
-from persist.db.transactions.async_transactions import AsyncRepository, AsyncUnitOfWork, JoinedUnitOfWork, awaitable
+from persist.db.transactions.async_transactions import AsyncRepository, AsyncWork, awaitable
 from persist.workflows.repository import Workflows
 from persist.workflows.verbs.approvals import Approvals
 from persist.workflows.verbs.executions import Executions
@@ -103,7 +103,7 @@ class AsyncWorkflowOverrides(AsyncRepository[WorkflowOverrides]):
 class AsyncWorkflows:
     """See Workflows."""
 
-    def __init__(self, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
+    def __init__(self, work: AsyncWork) -> None:
         workflows = Workflows(work.work)
         self.runs = AsyncRuns(workflows.runs, work)
         self.executions = AsyncExecutions(workflows.executions, work)

@@ -1,6 +1,6 @@
 """`tx.workflows`: the repositories of the domain."""
 
-from persist.db.transactions.repository import on_demand
+from persist.db.transactions.repository import EachVerb, on_demand
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.workflows.verbs.approvals import Approvals
 from persist.workflows.verbs.executions import Executions
@@ -17,5 +17,5 @@ class Workflows:
     cron_overrides = on_demand(CronOverrides)
     workflow_overrides = on_demand(WorkflowOverrides)
 
-    def __init__(self, work: UnitOfWork) -> None:
+    def __init__(self, work: UnitOfWork | EachVerb) -> None:
         self._work = work

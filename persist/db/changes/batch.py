@@ -142,7 +142,9 @@ class PipelinedBatch(Batch):
     def row(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
         return self._add(prepared, values, _first, writes=False)
 
-    def _add(self, prepared: Statement, values: Mapping[str, Any], shape: Callable[[list[Row]], R], *, writes: bool) -> Pending[R]:
+    def _add(
+        self, prepared: Statement, values: Mapping[str, Any], shape: Callable[[list[Row]], R], *, writes: bool
+    ) -> Pending[R]:
         twin = twin_of(prepared) if writes and self._journal is not None else None
         compiled = self._compiled[prepared if twin is None else twin.prepared]
         answer = self._driver.queue(compiled.sql, compiled.args(values))

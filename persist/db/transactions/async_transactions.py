@@ -19,7 +19,7 @@ from persist.db.concurrency.semaphore import Lease, Semaphore
 from persist.db.concurrency.worker_threads import Workers
 from persist.db.concurrency.writer_lock import PATIENCE
 from persist.db.connections.pool_width import MAX, shares
-from persist.db.transactions.repository import Repository
+from persist.db.transactions.repository import EachVerb, Repository
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import StoreBusy, WrongOwner
@@ -54,8 +54,8 @@ class WorkerPool:
         gate.watch()
         return gate
 
-    async def whole(self, transaction: Callable[[], R], *, writable: bool) -> R:
-        """Run a synchronous transaction in one call on a worker thread. A cancellation waits for its end and does not stop it."""
+    async def whole(self, transaction: Callable[[], R], *, writable: bool, interrupt: Callable[[], None] | None = None) -> R:
+        """Run a synchronous transaction in one call on a worker thread. If cancelled: `interrupt`, then its end."""
         self._runtime.check_usable()
         lease = _Threads(asyncio.get_running_loop())
         gate = await self.admit(lease, writable=writable)
@@ -67,7 +67,7 @@ class WorkerPool:
                 gate.release(lease)
 
         try:
-            return await self.workers.call(run)
+            return await self.workers.call(run, interrupt)
         except Exception:
             gate.release(lease)  # `run` may never have started
             raise
@@ -239,10 +239,28 @@ class JoinedUnitOfWork:
             return result
 
 
+class AsyncEachVerb:
+    """Takes the place of a unit of work in the repositories of an AsyncStore: each verb runs in a transaction of its own.
+
+    `run` runs a function in a new transaction, which writes or only reads.
+    """
+
+    def __init__(self, run: Callable[[Callable[[UnitOfWork], Any], bool], Awaitable[Any]]) -> None:
+        self.work = EachVerb(_never)
+        self.run = run
+
+
+def _never(verb: Callable[[UnitOfWork], Any], writes: bool) -> Any:
+    raise AssertionError("the verbs of an AsyncStore are awaited")
+
+
+AsyncWork = AsyncUnitOfWork | JoinedUnitOfWork | AsyncEachVerb
+
+
 class AsyncRepository(Generic[S]):
     """The coroutines of one repository: `get = awaitable(Repository.get)`."""
 
-    def __init__(self, repository: S, work: AsyncUnitOfWork | JoinedUnitOfWork) -> None:
+    def __init__(self, repository: S, work: AsyncWork) -> None:
         self._repository = repository
         self._async_work = work
 
@@ -252,6 +270,11 @@ def awaitable(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[As
 
     @wraps(method)
     async def call(self: AsyncRepository[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self._async_work.call(lambda: method(self._repository, *args, **kwargs))
+        work, repository = self._async_work, self._repository
+        if isinstance(work, AsyncEachVerb):
+            kind = type(repository)
+            result: R = await work.run(lambda own: method(kind(own), *args, **kwargs), method.writes)  # type: ignore[attr-defined]  # a verb
+            return result
+        return await work.call(lambda: method(repository, *args, **kwargs))
 
     return call

@@ -37,11 +37,21 @@ class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word i
         return made
 
 
-class Repository:
-    """A set of verbs over one aggregate, inside one transaction."""
+class EachVerb:
+    """Takes the place of a unit of work in the repositories of a store: each verb runs in a transaction of its own."""
 
-    def __init__(self, work: UnitOfWork) -> None:
-        self._work = work
+    def __init__(self, run: Callable[[Callable[[UnitOfWork], Any], bool], Any]) -> None:
+        self.run = run
+        """Runs a function in a new transaction, which writes or only reads."""
+
+
+class Repository:
+    """A set of verbs over one aggregate, inside one transaction, or each in a transaction of its own."""
+
+    _work: UnitOfWork
+
+    def __init__(self, work: UnitOfWork | EachVerb) -> None:
+        self._work = cast("UnitOfWork", work)  # verbs see a unit of work: `_verb` makes one if there is none
 
 
 def reads(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -59,11 +69,14 @@ def _verb(method: Callable[Concatenate[S, P], R], *, writes: bool) -> Callable[C
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        work = self._work
+        work: UnitOfWork | EachVerb = self._work
+        if isinstance(work, EachVerb):
+            return cast("R", work.run(lambda own: call(type(self)(own), *args, **kwargs), writes))
         with work.verb(name, writes=writes):
             result = method(self, *args, **kwargs)
             if work.carried and work._depth == 1:
                 return cast("R", results.without_unreadable_cells(result, writes=writes))
             return result
 
+    call.writes = writes  # type: ignore[attr-defined]  # read by async_transactions
     return call

@@ -237,7 +237,11 @@ class PipelinedConnection:
         names, new = self._names, dict[bytes, bytes | None]()
         for sql, args, answer in commands:
             formats = [1 if type(value) in _BINARY else 0 for value in args] if args else None
-            values = self._loader.dump_sequence(args, [_BINARY_FORMAT if binary else _TEXT_FORMAT for binary in formats]) if formats else None
+            values = (
+                self._loader.dump_sequence(args, [_BINARY_FORMAT if binary else _TEXT_FORMAT for binary in formats])
+                if formats
+                else None
+            )
             name = names.name_of(sql) or new.get(sql)
             if name is None and sql not in new:
                 name = new[sql] = names.new_name(sql)
