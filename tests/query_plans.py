@@ -8,6 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from persist.db.dialects.postgres.pipelining import PipelinedConnection
+
 Asked = tuple[str, Any]
 
 
@@ -31,6 +33,13 @@ def asked_statements(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
 
     monkeypatch.setattr(sqlite3, "connect", traced)
     monkeypatch.setattr(psycopg.Cursor, "execute", told)
+    queue = PipelinedConnection.queue
+
+    def queued(connection: PipelinedConnection, query: str, params: Any = ()) -> Any:
+        note(query, params)
+        return queue(connection, query, params)
+
+    monkeypatch.setattr(PipelinedConnection, "queue", queued)
     return asked
 
 

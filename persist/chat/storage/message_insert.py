@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, bindparam, case, cast, func, insert, literal, select, type_coerce, update
+from sqlalchemy import Text, bindparam, case, cast, func, literal, select, type_coerce, update
 
-from persist.chat.models import messages, sessions
+from persist.chat.models import messages, parts, sessions
 from persist.chat.reducer.tool_parts import tool_columns
 from persist.chat.schemas import ChatMessage, Role
-from persist.chat.storage.statements import INSERT_PART, SET_METADATA, SET_MODEL, TOUCH_SESSION
+from persist.chat.storage.statements import SET_METADATA, SET_MODEL, TOUCH_SESSION
 from persist.chat.storage.stored_json import stored_object
-from persist.chat.storage.usage import COMPACTION, recompute, tally
+from persist.chat.storage.usage import ADD_COUNTERS, COMPACTION, counters_of, recompute
+from persist.db.changes.batch import Batch
 from persist.db.changes.driver_statements import StatementRunner
+from persist.db.expressions.conditional_insert import insert_where
 from persist.db.schema.column_types import Whole
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -42,16 +44,23 @@ _sorts_last_at = select(
     case((_newest.c.at < _now, _now), (_newest.c.id < bindparam("new", type_=_M.id.type), _newest.c.at), else_=_later)
 )
 _INSERT_LAST = Statement(
-    insert(messages)
-    .values(
-        id=param("new"),
-        session_id=param("session"),
-        role=param("speaker"),
-        created_at=func.coalesce(_sorts_last_at.scalar_subquery(), _now),
-        updated_at=param("at"),
-        metadata_json=param("metadata"),
-    )
-    .returning(_M.created_at)
+    insert_where(
+        messages,
+        _S.id == param("session"),
+        {
+            "id": bindparam("new", type_=_M.id.type),
+            "session_id": _S.id,
+            "role": bindparam("speaker", type_=_M.role.type),
+            "created_at": func.coalesce(_sorts_last_at.scalar_subquery(), _now),
+            "updated_at": _now,
+            "metadata_json": bindparam("metadata", type_=_M.metadata_json.type),
+        },
+        of=sessions,
+        lock=True,
+    ).returning(_M.created_at)
+)
+_INSERT_PART = Statement(
+    insert_where(parts, _M.id == bindparam("message_id", type_=_M.id.type), {"message_id": _M.id}, of=messages)
 )
 _RESTAMP = Statement(
     update(messages)
@@ -87,21 +96,35 @@ def check_parts(work: UnitOfWork, parts: Sequence[Json]) -> list[tuple[Mapping[s
 def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = True) -> ChatMessage:
     """Insert a message that sorts last in its session. NotFound without the session. `touch=False`: it is locked already."""
     metadata = work.json("metadata", posting.metadata)
-    now = work.now()
-    if touch:
-        touch_session(work, posting.session_id, posting.metadata if posting.role is Role.USER else {}, now)
-    ids = work.runtime.ids
-    id = ids.mint("msg", now) if id is None else id
-    row = work.returned(_INSERT_LAST, new=id, session=posting.session_id, speaker=posting.role, at=now, metadata=metadata)
-    assert row is not None
+    session_id, now = posting.session_id, work.now()
+    id = work.runtime.ids.mint("msg", now) if id is None else id
+    added = counters_of(posting.role, posting.metadata)
+    compacts = any(data["type"] == COMPACTION for data, _ in posting.parts)
+    with work.batch(last=not compacts) as batch:
+        if touch:
+            batch.lock(_LOCK_SESSION, row_id=session_id)
+            _touch(work, batch, session_id, posting.metadata if posting.role is Role.USER else {}, now)
+        inserted = batch.returned(_INSERT_LAST, new=id, session=session_id, speaker=posting.role, at=now, metadata=metadata)
+        batch.run_many(_INSERT_PART, _part_rows(work, posting, id, now))
+        if added and not compacts:
+            batch.run(ADD_COUNTERS, row_id=session_id, **added)
+    row = inserted.result
+    if row is None:
+        raise NotFound("session", session_id)
+    if compacts:
+        recompute(work, session_id)
     created: datetime = row[0]
-    written = []
+    return _message(id, session_id, posting.role, decode(metadata), created, now)
+
+
+def _part_rows(work: UnitOfWork, posting: Posting, message_id: str, now: datetime) -> list[dict[str, Any]]:
+    rows = []
     for index, (data, text) in enumerate(posting.parts):
         call_id, state = tool_columns(data)
-        written.append(
+        rows.append(
             {
-                "id": ids.mint("prt", now),
-                "message_id": id,
+                "id": work.runtime.ids.mint("prt", now),
+                "message_id": message_id,
                 "session_id": posting.session_id,
                 "index": index,
                 "type": data["type"],
@@ -112,12 +135,15 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
                 "data_json": text,
             }
         )
-    work.run_many(INSERT_PART, written)
-    if any(data["type"] == COMPACTION for data, _ in posting.parts):
-        recompute(work, posting.session_id)
+    return rows
+
+
+def _touch(work: UnitOfWork, batch: Batch, session_id: str, metadata: Mapping[str, Any], now: datetime) -> None:
+    model = metadata.get("model")
+    if model is None:
+        batch.run(TOUCH_SESSION, row_id=session_id, at=now)
     else:
-        tally(work, posting.session_id, id, posting.role, {}, posting.metadata)
-    return _message(id, posting.session_id, posting.role, decode(metadata), created, now)
+        batch.run(SET_MODEL, row_id=session_id, model=work.json("metadata.model", model), at=now)
 
 
 def touch_session(work: UnitOfWork, session_id: str, metadata: Mapping[str, Any], now: datetime) -> None:

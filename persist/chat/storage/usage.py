@@ -39,7 +39,7 @@ _more = {
     _S.total_tokens: _S.total_tokens + bindparam("add_total", type_=_S.total_tokens.type),
 }
 _spent = {_S.cost_usd: _S.cost_usd + bindparam("add_cost", type_=_S.cost_usd.type), _S.updated_at: param("at")}
-_ADD = Statement(update(sessions).where(_S.id == _id).values(_more))
+ADD_COUNTERS = Statement(update(sessions).where(_S.id == _id).values(_more))
 _SPEND = Statement(update(sessions).where(_S.id == _id).values({**_more, **_spent}))
 _LOCK_SESSION = Statement(select(_S.id).where(_S.id == _id).with_for_update())
 _SET = Statement(
@@ -129,8 +129,14 @@ def tally(
     """Update the session's counters after a message's metadata changed from `before` (empty if new) to `after`."""
     added = _difference(role, before, after)
     if any(added.values()):
-        db.run(_ADD, row_id=session_id, **added)
+        db.run(ADD_COUNTERS, row_id=session_id, **added)
         _correct_if_compacted(db, session_id, message_id, added)
+
+
+def counters_of(role: str, metadata: Mapping[str, Any]) -> dict[str, int]:
+    """The parameters of ADD_COUNTERS for a new message that sorts last; empty if it has no usage that counts."""
+    added = _difference(role, {}, metadata)
+    return added if any(added.values()) else {}
 
 
 def _difference(role: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int]:

@@ -7,7 +7,7 @@ found nothing says so in its WHERE.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -37,6 +37,14 @@ class Batch(ABC):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
     @abstractmethod
+    def lock(self, prepared: Statement, /, **values: Any) -> None:
+        """Execute a SELECT … FOR UPDATE whose rows nobody needs; not on SQLite, where a writer has locked the whole database."""
+
+    @abstractmethod
+    def run_many(self, prepared: Statement, values: Sequence[Mapping[str, Any]]) -> None:
+        """Execute an INSERT, UPDATE or DELETE for many rows."""
+
+    @abstractmethod
     def run(self, prepared: Statement, /, **values: Any) -> Pending[int]:
         """Execute an INSERT, UPDATE or DELETE; the number of rows."""
 
@@ -56,13 +64,20 @@ class Batch(ABC):
 class ImmediateBatch(Batch):
     """Executes each statement when it is added. `runner` is a unit of work or the statements of a pinned connection."""
 
-    __slots__ = ("_runner",)
+    __slots__ = ("_one_writer", "_runner")
 
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
+    def __init__(self, runner: Any, *, one_writer: bool) -> None:
+        self._runner, self._one_writer = runner, one_writer
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Do nothing: every statement was executed."""
+
+    def lock(self, prepared: Statement, /, **values: Any) -> None:
+        if not self._one_writer:
+            self._runner.row(prepared, **values)
+
+    def run_many(self, prepared: Statement, values: Sequence[Mapping[str, Any]]) -> None:
+        self._runner.run_many(prepared, values)
 
     def run(self, prepared: Statement, /, **values: Any) -> Pending[int]:
         return _known(self._runner.run(prepared, **values))
@@ -129,6 +144,13 @@ class PipelinedBatch(Batch):
             rows, changes = sent.twin.split(rows)
             self._journal.add(changes)
         return sent.shape(rows)
+
+    def lock(self, prepared: Statement, /, **values: Any) -> None:
+        self._add(prepared, values, list, writes=False)
+
+    def run_many(self, prepared: Statement, values: Sequence[Mapping[str, Any]]) -> None:
+        for row in values:
+            self._add(prepared, row, len, writes=True)
 
     def run(self, prepared: Statement, /, **values: Any) -> Pending[int]:
         return self._add(prepared, values, len, writes=True)

@@ -1,6 +1,6 @@
 """Runs prepared statements on a driver connection, with a journal of the rows that they change."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from persist.db.changes.batch import Batch, ImmediateBatch, PipelinedBatch
@@ -41,7 +41,7 @@ class DriverStatements:
     def batch(self) -> Batch:
         """Several statements that travel together; see persist.db.changes.batch."""
         if not self._pipelines:
-            return ImmediateBatch(self)
+            return ImmediateBatch(self, one_writer=True)
         driver: Any = self._driver
         return PipelinedBatch(driver, driver.flush, self._prepared, self.journal, _by, _ignore)
 
@@ -58,6 +58,11 @@ class DriverStatements:
         found = None if self.journal is None else self.journal.run(prepared, values, self._all)
         rows = self._all(prepared, values) if found is None else found
         return rows[0] if rows else None
+
+    def run_many(self, prepared: Statement, values: Sequence[Mapping[str, Any]]) -> None:
+        """Execute for many rows."""
+        for row in values:
+            self.write(prepared, row)
 
     def run(self, prepared: Statement, **values: Any) -> int:
         """Execute; the number of rows changed."""

@@ -83,7 +83,7 @@ class StatementExecution(TableOperations):
         `last`: the verb has written everything once these are executed. A verb outside of a transaction then commits with them.
         """
         if self._driver is None or self.carried or not self.runtime.dialect.pipelines:
-            return ImmediateBatch(self)
+            return ImmediateBatch(self, one_writer=self.runtime.dialect.one_writer)
         flush = self._flush_and_commit if last and self.is_alone and self.journal is None else self._driver.flush
         return PipelinedBatch(self._driver, flush, self.runtime.prepared, self.journal, self._batch_by, self._batch_sent)
 

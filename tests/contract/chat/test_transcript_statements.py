@@ -18,8 +18,11 @@ def run(statements: list[str]) -> list[str]:
     return [first for first in firsts if first in WORDS]
 
 
-def test_appending_a_message_writes_three_rows_and_asks_nothing(counted_store: Any, statements: list[str], clock: Any) -> None:
+def test_appending_a_message_writes_three_rows_and_asks_nothing(
+    counted_store: Any, statements: list[str], clock: Any, database_url: str
+) -> None:
     session = create(counted_store)
+    locked = [] if database_url.startswith("sqlite") else ["SELECT"]  # travels with the others
     made = []
     for milliseconds in (1, 0, 1):
         clock.advance(seconds=milliseconds / 1000)
@@ -27,8 +30,7 @@ def test_appending_a_message_writes_three_rows_and_asks_nothing(counted_store: A
         with counted_store.begin() as tx:
             message = tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "hi"}], metadata={"a": [1]})
         made.append(message.id)
-        # in the millisecond of the one before, the session is only held: when it was used last is known
-        assert run(statements) == ["UPDATE", *([] if milliseconds else ["SELECT"]), "INSERT", "INSERT"]
+        assert run(statements) == [*locked, "UPDATE", "INSERT", "INSERT"]
         assert session_of(counted_store, session).updated_at == message.created_at == clock()
     assert [message["id"] for message in shown(counted_store, session)] == made
 
