@@ -58,9 +58,9 @@ class Events(Repository):
         if kind == SNAPSHOT:
             raise InvalidValue("type", f"{SNAPSHOT!r} is what the log itself writes.")
         work.json("data", data)
-        if not work.keep_log(VerbChanges(kind, stream, data=data)):
+        if not work.store_events(VerbChanges(kind, stream, data=data)):
             raise InvalidValue("events", "the log of this database is off; open it with events=True, or run `persist events on`.")
-        event: Event = work.written[-1]
+        event: Event = work.events.written[-1]
         return event
 
     @writes
@@ -75,7 +75,7 @@ class Events(Repository):
         if older_than is None and keep is None:
             raise InvalidValue("older_than", "say how old events must be, or how many of each stream to keep.")
         before = None if older_than is None else _ago(work, older_than)
-        work.keep_log()  # log this transaction's earlier changes before the snapshots
+        work.store_events()  # log this transaction's earlier changes before the snapshots
         lock_log(work)
         if stream != ALL:
             return trim(work, stream, before=before, keep=keep_newest)

@@ -50,7 +50,7 @@ def _write_event(work: UnitOfWork, kind: str, stream: str, changes: list[dict[st
         data["more"] = True
     log = work.runtime.log
     assert log is not None, "a snapshot is written while the log is on"
-    work.written += log.write(work, [VerbChanges(kind, stream, data=data)])
+    work.events.written += log.write(work, [VerbChanges(kind, stream, data=data)])
 
 
 def _changes(work: UnitOfWork, stream: str, tables: Sequence[Table]) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,7 @@ from sqlalchemy import and_, func, select
 
 from persist.db.statements.prepared import LIMIT, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.events.models import event_heads, event_log
 from persist.events.schemas import ALL
 from persist.events.switching import is_on
@@ -55,13 +56,13 @@ class Stream:
 
 def latest_streams(work: UnitOfWork, limit: int) -> list[Stream]:
     """The streams with the newest events, newest first."""
-    with work.verb("latest_streams", writes=False):
+    with Verb(work, "latest_streams", writes=False):
         return [Stream(*row) for row in work.rows(_LATEST, limit=limit)]
 
 
 def log_status(work: UnitOfWork) -> LogStatus:
     """The status of the log. It counts all events, so its cost grows with the log."""
-    with work.verb("standing", writes=False):
+    with Verb(work, "standing", writes=False):
         events, streams, last = work.row(_EVENTS), work.row(_STREAMS), work.row(_LAST)
         assert events is not None
         assert streams is not None

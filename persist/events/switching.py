@@ -36,8 +36,8 @@ def switch_on(work: UnitOfWork) -> bool:
     """
     tables = logged_tables(work.runtime.tables())
     if work.row(_ON) != work.row(_REVISION):
-        work.check_guard(tables, on=True)
-    work.lock_tables(tables)
+        work.whole_tables.check_guard(tables, on=True)
+    work.whole_tables.lock(tables)
     revision, noted, counting = work.row(_REVISION), work.row(_ON), work.row(_LOGGING)
     assert revision is not None, "an open store has its revision noted"
     was_on = noted is not None and counting is not None and bool(counting[0])
@@ -49,7 +49,7 @@ def switch_on(work: UnitOfWork) -> bool:
         work.run(_COUNT, seq=last[0])
         work.runtime.keep_log(True)
         write_snapshots(work, tables)
-    work.guard(tables, LOG_TABLES)
+    work.whole_tables.guard(tables, LOG_TABLES)
     work.run(_NOTE, key=EVENTS, value=revision[0])
     return not was_on
 
@@ -58,12 +58,12 @@ def switch_off(work: UnitOfWork) -> bool:
     """Switch the log off for every writer. Its events are kept. False if it was off."""
     tables = logged_tables(work.runtime.tables())
     if is_on(work):
-        work.check_guard(tables, on=False)
-    work.lock_tables(tables)
+        work.whole_tables.check_guard(tables, on=False)
+    work.whole_tables.lock(tables)
     if not is_on(work):
         return False
     work.run(_STOP)
-    work.drop_guard()
+    work.whole_tables.drop_guard()
     work.run(_FORGET)
     return True
 

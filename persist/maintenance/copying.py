@@ -53,7 +53,7 @@ def copy(
     """
     own = own_scopes(source.runtime.scopes, scopes)
     with session(source, writable=False) as reading:
-        left_out = tuple(sorted(reading.work.tables() - {table.name for table in TABLES} - {VERSION_TABLE}))
+        left_out = tuple(sorted(reading.work.whole_tables.names() - {table.name for table in TABLES} - {VERSION_TABLE}))
         with session(target, writable=True) as writing:
             copied = _Copy(reading, writing, own, progress)
             report = CopyReport(*copied.run(), left_out)
@@ -96,7 +96,7 @@ class _Copy:
             sums[table] = self._table(table, totals[table])
         self.target.bulk.end_loading()
         if self.logs:  # the log was copied completely, and the copy continues it
-            self.target.work.guard(logged_tables(TABLES), LOG_TABLES)
+            self.target.work.whole_tables.guard(logged_tables(TABLES), LOG_TABLES)
         for table in TABLES:
             self._check(table, sums[table])
         return {str(t.name): sums[t].rows for t in TABLES}, {str(t.name): str(sums[t]) for t in TABLES}

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from persist.db.dialects.backends import operations_of
 from persist.db.dialects.findings import Problem, Severity
+from persist.db.transactions.verb_frame import Verb
 from persist.errors import (
     InvalidValue,
     PersistError,
@@ -81,7 +82,7 @@ def _guarded(store: Store, subject: str, checkup: Checkup, *, fix: bool, cells: 
 def _mended(store: Store, trouble: Problem) -> Finding:
     assert trouble.repair is not None
     try:
-        with store.begin() as tx, tx._work.verb("doctor(fix=True)", writes=True):
+        with store.begin() as tx, Verb(tx._work, "doctor(fix=True)", writes=True):
             said = trouble.repair(tx._work)
     except PersistError as error:
         return finding_of(trouble, failed=str(error))

@@ -14,7 +14,7 @@ from datetime import datetime
 from json import loads
 from typing import Any
 
-from sqlalchemy import Table, bindparam, delete, select
+from sqlalchemy import Connection, Table, bindparam, delete, select
 
 from persist.db.changes.event_streams import key_of
 from persist.db.changes.journal import Op
@@ -24,6 +24,7 @@ from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import LIMIT, Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_count
 from persist.db.values.frozen import Value, construct
 from persist.errors import Conflict, NotFound
@@ -79,7 +80,7 @@ def restore_row(store: Store, id: str) -> list[Quarantined]:
     The row is as unreadable as before: restore it to repair it by hand. NotFound if the id is unknown. Conflict if a key is
     in use again, if a referenced row is missing, or if the row comes from a database of another dialect.
     """
-    with _unchecked(store) as work, work.verb("maintenance.restore_row", writes=True):
+    with _unchecked(store) as work, Verb(work, "maintenance.restore_row", writes=True):
         found = work.row(_ONE, row_id=work.label("id", id))
         if found is None:
             raise NotFound("row in quarantine", id)
@@ -87,7 +88,7 @@ def restore_row(store: Store, id: str) -> list[Quarantined]:
         rows = work.rows(_GROUP, group=group)
         entries = [_value(row) for row in rows]
         contents = [loads(row[-1]) for row in rows]
-        with work.raw_rows() as raw:
+        with work.whole_tables.raw_rows() as raw:
             restoring = _Restoring(work, raw)
             for entry, content in zip(entries, contents, strict=True):
                 restoring.row(entry, content)
@@ -167,35 +168,22 @@ class _Restoring:
         return bad_cells(self._raw, columns, self._raw.values(table, self._place(table, cells), columns) or ())
 
 
-class _Unchecked(UnitOfWork):
-    """A transaction without foreign key checks: an unreadable cell of a restored row may be a reference without a target."""
-
-    _checked = True
-
-    def _enter(self, cancelled: Callable[[], bool] | None) -> None:
-        super()._enter(cancelled)
-        dialect = self.runtime.dialect
-        try:
-            self._connection = dialect.connect(write=True)
-            self._checked = self._references(False)
-        except BaseException:
-            self.runtime.leave_write(self.owner)
-            raise
-
-    def _release(self) -> None:
-        if self._connection is not None and not self._connection.invalidated:
-            self._references(self._checked)
-        super()._release()
-
-    def _references(self, on: bool) -> bool:
-        assert self._connection is not None
-        return raw_rows_of(self.runtime.dialect, self.runtime.dialect.driver_of(self._connection)).check_references(on)
-
-
 @contextmanager
 def _unchecked(store: Store) -> Iterator[UnitOfWork]:
-    work = _Unchecked(store.runtime, writable=True)
-    work.begin()
+    """A transaction without foreign key checks: an unreadable cell of a restored row may be a reference without a target."""
+    dialect = store.runtime.dialect
+
+    def uncheck(connection: Connection) -> Callable[[], None]:
+        raw = raw_rows_of(dialect, dialect.driver_of(connection))
+        checked = raw.check_references(False)
+
+        def recheck() -> None:
+            raw.check_references(checked)
+
+        return recheck
+
+    work = UnitOfWork(store.runtime, writable=True)
+    work.begin(prepare=uncheck)
     try:
         yield work
     except BaseException:

@@ -52,8 +52,8 @@ def _rebuild(source: Store, target: Store, stream_id: str | None) -> None:
                 raise Conflict(f"Stream {stream!r} was trimmed: its log begins too late.", constraint="event_heads")
         logs = write.journal is not None
         if logs:
-            write.lock_tables(_LOGGED)  # keeps other writers' rows out of the rebuilt tables
-            write.journal = None
+            write.whole_tables.lock(_LOGGED)  # keeps other writers' rows out of the rebuilt tables
+            write.events.journal = None
         _refuse_rows(write)
         owners = {}
         for scope, owner in source.runtime.scopes.items():

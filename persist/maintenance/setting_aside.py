@@ -36,7 +36,7 @@ _KEEP = Statement(insert(quarantine))
 def set_aside(work: UnitOfWork, *, table: Table, key: Cells) -> str | None:
     """Move the rows with this key that are still unreadable. Return what was done, or None if no such row is left."""
     said = []
-    with work.raw_rows() as raw:
+    with work.whole_tables.raw_rows() as raw:
         aside = _Aside(work, raw)
         columns = columns_of(raw, table)
         for place in raw.find(table, key):

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.store.store import Store
 
 
 @contextmanager
 def looking(store: Store, verb: str) -> Iterator[UnitOfWork]:
     """Open a read snapshot. `verb`: the name of the function that reads, for error messages."""
-    with store.read() as tx, tx._work.verb(verb, writes=False):
+    with store.read() as tx, Verb(tx._work, verb, writes=False):
         yield tx._work
 
 

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from persist.db.transactions.dry_run import always_rolled_back
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.maintenance.trials import tried_on
 from persist.store.store import Store
 
@@ -36,7 +37,7 @@ def running(store: Store, *, trial: bool) -> Iterator[Run]:
         return
     with tried_on(store) as stage, stage.begin() as tx, always_rolled_back(tx._work):
         if stage is not store:
-            tx._work._began = 0.0  # no other writer waits for the copy's lock: log no warning about it
+            tx._work.transaction.may_be_long = True  # no other writer waits for the copy's lock
 
         def try_out(step: Callable[[UnitOfWork], T], /, *, writes: bool = True) -> T:
             return _framed(tx._work, step)
@@ -46,5 +47,5 @@ def running(store: Store, *, trial: bool) -> Iterator[Run]:
 
 def _framed(work: UnitOfWork, step: Callable[[UnitOfWork], T]) -> T:
     """Run a step as a verb, which translates driver errors into PersistErrors."""
-    with work.verb("maintenance", writes=work.writable):
+    with Verb(work, "maintenance", writes=work.writable):
         return step(work)

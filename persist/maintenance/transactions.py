@@ -36,18 +36,11 @@ class Session:
         return self.store.runtime.prepared[_WHOLE[table]]
 
 
-class _LongWork(UnitOfWork):
-    """A unit of work that is expected to be long: it logs no warning about how long it held the lock."""
-
-    def begin(self, cancelled: object = None) -> None:
-        super().begin()
-        self._began = 0.0
-
-
 @contextmanager
 def session(store: Store, *, writable: bool) -> Iterator[Session]:
     """Open a write transaction, committed unless an error is raised, or a snapshot. UnsupportedEngine on the caller's engine."""
-    work = _LongWork(store.runtime, writable=writable)
+    work = UnitOfWork(store.runtime, writable=writable)
+    work.transaction.may_be_long = True
     work.begin()
     try:
         connection = work.own_connection

@@ -51,8 +51,8 @@ def bad_rows(work: UnitOfWork) -> Iterator[BadRow]:
     """Yield every row with unreadable cells. Yield nothing if the database is not at this package's revision."""
     if work.select(select(version_table.c.version_num)).scalar() != HEAD:
         return
-    there = work.tables()
-    with work.raw_rows() as raw:
+    there = work.whole_tables.names()
+    with work.whole_tables.raw_rows() as raw:
         for table in sorted(metadata.sorted_tables, key=_turn):
             if table.name in there:
                 yield from _in_table(raw, table)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from persist.db.changes.journal import COMMITTED
 from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_flag
 from persist.errors import InvalidValue
 from persist.lazy_imports import lazy_modules
@@ -32,7 +33,7 @@ class EventLog:
         """Switch the event log on or off in one transaction; whether that changed anything."""
         was_on = self.on
         try:
-            with TransactionBlock(self._runtime, writable=True) as tx, tx._work.verb("switch_events", writes=True):
+            with TransactionBlock(self._runtime, writable=True) as tx, Verb(tx._work, "switch_events", writes=True):
                 changed = (switching.switch_on if check_flag("on", on) else switching.switch_off)(tx._work)
         except BaseException:
             self._runtime.keep_log(was_on)

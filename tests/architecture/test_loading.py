@@ -115,7 +115,9 @@ def test_the_log_of_events_covers_domains_that_were_never_used(current_url: str)
     code = """
 import sys, persist
 with persist.Store.open(sys.argv[1], events=True) as store:
-    with store.read() as tx: rows = tx._work._driver.execute("SELECT DISTINCT tbl_name FROM sqlite_master WHERE type = 'trigger'")
+    with store.read() as tx:
+        run = tx._work.transaction.driver.execute
+        rows = run("SELECT DISTINCT tbl_name FROM sqlite_master WHERE type = 'trigger'")
     guarded = {name for (name,) in rows.fetchall()}
 from persist.db.changes.event_streams import logged_tables
 from persist.schema.metadata import metadata

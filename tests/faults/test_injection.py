@@ -100,7 +100,7 @@ def unharmed(place: Place) -> None:
     """The other table has its row, and all of ours are there."""
     assert place.ask(f"SELECT a FROM {place.named('canary')}") == [(1,)]
     with Store.open(place.url) as store, store.read() as tx:
-        assert {table.name for table in metadata.sorted_tables} <= tx._work.tables()
+        assert {table.name for table in metadata.sorted_tables} <= tx._work.whole_tables.names()
 
 
 def test_no_parameter_of_a_verb_is_sql(place: Place, clock: FrozenClock) -> None:

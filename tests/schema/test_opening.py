@@ -121,10 +121,10 @@ def test_every_connection_has_its_pragmas(sqlite_url: str, settings: Settings, s
     with Store.open(sqlite_url, settings=settings) as store:
         dialect = store.runtime.dialect
         with store.begin() as tx:
-            assert pragmas(tx._work._driver) == [*ours, 0]
+            assert pragmas(tx._work.transaction.driver) == [*ours, 0]
             session = tx.chat.sessions.create(agent="build", model={})
         with store.read() as tx:
-            assert pragmas(tx._work._driver) == [*ours, 1]
+            assert pragmas(tx._work.transaction.driver) == [*ours, 1]
         with store.record(session.id) as recorder:
             recorder.feed({"type": "start"})
             assert pragmas(store.held._driver) == [*ours, 0]

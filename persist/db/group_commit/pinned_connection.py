@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 from sqlalchemy.pool import PoolProxiedConnection
 
 from persist.db.changes.driver_statements import DriverStatements, StatementRunner
-from persist.db.changes.journal import COMMITTED, Journal
+from persist.db.changes.journal import COMMITTED
 from persist.db.connections.pool_width import check_for_recorders
 from persist.db.group_commit.multi_row_insert import MultiRowInsert
 from persist.db.group_commit.tasks import Outcome, SingleRowInsert, WriteTask, by_statement
 from persist.db.statements.prepared import Statement
-from persist.db.transactions.runtime import EventLog, Runtime
-from persist.errors import Conflict, EventLogSwitched, StoreBusy, Unavailable
+from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.transaction_events import TransactionEvents
+from persist.errors import Conflict, EventLogSwitched, StoreBusy
 
 R = TypeVar("R")
 
@@ -32,7 +33,7 @@ class PinnedConnection:
         self._driver: Any = None
         self._runner: Any = None
         self._statements: DriverStatements
-        self._log: EventLog | None = None
+        self._events = TransactionEvents()
         self._restore: Callable[[], None] | None = None
         self._exclusives: dict[str, _Exclusive] = {}
         self._together: dict[Statement, MultiRowInsert] = {}
@@ -72,12 +73,12 @@ class PinnedConnection:
         try:
             self._begin()
             result = job.run(self._statements)
-            events = self._keep_log()
+            self._events.store(self._statements)
         except BaseException as error:
             self._undo()
             raise self._ours(error) from error
         self._commit()
-        self._committed(events)
+        self._committed()
         return result
 
     def _autocommits(self) -> bool:
@@ -125,7 +126,7 @@ class PinnedConnection:
             try:
                 self._begin()
                 outcomes = self._run_all(jobs)
-                events = self._keep_log()
+                self._events.store(self._statements)
             except Exception as error:
                 self._undo()
                 ours = self._ours(error)
@@ -134,12 +135,12 @@ class PinnedConnection:
                 self._begin()
                 try:
                     outcomes = [self._replay(job) for job in jobs]
-                    events = self._keep_log()
+                    self._events.store(self._statements)
                 except BaseException:
                     self._undo()
                     raise
             self._commit()
-            self._committed(events)
+            self._committed()
             return outcomes
 
     def _written_alone(self, jobs: Sequence[WriteTask[Any]]) -> bool:
@@ -219,23 +220,16 @@ class PinnedConnection:
         return self.runtime.dialect.prepare_pinned(driver)
 
     def _begin(self) -> None:
-        kept = self.runtime.log
+        before = self.runtime.log
         self.runtime.retrying_lock(lambda: self.runtime.dialect.begin_pinned(self._runner))
-        self._log = kept or self.runtime.log
-        self._statements.journal = None if self._log is None else Journal()
+        self._events = TransactionEvents(before or self.runtime.log)
+        self._statements.journal = self._events.journal
 
-    def _keep_log(self) -> Sequence[Any]:
-        """Write the transaction's events as its last statements, where the event log is on."""
-        journal, log = self._statements.journal, self._log
-        if journal is None or log is None or not (deeds := journal.drain()):
-            return ()
-        return log.write(self._statements, deeds)
-
-    def _committed(self, events: Sequence[Any]) -> None:
-        if events and self._log is not None:
-            self._log.committed(events)
-            if self.runtime.observers.wanted(COMMITTED):
-                self.runtime.observers.tell(COMMITTED, events)
+    def _committed(self) -> None:
+        events = self._events
+        events.committed()
+        if events.written and self.runtime.observers.wanted(COMMITTED):
+            self.runtime.observers.tell(COMMITTED, events.written)
 
     def _commit(self) -> None:
         try:
@@ -276,10 +270,7 @@ class PinnedConnection:
         return outcome
 
     def _ours(self, error: BaseException, *, committing: bool = False) -> BaseException:
-        ours = self.runtime.translate(error)
-        if committing and isinstance(ours, Unavailable):
-            return Unavailable("The connection was lost while committing", outcome="unknown")
-        return ours
+        return self.runtime.commit_error(error) if committing else self.runtime.translate(error)
 
 
 class _Exclusive:

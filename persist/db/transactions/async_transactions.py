@@ -149,7 +149,7 @@ class AsyncUnitOfWork(Lease):
         runtime.check_usable()
         ready = None if work.writable else runtime.dialect.ready_to_read()
         if ready is not None:
-            work.use(ready)
+            work.transaction.connection = ready
             work.begin()
         return ready is not None
 

@@ -16,7 +16,7 @@ def left_alone(work: UnitOfWork, what: str) -> Iterator[None]:
 
     A row with a label that cannot be bound again, such as one with a NUL, counts as unreadable.
     """
-    point, journal, written = work.savepoint(), work.journal, len(work.written)
+    point, journal, written = work.savepoint(), work.journal, len(work.events.written)
     mark = (0, 0) if journal is None else journal.mark()
     try:
         yield
@@ -24,7 +24,7 @@ def left_alone(work: UnitOfWork, what: str) -> Iterator[None]:
         point.rollback()
         if journal is not None:
             journal.rollback_to(mark)
-        del work.written[written:]
+        del work.events.written[written:]
         log.warning("%s is left as it is: %s", what, error)
     except BaseException:
         if point.is_active:
@@ -37,7 +37,7 @@ def left_alone(work: UnitOfWork, what: str) -> Iterator[None]:
 @contextmanager
 def always_rolled_back(work: UnitOfWork) -> Iterator[None]:
     """Roll the block back at its end, its events included; the transaction stays open."""
-    point, journal, written = work.savepoint(), work.journal, len(work.written)
+    point, journal, written = work.savepoint(), work.journal, len(work.events.written)
     mark = (0, 0) if journal is None else journal.mark()
     try:
         yield
@@ -46,4 +46,4 @@ def always_rolled_back(work: UnitOfWork) -> Iterator[None]:
             point.rollback()
         if journal is not None:
             journal.rollback_to(mark)
-        del work.written[written:]
+        del work.events.written[written:]

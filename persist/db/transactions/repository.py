@@ -5,6 +5,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
@@ -72,9 +73,9 @@ def _verb(method: Callable[Concatenate[S, P], R], *, writes: bool) -> Callable[C
         work: UnitOfWork | EachVerb = self._work
         if isinstance(work, EachVerb):
             return cast("R", work.run(lambda own: call(type(self)(own), *args, **kwargs), writes))
-        with work.verb(name, writes=writes):
+        with Verb(work, name, writes=writes):
             result = method(self, *args, **kwargs)
-            if work.carried and work._depth == 1:
+            if work.carried and work.depth == 1:
                 return cast("R", results.without_unreadable_cells(result, writes=writes))
             return result
 

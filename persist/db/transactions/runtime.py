@@ -21,7 +21,16 @@ from persist.db.dialects.wakeups import Wakeups
 from persist.db.values.clock import Clock, epoch_ms_clock, millisecond_clock
 from persist.db.values.ids import IdMinter
 from persist.db.values.json import JsonLimits
-from persist.errors import Closed, EventLogSwitched, PersistError, StoreBusy, StoreForked, StoreInUse, TransactionOpen
+from persist.errors import (
+    Closed,
+    EventLogSwitched,
+    PersistError,
+    StoreBusy,
+    StoreForked,
+    StoreInUse,
+    TransactionOpen,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from persist.settings import Settings
@@ -215,6 +224,13 @@ class Runtime:
         """Write the log of events from the next transaction on, or stop writing it."""
         self.log = self.make_log() if on and self.make_log is not None else None
         self.dialect.keeps_log = self.log is not None
+
+    def commit_error(self, error: BaseException) -> BaseException:
+        """Return the error for one that a COMMIT met: after a lost connection nobody knows whether it was carried out."""
+        ours = self.translate(error)
+        if isinstance(ours, Unavailable):
+            return Unavailable("The connection was lost while committing", outcome="unknown")
+        return ours
 
     def wake_watchers(self) -> None:
         """Wake the watchers of this process, since the log has new events."""

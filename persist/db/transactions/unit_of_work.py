@@ -1,320 +1,310 @@
-"""The unit of work: one transaction on one connection, and the rules of what may run in it."""
+"""The unit of work: what verbs read, write and check with, in one transaction."""
 
-import logging
-import time
-from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, NestedTransaction
+from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, NestedTransaction, Select, Table, Update
 
-from persist.db.changes.journal import COMMITTED, Journal, VerbChanges
+from persist.db.changes.batch import Batch, ImmediateBatch, PipelinedBatch
+from persist.db.changes.journal import COMMITTED, Journal, VerbChanges, twin_of
 from persist.db.concurrency.observers import undo_announcements
-from persist.db.concurrency.ownership import Owner
-from persist.db.concurrency.writer_lock import Waiting
-from persist.db.connections.host_connections import check_reachable
 from persist.db.schema.base import SCHEMA_TOKEN
-from persist.db.transactions.runtime import EventLog, Runtime
-from persist.db.transactions.statement_execution import StatementExecution
-from persist.db.unreadable.cells import error_of
-from persist.errors import Closed, PersistError, ReadOnlyTransaction, StoreForked, TransactionAborted, Unavailable, WrongOwner
-from persist.lazy_imports import lazy_module
+from persist.db.statements.core_statements import fetched
+from persist.db.statements.prepared import Row, Statement
+from persist.db.transactions.database_transaction import DatabaseTransaction, Prepare
+from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.table_operations import TableOperations
+from persist.db.transactions.transaction_events import TransactionEvents
+from persist.db.unreadable.cells import OnUnreadable, Unreadable, without_unreadable
+from persist.db.unreadable.rereading import By
+from persist.db.values.arguments import check_body, check_label
+from persist.db.values.json import Json, JsonText, check_object, encode
+from persist.errors import InvalidValue, TransactionAborted
+from persist.lazy_imports import lazy_modules
 
-if TYPE_CHECKING:
+with lazy_modules(globals()):
     from persist.db.unreadable import results
-else:
-    results = lazy_module("persist.db.unreadable.results")
-
-log = logging.getLogger("persist")
-
-_LONG_BEGIN = 1.0
 
 
-class UnitOfWork(StatementExecution):
-    """A write transaction or a snapshot, the store's own or joined into the caller's. One thread at a time runs a verb."""
+class UnitOfWork:
+    """A write transaction or a snapshot, the store's own or joined into the caller's. One thread at a time runs a verb.
+
+    Prepared statements run on the driver connection of the store, all others, and those of a joined transaction, through
+    SQLAlchemy Core.
+    """
 
     def __init__(self, runtime: Runtime, *, writable: bool, is_snapshot: bool = False, joined: Connection | None = None) -> None:
-        super().__init__(runtime, joined)
-        self.writable = writable
-        self.owner = Owner(is_snapshot=is_snapshot)
+        self.runtime, self.writable = runtime, writable
+        self.transaction = DatabaseTransaction(runtime, writable=writable, is_snapshot=is_snapshot, joined=joined)
+        self.owner = self.transaction.owner
+        self.events = TransactionEvents()
+        self.joined = joined is not None
         self.marks = joined is None and (writable or runtime.one_connection)
         """Whether verbs mark their caller as inside, which then cannot begin another one. The async API marks it itself."""
-        self.joined = self._open = joined is not None
-        self._depth = 0
-        self._doomed = False
-        self._asked, self._began = time.monotonic(), 0.0
+        self.is_alone = False
+        """Whether the transaction consists of one verb, called outside of any transaction."""
+        self.listing = False
+        """Whether a reading verb is running: its lists leave out unreadable rows."""
+        self.carried: list[Unreadable] | None = None
+        """The placeholders for unreadable cells that the running verb read; None outside of a verb. See unreadable.cells."""
         self.announcements: list[tuple[str, Any]] = []
-        self.written: list[Any] = []
-        """The events that the transaction has written so far."""
-        self.log: EventLog | None = None
-        self.journal: Journal | None = None
-        """What the transaction changed, where the database's log of events is on."""
+        """What observers are told after the commit: topic and value."""
+        self.depth = 0
+        """How many verbs are running, one inside the other."""
+        self.wrote = False
+        """Whether the running verb has changed a row."""
+        self.doomed = False
+        """Whether a verb failed after it wrote, so that the transaction can only be rolled back."""
+        self._options: dict[str, Any] = {"preserve_rowcount": True}  # an INSERT may write no row where one exists
         if joined is not None:
             # without the host's own, whose None would be another kind of map for the statements that Core keeps compiled
             self._options["schema_translate_map"] = {SCHEMA_TOKEN: runtime.dialect.schema}
 
-    # -- life
+    # -- the transaction
 
     @property
     def is_open(self) -> bool:
         """Whether the transaction has begun and not ended."""
-        return self._open
+        return self.transaction.is_open
 
-    def use(self, connection: Connection) -> None:
-        """Let `begin` use this connection."""
-        self._connection = connection
-
-    def begin(self, cancelled: Callable[[], bool] | None = None) -> None:
-        """Take the lock, a connection and a transaction, or leave nothing behind."""
-        runtime, dialect = self.runtime, self.runtime.dialect
-        try:
-            self._enter(cancelled)
-        except BaseException:
-            self._give_up()
-            raise
-        try:
-
-            def start() -> None:
-                self._connection = self._connection or dialect.connect(write=self.writable)
-                driver = dialect.begin(self._connection, write=self.writable, waiting=Waiting(self._asked, cancelled))
-                self._driver = driver if runtime.owns_engine else None
-
-            kept = runtime.log
-            runtime.retrying_lock(start, self._asked)
-            self.log = kept or runtime.log  # as before BEGIN: another thread may have switched it while we waited
-            if self.writable and self.log is not None:
-                self.journal = Journal()
-        except BaseException:
-            self._release()
-            raise
-        self._began = time.monotonic()
-        self._open = True
-
-    def _enter(self, cancelled: Callable[[], bool] | None) -> None:
-        runtime = self.runtime
-        runtime.check_usable()
-        if not self.writable:
-            runtime.enter_read(self.owner, "read()", cancelled)
-        elif runtime.read_only:
-            raise ReadOnlyTransaction("begin()")
-        else:
-            runtime.enter_write(self.owner, "begin()", cancelled)
-
-    def _give_up(self) -> None:
-        # neither cache the connection nor return it to the pool: the store may be closing both at this moment
-        connection, self._connection = self._connection, None
-        if connection is not None and not self.runtime.leave_to_parent(connection):
-            self.runtime.dialect.discard(connection)
+    def begin(self, cancelled: Callable[[], bool] | None = None, prepare: Prepare | None = None) -> None:
+        """Take the lock, a connection and a transaction, or leave nothing behind. On Postgres nothing is sent yet."""
+        before = self.runtime.log
+        self.transaction.begin(cancelled, prepare)
+        # as before BEGIN: another thread may have switched the log while we waited
+        self.events = TransactionEvents((before or self.runtime.log) if self.writable else None)
 
     def commit(self) -> None:
         """Commit. A transaction in which a verb failed is rolled back instead and raises TransactionAborted."""
-        if self.runtime.leave_to_parent(self._connection):
-            raise StoreForked
-        if self._doomed:
+        self.transaction.check_process()
+        if self.doomed:
             self.rollback()
             raise TransactionAborted
-        assert self._connection is not None
-        if self.journal is not None or self.written:
-            self._write_events()
-        self._open = False
-        try:
-            if self.writable:
-                self.runtime.dialect.end(self._connection, self._driver, commit=True)
-            else:
-                self.runtime.dialect.end_read(self._connection, self._driver)
-        except Exception as error:
-            ours = self.runtime.translate(error)
-            lost = isinstance(ours, Unavailable)
-            raise Unavailable("The connection was lost while committing", outcome="unknown") if lost else ours from error
-        finally:
-            self._release()
-        if self.written and self.log is not None:
-            self.log.committed(self.written)
+        if self.events.log is not None:
+            self._store_events()
+        self.transaction.commit()
+        self.events.committed()
 
-    def _write_events(self) -> None:
-        """Write the transaction's events as its last statements; if they fail, roll back."""
+    def _store_events(self) -> None:
+        """Store the transaction's events as its last statements; if that fails, roll back."""
         try:
-            self.keep_log()
+            self.store_events()
         except BaseException as error:
             self.rollback()
             raise self.runtime.translate(error) from error
-        if self.written:
-            self.announce(COMMITTED, self.written)
+        if self.events.written:
+            self.announce(COMMITTED, self.events.written)
 
-    def keep_log(self, *more: VerbChanges) -> bool:
-        """Write events for the changes so far and for `more`. False if the log is off, or if no change became an event."""
-        if self.journal is None or self.log is None:
-            return False
-        deeds = [*self.journal.drain(), *more]
-        if not deeds:
-            return True
-        events = self.log.write(self, deeds)
-        self.written += events
-        return bool(events)
+    def store_events(self, *more: VerbChanges) -> bool:
+        """Store events for the changes so far and for `more`. False if the log is off, or if no change became an event."""
+        return self.events.store(self, *more)
+
+    def end_read(self) -> None:
+        """End a snapshot, by COMMIT unless a verb failed in it."""
+        (self.rollback if self.doomed else self.commit)()
 
     @property
     def ends_at_once(self) -> bool:
         """Whether `end_read` returns without waiting for the database."""
-        connection = self._connection
-        return connection is not None and not self._doomed and self.runtime.dialect.ends_at_once(connection, self._driver)
-
-    def end_read(self) -> None:
-        """End a snapshot, by COMMIT unless a verb failed in it."""
-        (self.rollback if self._doomed else self.commit)()
+        return not self.doomed and self.transaction.ends_at_once
 
     def rollback(self) -> None:
         """Roll back; never raises for a connection that is already lost."""
-        self._open = False
-        if self.runtime.leave_to_parent(self._connection):
-            return
         try:
-            if self._connection is not None:
-                self.runtime.dialect.end(self._connection, self._driver, commit=False)
-        except Exception as error:
-            if self.runtime.dialect.classify(error) is None:
-                raise
-            log.warning("rolling back on a lost connection: %s", type(error).__name__)
+            self.transaction.rollback()
         finally:
-            self._release()
             undo_announcements(self.announcements)
-
-    @property
-    def own_connection(self) -> Connection | None:
-        """The store's own open connection; None in `join` and on a caller's engine."""
-        return None if self._driver is None else self._connection
 
     def interrupt(self) -> None:
         """Cancel the statement that another thread is running in this transaction."""
-        driver = self._driver
-        if driver is not None:
-            self.runtime.dialect.interrupt(driver)
-
-    def _release(self) -> None:
-        connection, self._connection, self._driver = self._connection, None, None
-        try:
-            if connection is not None:
-                self.runtime.dialect.release(connection, write=self.writable)
-        finally:
-            if self.writable:
-                self.runtime.leave_write(self.owner)
-                held = time.monotonic() - self._began if self._began else 0.0
-                if held > _LONG_BEGIN and self.runtime.dialect.one_writer:
-                    log.warning("a write transaction held the store's lock for %.1f s", held)
-            else:
-                self.runtime.leave_read(self.owner)
+        self.transaction.interrupt()
 
     def announce(self, topic: str, value: Any) -> None:
         """Notify the observers of the topic after the commit. Does nothing in join(), where the caller commits."""
         if not self.joined and self.runtime.observers.wanted(topic):
             self.announcements.append((topic, results.without_unreadable_cells(value, writes=True) if self.carried else value))
 
-    # -- verbs
+    # -- events
 
-    def verb(self, name: str, *, writes: bool) -> "Verb":
-        """The context manager around one verb: checks before it; after an error, rollback marking and error translation."""
-        self.runtime.check_process()
-        if not self._open:
-            raise Closed("transaction")
-        if self._doomed:
-            raise TransactionAborted
-        if writes and not self.writable:
-            raise ReadOnlyTransaction(name)
-        return Verb(self, name, writes)
+    @property
+    def journal(self) -> Journal | None:
+        """What the transaction changed and did not yet store as events, where the event log is on."""
+        return self.events.journal
 
     def begin_event(self, name: str, stream: str | None = None) -> None:
         """Record the changes that follow as one event of that name and stream."""
-        if self.journal is not None:
-            self.journal.begin_verb(name, stream)
+        if self.events.journal is not None:
+            self.events.journal.begin_verb(name, stream)
 
+    # -- arguments
 
-class Verb:
-    """The context manager of UnitOfWork.verb. A verb that is called inside a verb is part of the outer one."""
+    def json(self, path: str, value: Json) -> JsonText:
+        """The checked JSON text of a value."""
+        return encode(value, path, self.runtime.limits)
 
-    __slots__ = ("_mark", "_name", "_savepoint", "_work", "_writes")
+    def json_object(self, path: str, value: Json) -> dict[str, Any]:
+        """A checked JSON object; None becomes the empty object."""
+        return check_object(value, path, self.runtime.limits)
 
-    def __init__(self, work: UnitOfWork, name: str, writes: bool) -> None:
-        self._work, self._name, self._writes = work, name, writes
-        self._savepoint: NestedTransaction | None = None
-        self._mark = (0, 0)
+    def label(self, path: str, value: object, *, empty: bool = False) -> str:
+        """A checked identifier or filter."""
+        text = check_label(path, value)
+        if not text and not empty:
+            raise InvalidValue(path, "it is empty.")
+        return text
 
-    def __enter__(self) -> None:
-        work = self._work
-        if not work.owner.using.acquire(blocking=False):
-            raise WrongOwner
-        work._depth += 1
-        if work._depth > 1:
+    def body(self, path: str, value: object) -> str:
+        """Checked text of any content."""
+        return check_body(path, value, self.runtime.settings.max_text_bytes)
+
+    def now(self) -> datetime:
+        """The store's current time, truncated to the milliseconds that columns keep."""
+        return self.runtime.now()
+
+    def to_plain_json(self, text: str) -> str:
+        """Plain JSON text for the stored text of a Json column."""
+        return self.runtime.dialect.to_plain_json(text)
+
+    # -- prepared statements
+
+    def rows(self, prepared: Statement, **values: Any) -> list[Row]:
+        """Every row of a prepared SELECT, decoded."""
+        return self._all(prepared, values)
+
+    def _all(self, prepared: Statement, values: Mapping[str, Any]) -> list[Row]:
+        by = self.by(prepared.unreadable)
+        driver = self.transaction.driver
+        if driver is not None:
+            return self.runtime.prepared[prepared].all(driver, values, by)
+        return self._fetched(prepared.statement, values, by)
+
+    def by(self, unreadable: OnUnreadable | None) -> By:
+        """How unreadable rows are handled: as the statement says, else by the running verb."""
+        return (OnUnreadable.LEAVE_OUT if unreadable is None and self.listing else unreadable), self.carried
+
+    def row(self, prepared: Statement, **values: Any) -> Row | None:
+        """The first row of a prepared SELECT, decoded."""
+        by = (prepared.unreadable, self.carried)
+        driver = self.transaction.driver
+        if driver is not None:
+            return self.runtime.prepared[prepared].one(driver, values, by)
+        found = self._fetched(prepared.statement, values, by)
+        return found[0] if found else None
+
+    def run(self, prepared: Statement, **values: Any) -> int:
+        """Run a prepared INSERT, UPDATE or DELETE. Return the number of rows."""
+        if self.carried and (smaller := without_unreadable(prepared.statement, values)) is not None:
+            return self.change(*smaller)
+        journal, driver = self.events.journal, self.transaction.driver
+        if journal is not None and (kept := journal.run(prepared, values, self._all)) is not None:
+            count = len(kept)
+        elif driver is not None:
+            count = self.runtime.prepared[prepared].run(driver, values)
+        else:
+            count = self._core(prepared.statement, values).rowcount
+        self.wrote = self.wrote or count != 0
+        return count
+
+    def returned(self, prepared: Statement, **values: Any) -> Row | None:
+        """Run a prepared INSERT or UPDATE … RETURNING. Return the first row it wrote, decoded, or None."""
+        journal = self.events.journal
+        found = None if journal is None else journal.run(prepared, values, self._all)
+        if found is None:
+            found = self._all(prepared, values)
+        self.wrote = self.wrote or bool(found)
+        return found[0] if found else None
+
+    def run_many(self, prepared: Statement, values: Sequence[Mapping[str, Any]]) -> None:
+        """Run one prepared statement for many rows."""
+        if len(values) < 2 or (self.events.journal is not None and twin_of(prepared) is not None):
+            for row in values:
+                self.run(prepared, **row)
             return
-        try:
-            self._begin(work)
-        except BaseException as error:
-            work._depth -= 1
-            work.carried, work.listing = None, False
-            work.owner.using.release()
-            raise work.runtime.translate(error) from error
-
-    def _begin(self, work: UnitOfWork) -> None:
-        if not work.is_open:  # another thread has just ended the transaction
-            raise Closed("transaction")
-        if work.marks:
-            work.owner.take_up()
-        work._wrote = False
-        work.carried, work.listing = [], not self._writes
-        if work.joined:
-            assert work._connection is not None
-            self._join(work, work._connection)
-        if work.journal is not None:
-            self._mark = work.journal.mark()
-            work.journal.begin_verb(self._name)
-
-    def _join(self, work: UnitOfWork, connection: Connection) -> None:
-        check_reachable(connection)
-        if not self._writes:
+        self.wrote = True
+        driver = self.transaction.driver
+        if driver is None:
+            self._core(prepared.statement, list(values))
             return
-        if work.journal is None and work.runtime.log is not None:
-            work.log, work.journal = work.runtime.log, Journal()
-        work.runtime.dialect.join(connection)
-        self._savepoint = connection.begin_nested()
+        self.runtime.prepared[prepared].run_many(driver, values)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        work = self._work
-        try:
-            work._depth -= 1
-            if not work._depth:
-                self._end(work, error)
-        finally:
-            work.owner.using.release()
+    def batch(self, *, last: bool = False) -> Batch:
+        """Several statements that travel together; see persist.db.changes.batch.
 
-    def _end(self, work: UnitOfWork, error: BaseException | None) -> None:
-        carried, work.carried, work.listing = work.carried, None, False
-        raised = error
-        if carried and isinstance(error, Exception) and not isinstance(work.runtime.translate(error), PersistError):
-            error = error_of(carried[0])  # code that got the placeholder failed on it, as timedelta() does
-        if self._savepoint is not None:
-            error = self._end_joined(self._savepoint, error)
-        if error is None:
-            return
-        if work.journal is not None:
-            work.journal.rollback_to(self._mark)
-        ours = work.runtime.translate(error)
-        from_database = ours is not error and getattr(error, "orig", None) is not ours
-        # a column type may refuse a value before it reaches the database; that needs no rollback
-        if (work._wrote or from_database) and not work.joined:
-            work._doomed = True
-        if ours is not raised:
-            raise ours from (raised if ours is error else error)
-
-    def _end_joined(self, savepoint: NestedTransaction, error: BaseException | None) -> BaseException | None:
-        """End the savepoint of a verb inside a host's transaction, which survives a refused verb.
-
-        The commit is the host's, so the verb's events are numbered now.
+        `last`: the verb has written everything once these are executed. A verb outside of a transaction then commits with them.
         """
-        work = self._work
-        if error is None:
-            try:
-                work.keep_log()
-                savepoint.commit()
-            except Exception as failed:
-                error = failed
-        if error is not None and savepoint.is_active:
-            savepoint.rollback()
-        return error
+        driver, journal, runtime = self.transaction.driver, self.events.journal, self.runtime
+        if driver is None or self.carried or not runtime.dialect.pipelines:
+            return ImmediateBatch(self, one_writer=runtime.dialect.one_writer)
+        flush = self._flush_and_commit if last and self.is_alone and journal is None else driver.flush
+        return PipelinedBatch(driver, flush, runtime.prepared, journal, self._batch_by, self._batch_sent)
+
+    def _flush_and_commit(self) -> None:
+        try:
+            self.transaction.driver.flush(commit=True)
+        except Exception as error:
+            raise self.runtime.commit_error(error) from error
+
+    def _batch_by(self, prepared: Statement, lists: bool) -> By:
+        return self.by(prepared.unreadable) if lists else (prepared.unreadable, self.carried)
+
+    def _batch_sent(self, wrote: bool) -> None:
+        self.wrote = self.wrote or wrote
+
+    # -- statements that are built for one call
+
+    def found(
+        self, statement: Select[Any], values: Mapping[str, Any] | None = None, unreadable: OnUnreadable | None = None
+    ) -> list[Row]:
+        """Every row of a Core SELECT that is built per call. For unreadable rows see unreadable.cells."""
+        return self._fetched(statement, values, self.by(unreadable))
+
+    def _fetched(self, statement: Any, values: Mapping[str, Any] | None, by: By) -> list[Row]:
+        return fetched(self.connection, self._core, self.runtime.dialect.rereader, statement, values or {}, by)
+
+    def select(self, statement: Executable, values: Mapping[str, Any] | None = None) -> CursorResult[Any]:
+        """Run a Core SELECT that is built per call."""
+        return self._core(statement, values)
+
+    def _core(self, statement: Executable, values: Any) -> CursorResult[Any]:
+        result: CursorResult[Any] = self.connection.execute(statement, values, execution_options=self._options)
+        return result
+
+    def change(self, statement: Insert | Update | Delete, values: Mapping[str, Any] | None = None) -> int:
+        """Run a Core INSERT, UPDATE or DELETE that is built per call. Return the number of rows."""
+        self.wrote = True
+        if self.events.journal is not None:
+            kept = self.events.journal.run(Statement(statement), values or {}, self._returned)
+            if kept is not None:
+                return len(kept)
+        return self._core(statement, values).rowcount
+
+    def _returned(self, twin: Statement, values: Mapping[str, Any]) -> list[Row]:
+        return self._fetched(twin.statement, values, (None, self.carried))
+
+    def savepoint(self) -> NestedTransaction:
+        """Set a savepoint."""
+        return self.connection.begin_nested()
+
+    def count_on(self, tables: Sequence[Table]) -> None:
+        """Advance the id sequences of the tables, after rows were inserted with explicit ids."""
+        self.runtime.dialect.count_on(self.connection, tables)
+
+    # -- connections
+
+    @property
+    def connection(self) -> Connection:
+        """SQLAlchemy's connection of the open transaction."""
+        connection = self.transaction.connection
+        assert connection is not None
+        return connection
+
+    @property
+    def own_connection(self) -> Connection | None:
+        """The store's own open connection; None in `join` and on a caller's engine."""
+        return None if self.transaction.driver is None else self.transaction.connection
+
+    @property
+    def whole_tables(self) -> TableOperations:
+        """Operations on whole tables."""
+        return TableOperations(self.runtime.dialect, self.connection, self._batch_sent)

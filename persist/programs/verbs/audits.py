@@ -102,7 +102,7 @@ def audit_tables(work: UnitOfWork, run_id: str, ours: set[str]) -> Iterator[Audi
     """In a run's own file, find tables that are neither persist's nor named as extensions (x_…)."""
     if work.runtime.scopes.get("run_id") != run_id:
         return
-    for name in sorted(work.tables() - ours):
+    for name in sorted(work.whole_tables.names() - ours):
         if not name.startswith("x_"):
             yield AuditFinding.of("unexpected_table", f"table {name}", "extensions are named x_…")
 

@@ -14,6 +14,7 @@ from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_choice, check_count, optional_count
 from persist.errors import InvalidValue, NotFound
 from persist.programs import names
@@ -218,7 +219,7 @@ def _resolved_now(runtime: Runtime, run_id: str, label: str, frame: int | None, 
         work = UnitOfWork(runtime, writable=False)
         work.begin()
         try:
-            with work.verb("Bindings.resolve", writes=False):
+            with Verb(work, "Bindings.resolve", writes=False):
                 return _resolved(work, run_id, label, frame, give)
         except NotFound as error:
             if error.kind != attachments.KIND or attempt == _LOOKS - 1:

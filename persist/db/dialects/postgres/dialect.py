@@ -159,6 +159,7 @@ class PostgresDialect(Dialect):
         def renewed() -> tuple[Any, Any]:
             connection.invalidate()
             new: Any = connection.connection.driver_connection
+            connection.info[_PIPELINED] = pipelined
             return new, self._names[new]
 
         pipelined = pipelining.PipelinedConnection(driver, self._names[driver])

@@ -128,6 +128,12 @@ class PipelinedConnection:
         self.committed = False
 
     @property
+    def adapters(self) -> Any:
+        """The adapters of the connection. Later results are loaded as they are changed now."""
+        self._loader = adapt.Transformer(self.driver)  # one that has loaded results keeps what it found for their types
+        return self.driver.adapters
+
+    @property
     def begins(self) -> bool:
         """Whether the transaction has not been sent yet, because it has executed nothing."""
         return self._begin is not None

@@ -30,6 +30,7 @@ class PostgresRereader:
         try:
             yield
         finally:
+            adapters = driver.adapters
             for name, loader in before.items():
                 adapters.register_loader(name, loader)
 

@@ -1,0 +1,148 @@
+"""One transaction on a connection of the store: its lock, its connection, BEGIN, COMMIT and ROLLBACK."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection
+
+from persist.db.concurrency.ownership import Owner
+from persist.db.concurrency.writer_lock import Waiting
+from persist.db.transactions.runtime import Runtime
+from persist.errors import ReadOnlyTransaction, StoreForked
+
+log = logging.getLogger("persist")
+
+_LONG_BEGIN = 1.0
+"""Seconds after which a write transaction that blocks all others is worth a warning."""
+
+Prepare = Callable[[Connection], Callable[[], None]]
+"""Sets up a connection before BEGIN, and returns what restores it after the end of the transaction."""
+
+
+class DatabaseTransaction:
+    """A write transaction or a snapshot. A caller's own transaction is one that is open from the start and never ended here."""
+
+    __slots__ = ("_asked", "_began", "_restore", "connection", "driver", "is_open", "may_be_long", "owner", "runtime", "writable")
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        writable: bool,
+        is_snapshot: bool = False,
+        joined: Connection | None = None,
+    ) -> None:
+        self.runtime, self.writable = runtime, writable
+        self.owner = Owner(is_snapshot=is_snapshot)
+        self.connection = joined
+        self.driver: Any = None
+        """What executes prepared statements; None on a caller's connection and engine, where SQLAlchemy executes them."""
+        self.is_open = joined is not None
+        """Whether the transaction has begun and not ended."""
+        self.may_be_long = False
+        """Whether it is expected to hold the lock for long, which then is not worth a warning."""
+        self._asked, self._began = time.monotonic(), 0.0
+        self._restore: Callable[[], None] | None = None
+
+    def begin(self, cancelled: Callable[[], bool] | None = None, prepare: Prepare | None = None) -> None:
+        """Take the lock, a connection and a transaction, or leave nothing behind."""
+        try:
+            self._enter(cancelled)
+        except BaseException:
+            self._give_up()
+            raise
+        try:
+            self.runtime.retrying_lock(lambda: self._start(cancelled, prepare), self._asked)
+        except BaseException:
+            self._release()
+            raise
+        self._began = time.monotonic()
+        self.is_open = True
+
+    def _enter(self, cancelled: Callable[[], bool] | None) -> None:
+        runtime = self.runtime
+        runtime.check_usable()
+        if not self.writable:
+            runtime.enter_read(self.owner, "read()", cancelled)
+        elif runtime.read_only:
+            raise ReadOnlyTransaction("begin()")
+        else:
+            runtime.enter_write(self.owner, "begin()", cancelled)
+
+    def _start(self, cancelled: Callable[[], bool] | None, prepare: Prepare | None) -> None:
+        runtime, dialect = self.runtime, self.runtime.dialect
+        connection = self.connection = self.connection or dialect.connect(write=self.writable)
+        if prepare is not None and self._restore is None:
+            self._restore = prepare(connection)
+        driver = dialect.begin(connection, write=self.writable, waiting=Waiting(self._asked, cancelled))
+        self.driver = driver if runtime.owns_engine else None
+
+    def _give_up(self) -> None:
+        # neither cache the connection nor return it to the pool: the store may be closing both at this moment
+        connection, self.connection = self.connection, None
+        if connection is not None and not self.runtime.leave_to_parent(connection):
+            self.runtime.dialect.discard(connection)
+
+    def check_process(self) -> None:
+        """Raise StoreForked in a forked child, whose parent owns the connection."""
+        if self.runtime.leave_to_parent(self.connection):
+            raise StoreForked
+
+    def commit(self) -> None:
+        """Commit, or end a snapshot. Unavailable with outcome "unknown" if the connection is lost in the middle of it."""
+        runtime = self.runtime
+        assert self.connection is not None
+        self.is_open = False
+        try:
+            if self.writable:
+                runtime.dialect.end(self.connection, self.driver, commit=True)
+            else:
+                runtime.dialect.end_read(self.connection, self.driver)
+        except Exception as error:
+            raise runtime.commit_error(error) from error
+        finally:
+            self._release()
+
+    @property
+    def ends_at_once(self) -> bool:
+        """Whether the end of a snapshot waits for nothing."""
+        return self.connection is not None and self.runtime.dialect.ends_at_once(self.connection, self.driver)
+
+    def rollback(self) -> None:
+        """Roll back; never raises for a connection that is already lost."""
+        self.is_open = False
+        if self.runtime.leave_to_parent(self.connection):
+            return
+        try:
+            if self.connection is not None:
+                self.runtime.dialect.end(self.connection, self.driver, commit=False)
+        except Exception as error:
+            if self.runtime.dialect.classify(error) is None:
+                raise
+            log.warning("rolling back on a lost connection: %s", type(error).__name__)
+        finally:
+            self._release()
+
+    def interrupt(self) -> None:
+        """Cancel the statement that another thread is running in this transaction."""
+        driver = self.driver
+        if driver is not None:
+            self.runtime.dialect.interrupt(driver)
+
+    def _release(self) -> None:
+        connection, self.connection, self.driver = self.connection, None, None
+        try:
+            if connection is not None:
+                if self._restore is not None and not connection.invalidated:
+                    self._restore()
+                self.runtime.dialect.release(connection, write=self.writable)
+        finally:
+            if self.writable:
+                self.runtime.leave_write(self.owner)
+                held = time.monotonic() - self._began if self._began and not self.may_be_long else 0.0
+                if held > _LONG_BEGIN and self.runtime.dialect.one_writer:
+                    log.warning("a write transaction held the store's lock for %.1f s", held)
+            else:
+                self.runtime.leave_read(self.owner)

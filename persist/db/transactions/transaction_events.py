@@ -1,0 +1,37 @@
+"""The events of one transaction, where the event log is on."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from persist.db.changes.driver_statements import StatementRunner
+from persist.db.changes.journal import Journal, VerbChanges
+from persist.db.transactions.runtime import EventLog
+
+
+class TransactionEvents:
+    """What one transaction changed, and the log that numbers and stores it. `log` is None where the event log is off."""
+
+    __slots__ = ("journal", "log", "written")
+
+    def __init__(self, log: EventLog | None = None) -> None:
+        self.log = log
+        self.journal = None if log is None else Journal()
+        """The changes that are not yet stored as events."""
+        self.written: list[Any] = []
+        """The events that the transaction has stored so far."""
+
+    def store(self, db: StatementRunner, *more: VerbChanges) -> bool:
+        """Store events for the changes so far and for `more`. False if the log is off, or if no change became an event."""
+        if self.journal is None or self.log is None:
+            return False
+        changes = [*self.journal.drain(), *more]
+        if not changes:
+            return True
+        events: Sequence[Any] = self.log.write(db, changes)
+        self.written += events
+        return bool(events)
+
+    def committed(self) -> None:
+        """Tell the log that the stored events are durable."""
+        if self.written and self.log is not None:
+            self.log.committed(self.written)
