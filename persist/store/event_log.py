@@ -8,7 +8,7 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.values.arguments import check_flag
 from persist.errors import InvalidValue
 from persist.lazy_imports import lazy_modules
-from persist.store.transaction import TransactionBlock
+from persist.store.transaction import TransactionBlock, work_of
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
@@ -32,8 +32,8 @@ class EventLog:
         """Switch the event log on or off in one transaction; whether that changed anything."""
         was_on = self.on
         try:
-            with TransactionBlock(self._runtime, writable=True) as tx, tx._work.verb("switch_events", writes=True):
-                changed = (switching.switch_on if check_flag("on", on) else switching.switch_off)(tx._work)
+            with TransactionBlock(self._runtime, writable=True) as tx, work_of(tx).verb("switch_events", writes=True):
+                changed = (switching.switch_on if check_flag("on", on) else switching.switch_off)(work_of(tx))
         except BaseException:
             self._runtime.keep_log(was_on)
             raise
