@@ -10,6 +10,7 @@ from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, columns, inline, instant, say, say_json
 from persist.events.schemas import ALL
 from persist.events.status import latest_streams, log_status
+from persist.maintenance.snapshots import looking
 
 _HEAD = ("STREAM", "EVENTS", "LAST (UTC)", "TYPE")
 
@@ -61,8 +62,8 @@ def status(database: Database, as_json: bool, quiet: bool) -> None:
 
     With --json: an object with `on`, `events`, `streams`, `position`, the number of the newest event, and `oldest`.
     """
-    with database.open(read_only=True) as store, store.read() as tx:
-        found = log_status(tx._work)
+    with database.open(read_only=True) as store, looking(store, "events status") as work:
+        found = log_status(work)
     word = "on" if found.on else "off"
     if as_json:
         say_json({**asdict(found), "oldest": found.oldest and found.oldest.isoformat()})
@@ -85,8 +86,8 @@ def streams(database: Database, limit: int, as_json: bool, quiet: bool) -> None:
 
     With --json: a list of objects with `stream_id`, `seq`, `first_seq`, `position`, `type` and `at`.
     """
-    with database.open(read_only=True) as store, store.read() as tx:
-        found = latest_streams(tx._work, limit)
+    with database.open(read_only=True) as store, looking(store, "events ls") as work:
+        found = latest_streams(work, limit)
     if as_json:
         say_json([{**asdict(stream), "at": stream.at.isoformat()} for stream in found])
         return

@@ -11,7 +11,7 @@ from persist.cli.output import say
 _PATIENCE = 0.5  # seconds; shorter recordings show nothing
 _REDRAW = 0.1
 _PLAIN_EVERY = 5.0
-_CHARACTERS_A_TOKEN = 4  # a rule of thumb: streams do not say how many tokens a piece of text is
+_CHARACTERS_PER_TOKEN = 4  # a rule of thumb: streams do not say how many tokens a piece of text is
 
 
 class Progress:
@@ -53,7 +53,7 @@ class Progress:
             self._display.stop()
 
     def __str__(self) -> str:
-        rate = self._characters / _CHARACTERS_A_TOKEN / max(self.seconds, 0.001)
+        rate = self._characters / _CHARACTERS_PER_TOKEN / max(self.seconds, 0.001)
         return f"{self.chunks:,} chunks, {self.bytes / 1000:,.1f} KB, about {rate:,.0f} tokens/s"
 
     def _show(self) -> None:

@@ -11,7 +11,7 @@ from persist.cli.failures import Failed, redacted
 from persist.errors import PersistError
 from persist.interruption import INTERRUPTED, raise_again
 
-_WHERE = {
+COMMANDS = {
     "record": ("persist.cli.record", "record", "Record a stream from standard input, chunk by chunk."),
     "show": ("persist.cli.show", "show", "Print a session or run, whatever its kind."),
     "ls": ("persist.cli.sessions", "ls", "List the latest sessions or runs of a domain."),
@@ -43,7 +43,7 @@ _WHERE = {
     "check": ("persist.cli.schema", "check", "Fail unless a database is up to date."),
     "alembic-ini": ("persist.cli.schema", "alembic_ini", "Print an alembic.ini for this installation."),
 }
-
+"""By the name of each command: its module, its function there, and what it is for."""
 
 _AT_ONCE = {"copy"}
 """What Ctrl-C ends as a kill would: it puts nothing away, since all it does is one transaction."""
@@ -53,21 +53,21 @@ class Root(click.Group):
     """Imports a command's module when the command is asked for: `persist --help` reads the table above, and no more."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_WHERE)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _WHERE:
+        if cmd_name not in COMMANDS:
             return None
         if cmd_name not in _AT_ONCE:
             raise_again()
-        module, name, _ = _WHERE[cmd_name]
+        module, name, _ = COMMANDS[cmd_name]
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, help) for name, (_, _, help) in _WHERE.items()])
+            formatter.write_dl([(name, help) for name, (_, _, help) in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Every failure is one line on standard error and an exit code: 1, or 2 for a wrong call, or 130 for Ctrl-C."""

@@ -243,5 +243,5 @@ def _was_sent_long_ago(work: UnitOfWork, cut: Cut) -> ColumnElement[bool]:
 
 
 PRUNINGS: tuple[Pruning, ...] = (_Sessions(), _Exchange(), _Messages())
-AS_A_VERB: tuple[Pruning, ...] = (_Sessions(), _Messages(any_age=True))
+SESSION_PRUNINGS: tuple[Pruning, ...] = (_Sessions(), _Messages(any_age=True))
 """What `sessions.prune` deletes."""

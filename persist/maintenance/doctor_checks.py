@@ -19,6 +19,7 @@ from persist.maintenance.checkups import CHECKUPS, ROWS, Checkup
 from persist.maintenance.findings import Finding, capped, finding_of, told
 from persist.maintenance.snapshots import looking
 from persist.store.store import Store
+from persist.store.transaction import work_of
 
 _CODES = {
     StoreCorrupt: "corrupt",
@@ -52,7 +53,7 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False) -> list[Findi
     cells = False
     for subject, checkup in CHECKUPS.items():
         for trouble in _guarded(store, subject, checkup, fix=fix, cells=cells):
-            found.append(_mended(store, trouble) if fix and trouble.repair is not None else finding_of(trouble))
+            found.append(repaired(store, trouble) if fix and trouble.repair is not None else finding_of(trouble))
         cells = cells or (subject == ROWS and not all(finding.fixed for finding in found if finding.code == "unreadable"))
     return told(found)
 
@@ -79,11 +80,12 @@ def _guarded(store: Store, subject: str, checkup: Checkup, *, fix: bool, cells: 
         return [Problem(code, Severity.ERROR, subject, f"{error}")]
 
 
-def _mended(store: Store, trouble: Problem) -> Finding:
+def repaired(store: Store, trouble: Problem) -> Finding:
+    """Repair a problem in a transaction of its own; return the finding, which says whether that failed."""
     assert trouble.repair is not None
     try:
-        with store.begin() as tx, Verb(tx._work, "doctor(fix=True)", writes=True):
-            said = trouble.repair(tx._work)
+        with store.begin() as tx, Verb(work_of(tx), "doctor(fix=True)", writes=True):
+            said = trouble.repair(work_of(tx))
     except PersistError as error:
         return finding_of(trouble, failed=str(error))
     done = replace(trouble, message=f"{trouble.message} {said}") if isinstance(said, str) else trouble

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from persist.db.dialects.findings import Problem, Severity
 from persist.db.values.frozen import Value
 
-MAX_OF_A_CODE = 100
+MAX_PER_CODE = 100
 _ORDER = list(Severity)
 
 
@@ -42,7 +42,7 @@ def capped(troubles: Iterable[Problem], *, fix: bool) -> list[Problem]:
     for trouble in troubles:
         seen[trouble.code] += 1
         last[trouble.code] = trouble
-        if seen[trouble.code] <= MAX_OF_A_CODE or (fix and trouble.repair is not None):
+        if seen[trouble.code] <= MAX_PER_CODE or (fix and trouble.repair is not None):
             kept.append(trouble)
     listed = Counter(trouble.code for trouble in kept)
     for code, count in (seen - listed).items():

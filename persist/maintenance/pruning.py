@@ -88,7 +88,7 @@ def prune(
 
 def prune_conversations(store: Store, *, keep_days: int, keep_n: int, dry_run: bool = False) -> ConversationsPruned:
     """Prune as `tx.conversations.sessions.prune` does, in transactions of a few thousand messages, so that others can write."""
-    prunings, days = persist.conversations.pruning.AS_A_VERB, check_timedelta("keep_days", timedelta(days=keep_days))
+    prunings, days = persist.conversations.pruning.SESSION_PRUNINGS, check_timedelta("keep_days", timedelta(days=keep_days))
     cut, removed = Cut(_before(store, days), check_count("keep_n", keep_n)), Removed()
     with running(store, trial=check_flag("dry_run", dry_run)) as run:
         for pruning in prunings:

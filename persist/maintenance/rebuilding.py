@@ -18,6 +18,7 @@ from persist.events.snapshots import write_snapshots
 from persist.events.switching import is_on
 from persist.schema.metadata import metadata
 from persist.store.store import Store
+from persist.store.transaction import work_of
 
 _BATCH = 500
 _LOGGED = logged_tables(metadata.sorted_tables)
@@ -45,7 +46,7 @@ def rebuild(source: Store, target: Store, stream_id: str | None = None) -> None:
 
 def _rebuild(source: Store, target: Store, stream_id: str | None) -> None:
     with source.read() as reading, target.begin() as writing:
-        read, write = reading._work, writing._work
+        read, write = work_of(reading), work_of(writing)
         wanted = None if stream_id is None else _with_shared(read, stream_id)
         for (stream,) in read.rows(_TRIMMED):
             if wanted is None or stream in wanted:

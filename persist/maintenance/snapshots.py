@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.verb_frame import Verb
 from persist.store.store import Store
+from persist.store.transaction import work_of
 
 
 @contextmanager
 def looking(store: Store, verb: str) -> Iterator[UnitOfWork]:
     """Open a read snapshot. `verb`: the name of the function that reads, for error messages."""
-    with store.read() as tx, Verb(tx._work, verb, writes=False):
-        yield tx._work
+    with store.read() as tx, Verb(work_of(tx), verb, writes=False):
+        yield work_of(tx)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.verb_frame import Verb
 from persist.maintenance.trials import tried_on
 from persist.store.store import Store
+from persist.store.transaction import work_of
 
 T = TypeVar("T")
 
@@ -29,18 +30,19 @@ def running(store: Store, *, trial: bool) -> Iterator[Run]:
 
         def run(step: Callable[[UnitOfWork], T], /, *, writes: bool = True) -> T:
             if writes:
-                return store.transact(lambda tx: _framed(tx._work, step))
+                return store.transact(lambda tx: _framed(work_of(tx), step))
             with store.read() as tx:
-                return _framed(tx._work, step)
+                return _framed(work_of(tx), step)
 
         yield run
         return
-    with tried_on(store) as stage, stage.begin() as tx, always_rolled_back(tx._work):
+    with tried_on(store) as stage, stage.begin() as tx, always_rolled_back(work_of(tx)):
+        work = work_of(tx)
         if stage is not store:
-            tx._work.transaction.may_be_long = True  # no other writer waits for the copy's lock
+            work.transaction.may_be_long = True  # no other writer waits for the copy's lock
 
         def try_out(step: Callable[[UnitOfWork], T], /, *, writes: bool = True) -> T:
-            return _framed(tx._work, step)
+            return _framed(work, step)
 
         yield try_out
 

@@ -27,7 +27,7 @@ def tried_on(store: Store) -> Iterator[Store]:
         backup(store, path)
         dialect = dialect_for_file(path, settings)
         # not as the owner: a store that opens its own file folds text of dead writers, and the trial must count that itself
-        copy = Trial._prepared(dialect, settings, runtime.clock, runtime.sleep, migrate=False, owns_engine=False)
+        copy = Trial.on_dialect(dialect, settings, runtime.clock, runtime.sleep, migrate=False, owns_engine=False)
         copy.runtime.owns_engine = True
         with copy:
             yield copy

@@ -26,7 +26,7 @@ from persist.workflows.shapes import SHAPES as OF_WORKFLOWS
 SHAPES: Shapes = {**OF_CHAT, **OF_CHECKPOINTS, **OF_CONVERSATIONS, **OF_PROGRAMS, **OF_WORKFLOWS}
 """By column, the conditions that a value must meet besides those of the column type."""
 
-_MAX_OF_A_VALUE = 40
+_MAX_SHOWN_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _reader(column: Column[Any]) -> Reader:
 
 def _short(value: Any) -> str:
     text = shown(bytes(value) if isinstance(value, bytes) else value)
-    return text if len(text) <= _MAX_OF_A_VALUE else f"{text[:_MAX_OF_A_VALUE]}…"
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}…"
 
 
 def _plain(value: Any) -> str:

@@ -87,7 +87,7 @@ def _open(
     if path.is_dir():
         raise NotPermitted(f"{path} is a folder, not a file.")
     settings = settings or current_settings()
-    store = Store._prepared(file_dialect(path, settings, read_only=read_only), settings, clock, sleep, migrate=None)
+    store = Store.on_dialect(file_dialect(path, settings, read_only=read_only), settings, clock, sleep)
     try:
         if not read_only:
             own(store, scope, owner)

@@ -11,7 +11,7 @@ from persist.db.values.clock import Clock
 from persist.errors import InvalidValue, NotFound
 from persist.settings import Settings, current_settings
 from persist.store.store import Store
-from persist.store.transaction import Transaction
+from persist.store.transaction import Transaction, work_of
 
 
 def open_file(path: Path, *, read_only: bool = False, settings: Settings | None = None, clock: Clock | None = None) -> Store:
@@ -54,7 +54,7 @@ def own(store: Store, scope: str, id: str, *, fill: Callable[[Transaction], obje
     scopes = store.runtime.scopes
     try:
         with store.begin() as tx:
-            claim_file(tx._work, scope, id)
+            claim_file(work_of(tx), scope, id)
             scopes[scope] = id  # set first, so that `fill` stores rows of the file's owner
             if fill is not None:
                 fill(tx)
@@ -66,4 +66,4 @@ def own(store: Store, scope: str, id: str, *, fill: Callable[[Transaction], obje
 def _open(path: Path, *, read_only: bool, settings: Settings | None, clock: Clock | None) -> Store:
     settings = settings or current_settings()
     dialect = file_dialect(path, settings, read_only=read_only)
-    return Store._prepared(dialect, settings, clock, None, migrate=None)
+    return Store.on_dialect(dialect, settings, clock)

@@ -9,7 +9,7 @@ from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_flag
 from persist.errors import InvalidValue
 from persist.lazy_imports import lazy_modules
-from persist.store.transaction import TransactionBlock
+from persist.store.transaction import TransactionBlock, work_of
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
@@ -33,8 +33,8 @@ class EventLog:
         """Switch the event log on or off in one transaction; whether that changed anything."""
         was_on = self.on
         try:
-            with TransactionBlock(self._runtime, writable=True) as tx, Verb(tx._work, "switch_events", writes=True):
-                changed = (switching.switch_on if check_flag("on", on) else switching.switch_off)(tx._work)
+            with TransactionBlock(self._runtime, writable=True) as tx, Verb(work_of(tx), "switch_events", writes=True):
+                changed = (switching.switch_on if check_flag("on", on) else switching.switch_off)(work_of(tx))
         except BaseException:
             self._runtime.keep_log(was_on)
             raise

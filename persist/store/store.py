@@ -25,7 +25,7 @@ from persist.lazy_imports import lazy_modules
 from persist.schema.opening import prepare
 from persist.store.event_log import EventLog
 from persist.store.forks import forget, remember
-from persist.store.transaction import Domains, Transaction, TransactionBlock, each_verb, replayed
+from persist.store.transaction import Domains, Transaction, TransactionBlock, each_verb, replayed, work_of
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
@@ -115,7 +115,7 @@ class Store(Domains):
         dialect = dialect_for(url, settings, schema=schema, pooler=pooler, read_only=read_only)
         if adopt:
             adopting.adopt_if_foreign(dialect, clock or system_clock)
-        store = cls._prepared(dialect, settings, clock, sleep, migrate=migrate)
+        store = cls.on_dialect(dialect, settings, clock, sleep, migrate=migrate)
         store.runtime.listen_url = listen_url
         try:
             if events is not None and events != store.logs_events:
@@ -126,16 +126,20 @@ class Store(Domains):
         return store
 
     @classmethod
-    def _prepared(
+    def on_dialect(
         cls,
         dialect: Dialect,
         settings: "Settings",
-        clock: Clock | None,
-        sleep: Callable[[float], None] | None,
+        clock: Clock | None = None,
+        sleep: Callable[[float], None] | None = None,
         *,
-        migrate: bool | None,
+        migrate: bool | None = None,
         owns_engine: bool = True,
     ) -> "Store":
+        """Open a store on a dialect; for the modules of persist, which choose files and engines themselves.
+
+        `owns_engine`: whether closing the store disposes of the dialect, and opening it folds what dead processes left.
+        """
         try:
             found = prepare(dialect, migrate=migrate)
         except BaseException:
@@ -167,7 +171,7 @@ class Store(Domains):
         """Open a store over the caller's own engine, which is neither configured nor disposed. The schema must be current."""
         settings = settings or configuration.current_settings()
         dialect = dialect_of(engine, settings, schema=schema)
-        return cls._prepared(dialect, settings, clock, None, migrate=False, owns_engine=False)
+        return cls.on_dialect(dialect, settings, clock, migrate=False, owns_engine=False)
 
     def close(self) -> None:
         """Flush recorders without finishing them, stop timers, close the store's connections. A second call does nothing.
@@ -199,7 +203,7 @@ class Store(Domains):
             return
         try:
             with self.begin() as tx:
-                membership.fold_lagging(tx._work)
+                membership.fold_lagging(work_of(tx))
         except PersistError as error:
             log.warning("progressions are left unfolded: %s", error)
 

@@ -47,6 +47,11 @@ class Transaction(Domains):
     _work: UnitOfWork
 
 
+def work_of(tx: Transaction) -> UnitOfWork:
+    """The unit of work of a transaction, for the modules of persist that run their own statements in it."""
+    return tx._work
+
+
 class TransactionBlock:
     """`with store.begin() as tx`: a transaction that commits at the end of the block, and rolls back on an error."""
 

@@ -19,8 +19,8 @@ Pairs = list[tuple[str, type, type]]
 NOT_AWAITED = {"open", "from_engine", "begin", "read", "join", "record", "watch", "on_commit", "on_run_finished"}
 """Of a store: they give something to enter or to await, or only take note of something."""
 
-WIRING = {"record_options", "on_timer"}
-"""What the two faces and the timer call; no caller needs it."""
+WIRING = {"on_dialect", "on_timer", "record_options"}
+"""What other modules of persist call; no caller needs it."""
 
 
 async def _domains() -> tuple[dict[str, Any], dict[str, Any]]:

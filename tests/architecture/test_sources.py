@@ -175,6 +175,15 @@ def test_private_names_of_libraries_are_in_one_place() -> None:
     assert len(of_sqlalchemy) > 4
 
 
+def test_no_module_imports_a_private_name_of_another() -> None:
+    found = []
+    for source in EVERYTHING:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith(("persist", "tests")):
+                found += [f"{source.name}: {alias.name}" for alias in node.names if re.match(r"_[^_]", alias.name)]
+    assert found == []
+
+
 def _defined(tree: ast.Module) -> Iterator[str]:
     """The names that a module gives to functions, variables, fields and attributes."""
     for node in ast.walk(tree):

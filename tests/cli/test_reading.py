@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from persist import Store
 from persist.cli import main
-from persist.cli.root import _WHERE
+from persist.cli.root import COMMANDS
 from persist.schema.metadata import HEAD
 from persist.testing import FrozenClock
 
@@ -196,7 +196,7 @@ def test_alembic_ini_needs_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_help_names_every_command_as_it_names_itself() -> None:
     listed = CliRunner().invoke(main, ["-h"])
     assert listed.exit_code == 0
-    for name, (_, _, help) in _WHERE.items():
+    for name, (_, _, help) in COMMANDS.items():
         assert help in listed.stdout
         command = main.get_command(None, name)  # type: ignore[arg-type]  # the context is not looked at
         assert command is not None

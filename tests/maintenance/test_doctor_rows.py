@@ -13,7 +13,7 @@ import sqlalchemy
 from persist import Store
 from persist.errors import ReadOnlyTransaction, TransactionOpen
 from persist.maintenance import doctor
-from persist.maintenance.findings import MAX_OF_A_CODE
+from persist.maintenance.findings import MAX_PER_CODE
 from persist.programs import create_run_file
 from persist.single_owner_files.run_files import open_run_file
 from persist.testing import FrozenClock
@@ -263,11 +263,11 @@ def test_an_engine_of_a_host_on_a_server(postgres_url: str, clock: FrozenClock) 
 def test_many_of_a_kind_are_counted(database_url: str, clock: FrozenClock) -> None:
     with Store.open(database_url, clock=clock) as store:
         with store.begin() as tx:
-            for number in range(MAX_OF_A_CODE + 7):
+            for number in range(MAX_PER_CODE + 7):
                 tx.workflows.runs.create("triage", trigger_id=f"issue/{number}", current_phase="plan")
         clock.advance(delta=2 * DAY)
         found = doctor(store)
-    assert len(found) == MAX_OF_A_CODE + 1
+    assert len(found) == MAX_PER_CODE + 1
     assert found[-1].message == "and 7 more of this kind."
 
 
@@ -284,10 +284,10 @@ def test_inside_a_transaction_there_is_no_doctor(database_url: str, clock: Froze
 def test_every_dead_turn_is_dropped_however_many_there_are(database_url: str, clock: FrozenClock) -> None:
     with Store.open(database_url, clock=clock) as store:
         with store.begin() as tx:
-            sessions = [tx.chat.sessions.create(agent="build", model={}).id for _ in range(MAX_OF_A_CODE + 2)]
+            sessions = [tx.chat.sessions.create(agent="build", model={}).id for _ in range(MAX_PER_CODE + 2)]
         place = Place(database_url)
         rows = ", ".join(f"('{session}', 'running', '{GONE}', 1, 1)" for session in sessions)
         place.run(f"INSERT INTO {place.named('chat_turns')} (session_id, state, owner, started_at, seen_at) VALUES {rows}")
-        assert len(doctor(store)) == MAX_OF_A_CODE + 1
+        assert len(doctor(store)) == MAX_PER_CODE + 1
         assert all(finding.fixed for finding in doctor(store, fix=True))
         assert doctor(store) == []

@@ -12,7 +12,7 @@ from persist.db.dialects.findings import Problem
 from persist.events.models import event_heads
 from persist.maintenance import doctor, rebuild
 from persist.maintenance.checkups import check_rows
-from persist.maintenance.doctor_checks import _mended
+from persist.maintenance.doctor_checks import repaired
 from persist.maintenance.quarantine import quarantined, restore_row
 from persist.maintenance.snapshots import looking
 from persist.schema.metadata import metadata
@@ -56,7 +56,7 @@ def _named_moved_and_brought_back(store: Store, path: Path, cell: Cell) -> None:
     found = troubles(store)
     assert [one.subject.split()[0] for one in found] == [table.name], (column.name, value, found)
     assert found[0].message.startswith(f"{column.name} holds "), (value, found)
-    finding = _mended(store, found[0])
+    finding = repaired(store, found[0])
     assert finding.fixed, finding
     assert troubles(store) == [], (column.name, value)
     aside = quarantined(store, limit=10_000)
@@ -123,7 +123,7 @@ def test_cells_of_a_server(postgres_url: str) -> None:
             found = troubles(store)
             named = {(one.subject.split()[0], one.message.split()[0]) for one in found}
             assert named == {(cell[0].name, cell[1].name) for cell in cells}
-            assert all(_mended(store, one).fixed for one in found)
+            assert all(repaired(store, one).fixed for one in found)
             assert troubles(store) == []
             groups = dict.fromkeys(row.group_id for row in quarantined(store, limit=10_000))
             for group in reversed(groups):

@@ -9,7 +9,7 @@ from persist.settings import Settings
 
 # A part is folded when an eighth of it is new (a quarter, if the database folds it): total work stays linear in its length.
 _SHARE = 8
-_SHARE_OF_LONG = 4
+_SHARE_IN_DATABASE = 4
 
 
 class Unfolded:
@@ -70,4 +70,4 @@ class Unfolded:
         self.parts.clear()
 
     def _maximum(self, part: PartState) -> int:
-        return max(self._least, part.base // (_SHARE if part.frame is None else _SHARE_OF_LONG))
+        return max(self._least, part.base // (_SHARE if part.frame is None else _SHARE_IN_DATABASE))

@@ -15,6 +15,7 @@ from persist.errors import InvalidValue
 from persist.integrations.openai_agents.items import SessionItems, as_text
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
+from persist.store.transaction import work_of
 
 T = TypeVar("T")
 
@@ -110,9 +111,9 @@ class PersistSession:
 
 def _in_thread(store: Store, verb: Callable[[SessionItems], T], write: bool) -> T:
     if write:
-        return store.transact(lambda tx: verb(SessionItems(tx._work)))
+        return store.transact(lambda tx: verb(SessionItems(work_of(tx))))
     with store.read() as tx:
-        return verb(SessionItems(tx._work))
+        return verb(SessionItems(work_of(tx)))
 
 
 async def _settled(call: Coroutine[Any, Any, T]) -> T:

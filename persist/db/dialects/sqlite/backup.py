@@ -17,7 +17,7 @@ from persist.db.files.paths import file_uri, files
 from persist.db.files.private_files import create_private, replace, sync_file, sync_folder
 from persist.errors import Conflict, InvalidValue, NotFound, StoreCorrupt, StoreFull
 
-_PAGES_A_STEP = 500
+_PAGES_PER_STEP = 500
 _BESIDE = ("-wal", "-shm", "-journal")
 _FULL = ("SQLITE_FULL",)
 
@@ -77,7 +77,7 @@ def _copy(source: Any, temporary: Path, target: Path, progress: Callable[[int, i
         with closing(sqlite3.connect(temporary, isolation_level=None)) as copy:
             copy.execute("PRAGMA synchronous=OFF")  # the complete copy is synced once
             try:
-                source.backup(copy, pages=_PAGES_A_STEP, progress=step)
+                source.backup(copy, pages=_PAGES_PER_STEP, progress=step)
             except sqlite3.Error as error:
                 if getattr(error, "sqlite_errorname", "") in _FULL:
                     raise StoreFull(str(target)) from error
