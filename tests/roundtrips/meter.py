@@ -87,13 +87,16 @@ def complaint(name: str, bound: int, flights: list[Flight]) -> str | None:
     """What is wrong if a call takes more round trips than its bound: each of them, with its statements."""
     if len(flights) <= bound:
         return None
-    lines = [f"{name}: {len(flights)} round trips, bound {bound}"]
-    for number, flight in enumerate(flights, 1):
-        lines += [f"    {number}. {shortened(statement)}" for statement in flight.statements]
+    return f"{name}: {len(flights)} round trips, bound {bound}\n{listed(flights)}"
+
+
+def listed(flights: list[Flight]) -> str:
+    """The statements of each round trip, a line each."""
+    lines = [
+        f"    {number}. {shortened(statement)}" for number, flight in enumerate(flights, 1) for statement in flight.statements
+    ]
     return "\n".join(lines)
 
 
 def shortened(statement: str) -> str:
     return statement if len(statement) <= 160 else f"{statement[:110]} … {statement[-48:]}"
-
-
