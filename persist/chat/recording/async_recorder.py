@@ -1,8 +1,11 @@
 """The async recorder. It shares `Recording` with the sync one and sends database work to the store's group committer."""
 
 import asyncio
+import logging
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -13,10 +16,13 @@ from persist.chat.recording.stream import DatabaseSteps
 from persist.chat.reducer.sse import NOTHING
 from persist.chat.storage.usage import check_step, step_counts
 from persist.db.concurrency.deadline_timer import Timer
-from persist.db.concurrency.semaphore import Lease, Semaphore
+from persist.db.concurrency.semaphore import Claim, Lease, Semaphore
+from persist.db.group_commit.tasks import Outcome
 from persist.db.group_commit.writer import GroupCommitter
 from persist.db.transactions.runtime import Runtime
-from persist.errors import Closed, PersistError
+from persist.errors import Closed
+
+log = logging.getLogger("persist")
 
 
 class AsyncRecorder:
@@ -33,8 +39,7 @@ class AsyncRecorder:
         self._sse_queue = SseQueue(self._recording, runtime.limits.max_bytes)
         self._lock = Semaphore(1, timer)
         self._spare_lease: _RecordingLease | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timed_task: asyncio.Task[None] | None = None
+        self._timed_claim: _TimedClaim | None = None
         self.due: float | None = None
 
     @property
@@ -117,6 +122,8 @@ class AsyncRecorder:
             self._recording.abandon()
             self.due = None
         self._timer.forget(self)
+        if (waiting := self._timed_claim) is not None:
+            self._lock.release(waiting)  # the timer will not call it to the lock any more
         self._sse_queue.raise_refusal()
 
     async def __aenter__(self) -> "AsyncRecorder":
@@ -129,25 +136,36 @@ class AsyncRecorder:
         await self._close(record_queued=error is None)
 
     def on_timer(self, now: float) -> None:
-        """Called on the timer's thread: the work itself belongs to the loop."""
+        """Called on the timer's thread: what is due is done on the store's writer thread, since any event loop may end."""
         self.due = None
-        if self._loop is not None:
-            try:
-                self._loop.call_soon_threadsafe(self._start_timed)
-            except RuntimeError:  # the loop is closed: free the lock if its holder is gone
-                self._lock.recover_permits(now)
+        claim = self._timed_claim
+        if claim is not None:
+            entered = self._lock.accept(claim)
+        else:
+            claim = self._timed_claim = _TimedClaim(self, self._recording, self._timer)
+            entered = self._lock.enter(claim)
+            if not entered:
+                self._lock.recover_permits(now)  # if the holder is gone
+                self._lock.watch()
+        if entered:
+            self._go_on(claim, self._recording.timed(time.monotonic()))
 
-    def _start_timed(self) -> None:
-        self._timed_task = asyncio.get_running_loop().create_task(self._timed())
-
-    async def _timed(self) -> None:
-        async with self._lease():
-            try:
-                if not self._recording.closed:
-                    await self._drive(self._recording.timed(time.monotonic()))
-            except PersistError:
-                self._recording.postpone()  # nothing is lost: the next flush or deadline tries again
-                self._schedule()
+    def _go_on(self, claim: "_TimedClaim", steps: DatabaseSteps, outcome: Outcome[Any] | None = None) -> None:
+        """One more step of a timed flush, with the outcome of the last one. At its end the lock is free."""
+        try:
+            if outcome is None:
+                job = next(steps)
+            else:
+                job = steps.send(outcome.result) if outcome.error is None else steps.throw(outcome.error)
+            return self._writer.post(job, partial(self._go_on, claim, steps))
+        except StopIteration:
+            pass
+        except Exception as error:
+            self._recording.postpone()  # nothing is lost: the next flush or deadline tries again
+            log.warning("a timed flush failed: %s", error)
+        self._timed_claim = None
+        self._schedule()
+        self._lock.release(claim)
 
     async def _run_steps(self, what: str, steps: Callable[[Recording], DatabaseSteps]) -> None:
         self._runtime.check_process()
@@ -190,7 +208,6 @@ class AsyncRecorder:
         if due != self.due:
             self.due = due
             if due is not None:
-                self._loop = asyncio.get_running_loop()
                 self._timer.watch(self)
 
     def _lease(self) -> "_RecordingLease":
@@ -199,6 +216,30 @@ class AsyncRecorder:
             return _RecordingLease(loop, self._lock, self._recording)
         self._spare_lease = None  # only this loop's thread takes it, so no lock is needed
         return spare
+
+
+class _TimedClaim(Claim):
+    """The claim of a timed flush to the recorder's lock. No event loop waits for the lock or does the work."""
+
+    __slots__ = ("_recorder", "_recording", "_timer")
+
+    def __init__(self, recorder: AsyncRecorder, recording: Recording, timer: Timer) -> None:
+        self._recorder = weakref.ref(recorder)
+        self._recording = recording
+        self._timer = timer
+
+    @property
+    def stranded(self) -> bool:
+        """Never: the writer thread ends what it has begun."""
+        return False
+
+    def notify(self) -> None:
+        """Have the timer call the recorder again. RuntimeError: the recorder is closed or gone."""
+        recorder = self._recorder()
+        if recorder is None or self._recording.closed:
+            raise RuntimeError("the timer calls this recorder no more")
+        recorder.due = time.monotonic()
+        self._timer.hurry(recorder)
 
 
 class _RecordingLease(Lease):

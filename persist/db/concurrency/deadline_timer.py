@@ -46,6 +46,14 @@ class Timer:
                 self._next = due
                 self._wake.notify()
 
+    def hurry(self, timed: Timed) -> None:
+        """Look at a watched object now, as its `due` moved earlier. Unlike `watch`, this may interrupt any code."""
+        with self._wake:
+            due = timed.due
+            if due is not None and due < self._next:
+                self._next = due
+                self._wake.notify()
+
     def forget(self, timed: Timed) -> None:
         """Stop watching an object."""
         with self._wake:

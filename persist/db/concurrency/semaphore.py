@@ -7,6 +7,7 @@ a cancellation nor the end of a loop can lose a permit, whenever it happens.
 import asyncio
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 
 from persist.db.concurrency.deadline_timer import Timer
@@ -16,8 +17,30 @@ _CHECK_INTERVAL = 1.0
 """Seconds until an offer that is not accepted goes to the next in line. Only a loop that ended or is blocked takes so long."""
 
 
-class Lease:
-    """One acquisition of a permit, and the event loop of the coroutine that asked for it."""
+class Claim(ABC):
+    """One acquisition of a permit."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def stranded(self) -> bool:
+        """Whether the holder cannot return the permit any more."""
+
+    @abstractmethod
+    def notify(self) -> None:
+        """Announce a permit that can be accepted, from any thread. RuntimeError: nothing waits for it any more.
+
+        This may interrupt any code, like `Semaphore.release`.
+        """
+
+    def recover(self) -> bool:
+        """Clean up after a stranded holder, from another thread; True if its permit may be returned now."""
+        return True
+
+
+class Lease(Claim):
+    """An acquisition by a coroutine, and the event loop of that coroutine."""
 
     __slots__ = ("_wakeup", "late", "loop")
 
@@ -32,9 +55,9 @@ class Lease:
         """Whether the holder cannot return the permit any more, because its loop is closed."""
         return self.loop.is_closed()
 
-    def recover(self) -> bool:
-        """Clean up after a stranded holder, from another thread; True if its permit may be returned now."""
-        return True
+    def notify(self) -> None:
+        """Wake the waiter on its loop. RuntimeError: the loop is closed."""
+        self.loop.call_soon_threadsafe(self.wake)
 
     def wake(self) -> None:
         """Wake the waiter: there may be a permit for it. Call this on its loop."""
@@ -60,20 +83,31 @@ class Semaphore:
     """
 
     def __init__(self, permits: int, timer: Timer) -> None:
-        self._permits: Permits[Lease] = Permits(permits)
+        self._permits: Permits[Claim] = Permits(permits)
         self._mutex = threading.Lock()
         self._recovering = threading.Lock()
-        self._deferred_releases: deque[Lease] = deque()
+        self._deferred_releases: deque[Claim] = deque()
         self._timer = timer
         self.due: float | None = None
 
-    def enter(self, lease: Lease) -> bool:
-        """Take a permit if one is free, without waiting. False: the caller must now `wait` for one, or `release` the lease."""
+    def enter(self, lease: Claim) -> bool:
+        """Take a permit if one is free, without waiting. False: the caller must now `wait` for one, or `release` the lease.
+
+        A claim that no coroutine makes is to be accepted, by `accept`, once it was notified.
+        """
         with self._mutex:
             entered = self._permits.enter(lease)
         if self._deferred_releases:
             self._process_releases()
         return entered
+
+    def accept(self, lease: Claim) -> bool:
+        """Take the permit that was offered to the lease. False: there is no offer yet, or no longer."""
+        with self._mutex:
+            accepted = self._permits.accept(lease)
+        if self._deferred_releases:
+            self._process_releases()
+        return accepted
 
     async def wait(self, lease: Lease, timeout: float | None = None) -> None:
         """Wait for the permit, at most `timeout` seconds (TimeoutError). An error or a cancellation releases the lease."""
@@ -82,11 +116,7 @@ class Semaphore:
         try:
             while True:
                 await lease.woken()
-                with self._mutex:
-                    accepted = self._permits.accept(lease)
-                if self._deferred_releases:
-                    self._process_releases()
-                if accepted:
+                if self.accept(lease):
                     return
                 if lease.late:
                     raise TimeoutError
@@ -97,7 +127,7 @@ class Semaphore:
             if alarm is not None:
                 alarm.cancel()
 
-    def release(self, lease: Lease) -> None:
+    def release(self, lease: Claim) -> None:
         """Pass the permit on to the next in line. Any thread may call this; calling it again does nothing."""
         if not self._mutex.acquire(blocking=False):
             self._deferred_releases.append(lease)
@@ -150,6 +180,6 @@ class Semaphore:
     def _offer(self) -> None:
         while (lease := self._permits.offer(time.monotonic())) is not None:
             try:
-                lease.loop.call_soon_threadsafe(lease.wake)
+                lease.notify()
             except RuntimeError:  # the lease's loop is closed
                 self._permits.leave(lease)

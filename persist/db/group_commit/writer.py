@@ -3,6 +3,7 @@
 import asyncio
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -16,6 +17,8 @@ R = TypeVar("R")
 _MAX = 256
 _IN_A_ROW = 16
 _WRITTEN: Outcome[Any] = Outcome()
+_Posted = tuple[WriteTask[Any], Callable[[Outcome[Any]], None]]
+"""A job and what to call with its outcome."""
 
 
 class _PendingCommit(Generic[R]):
@@ -118,6 +121,8 @@ class _LoopQueue:
 
 
 class _Batch:
+    """Jobs of one event loop's queue."""
+
     __slots__ = ("lane", "loop", "tickets")
 
     def __init__(self, lane: _LoopQueue, loop: asyncio.AbstractEventLoop, tickets: list[_PendingCommit[Any]]) -> None:
@@ -125,6 +130,30 @@ class _Batch:
 
     def jobs(self) -> list[WriteTask[Any]]:
         return [ticket.job for ticket in self.tickets]
+
+    def land(self, outcomes: Sequence[Outcome[Any]]) -> None:
+        with suppress(RuntimeError):  # the loop was closed, so no task waits for the outcome
+            self.loop.call_soon_threadsafe(self.lane.landed, self, outcomes)
+
+
+class _PostedBatch:
+    """Jobs that no event loop waits for: all that were posted until the writer thread came to this batch."""
+
+    __slots__ = ("_posted", "_taken")
+
+    def __init__(self, posted: "deque[_Posted]") -> None:
+        self._posted = posted
+        self._taken: list[_Posted] = []
+
+    def jobs(self) -> list[WriteTask[Any]]:
+        with suppress(IndexError):  # an earlier batch took the rest
+            while len(self._taken) < _MAX:
+                self._taken.append(self._posted.popleft())
+        return [job for job, _ in self._taken]
+
+    def land(self, outcomes: Sequence[Outcome[Any]]) -> None:
+        for (_, landed), outcome in zip(self._taken, outcomes, strict=True):
+            landed(outcome)
 
 
 class GroupCommitter:
@@ -138,7 +167,8 @@ class GroupCommitter:
         self._lanes: dict[asyncio.AbstractEventLoop, _LoopQueue] = {}
         """The queue of each event loop. Changed under the mutex, since loops of several threads start and end."""
         self._thread: threading.Thread | None = None
-        self._queue: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        self._posted: deque[_Posted] = deque()
+        self._queue: queue.SimpleQueue[_Batch | _PostedBatch | None] = queue.SimpleQueue()
         """Batches for the current writer thread; each thread gets a queue of its own."""
 
     @property
@@ -169,6 +199,15 @@ class GroupCommitter:
             return await ticket.settled(loop), cancelled
         assert ticket.outcome is not None, "a future is set with its outcome"
         return ticket.outcome, None
+
+    def post(self, job: WriteTask[Any], landed: Callable[[Outcome[Any]], None]) -> None:
+        """Run a job for which no event loop waits, and call `landed` on the writer thread; `landed` must not raise."""
+        with self._mutex:
+            if started := self._start():
+                self._posted.append((job, landed))
+                self._queue.put(_PostedBatch(self._posted))
+        if not started:
+            landed(Outcome(error=Closed("store")))
 
     async def close(self) -> None:
         """End the writer thread after its queued batches. Until the store is closed, another job starts a new thread."""
@@ -204,10 +243,9 @@ class GroupCommitter:
             self._thread.start()
         return self._thread is not None
 
-    def _work(self, batches: "queue.SimpleQueue[_Batch | None]") -> None:
+    def _work(self, batches: "queue.SimpleQueue[_Batch | _PostedBatch | None]") -> None:
         self._instant.prepare()
         while (batch := batches.get()) is not None:
-            outcomes = self._held.run_group(batch.jobs())
-            with suppress(RuntimeError):  # the loop was closed, so no task waits for the outcome
-                batch.loop.call_soon_threadsafe(batch.lane.landed, batch, outcomes)
-            del batch, outcomes
+            if jobs := batch.jobs():
+                batch.land(self._held.run_group(jobs))
+            del batch, jobs

@@ -1,0 +1,28 @@
+"""No verb takes more round trips to Postgres than its bound. The bounds only ever go down: see tests/roundtrips/bounds.py."""
+
+import pytest
+
+from tests.roundtrips.bounds import BOUNDS
+from tests.roundtrips.calls import EVERYDAY, by_domain, counted
+from tests.roundtrips.meter import complaint
+
+VERBS = by_domain()
+
+
+@pytest.mark.parametrize("domain", sorted(VERBS))
+def test_every_verb_keeps_its_bound(domain: str, postgres_url: str) -> None:
+    with counted(postgres_url, log=domain == "events") as calls:
+        found = [
+            complaint(verb.name, BOUNDS[verb.name].bound, calls.verb(verb, BOUNDS[verb.name].bound)) for verb in VERBS[domain]
+        ]
+    assert not any(found), "\n" + "\n".join(filter(None, found))
+
+
+def test_everyday_calls_keep_their_bounds(postgres_url: str) -> None:
+    with counted(postgres_url) as calls:
+        found = [complaint(name, BOUNDS[name].bound, calls.everyday(name, BOUNDS[name].bound)) for name in EVERYDAY]
+    assert not any(found), "\n" + "\n".join(filter(None, found))
+
+
+def test_the_table_names_what_is_counted() -> None:
+    assert set(BOUNDS) == {verb.name for verbs in VERBS.values() for verb in verbs} | set(EVERYDAY)
