@@ -14,7 +14,8 @@ from tests.database_pool import Databases
 from tests.databases import postgres_server
 from tests.roundtrips import bounds
 from tests.roundtrips.calls import EVERYDAY, by_domain, counted
-from tests.roundtrips.meter import Flight, listed
+from tests.roundtrips.meter import listed
+from tests.roundtrips.proxy import Flight
 
 
 def main(arguments: list[str]) -> None:

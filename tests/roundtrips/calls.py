@@ -7,7 +7,8 @@ from typing import Any
 from persist import Settings, Store
 from persist.errors import ReadOnlyTransaction
 from persist.testing import FrozenClock
-from tests.roundtrips.meter import Flight, Kept, Meter, metered
+from tests.roundtrips.meter import Kept, Meter, metered
+from tests.roundtrips.proxy import Flight
 from tests.statemachines.scene import Verb, arguments, make, verbs
 from tests.statemachines.single_call import tables_of
 
