@@ -65,19 +65,26 @@ def writes(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P]
     return _verb(method, writes=True)
 
 
-def _verb(method: Callable[Concatenate[S, P], R], *, writes: bool) -> Callable[Concatenate[S, P], R]:
-    name = method.__qualname__
+def writes_if_allowed(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Make a method a verb that writes under begin() and outside of a transaction, and only reads under read()."""
+    return _verb(method, writes=False, writes_alone=True)
+
+
+def _verb(
+    method: Callable[Concatenate[S, P], R], *, writes: bool, writes_alone: bool | None = None
+) -> Callable[Concatenate[S, P], R]:
+    name, writes_alone = method.__qualname__, writes if writes_alone is None else writes_alone
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         work: UnitOfWork | EachVerb = self._work
         if isinstance(work, EachVerb):
-            return cast("R", work.run(lambda own: call(type(self)(own), *args, **kwargs), writes))
+            return cast("R", work.run(lambda own: call(type(self)(own), *args, **kwargs), writes_alone))
         with Verb(work, name, writes=writes):
             result = method(self, *args, **kwargs)
             if work.carried and work.depth == 1:
                 return cast("R", results.without_unreadable_cells(result, writes=writes))
             return result
 
-    call.writes = writes  # type: ignore[attr-defined]  # read by async_transactions
+    call.writes = writes_alone  # type: ignore[attr-defined]  # read by async_transactions
     return call

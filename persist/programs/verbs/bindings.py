@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, case, select, update
 from persist.db.schema.column_types import Whole
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.own_scope import stored_scope
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import Repository, reads, writes, writes_if_allowed
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.verb_frame import Verb
@@ -143,12 +143,12 @@ class Bindings(Repository):
         rows = self._work.rows(_ALL, run=stored_scope(self._work, "run_id", run_id))
         return [binding_value(self._work, row) for row in rows]
 
-    @reads
+    @writes_if_allowed
     def next_anonymous(self, run_id: str) -> str:
         """A name for an anonymous value: anon_001, anon_002, …
 
-        Under begin() the name is reserved and never given again, even if nothing is bound to it; under read() it is a preview
-        of the next name. NotFound for the run.
+        Under begin() and outside of a transaction the name is reserved and never given again, even if nothing is bound to it;
+        under read() it is a preview of the next name. NotFound for the run.
         """
         work = self._work
         stored = stored_scope(work, "run_id", run_id)

@@ -1,0 +1,146 @@
+"""Verbs outside of a transaction, `store.chat.messages.append(…)`: each is a transaction of its own."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from persist.chat.storage import message_insert
+from persist.errors import NotFound, PersistError, ReadOnlyTransaction, StoreBusy, TransactionOpen
+from persist.store.store import Store
+from persist.store.transaction import work_of
+from tests.contract.chat.scenes import MODEL, create, say
+from tests.statemachines.both_databases import alike, plain, rows, twins
+from tests.statemachines.scene import Verb, arguments, make, verbs
+from tests.statemachines.single_call import tables_of
+
+ENDS = ("delete", "trim", "prune", "cleanup", "sweep", "keep_latest", "finish", "cancel", "expire", "restore")
+"""Words in the names of verbs that come last, since they take away what others are called with."""
+
+
+def test_a_verb_alone_is_durable_when_it_returns(store: Any, open_store: Any) -> None:
+    session = store.chat.sessions.create(agent="build", model=MODEL)
+    message = store.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": "hi"}])
+    with open_store().read() as tx:
+        assert tx.chat.sessions.get(session.id).id == session.id
+        assert [found["id"] for found in tx.chat.messages.list(session.id)] == [message.id]
+    assert store.chat.messages.get(message.id)["id"] == message.id
+
+
+def test_a_refused_verb_alone_leaves_nothing_behind(store: Any) -> None:
+    with pytest.raises(NotFound):
+        store.chat.messages.append("ses_nobody", role="user", parts=[{"type": "text", "text": "hi"}])
+    assert store.chat.sessions.list().items == []
+    assert create(store)
+
+
+def test_a_verb_that_writes_is_refused_inside_of_a_transaction(store: Any) -> None:
+    session = create(store)
+    with store.begin() as tx:
+        with pytest.raises(TransactionOpen):
+            store.chat.sessions.archive(session)
+        tx.chat.sessions.archive(session)
+    store.chat.sessions.unarchive(session)
+    assert store.chat.sessions.get(session).archived_at is None
+
+
+def test_a_store_that_only_reads_refuses_verbs_that_write(store: Any, open_store: Any) -> None:
+    session = create(store)
+    reading = open_store(read_only=True)
+    assert reading.chat.sessions.get(session).id == session
+    with pytest.raises(ReadOnlyTransaction):
+        reading.chat.sessions.archive(session)
+
+
+def test_a_verb_alone_is_tried_again_on_contention(open_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(sleep=lambda seconds: None)
+    session = create(store)
+    tries, post = [], message_insert.post
+
+    def contended(*args: Any, **given: Any) -> Any:
+        tries.append(args)
+        if len(tries) < 3:
+            raise StoreBusy(0.0)
+        return post(*args, **given)
+
+    monkeypatch.setattr("persist.chat.verbs.messages.post", contended)
+    message = store.chat.messages.append(session, role="user", parts=[])
+    assert len(tries) == 3
+    assert [found["id"] for found in store.chat.messages.list(session)] == [message.id]
+
+
+def test_observers_hear_of_a_verb_alone(store: Any) -> None:
+    ended: list[str] = []
+    store.on_run_finished(lambda run: ended.append(run.id))
+    run = store.workflows.runs.create("triage", trigger_id="issue/1", current_phase="plan")
+    store.workflows.runs.finish(run.id, "succeeded")
+    assert ended == [run.id]
+
+
+def test_a_verb_alone_is_in_the_event_log(open_store: Any) -> None:
+    store = open_store(events=True)
+    session = create(store)
+    say(store, session, "one")
+    before = len(store.events.read(session))
+    store.chat.sessions.archive(session)
+    assert len(store.events.read(session)) == before + 1
+
+
+def _in_order() -> Sequence[Verb]:
+    return sorted(verbs(), key=lambda verb: (verb.domain, any(word in verb.name for word in ENDS)))
+
+
+def _outcome(call: Any) -> Any:
+    try:
+        return plain(call())
+    except PersistError as error:
+        return type(error).__name__
+
+
+def _held(store: Store, domain: str) -> Mapping[str, Any]:
+    with store.read() as tx:
+        held = rows(work_of(tx), tables_of(domain))
+    # the order in which one statement returns the rows it changed is the database's own
+    held["event_log"] = [{name: event[name] for name in ("stream_id", "seq", "type")} for event in held["event_log"]]
+    return held
+
+
+@pytest.mark.parametrize("alone", [0, 1], ids=["alone on SQLite", "alone on Postgres"])
+@pytest.mark.parametrize("logs", [False, True], ids=["without events", "with events"])
+def test_every_verb_does_alone_what_it_does_in_a_transaction(sqlite_url: str, postgres_url: str, alone: int, logs: bool) -> None:
+    with twins(sqlite_url, postgres_url) as (_, stores):
+        ids = [make(store) for store in stores]
+        for store in stores:
+            store.switch_events(logs)
+        apart = stores[alone]
+        joint = stores[1 - alone]
+        for verb in _in_order():
+            for store in stores:
+                alike(store)
+            given = arguments(verb, ids[alone])
+            by_itself = _outcome(lambda given=given, verb=verb: verb.call(apart, given))
+            given = arguments(verb, ids[1 - alone])
+
+            def inside(given: Any = given, verb: Verb = verb) -> Any:
+                with joint.begin() as tx:
+                    return verb.call(tx, given)
+
+            assert by_itself == _outcome(inside), verb.name
+            assert _held(apart, verb.domain) == _held(joint, verb.domain), verb.name
+
+
+def test_a_verb_alone_that_refuses_has_written_nothing(postgres_url: str) -> None:
+    refused = 0
+    with twins(postgres_url) as (_, [store]):
+        ids = make(store)
+        store.switch_events(False)
+        for verb in _in_order():
+            given = arguments(verb, ids)
+            for name in [name for name, value in given.items() if type(value) is str and "id" in name]:
+                before = _held(store, verb.domain)
+                try:
+                    verb.call(store, {**given, name: "nobody"})
+                except PersistError:
+                    refused += 1
+                    assert _held(store, verb.domain) == before, (verb.name, name)
+    assert refused >= 50
