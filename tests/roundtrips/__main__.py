@@ -1,7 +1,7 @@
 """`python -m tests.roundtrips` counts the round trips of every call and prints them beside their bounds.
 
-With `--lower` it writes each lower count into tests/roundtrips/bounds.py. With words, it counts only calls whose names contain one
-of them, and prints the statements of each round trip.
+With `--lower` it writes each lower count into tests/roundtrips/bounds.py. With words, it counts only the calls whose names have
+one of them in it, and prints the statements of each round trip.
 """
 
 import re

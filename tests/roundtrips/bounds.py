@@ -263,6 +263,9 @@ BOUNDS = {
         Row("an empty begin()", 2, goal=0),
         Row("a recorded chunk", 1, goal=1),
         Row("a whole short answer", 14, goal=4),
+        Row("chat.messages.list of a whole session", 3, goal=2),
+        Row("checkpoints.states.load of one", 4),
+        Row("messaging.sessions.get_or_create of a new one", 4, goal=2),
         Row("conversations.messages.put and progressions.append", 6),
     )
 }

@@ -1,7 +1,7 @@
 """What is counted: every verb in a transaction of its own, and some everyday calls that are more than one verb."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from persist import Settings, Store
@@ -30,6 +30,7 @@ class Counted:
 
     def __init__(self, url: str, meter: Meter, store: Store, ids: Mapping[str, Any]) -> None:
         self._url, self._meter, self._store, self._ids = url, meter, store, ids
+        self._kept: dict[str, Kept] = {}
 
     def verb(self, verb: Verb, bound: int) -> list[Flight]:
         """The round trips of a verb with an argument for every parameter, in a transaction of its own."""
@@ -55,11 +56,16 @@ class Counted:
         with prepare(self._store) as call:
             return self._undone(domain, call, bound)
 
-    def _undone(self, domain: str, call: Call, bound: int) -> list[Flight]:
-        kept = Kept(self._url, tables_of(domain))
-        try:
-            return self._meter.flights(call, bound=bound, undo=kept.put_back)
-        finally:
+    def _undone(self, domain: str | None, call: Call, bound: int) -> list[Flight]:
+        if domain is None:
+            return self._meter.flights(call, bound=bound)
+        if domain not in self._kept:
+            self._kept[domain] = Kept(self._url, tables_of(domain))
+        return self._meter.flights(call, bound=bound, undo=self._kept[domain].put_back)
+
+    def close(self) -> None:
+        """Close the connections that put back what calls have written."""
+        for kept in self._kept.values():
             kept.close()
 
 
@@ -71,8 +77,12 @@ def counted(url: str, *, log: bool = False) -> Iterator[Counted]:
         ids = make(store)
         if not log:
             store.switch_events(False)
-    with metered(url) as meter, Store.open(meter.url, clock=clock, settings=_NO_FOLDING) as store:
-        yield Counted(url, meter, store, ids)
+    with (
+        metered(url) as meter,
+        Store.open(meter.url, clock=clock, settings=_NO_FOLDING) as store,
+        closing(Counted(url, meter, store, ids)) as calls,
+    ):
+        yield calls
 
 
 def by_domain() -> dict[str, list[Verb]]:
@@ -120,10 +130,43 @@ def _said(store: Store) -> Iterator[Call]:
     yield call
 
 
-EVERYDAY: dict[str, tuple[str, Callable[[Store], Any]]] = {
-    "an empty begin()": ("chat", _empty_transaction),
-    "a recorded chunk": ("chat", _chunk),
+@contextmanager
+def _talk(store: Store) -> Iterator[Call]:
+    def call() -> None:
+        with store.begin() as tx:
+            tx.messaging.sessions.get_or_create(platform="slack", channel_id="C2", user_id="U2")
+
+    yield call
+
+
+@contextmanager
+def _transcript(store: Store) -> Iterator[Call]:
+    def call() -> None:
+        with store.read() as tx:
+            tx.chat.messages.list("chat")
+
+    yield call
+
+
+@contextmanager
+def _load(store: Store) -> Iterator[Call]:
+    with store.read() as tx:
+        found = [loaded.checkpoint for loaded in (tx.checkpoints.states.find("thread"),) if loaded is not None]
+
+    def call() -> None:
+        with store.read() as tx:
+            tx.checkpoints.states.load(found)
+
+    yield call
+
+
+EVERYDAY: dict[str, tuple[str | None, Callable[[Store], Any]]] = {
+    "an empty begin()": (None, _empty_transaction),
+    "a recorded chunk": (None, _chunk),
     "a whole short answer": ("chat", _answer),
+    "chat.messages.list of a whole session": (None, _transcript),
+    "checkpoints.states.load of one": (None, _load),
+    "messaging.sessions.get_or_create of a new one": ("messaging", _talk),
     "conversations.messages.put and progressions.append": ("conversations", _said),
 }
-"""Each with the domain that it writes to, and what prepares it."""
+"""Each with what prepares it and the domain whose rows are put back after it; None where it can be called again anyhow."""

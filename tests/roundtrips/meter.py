@@ -90,6 +90,12 @@ def complaint(name: str, bound: int, flights: list[Flight]) -> str | None:
     return f"{name}: {len(flights)} round trips, bound {bound}\n{listed(flights)}"
 
 
+def require(*complaints: str | None) -> None:
+    """Fail the test with the complaints, if there are any."""
+    if found := [complaint for complaint in complaints if complaint is not None]:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
 def listed(flights: list[Flight]) -> str:
     """The statements of each round trip, a line each."""
     lines = [

@@ -45,11 +45,14 @@ class _Link:
 
 
 class CountingProxy:
-    """Listens on the loopback interface, in a thread of its own, until it is closed."""
+    """Listens on the loopback interface, in a thread of its own, until it is closed.
+
+    The thread needs the GIL. A client that waits for the server without giving it up therefore waits for ever.
+    """
 
     def __init__(self, url: str) -> None:
         parts = conninfo.conninfo_to_dict(url)
-        host, port = str(parts.pop("host", "localhost")), int(parts.pop("port", 5432))
+        host, port = str(parts.pop("host", "localhost")), int(str(parts.pop("port", 5432)))
         self._target: Any = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
         self._changed = threading.Condition()
         self._flights: list[Flight] | None = None

@@ -4,7 +4,7 @@ import pytest
 
 from tests.roundtrips.bounds import BOUNDS
 from tests.roundtrips.calls import EVERYDAY, by_domain, counted
-from tests.roundtrips.meter import complaint
+from tests.roundtrips.meter import complaint, require
 
 VERBS = by_domain()
 
@@ -12,16 +12,13 @@ VERBS = by_domain()
 @pytest.mark.parametrize("domain", sorted(VERBS))
 def test_every_verb_keeps_its_bound(domain: str, postgres_url: str) -> None:
     with counted(postgres_url, log=domain == "events") as calls:
-        found = [
-            complaint(verb.name, BOUNDS[verb.name].bound, calls.verb(verb, BOUNDS[verb.name].bound)) for verb in VERBS[domain]
-        ]
-    assert not any(found), "\n" + "\n".join(filter(None, found))
+        bounds = [(verb, BOUNDS[verb.name].bound) for verb in VERBS[domain]]
+        require(*(complaint(verb.name, bound, calls.verb(verb, bound)) for verb, bound in bounds))
 
 
 def test_everyday_calls_keep_their_bounds(postgres_url: str) -> None:
     with counted(postgres_url) as calls:
-        found = [complaint(name, BOUNDS[name].bound, calls.everyday(name, BOUNDS[name].bound)) for name in EVERYDAY]
-    assert not any(found), "\n" + "\n".join(filter(None, found))
+        require(*(complaint(name, BOUNDS[name].bound, calls.everyday(name, BOUNDS[name].bound)) for name in EVERYDAY))
 
 
 def test_the_table_names_what_is_counted() -> None:

@@ -20,7 +20,7 @@ class _Messages:
     def of(self, data: bytes) -> list[tuple[bytes, bytes]]:
         """The type and body of each message that these bytes complete."""
         self._bytes += data
-        found = []
+        found: list[tuple[bytes, bytes]] = []
         while True:
             start = 1 if self._typed else 0
             if len(self._bytes) < start + _LENGTH:
