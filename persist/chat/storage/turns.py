@@ -14,7 +14,7 @@ from persist.chat.models import sessions, turns
 from persist.chat.schemas import TurnState
 from persist.chat.storage.owners import is_stale
 from persist.db.changes.driver_statements import StatementRunner
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import Conflict, NotFound, PersistError
 
@@ -24,7 +24,7 @@ _NO_OWNER = "-"
 
 _T = turns.c
 _session, _owner = param("of_session"), param("owner_id")
-_READ = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
+READ = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
 _HEAD = Statement(select(sessions.c.agent).where(sessions.c.id == _session))
 _PIN = Statement(select(sessions.c.id).where(sessions.c.id == _session).with_for_update(read=True, key_share=True))
 _RUNNING = Statement(
@@ -85,7 +85,11 @@ def session_agent(db: StatementRunner, session_id: str) -> str:
 
 def read_turn(db: StatementRunner, session_id: str) -> Turn | None:
     """The session's turn, None if it is idle."""
-    row = db.row(_READ, of_session=session_id)
+    return turn_of(db.row(READ, of_session=session_id))
+
+
+def turn_of(row: Row | None) -> Turn | None:
+    """The turn of a row of READ; None without one."""
     return None if row is None else Turn(*row)
 
 
