@@ -13,6 +13,7 @@ from sqlalchemy.types import TypeEngine
 from persist.chat.models import sessions, turns
 from persist.chat.schemas import TurnState
 from persist.chat.storage.owners import is_stale
+from persist.db.changes.batch import Batch
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -49,7 +50,8 @@ _BEAT = Statement(update(turns).where(_T.session_id == _session, _T.owner == _ow
 _MARK = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(state=param("mark")))
 _TURN_TO = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(message_id=param("message")))
 _DISOWN = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(owner=_NO_OWNER))
-_HOLD = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session).with_for_update())
+HOLD = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session).with_for_update())
+"""The session's turn, locked: until the transaction ends, its recorder can insert deltas and nothing else."""
 _END = Statement(delete(turns).where(_T.session_id == _session, _T.owner == _owner))
 _GUARD = Statement(select(_T.owner).where(_T.session_id == _session, _T.owner == _owner).with_for_update())
 
@@ -95,7 +97,11 @@ def turn_of(row: Row | None) -> Turn | None:
 
 def refuse_running(db: StatementRunner, session_id: str, now: datetime, doing: str) -> None:
     """Raise Conflict if a live recorder is recording in the session. `doing` begins its message."""
-    turn = read_turn(db, session_id)
+    refuse(read_turn(db, session_id), session_id, now, doing)
+
+
+def refuse(turn: Turn | None, session_id: str, now: datetime, doing: str) -> None:
+    """Raise Conflict if this turn of the session is running. `doing` begins its message."""
     if turn is not None and turn.running(now):
         raise Conflict(f"{doing} must wait: a turn is running in session {session_id}.", constraint="chat_turns")
 
@@ -136,13 +142,7 @@ def turn_to(db: StatementRunner, session_id: str, owner: str, message_id: str) -
         raise lost_turn_error(db, session_id)
 
 
-def hold_turn(db: StatementRunner, session_id: str) -> Turn | None:
-    """The session's turn, locked: until the transaction ends, its recorder can insert deltas and nothing else."""
-    row = db.row(_HOLD, of_session=session_id)
-    return None if row is None else Turn(*row)
-
-
-def stop_turn(db: StatementRunner, session_id: str, turn: Turn) -> None:
+def stop_turn(db: Batch, session_id: str, turn: Turn) -> None:
     """End another recorder's turn: that recorder gets Conflict at its next chunk. A row in state `error` stays."""
     db.run(_END if turn.state == TurnState.RUNNING else _DISOWN, of_session=session_id, owner_id=turn.owner)
 

@@ -59,6 +59,10 @@ NEWEST_MARKER = Statement(
     .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc())
     .limit(1)
 )
+MARKERS = Statement(
+    select(_P.message_id, _P.data_json).where(_P.session_id == _id, IS_COMPACTION).order_by(_P.message_id, _P.index)
+)
+"""All compactions of a session, also hidden ones."""
 _other = messages.alias()
 _BOUNDARY = Statement(
     select(_M.created_at, _M.id, select(_other.c.created_at).where(_other.c.id == param("other_id")).scalar_subquery())
@@ -198,6 +202,13 @@ def recompute(db: StatementRunner, session_id: str) -> None:
         marker = batch.row(NEWEST_MARKER, row_id=session_id)
     visible = visible_values(db, rows.result)
     db.run(SET_COUNTERS, row_id=session_id, **totals_of(visible, marker_value(marker.result)))
+
+
+def newest_of(markers: Iterable[Sequence[Any]], visible: Sequence[UIMessage]) -> tuple[str, str | None] | None:
+    """(message id, tail_start_id) of the latest compaction in the visible messages, given rows of MARKERS; None without one."""
+    places = {message["id"]: place for place, message in enumerate(visible)}
+    shown = [row for row in markers if row[0] in places]
+    return marker_value(max(reversed(shown), key=lambda row: places[row[0]], default=None))
 
 
 def visible_values(db: StatementRunner, rows: Iterable[Row]) -> list[UIMessage]:

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, select, tuple_, update
+from sqlalchemy import delete, insert, select, tuple_, update
 
 from persist.chat.models import sessions
 from persist.chat.permissions import BOUND, Source, validate_rule
 from persist.chat.schemas import ChatSession
 from persist.chat.storage.statements import LOCK_SESSION
-from persist.chat.storage.turns import hold_turn
 from persist.chat.verbs import branching
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.upsert import insert_missing, require_new
@@ -30,6 +29,7 @@ _FIELDS = tuple(ChatSession.model_fields)
 _COLUMNS = tuple(_S[name] if name in _S else _S[f"{name}_json"] for name in _FIELDS)
 _id = param("row_id")
 _INSERT = Statement(insert_missing(sessions, "id"))
+_INSERT_CHILD = Statement(insert(sessions))
 _GET = Statement(select(*_COLUMNS).where(_S.id == _id))
 _LOCK = Statement(select(*_COLUMNS).where(_S.id == _id).with_for_update())
 _CHILDREN = Statement(select(*_COLUMNS).where(_S.parent_id == _id).order_by(_S.created_at, _S.id))
@@ -176,12 +176,18 @@ class ChatSessions(Repository):
         work = self._work
         given = work.json_object("metadata", metadata)
         work.label("at_message_id", at_message_id)
-        parent = get_session(work, work.label("id", id), lock=True)
+        with work.batch() as batch:
+            row = batch.row(_LOCK, row_id=work.label("id", id))
+            asked = branching.Parent.ask(batch, id)
+        parent = _found(id, row.result)
         child = branching.child_of(parent, at_message_id, given, id=work.runtime.ids.mint("ses"), now=work.now())
-        copied = branching.messages_through(work, id, at_message_id)
-        self._insert(child)
-        branching.copy_messages(work, child, copied)
-        return get_session(work, child.id)
+        copied = branching.messages_through(work, asked, id, at_message_id)
+        parts = branching.parts_of(work, asked, id)
+        with work.batch(last=True) as batch:
+            batch.run(_INSERT_CHILD, **self._values(child))
+            branching.copy_messages(work, batch, child, copied, parts)
+            stored = batch.row(_GET, row_id=child.id)
+        return _found(child.id, stored.result)
 
     @writes
     def rewind(self, id: str, to_message_id: str) -> int:
@@ -191,16 +197,13 @@ class ChatSessions(Repository):
         InvalidValue if the message is not a user message or is queued.
         """
         work = self._work
-        hold_turn(work, work.label("id", id))  # locked before the session, in the order that recorders use
-        get_session(work, id, lock=True)
-        return branching.rewind(work, id, work.label("to_message_id", to_message_id), work.now())
+        return branching.rewind(work, work.label("id", id), work.label("to_message_id", to_message_id), work.now())
 
     @writes
     def unrewind(self, id: str, after_message_id: str) -> int:
         """Show the hidden messages after that one again, except canceled ones; the number shown."""
         work = self._work
-        get_session(work, work.label("id", id), lock=True)
-        return branching.unrewind(work, id, work.label("after_message_id", after_message_id), work.now())
+        return branching.unrewind(work, work.label("id", id), work.label("after_message_id", after_message_id), work.now())
 
     @writes
     def add_permission(self, id: str, rule: Json) -> ChatSession:
@@ -225,15 +228,18 @@ class ChatSessions(Repository):
         return self._replace(session, _SET_PERMISSIONS, "permissions", remaining)
 
     def _insert(self, session: ChatSession) -> ChatSession:
-        work = self._work
-        values: dict[str, Any] = {name if name in _S else f"{name}_json": getattr(session, name) for name in _FIELDS}
-        for name in ("model", "metadata", "permissions"):
-            values[f"{name}_json"] = work.json(name, values[f"{name}_json"])
+        work, values = self._work, self._values(session)
         with work.batch(last=True) as batch:
             inserted = batch.run(_INSERT, **values)
             row = batch.row(_GET, row_id=session.id)
         require_new(inserted.result, "chat session", sessions, session.id)
         return _found(session.id, row.result)
+
+    def _values(self, session: ChatSession) -> dict[str, Any]:
+        values: dict[str, Any] = {name if name in _S else f"{name}_json": getattr(session, name) for name in _FIELDS}
+        for name in ("model", "metadata", "permissions"):
+            values[f"{name}_json"] = self._work.json(name, values[f"{name}_json"])
+        return values
 
     def _replace(self, session: ChatSession, statement: Statement, path: str, value: Json) -> ChatSession:
         work = self._work
