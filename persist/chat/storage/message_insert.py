@@ -52,22 +52,19 @@ _later = type_coerce(_newest.c.at, Whole()) + literal(1, Whole())
 _sorts_last_at = select(
     case((_newest.c.at < _now, _now), (_newest.c.id < bindparam("new", type_=_M.id.type), _newest.c.at), else_=_later)
 )
+_last_values = {
+    "id": bindparam("new", type_=_M.id.type),
+    "session_id": _S.id,
+    "role": bindparam("speaker", type_=_M.role.type),
+    "created_at": func.coalesce(_sorts_last_at.scalar_subquery(), _now),
+    "updated_at": _now,
+    "metadata_json": bindparam("metadata", type_=_M.metadata_json.type),
+}
 INSERT_LAST = Statement(
-    insert_where(
-        messages,
-        _S.id == param("session"),
-        {
-            "id": bindparam("new", type_=_M.id.type),
-            "session_id": _S.id,
-            "role": bindparam("speaker", type_=_M.role.type),
-            "created_at": func.coalesce(_sorts_last_at.scalar_subquery(), _now),
-            "updated_at": _now,
-            "metadata_json": bindparam("metadata", type_=_M.metadata_json.type),
-        },
-        of=sessions,
-        lock=True,
-    ).returning(_M.created_at)
+    insert_where(messages, _S.id == param("session"), _last_values, of=sessions, lock=True).returning(_M.created_at)
 )
+INSERT_LAST_OF_TURN = Statement(insert_where(messages, _S.id == param("session"), _last_values, of=sessions))
+"""As INSERT_LAST, without its lock: the recorder's turn keeps the session, and others wait for a lock of the turn before it."""
 _INSERT_PART = Statement(
     insert_where(parts, _M.id == bindparam("message_id", type_=_M.id.type), {"message_id": _M.id}, of=messages)
 )

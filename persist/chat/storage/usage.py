@@ -1,8 +1,8 @@
 """Token usage of messages and sessions.
 
 A message's usage is in its metadata: added up from recorded steps, or given by the writer of the message. A session's counters
-sum `usage_of` over its visible assistant messages since the latest compaction. `recompute` computes them anew; `tally` updates
-them when one message changes.
+sum `usage_of` over its visible assistant messages since the latest compaction. `recompute` computes them anew;
+`counters_of` is what to add when one message changes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,9 +33,9 @@ _id = param("row_id")
 _INSERT = Statement(insert(step_usage))
 _this = bindparam("this", type_=step_usage.c.step.type)
 _STEPS = Statement(select(func.count(), func.count(case((step_usage.c.step == _this, 1)))).where(step_usage.c.message_id == _id))
-_HAS_STEPS = Statement(select(step_usage.c.step).where(step_usage.c.message_id == _id).limit(1))
+HAS_STEPS = Statement(select(step_usage.c.step).where(step_usage.c.message_id == _id).limit(1))
 _own_session = select(_M.session_id).where(_M.id == _id).scalar_subquery()
-_LOCK_OWN_SESSION = Statement(select(_S.id).where(_S.id == _own_session).with_for_update(key_share=True))
+LOCK_OWN_SESSION = Statement(select(_S.id).where(_S.id == _own_session).with_for_update(key_share=True))
 _METADATA = Statement(select(_M.session_id, _M.role, cast(_M.metadata_json, Text)).where(_M.id == _id).with_for_update())
 _more = {
     **{_S[column]: _S[column] + bindparam(f"add_{column}", type_=_S[column].type) for column in _COLUMNS},
@@ -118,11 +118,14 @@ def record_step(db: StatementRunner, session_id: str, message_id: str, step: int
     return add_step(db, message_id, step, usage, now)
 
 
-def add_step(db: StatementRunner, message_id: str, step: int, usage: StepUsage, now: datetime) -> bool:
-    """Add a step's usage to step, message and session. False, and nothing changes, if the step was recorded before."""
+def add_step(db: StatementRunner, message_id: str, step: int, usage: StepUsage, now: datetime, *, last: bool = True) -> bool:
+    """Add a step's usage to step, message and session. False, and nothing changes, if the step was recorded before.
+
+    `last`: the verb or task writes nothing after it.
+    """
     with db.batch() as batch:
         row = batch.row(_METADATA, row_id=message_id)
-        batch.lock(_LOCK_OWN_SESSION, row_id=message_id)
+        batch.lock(LOCK_OWN_SESSION, row_id=message_id)
         steps = batch.row(_STEPS, row_id=message_id, this=step)
         boundary = boundary_of(batch, message_id)
     if row.result is None or steps.result is None:
@@ -137,26 +140,13 @@ def add_step(db: StatementRunner, message_id: str, step: int, usage: StepUsage, 
     changed = {**metadata, "usage": {name: old[name] + counts[name] for name in COUNTERS}}
     added = _difference(role, metadata, changed)
     compacted = any(added.values()) and is_before(message_id, boundary.result)
-    with db.batch(last=not compacted) as batch:
+    with db.batch(last=last and not compacted) as batch:
         batch.run(_INSERT, message_id=message_id, step=step, created_at=now, **counts)
         batch.run(SET_METADATA, row_id=message_id, metadata=encode(changed), at=now)
         batch.run(_SPEND, row_id=session_id, at=now, add_cost=usage.cost_usd, **added)
     if compacted:
         recompute(db, session_id)
     return True
-
-
-def tally(
-    db: StatementRunner, session_id: str, message_id: str, role: str, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> None:
-    """Update the session's counters after a message's metadata changed from `before` (empty if new) to `after`."""
-    added = counters_of(role, before, after)
-    if added:
-        with db.batch() as batch:
-            batch.run(ADD_COUNTERS, row_id=session_id, **added)
-            boundary = boundary_of(batch, message_id)
-        if is_before(message_id, boundary.result):
-            recompute(db, session_id)
 
 
 def counters_of(role: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int]:
@@ -187,11 +177,6 @@ def boundary_of(batch: Batch, message_id: str) -> Pending[Row | None]:
 def is_before(message_id: str, boundary: Row | None) -> bool:
     """Whether the message is before the latest compaction of its session."""
     return boundary is not None and boundary[2] is not None and (boundary[2], message_id) < (boundary[0], boundary[1])
-
-
-def has_steps(db: StatementRunner, message_id: str) -> bool:
-    """Whether steps were recorded for the message: its `usage` is then their sum, and usage sent by the stream is ignored."""
-    return db.row(_HAS_STEPS, row_id=message_id) is not None
 
 
 def recompute(db: StatementRunner, session_id: str) -> None:
