@@ -5,25 +5,26 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Text, bindparam, cast, delete, func, insert, select, update
+from sqlalchemy import Text, bindparam, delete, func, insert, select, update
 
 from persist.chat.models import deltas, messages, parts, prompts, sessions
+from persist.chat.recording.merging import Merge
 from persist.chat.recording.pending import Patch, patched, without_usage
-from persist.chat.recording.resume import refuse_hidden
+from persist.chat.recording.resume import NOT_HIDDEN, refuse_hidden
 from persist.chat.schemas import Role, StepUsage
 from persist.chat.storage import turns, usage
 from persist.chat.storage.folding import fold_in_database, rewrite_long
+from persist.chat.storage.message_insert import INSERT_LAST_OF_TURN
 from persist.chat.storage.statements import (
     FOLD_PART,
-    INSERT_MESSAGE,
     INSERT_PART,
     REWRITE_PART,
     SET_METADATA,
     SET_MODEL,
     TOUCH_SESSION,
 )
-from persist.chat.storage.stored_json import stored_object
-from persist.db.changes.driver_statements import StatementRunner
+from persist.db.changes.batch import Batch
+from persist.db.changes.driver_statements import DriverStatements, StatementRunner
 from persist.db.expressions.locking import with_lock_timeout
 from persist.db.expressions.upsert import insert_missing
 from persist.db.group_commit.tasks import SingleRowInsert
@@ -31,7 +32,7 @@ from persist.db.schema.column_types import Whole
 from persist.db.statements.prepared import Statement, param
 from persist.db.values.clock import to_ms
 from persist.db.values.json import JsonFrame, JsonText, encode
-from persist.errors import PersistError
+from persist.errors import Conflict, PersistError
 
 _M, _P, _D, _S = messages.c, parts.c, deltas.c, sessions.c
 _id = param("row_id")
@@ -52,7 +53,6 @@ _ADD_DELTA = Statement(
 )
 DROP_DELTAS = Statement(delete(deltas).where(_D.part_id == _id))
 _TOUCH_MESSAGE = Statement(update(messages).where(_M.id == _id).values(updated_at=param("at")))
-_METADATA = Statement(select(cast(_M.metadata_json, Text)).where(_M.id == _id).with_for_update())
 _NEWEST = Statement(
     select(_M.created_at, func.max(_M.id))
     .where(_M.session_id == _id)
@@ -116,6 +116,14 @@ class MessageWrite:
     usage: list[tuple[int, StepUsage]] = field(default_factory=list)
     touch: bool = False
 
+    def needs_answers(self) -> bool:
+        """Whether writing the message means reading what was just written: long text, a compaction, steps of usage."""
+        return bool(
+            self.usage
+            or any(part.frame is not None or part.kind == usage.COMPACTION for part in self.parts)
+            or any(isinstance(data, JsonFrame) for _, data in self.folds)
+        )
+
 
 @dataclass(slots=True)
 class Flush:
@@ -174,86 +182,130 @@ class Flush:
             return "message.updated"
         return "part.delta" if any(message.deltas or message.events_only for message in self.messages) else "message.updated"
 
-    def run(self, db: StatementRunner) -> None:
-        """Write the flush. Conflict if another recorder owns the session's turn; NotFound if the session was deleted."""
+    def run(self, db: DriverStatements) -> None:
+        """Write the flush. NotFound if the session was deleted; RequirementMissed if it is to be refused."""
         db.begin_event(self.kind_of_change(), self.session_id)
+        if self.delta_only():
+            (piece,) = self.messages[0].deltas
+            DeltaRow(self.session_id, self.owner, self.at_ms, *piece).add(db)
+            return
+        former = None
         if self.begin:
-            turns.begin_turn(db, self.session_id, self.owner, self.message_id, self.at, takeover=self.takeover)
+            former = turns.former_turn(db, self.session_id, self.owner, self.at, takeover=self.takeover)
+        merges: dict[str, Merge] = {}
+        merged = [message for message in self.messages if not message.new and (message.patches or message.owned)]
+        if merged:
+            with db.batch() as batch:
+                self._claim(batch, former)
+                asked = {message.id: Merge.ask(batch, message.id, message.patches) for message in merged}
+            merges = {message.id: asked[message.id].merged(db, message.patches, message.owned) for message in merged}
+        together = not any(message.needs_answers() for message in self.messages)
+        together = together and not any(merge.compacted for merge in merges.values())
+        together = together and not any(part.frame for _, part in self.earlier_message_parts)
+        with db.batch(last=True) if together else db.one_by_one() as batch:
+            if not merged:
+                self._claim(batch, former)
+            self._write(db, batch, merges)
+
+    def refusal(self, db: StatementRunner) -> PersistError:
+        """Why the flush was refused: Conflict if a rewind hid a message or the turn is lost, NotFound without the session."""
+        hidden = {message_id for message_id, _ in self.earlier_message_parts}
+        if self.begin or turns.owns(db, self.session_id, self.owner):
+            try:
+                refuse_hidden(db, [*(self._continued() if self.begin or self.message_id is not None else ()), *sorted(hidden)])
+            except Conflict as error:
+                return error
+        return turns.lost_turn_error(db, self.session_id)
+
+    def _claim(self, batch: Batch, former: turns.Turn | None) -> None:
+        """Begin or hold the turn, and require messages that it continues to be shown.
+
+        From here on a rewind that hides one of them ends this turn.
+        """
+        if self.begin:
+            turns.begin_turn(batch, self.session_id, self.owner, self.message_id, self.at, former=former)
         elif self.message_id is not None:
-            turns.turn_to(db, self.session_id, self.owner, self.message_id)
-        elif not self.delta_only():
-            turns.guard(db, self.session_id, self.owner)
-        if self.begin or self.message_id is not None:
-            self._refuse_hidden(db)
-        if self.model is not None:
-            db.run(SET_MODEL, row_id=self.session_id, model=self.model, at=self.at)
-        if self.prompt is not None:
-            db.run(ADD_PROMPT, digest=self.prompt[0], body=self.prompt[1], created_at=self.at)
-        for message in self.messages:
-            self._message(db, message)
-        refuse_hidden(db, {message_id for message_id, _ in self.earlier_message_parts})
-        for message_id, part in self.earlier_message_parts:
-            self._part(db, part)
-            db.run(_TOUCH_MESSAGE, row_id=message_id, at=self.at)
-        if self.touch_session and self.model is None:
-            db.run(TOUCH_SESSION, row_id=self.session_id, at=self.at)
-        if self.failed:
-            turns.mark_error(db, self.session_id, self.owner)
-        if self.end:
-            turns.end_turn(db, self.session_id, self.owner)
+            turns.turn_to(batch, self.session_id, self.owner, self.message_id)
+        else:
+            turns.guard(batch, self.session_id, self.owner)
+            return
+        for id in self._continued():
+            batch.require(NOT_HIDDEN, row_id=id)
 
-    def _refuse_hidden(self, db: StatementRunner) -> None:
-        """Refuse hidden messages. From here on a rewind that hides one of them ends this turn."""
+    def _continued(self) -> list[str]:
         stored = {message.id for message in self.messages if message.id and not message.new}
-        refuse_hidden(db, sorted(stored if self.resumed is None else stored | {self.resumed}))
+        return sorted(stored if self.resumed is None else stored | {self.resumed})
 
-    def _message(self, db: StatementRunner, message: MessageWrite) -> None:
+    def _write(self, db: DriverStatements, batch: Batch, merges: "Mapping[str, Merge]") -> None:
+        if self.model is not None:
+            batch.run(SET_MODEL, row_id=self.session_id, model=self.model, at=self.at)
+        if self.prompt is not None:
+            batch.run(ADD_PROMPT, digest=self.prompt[0], body=self.prompt[1], created_at=self.at)
+        for message in self.messages:
+            self._message(db, batch, message, merges.get(message.id))
+        for id in {message_id for message_id, _ in self.earlier_message_parts}:
+            batch.require(NOT_HIDDEN, row_id=id)
+        for message_id, part in self.earlier_message_parts:
+            self._part(db, batch, part)
+            batch.run(_TOUCH_MESSAGE, row_id=message_id, at=self.at)
+        if self.touch_session and self.model is None:
+            batch.run(TOUCH_SESSION, row_id=self.session_id, at=self.at)
+        if self.failed:
+            turns.mark_error(batch, self.session_id, self.owner)
+        if self.end:
+            turns.end_turn(batch, self.session_id, self.owner)
+
+    def _message(self, db: DriverStatements, batch: Batch, message: MessageWrite, merge: "Merge | None") -> None:
         if message.new:
             patches = without_usage(message.patches) if message.usage else message.patches
             metadata = patched(message.base, patches, message.owned)
-            at = place_after_all(db, self.session_id, message.id, self.at)
-            row = {
-                "id": message.id,
-                "session_id": self.session_id,
-                "role": Role.ASSISTANT,
-                "created_at": at,
-                "updated_at": self.at,
-            }
-            db.run(INSERT_MESSAGE, **row, metadata_json=encode(metadata))
-            usage.tally(db, self.session_id, message.id, Role.ASSISTANT, {}, metadata)
-        elif message.patches or message.owned:
-            self._merge_metadata(db, message)
+            batch.returned(
+                INSERT_LAST_OF_TURN,
+                new=message.id,
+                session=self.session_id,
+                speaker=Role.ASSISTANT,
+                at=self.at,
+                metadata=encode(metadata),
+            )
+            if added := usage.counters_of(Role.ASSISTANT, {}, metadata):
+                batch.run(usage.ADD_COUNTERS, row_id=self.session_id, **added)
+        elif merge is not None:
+            batch.run(SET_METADATA, row_id=message.id, metadata=encode(merge.metadata), at=self.at)
+            if merge.added:
+                batch.run(usage.ADD_COUNTERS, row_id=self.session_id, **merge.added)
+            if merge.compacted:
+                usage.recompute(db, self.session_id)
         elif message.touch:
-            db.run(_TOUCH_MESSAGE, row_id=message.id, at=self.at)
+            batch.run(_TOUCH_MESSAGE, row_id=message.id, at=self.at)
         for piece in message.deltas:
-            DeltaRow(self.session_id, self.owner, self.at_ms, *piece).add(db)
+            batch.run(DeltaRow.prepared, **DeltaRow(self.session_id, self.owner, self.at_ms, *piece).values)
         for part in message.parts:
-            self._part(db, part)
+            self._part(db, batch, part)
         if any(part.kind == usage.COMPACTION for part in message.parts):
             usage.recompute(db, self.session_id)
         if db.journal is not None:
             for piece in message.events_only:
-                DeltaRow(self.session_id, self.owner, self.at_ms, *piece).add(db)
+                batch.run(DeltaRow.prepared, **DeltaRow(self.session_id, self.owner, self.at_ms, *piece).values)
         for part_id, data in message.folds:
             if isinstance(data, JsonFrame):
                 fold_in_database(db, part_id, data)
                 continue
-            db.run(FOLD_PART, row_id=part_id, data=data)
-            db.run(DROP_DELTAS, row_id=part_id)
+            batch.run(FOLD_PART, row_id=part_id, data=data)
+            batch.run(DROP_DELTAS, row_id=part_id)
         for step, counts in message.usage:
-            usage.add_step(db, message.id, step, counts, self.at)
+            usage.add_step(db, message.id, step, counts, self.at, last=False)
 
-    def _part(self, db: StatementRunner, part: PartWrite) -> None:
+    def _part(self, db: DriverStatements, batch: Batch, part: PartWrite) -> None:
         if part.frame is not None:
             rewrite_long(db, part.id, part.frame, part.data, part.at)
             return
         if part.created is None:
-            db.run(REWRITE_PART, row_id=part.id, kind=part.kind, tool=part.tool_state, data=part.data, at=part.at)
+            batch.run(REWRITE_PART, row_id=part.id, kind=part.kind, tool=part.tool_state, data=part.data, at=part.at)
             if part.had_tail:
-                db.run(DROP_DELTAS, row_id=part.id)
+                batch.run(DROP_DELTAS, row_id=part.id)
             return
         message_id, index, created_at = part.created
-        db.run(
+        batch.run(
             INSERT_PART,
             id=part.id,
             message_id=message_id,
@@ -266,19 +318,6 @@ class Flush:
             updated_at=part.at,
             data_json=part.data,
         )
-
-    def _merge_metadata(self, db: StatementRunner, message: MessageWrite) -> None:
-        """Merge the stream's metadata into the stored metadata, read anew: other writers may have added keys."""
-        row = db.row(_METADATA, row_id=message.id)
-        if row is None:
-            raise turns.lost_turn_error(db, self.session_id)
-        patches = message.patches
-        if any("usage" in patch.payload for patch in patches) and usage.has_steps(db, message.id):
-            patches = without_usage(patches)
-        stored = stored_object(db, row[0], f"the metadata of message {message.id}")
-        metadata = patched(stored, patches, message.owned)
-        db.run(SET_METADATA, row_id=message.id, metadata=encode(metadata), at=self.at)
-        usage.tally(db, self.session_id, message.id, Role.ASSISTANT, stored, metadata)
 
 
 def place_after_all(db: StatementRunner, session_id: str, message_id: str, now: datetime) -> datetime:

@@ -79,9 +79,9 @@ class Recording:
         options, now = self._options, self._runtime.clock()
 
         def check_session(db: StatementRunner) -> str:
-            agent = turns.session_agent(db, self._session_id)
+            agent, turn = turns.session_agent(db, self._session_id)
             if not options.takeover:
-                turns.refuse_running(db, self._session_id, now, "Recording")
+                turns.refuse(turn, self._session_id, now, "Recording")
             return agent
 
         session_agent = yield FunctionTask(check_session)
@@ -233,7 +233,7 @@ class Recording:
             if self._options.system_prompt is not None:
                 flush.prompt = (digest_of(self._options.system_prompt), self._options.system_prompt)
         plan.plan_into(flush, self._unfolded, self._owned, self._options.metadata, self._runtime)
-        yield from self._run_task(FunctionTask(flush.run, single=flush.delta_only()))
+        yield from self._run_task(FunctionTask(flush.run, single=flush.delta_only(), refusal=flush.refusal))
         self._takeover = False
         self._pending = keep if keep is not None else plan.remaining
         self._settle(plan, flush)
@@ -242,10 +242,12 @@ class Recording:
         """Fold the delta rows of all unfolded parts in one transaction."""
 
         def fold(db: StatementRunner) -> None:
-            turns.guard(db, self._session_id, self._owner)
+            with db.batch() as batch:
+                turns.guard(batch, self._session_id, self._owner)
             self._unfolded.fold(db)
 
-        yield from self._run_task(FunctionTask(fold))
+        lost = FunctionTask(fold, refusal=lambda db: turns.lost_turn_error(db, self._session_id))
+        yield from self._run_task(lost)
         self._unfolded.folded()
         self._due.fold = None
 

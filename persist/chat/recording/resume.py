@@ -11,6 +11,7 @@ from persist.chat.reducer.parts import Part
 from persist.chat.schemas import Role, UIMessage
 from persist.chat.storage.folding import fold, fold_message
 from persist.chat.storage.stored_json import stored_object, stored_part
+from persist.db.changes.batch import Requirement
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.json_text import stored_text
 from persist.db.statements.prepared import Row, Statement, param
@@ -27,7 +28,9 @@ _CALL = Statement(
     .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc())
     .limit(1)
 )
-_HIDDEN = Statement(select(_M.id).where(_M.id == _id, HIDDEN))
+_hidden = select(_M.id).where(_M.id == _id, HIDDEN)
+NOT_HIDDEN = Requirement(_hidden, absent=True)
+"""A message that no rewind hides. What is added to a hidden one would never be shown."""
 _DATA = Statement(select(_P.id, _P.index, stored_text(_P.data_json)).where(_P.id == _id))
 
 
@@ -82,7 +85,7 @@ def _data(db: StatementRunner, row: Row) -> Part:
 def refuse_hidden(db: StatementRunner, ids: Iterable[str]) -> None:
     """Raise Conflict if a rewind hid one of the messages: what is added to it would never be shown."""
     for id in ids:
-        if db.row(_HIDDEN, row_id=id) is not None:
+        if db.row(NOT_HIDDEN.plain, row_id=id) is not None:
             raise hidden_error(id)
 
 

@@ -46,7 +46,7 @@ PART_ID = stored_text(_D.part_id)
 """The column to select for `part_ids`."""
 _ALL = Statement(select(PART_ID).distinct())
 _OF_MESSAGE = Statement(select(PART_ID).join(parts, _P.id == _D.part_id).where(_P.message_id == _id).distinct())
-_OF_SESSION = Statement(select(PART_ID).join(parts, _P.id == _D.part_id).where(_P.session_id == _id).distinct())
+PARTS_WITH_TAIL = Statement(select(PART_ID).join(parts, _P.id == _D.part_id).where(_P.session_id == _id).distinct())
 
 
 def _continued(text: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -130,7 +130,7 @@ def fold_message(db: StatementRunner, message_id: str) -> None:
 
 def fold_session(db: StatementRunner, session_id: str) -> None:
     """Fold all parts of a session. Unreadable ones are logged and left unchanged."""
-    fold_each(db, part_ids(db.rows(_OF_SESSION, row_id=session_id), log_left_unfolded), log_left_unfolded)
+    fold_each(db, part_ids(db.rows(PARTS_WITH_TAIL, row_id=session_id), log_left_unfolded), log_left_unfolded)
 
 
 def fold_all(db: StatementRunner) -> None:

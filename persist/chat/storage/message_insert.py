@@ -10,9 +10,19 @@ from sqlalchemy import Text, bindparam, case, cast, func, literal, select, type_
 from persist.chat.models import messages, parts, sessions
 from persist.chat.reducer.tool_parts import tool_columns
 from persist.chat.schemas import ChatMessage, Role
-from persist.chat.storage.statements import SET_METADATA, SET_MODEL, TOUCH_SESSION
+from persist.chat.storage.statements import LOCK_SESSION, SET_MODEL, TOUCH_SESSION
 from persist.chat.storage.stored_json import stored_object
-from persist.chat.storage.usage import ADD_COUNTERS, COMPACTION, counters_of, recompute
+from persist.chat.storage.usage import (
+    ADD_COUNTERS,
+    COMPACTION,
+    SET_COUNTERS,
+    VISIBLE_MESSAGES,
+    counters_of,
+    marker_value,
+    recompute,
+    totals_of,
+    visible_values,
+)
 from persist.db.changes.batch import Batch
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.conditional_insert import insert_where
@@ -26,9 +36,8 @@ from persist.errors import InvalidValue, NotFound
 _M, _S = messages.c, sessions.c
 _id = param("row_id")
 MESSAGE_COLUMNS = (_M.id, _M.session_id, _M.role, cast(_M.metadata_json, Text), _M.created_at, _M.updated_at)
-_LOCK_SESSION = Statement(select(_S.id).where(_S.id == _id).with_for_update())
-_GET = Statement(select(*MESSAGE_COLUMNS).where(_M.id == _id))
-_LOCK = Statement(select(*MESSAGE_COLUMNS).where(_M.id == _id).with_for_update())
+GET_MESSAGE = Statement(select(*MESSAGE_COLUMNS).where(_M.id == _id))
+LOCK_MESSAGE = Statement(select(*MESSAGE_COLUMNS).where(_M.id == _id).with_for_update())
 _now = bindparam("at", type_=_M.created_at.type)
 _newest = (
     select(_M.created_at.label("at"), func.max(_M.id).label("id"))
@@ -43,30 +52,28 @@ _later = type_coerce(_newest.c.at, Whole()) + literal(1, Whole())
 _sorts_last_at = select(
     case((_newest.c.at < _now, _now), (_newest.c.id < bindparam("new", type_=_M.id.type), _newest.c.at), else_=_later)
 )
-_INSERT_LAST = Statement(
-    insert_where(
-        messages,
-        _S.id == param("session"),
-        {
-            "id": bindparam("new", type_=_M.id.type),
-            "session_id": _S.id,
-            "role": bindparam("speaker", type_=_M.role.type),
-            "created_at": func.coalesce(_sorts_last_at.scalar_subquery(), _now),
-            "updated_at": _now,
-            "metadata_json": bindparam("metadata", type_=_M.metadata_json.type),
-        },
-        of=sessions,
-        lock=True,
-    ).returning(_M.created_at)
+_last_values = {
+    "id": bindparam("new", type_=_M.id.type),
+    "session_id": _S.id,
+    "role": bindparam("speaker", type_=_M.role.type),
+    "created_at": func.coalesce(_sorts_last_at.scalar_subquery(), _now),
+    "updated_at": _now,
+    "metadata_json": bindparam("metadata", type_=_M.metadata_json.type),
+}
+INSERT_LAST = Statement(
+    insert_where(messages, _S.id == param("session"), _last_values, of=sessions, lock=True).returning(_M.created_at)
 )
+INSERT_LAST_OF_TURN = Statement(insert_where(messages, _S.id == param("session"), _last_values, of=sessions))
+"""As INSERT_LAST, without its lock: the recorder's turn keeps the session, and others wait for a lock of the turn before it."""
 _INSERT_PART = Statement(
     insert_where(parts, _M.id == bindparam("message_id", type_=_M.id.type), {"message_id": _M.id}, of=messages)
 )
-_RESTAMP = Statement(
+PLACE_LAST = Statement(
     update(messages)
-    .where(_M.id == _id)
-    .values(metadata_json=param("metadata"), created_at=param("created"), updated_at=param("at"))
+    .where(_M.id == bindparam("new", type_=_M.id.type))
+    .values(metadata_json=param("metadata"), created_at=func.coalesce(_sorts_last_at.scalar_subquery(), _now), updated_at=_now)
 )
+"""Replace a message's metadata, and let it sort last in its session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,28 +100,49 @@ def check_parts(work: UnitOfWork, parts: Sequence[Json]) -> list[tuple[Mapping[s
     return checked
 
 
-def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = True) -> ChatMessage:
-    """Insert a message that sorts last in its session. NotFound without the session. `touch=False`: it is locked already."""
+def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = True, tail: str | None = None) -> ChatMessage:
+    """Insert a message that sorts last in its session. NotFound without the session. `touch=False`: it is locked already.
+
+    `tail`: the id where the tail of a compaction starts; NotFound if the session shows no such message.
+    """
     metadata = work.json("metadata", posting.metadata)
     session_id, now = posting.session_id, work.now()
     id = work.runtime.ids.mint("msg", now) if id is None else id
-    added = counters_of(posting.role, posting.metadata)
-    compacts = any(data["type"] == COMPACTION for data, _ in posting.parts)
-    with work.batch(last=not compacts) as batch:
+    added = counters_of(posting.role, {}, posting.metadata)
+    marker = next((data for data, _ in reversed(posting.parts) if data["type"] == COMPACTION), None)
+    shown = posting.metadata.get("queued_at") is None and posting.metadata.get("hidden_at") is None
+    totals = None if marker is None or not shown else _totals_with(work, posting, id, marker, tail)
+    with work.batch(last=marker is None or shown) as batch:
         if touch:
-            batch.lock(_LOCK_SESSION, row_id=session_id)
-            _touch(work, batch, session_id, posting.metadata if posting.role is Role.USER else {}, now)
-        inserted = batch.returned(_INSERT_LAST, new=id, session=session_id, speaker=posting.role, at=now, metadata=metadata)
+            batch.lock(LOCK_SESSION, row_id=session_id)
+            touch_session(work, batch, session_id, posting.metadata if posting.role is Role.USER else {}, now)
+        inserted = batch.returned(INSERT_LAST, new=id, session=session_id, speaker=posting.role, at=now, metadata=metadata)
         batch.run_many(_INSERT_PART, _part_rows(work, posting, id, now))
-        if added and not compacts:
+        if totals is not None:
+            batch.run(SET_COUNTERS, row_id=session_id, **totals)
+        elif added and marker is None:
             batch.run(ADD_COUNTERS, row_id=session_id, **added)
     row = inserted.result
     if row is None:
         raise NotFound("session", session_id)
-    if compacts:
+    if marker is not None and not shown:
         recompute(work, session_id)
     created: datetime = row[0]
     return _message(id, session_id, posting.role, decode(metadata), created, now)
+
+
+def _totals_with(work: UnitOfWork, posting: Posting, id: str, marker: Mapping[str, Any], tail: str | None) -> dict[str, int]:
+    """Lock the session; the parameters of SET_COUNTERS once this compaction is its last message."""
+    with work.batch() as batch:
+        session = batch.row(LOCK_SESSION, row_id=posting.session_id)
+        rows = batch.rows(VISIBLE_MESSAGES, row_id=posting.session_id)
+    if session.result is None:
+        raise NotFound("session", posting.session_id)
+    visible = visible_values(work, rows.result)
+    if tail is not None and all(message["id"] != tail for message in visible):
+        raise NotFound("message", tail)
+    visible.append({"id": id, "role": str(posting.role), "parts": [], "metadata": posting.metadata})
+    return totals_of(visible, marker_value((id, marker)))
 
 
 def _part_rows(work: UnitOfWork, posting: Posting, message_id: str, now: datetime) -> list[dict[str, Any]]:
@@ -138,7 +166,8 @@ def _part_rows(work: UnitOfWork, posting: Posting, message_id: str, now: datetim
     return rows
 
 
-def _touch(work: UnitOfWork, batch: Batch, session_id: str, metadata: Mapping[str, Any], now: datetime) -> None:
+def touch_session(work: UnitOfWork, batch: Batch, session_id: str, metadata: Mapping[str, Any], now: datetime) -> None:
+    """Set the `updated_at` of a session that is locked, and its model if the metadata has one."""
     model = metadata.get("model")
     if model is None:
         batch.run(TOUCH_SESSION, row_id=session_id, at=now)
@@ -146,38 +175,11 @@ def _touch(work: UnitOfWork, batch: Batch, session_id: str, metadata: Mapping[st
         batch.run(SET_MODEL, row_id=session_id, model=work.json("metadata.model", model), at=now)
 
 
-def touch_session(work: UnitOfWork, session_id: str, metadata: Mapping[str, Any], now: datetime) -> None:
-    """Set the session's `updated_at`, and its model if the metadata has one. Locks the session's row; NotFound without it."""
-    model = metadata.get("model")
-    if model is not None:
-        if not work.run(SET_MODEL, row_id=session_id, model=work.json("metadata.model", model), at=now):
-            raise NotFound("session", session_id)
-    elif not work.run(TOUCH_SESSION, row_id=session_id, at=now):
-        lock_session(work, session_id)
-
-
-def lock_session(db: StatementRunner, session_id: str) -> None:
-    """Lock the session against other writers until the transaction ends. NotFound without the session."""
-    if db.row(_LOCK_SESSION, row_id=session_id) is None:
-        raise NotFound("session", session_id)
-
-
-def get_message(db: StatementRunner, id: str, *, lock: bool = False) -> ChatMessage:
-    """The message, without its parts; NotFound. `lock`: until the transaction ends."""
-    row = db.row(_LOCK if lock else _GET, row_id=id)
+def found_message(db: StatementRunner, id: str, row: Row | None) -> ChatMessage:
+    """The ChatMessage of a row of MESSAGE_COLUMNS; NotFound without one."""
     if row is None:
         raise NotFound("message", id)
     return message_value(db, row)
-
-
-def set_metadata(work: UnitOfWork, id: str, metadata: Mapping[str, Any], *, created: datetime | None = None) -> ChatMessage:
-    """Replace a message's metadata and, if `created` is given, its created_at, and so its place in the transcript."""
-    text = work.json("metadata", dict(metadata))
-    if created is None:
-        work.run(SET_METADATA, row_id=id, metadata=text, at=work.now())
-    else:
-        work.run(_RESTAMP, row_id=id, metadata=text, created=created, at=work.now())
-    return get_message(work, id)
 
 
 def message_value(db: StatementRunner, row: Row) -> ChatMessage:

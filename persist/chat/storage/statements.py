@@ -1,12 +1,15 @@
 """Statements used by several modules of chat. The parameter `row_id` is the row's id."""
 
-from sqlalchemy import insert, update
+from sqlalchemy import insert, select, update
 
 from persist.chat.models import messages, parts, sessions
 from persist.db.statements.prepared import Statement, param
 
 _S, _M, _P = sessions.c, messages.c, parts.c
 _id = param("row_id")
+
+LOCK_SESSION = Statement(select(_S.id).where(_S.id == _id).with_for_update())
+"""Lock the session against other writers until the transaction ends. No row without the session."""
 
 # Skipped if updated in this millisecond: loading a history would otherwise write the row and three indexes for each message.
 TOUCH_SESSION = Statement(update(sessions).where(_S.id == _id, _S.updated_at != param("at")).values(updated_at=param("at")))

@@ -11,6 +11,7 @@ from persist.chat.reducer.parts import Part
 from persist.chat.schemas import UIMessage
 from persist.chat.storage.stored_json import grown_part, read_object, stored_objects, stored_part, stored_tail
 from persist.chat.storage.unfolded_probe import ANY_PIECES
+from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.json_text import NO_OBJECT, json_array_text, json_text, stored_text
 from persist.db.schema.arrays import among_labels
 from persist.db.schema.column_types import Label
@@ -43,8 +44,11 @@ _newest_first = select(*_HEAD, _M.created_at).where(_M.session_id == _session).o
 _last = tuple_(bindparam("at", type_=_M.created_at.type), bindparam("last", type_=_M.id.type))
 _LATEST = Statement(_newest_first.limit(LIMIT))
 _EARLIER = Statement(_newest_first.where(tuple_(_M.created_at, _M.id) < _last).limit(LIMIT))
+_named = messages.alias()
+_position = select(_named.c.created_at, _named.c.id).where(_named.c.session_id == _session, _named.c.id == param("id"))
+_BEFORE = Statement(_newest_first.where(tuple_(_M.created_at, _M.id) < _position.scalar_subquery()).limit(LIMIT))
+_POSITION = Statement(_position)
 _MAX = 2**62
-_POSITION = Statement(select(_M.created_at, _M.id).where(_M.session_id == _session, _M.id == param("id")))
 _TAIL = Statement(
     select(stored_text(deltas.c.seq), stored_text(deltas.c.delta), deltas.c.part_id)
     .join(parts, _P.id == deltas.c.part_id)
@@ -63,23 +67,51 @@ def read_messages(
     work: UnitOfWork, session_id: str, *, include_hidden: bool = False, limit: int | None = None, before: str | None = None
 ) -> list[UIMessage]:
     """Messages, oldest first, without queued ones. `limit`: only the newest N. `before`: only those before this message id."""
-    return _messages(work, *_fetch(work, session_id, include_hidden, limit, before))
+    if limit is None and before is None:
+        with work.batch() as batch:
+            found = fetch_all(batch, session_id)
+        return all_messages(work, session_id, *found, include_hidden=include_hidden)
+    optional_count("limit", limit)
+    heads = _newest(work, session_id, include_hidden, limit, before)
+    if not heads:
+        _check_session(work, session_id)
+        return []
+    return _messages(work, heads, work.rows(_SOME_PARTS, ids=[head[0] for head in heads]))
+
+
+def fetch_all(batch: Batch, session_id: str) -> tuple[Pending[list[Row]], Pending[list[Row]]]:
+    """Ask for all messages of a session and all parts, for `all_messages`."""
+    return batch.rows(_ALL, session_id=session_id), batch.rows(_ALL_PARTS, session_id=session_id)
+
+
+def all_messages(
+    work: UnitOfWork, session_id: str, heads: Pending[list[Row]], parts: Pending[list[Row]], *, include_hidden: bool = False
+) -> list[UIMessage]:
+    """The messages of a whole session, oldest first, without queued ones. NotFound without the session."""
+    if not heads.result:
+        _check_session(work, session_id)
+    return _messages(work, _visible(heads.result, include_hidden), parts.result)
 
 
 def read_message(work: UnitOfWork, id: str) -> UIMessage:
     """One message, even if hidden or queued; NotFound."""
-    heads = work.rows(_ONE, id=id)
-    if not heads:
+    with work.batch() as batch:
+        heads = batch.rows(_ONE, id=id)
+        parts = batch.rows(_ONE_PARTS, id=id)
+    if not heads.result:
         raise NotFound("message", id)
-    return _messages(work, heads, work.rows(_ONE_PARTS, id=id))[0]
+    return _messages(work, heads.result, parts.result)[0]
 
 
 def read_json(work: UnitOfWork, session_id: str, *, include_hidden: bool = False) -> bytes:
     """A session's messages as one JSON array, joined from stored text. Only parts that are still growing are parsed."""
-    rows = _visible(work.rows(_ALL_JOINED, session_id=session_id), include_hidden)
+    with work.batch() as batch:
+        joined_rows = batch.rows(_ALL_JOINED, session_id=session_id)
+        pieces_of_any = batch.row(ANY_PIECES)
+    rows = _visible(joined_rows.result, include_hidden)
     if not rows:
         _check_session(work, session_id)
-    growing = work.row(ANY_PIECES) is not None
+    growing = pieces_of_any.result is not None
     needs_parsing = [id for id, _, _, body in rows if body and (NO_OBJECT in body or (growing and _GROWS in body))]
     parsed = _parsed_parts(work, session_id) if needs_parsing else None
     pieces: list[str] = []
@@ -100,39 +132,23 @@ def _parsed_parts(work: UnitOfWork, session_id: str) -> dict[str, str]:
     return {id: ",".join(texts) for id, texts in by_message.items()}
 
 
-def _fetch(
-    work: UnitOfWork, session_id: str, include_hidden: bool, limit: int | None, before: str | None
-) -> tuple[list[Row], list[Row]]:
-    """(rows of _HEAD in order, rows of _BODY in any order)."""
-    if limit is None and before is None:
-        heads = work.rows(_ALL, session_id=session_id)
-        if heads:
-            return _visible(heads, include_hidden), work.rows(_ALL_PARTS, session_id=session_id)
-    optional_count("limit", limit)
-    heads = [] if limit is None and before is None else _newest(work, session_id, include_hidden, limit, before)
-    if not heads:
-        _check_session(work, session_id)
-        return [], []
-    return heads, work.rows(_SOME_PARTS, ids=[head[0] for head in heads])
-
-
 def _newest(work: UnitOfWork, session_id: str, include_hidden: bool, limit: int | None, before: str | None) -> list[Row]:
     """The newest visible messages, read along the index in growing windows: databases estimate filters on metadata badly."""
-    position: Row | None = None
-    if before is not None and (position := work.row(_POSITION, session_id=session_id, id=before)) is None:
-        _check_session(work, session_id)
-        raise NotFound("message", before)
     visible: list[Row] = []
     window = _MAX if limit is None else min(limit, _MAX)
+    if before is None:
+        rows = work.rows(_LATEST, session_id=session_id, limit=window)
+    else:
+        rows = work.rows(_BEFORE, session_id=session_id, limit=window, id=before)
+        if not rows and work.row(_POSITION, session_id=session_id, id=before) is None:
+            _check_session(work, session_id)
+            raise NotFound("message", before)
     while True:
-        if position is None:
-            rows = work.rows(_LATEST, session_id=session_id, limit=window)
-        else:
-            rows = work.rows(_EARLIER, session_id=session_id, limit=window, at=position[0], last=position[1])
         visible += _visible([row[:3] for row in rows], include_hidden)
         if len(rows) < window or limit is None or len(visible) >= limit:
             return visible[:limit][::-1]
-        position, window = (rows[-1][3], rows[-1][0]), min(2 * window, _MAX)
+        at, last, window = rows[-1][3], rows[-1][0], min(2 * window, _MAX)
+        rows = work.rows(_EARLIER, session_id=session_id, limit=window, at=at, last=last)
 
 
 def _messages(work: UnitOfWork, heads: list[Row], rows: list[Row]) -> list[UIMessage]:

@@ -13,8 +13,9 @@ from sqlalchemy.types import TypeEngine
 from persist.chat.models import sessions, turns
 from persist.chat.schemas import TurnState
 from persist.chat.storage.owners import is_stale
+from persist.db.changes.batch import Batch, Requirement
 from persist.db.changes.driver_statements import StatementRunner
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import Conflict, NotFound, PersistError
 
@@ -24,9 +25,9 @@ _NO_OWNER = "-"
 
 _T = turns.c
 _session, _owner = param("of_session"), param("owner_id")
-_READ = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
+READ = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
 _HEAD = Statement(select(sessions.c.agent).where(sessions.c.id == _session))
-_PIN = Statement(select(sessions.c.id).where(sessions.c.id == _session).with_for_update(read=True, key_share=True))
+PIN = Statement(select(sessions.c.id).where(sessions.c.id == _session).with_for_update(read=True, key_share=True))
 _RUNNING = Statement(
     select(_T.session_id, _T.owner, _T.seen_at)
     .where(_T.state == TurnState.RUNNING, _T.seen_at < param("before"))
@@ -49,9 +50,13 @@ _BEAT = Statement(update(turns).where(_T.session_id == _session, _T.owner == _ow
 _MARK = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(state=param("mark")))
 _TURN_TO = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(message_id=param("message")))
 _DISOWN = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(owner=_NO_OWNER))
-_HOLD = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session).with_for_update())
+HOLD = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session).with_for_update())
+"""The session's turn, locked: until the transaction ends, its recorder can insert deltas and nothing else."""
 _END = Statement(delete(turns).where(_T.session_id == _session, _T.owner == _owner))
-_GUARD = Statement(select(_T.owner).where(_T.session_id == _session, _T.owner == _owner).with_for_update())
+_owned = select(_T.owner).where(_T.session_id == _session, _T.owner == _owner)
+_OWNED = Statement(_owned)
+GUARD = Requirement(_owned.with_for_update())
+"""The turn of `owner_id`, locked until the transaction ends."""
 
 
 def owned(text: TypeEngine[str]) -> Exists:
@@ -74,24 +79,33 @@ class Turn:
         return self.state == TurnState.RUNNING and not is_stale(self.owner, self.seen_at, now)
 
 
-def session_agent(db: StatementRunner, session_id: str) -> str:
-    """The session's agent; NotFound without the session."""
-    row = db.row(_HEAD, of_session=session_id)
-    if row is None:
+def session_agent(db: StatementRunner, session_id: str) -> tuple[str, Turn | None]:
+    """The session's agent, and its turn; NotFound without the session."""
+    with db.batch(last=True) as batch:
+        head = batch.row(_HEAD, of_session=session_id)
+        turn = batch.row(READ, of_session=session_id)
+    if head.result is None:
         raise NotFound("session", session_id)
-    agent: str = row[0]
-    return agent
+    return head.result[0], turn_of(turn.result)
 
 
 def read_turn(db: StatementRunner, session_id: str) -> Turn | None:
     """The session's turn, None if it is idle."""
-    row = db.row(_READ, of_session=session_id)
+    return turn_of(db.row(READ, of_session=session_id))
+
+
+def turn_of(row: Row | None) -> Turn | None:
+    """The turn of a row of READ; None without one."""
     return None if row is None else Turn(*row)
 
 
 def refuse_running(db: StatementRunner, session_id: str, now: datetime, doing: str) -> None:
     """Raise Conflict if a live recorder is recording in the session. `doing` begins its message."""
-    turn = read_turn(db, session_id)
+    refuse(read_turn(db, session_id), session_id, now, doing)
+
+
+def refuse(turn: Turn | None, session_id: str, now: datetime, doing: str) -> None:
+    """Raise Conflict if this turn of the session is running. `doing` begins its message."""
     if turn is not None and turn.running(now):
         raise Conflict(f"{doing} must wait: a turn is running in session {session_id}.", constraint="chat_turns")
 
@@ -104,56 +118,62 @@ def clear_dead(work: UnitOfWork) -> int:
     return sum([work.run(_CLEAR, of_session=session, owner_id=owner, seen=seen) for session, owner, seen in dead])
 
 
-def begin_turn(
-    db: StatementRunner, session_id: str, owner: str, message_id: str | None, now: datetime, *, takeover: bool
-) -> None:
-    """Give `owner` the turn. Conflict if another live recorder has it and not `takeover`; NotFound without the session."""
-    if db.row(_PIN, of_session=session_id) is None:
+def former_turn(db: StatementRunner, session_id: str, owner: str, now: datetime, *, takeover: bool) -> Turn | None:
+    """The turn that `begin_turn` may replace. Conflict if another live recorder has it and not `takeover`; NotFound."""
+    with db.batch() as batch:
+        session = batch.row(PIN, of_session=session_id)
+        row = batch.row(READ, of_session=session_id)
+    if session.result is None:
         raise NotFound("session", session_id)
-    turn = read_turn(db, session_id)
-    if turn is None:
-        db.run(_INSERT, session_id=session_id, message_id=message_id, state="running", owner=owner, started_at=now, seen_at=now)
-        return
-    if turn.owner != owner and not takeover and turn.running(now):
+    turn = turn_of(row.result)
+    if turn is not None and turn.owner != owner and not takeover and turn.running(now):
         raise lost_turn_error(db, session_id)
-    if db.run(_TAKE, of_session=session_id, former=turn.owner, owner_id=owner, message=message_id, at=now, at2=now) != 1:
-        raise lost_turn_error(db, session_id)
+    return turn
 
 
-def guard(db: StatementRunner, session_id: str, owner: str) -> None:
-    """Lock the turn's row until the transaction ends. Conflict unless `owner` still owns it."""
-    if db.row(_GUARD, of_session=session_id, owner_id=owner) is None:
-        raise lost_turn_error(db, session_id)
+def begin_turn(batch: Batch, session_id: str, owner: str, message_id: str | None, now: datetime, *, former: Turn | None) -> None:
+    """Give `owner` the turn, which is still that of `former`."""
+    if former is None:
+        batch.run(
+            _INSERT, session_id=session_id, message_id=message_id, state="running", owner=owner, started_at=now, seen_at=now
+        )
+    else:
+        values = {"former": former.owner, "message": message_id, "at": now, "at2": now}
+        batch.run_required(_TAKE, GUARD, of_session=session_id, owner_id=owner, **values)
 
 
-def turn_to(db: StatementRunner, session_id: str, owner: str, message_id: str) -> None:
-    """Set the turn's message. Conflict unless `owner` still owns the turn."""
-    if db.run(_TURN_TO, of_session=session_id, owner_id=owner, message=message_id) != 1:
-        raise lost_turn_error(db, session_id)
+def guard(batch: Batch, session_id: str, owner: str) -> None:
+    """Lock the turn's row until the transaction ends. RequirementMissed unless `owner` still owns it."""
+    batch.require(GUARD, of_session=session_id, owner_id=owner)
 
 
-def hold_turn(db: StatementRunner, session_id: str) -> Turn | None:
-    """The session's turn, locked: until the transaction ends, its recorder can insert deltas and nothing else."""
-    row = db.row(_HOLD, of_session=session_id)
-    return None if row is None else Turn(*row)
+def owns(db: StatementRunner, session_id: str, owner: str) -> bool:
+    """Whether `owner` still owns the turn."""
+    return db.row(_OWNED, of_session=session_id, owner_id=owner) is not None
 
 
-def stop_turn(db: StatementRunner, session_id: str, turn: Turn) -> None:
+def turn_to(batch: Batch, session_id: str, owner: str, message_id: str) -> None:
+    """Set the turn's message. RequirementMissed unless `owner` still owns the turn."""
+    batch.run_required(_TURN_TO, GUARD, of_session=session_id, owner_id=owner, message=message_id)
+
+
+def stop_turn(db: Batch, session_id: str, turn: Turn) -> None:
     """End another recorder's turn: that recorder gets Conflict at its next chunk. A row in state `error` stays."""
     db.run(_END if turn.state == TurnState.RUNNING else _DISOWN, of_session=session_id, owner_id=turn.owner)
 
 
 def heartbeat(db: StatementRunner, session_id: str, owner: str, now: datetime) -> None:
     """Update the turn's `seen_at`, so that others see that its recorder is alive."""
-    db.run(_BEAT, of_session=session_id, owner_id=owner, at=now)
+    with db.batch(last=True) as batch:
+        batch.run(_BEAT, of_session=session_id, owner_id=owner, at=now)
 
 
-def mark_error(db: StatementRunner, session_id: str, owner: str) -> None:
+def mark_error(db: Batch, session_id: str, owner: str) -> None:
     """Set the turn's state to error: the stream reported one."""
     db.run(_MARK, of_session=session_id, owner_id=owner, mark=TurnState.ERROR)
 
 
-def end_turn(db: StatementRunner, session_id: str, owner: str) -> None:
+def end_turn(db: StatementRunner | Batch, session_id: str, owner: str) -> None:
     """Delete the turn's row: the session is idle."""
     db.run(_END, of_session=session_id, owner_id=owner)
 

@@ -1,23 +1,23 @@
 """Token usage of messages and sessions.
 
 A message's usage is in its metadata: added up from recorded steps, or given by the writer of the message. A session's counters
-sum `usage_of` over its visible assistant messages since the latest compaction. `recompute` computes them anew; `tally` updates
-them when one message changes.
+sum `usage_of` over its visible assistant messages since the latest compaction. `recompute` computes them anew;
+`counters_of` is what to add when one message changes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, bindparam, cast, select, update
+from sqlalchemy import Text, bindparam, case, cast, func, insert, select, update
 
 from persist.chat.models import IS_COMPACTION, VISIBLE, messages, parts, sessions, step_usage
 from persist.chat.schemas import Role, StepUsage, UIMessage
-from persist.chat.storage.statements import SET_METADATA
+from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA
 from persist.chat.storage.stored_json import stored_object
+from persist.db.changes.batch import Batch, Pending
 from persist.db.changes.driver_statements import StatementRunner
-from persist.db.expressions.upsert import insert_missing
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.values.arguments import check_cost
 from persist.db.values.json import encode
 from persist.errors import InvalidValue, NotFound
@@ -30,10 +30,13 @@ _MAX = 2**53
 
 _S, _M, _P = sessions.c, messages.c, parts.c
 _id = param("row_id")
-_INSERT = Statement(insert_missing(step_usage, "message_id", "step"))
-_HAS_STEPS = Statement(select(step_usage.c.step).where(step_usage.c.message_id == _id).limit(1))
+_INSERT = Statement(insert(step_usage))
+_this = bindparam("this", type_=step_usage.c.step.type)
+_STEPS = Statement(select(func.count(), func.count(case((step_usage.c.step == _this, 1)))).where(step_usage.c.message_id == _id))
+HAS_STEPS = Statement(select(step_usage.c.step).where(step_usage.c.message_id == _id).limit(1))
+_own_session = select(_M.session_id).where(_M.id == _id).scalar_subquery()
+LOCK_OWN_SESSION = Statement(select(_S.id).where(_S.id == _own_session).with_for_update(key_share=True))
 _METADATA = Statement(select(_M.session_id, _M.role, cast(_M.metadata_json, Text)).where(_M.id == _id).with_for_update())
-_POSITION = Statement(select(_M.created_at, _M.id).where(_M.id == _id))
 _more = {
     **{_S[column]: _S[column] + bindparam(f"add_{column}", type_=_S[column].type) for column in _COLUMNS},
     _S.total_tokens: _S.total_tokens + bindparam("add_total", type_=_S.total_tokens.type),
@@ -41,20 +44,32 @@ _more = {
 _spent = {_S.cost_usd: _S.cost_usd + bindparam("add_cost", type_=_S.cost_usd.type), _S.updated_at: param("at")}
 ADD_COUNTERS = Statement(update(sessions).where(_S.id == _id).values(_more))
 _SPEND = Statement(update(sessions).where(_S.id == _id).values({**_more, **_spent}))
-_LOCK_SESSION = Statement(select(_S.id).where(_S.id == _id).with_for_update())
-_SET = Statement(
+SET_COUNTERS = Statement(
     update(sessions)
     .where(_S.id == _id)
     .values({**{_S[column]: bindparam(f"set_{column}") for column in _COLUMNS}, _S.total_tokens: param("set_total")})
 )
-_VISIBLE = Statement(
+VISIBLE_MESSAGES = Statement(
     select(_M.id, _M.role, cast(_M.metadata_json, Text)).where(_M.session_id == _id, VISIBLE).order_by(_M.created_at, _M.id)
 )
-_MARKERS = Statement(
-    select(_P.message_id, _P.data_json, _M.created_at)
+NEWEST_MARKER = Statement(
+    select(_P.message_id, _P.data_json)
     .join(messages, _M.id == _P.message_id)
     .where(_P.session_id == _id, IS_COMPACTION, VISIBLE)
     .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc())
+    .limit(1)
+)
+MARKERS = Statement(
+    select(_P.message_id, _P.data_json).where(_P.session_id == _id, IS_COMPACTION).order_by(_P.message_id, _P.index)
+)
+"""All compactions of a session, also hidden ones."""
+_other = messages.alias()
+_BOUNDARY = Statement(
+    select(_M.created_at, _M.id, select(_other.c.created_at).where(_other.c.id == param("other_id")).scalar_subquery())
+    .join(parts, _M.id == _P.message_id)
+    .where(_P.session_id == select(_other.c.session_id).where(_other.c.id == param("other_id")).scalar_subquery())
+    .where(IS_COMPACTION, VISIBLE)
+    .order_by(_M.created_at.desc(), _M.id.desc())
     .limit(1)
 )
 
@@ -103,39 +118,43 @@ def record_step(db: StatementRunner, session_id: str, message_id: str, step: int
     return add_step(db, message_id, step, usage, now)
 
 
-def add_step(db: StatementRunner, message_id: str, step: int, usage: StepUsage, now: datetime) -> bool:
-    """Add a step's usage to step, message and session. False, and nothing changes, if the step was recorded before."""
-    row = db.row(_METADATA, row_id=message_id)
-    if row is None:
+def add_step(db: StatementRunner, message_id: str, step: int, usage: StepUsage, now: datetime, *, last: bool = True) -> bool:
+    """Add a step's usage to step, message and session. False, and nothing changes, if the step was recorded before.
+
+    `last`: the verb or task writes nothing after it.
+    """
+    with db.batch() as batch:
+        row = batch.row(_METADATA, row_id=message_id)
+        batch.lock(LOCK_OWN_SESSION, row_id=message_id)
+        steps = batch.row(_STEPS, row_id=message_id, this=step)
+        boundary = boundary_of(batch, message_id)
+    if row.result is None or steps.result is None:
         raise NotFound("message", message_id)
-    session_id, role, stored = row
-    counts = usage.model_dump()
-    counted = has_steps(db, message_id)
-    if db.run(_INSERT, message_id=message_id, step=step, created_at=now, **counts) != 1:
+    session_id, role, stored = row.result
+    counted, recorded = steps.result
+    if recorded:
         return False
+    counts = usage.model_dump()
     metadata = stored_object(db, stored, f"the metadata of message {message_id}")
     old = usage_of(metadata) if counted else dict.fromkeys(COUNTERS, 0)  # usage that the stream sent is not added up
     changed = {**metadata, "usage": {name: old[name] + counts[name] for name in COUNTERS}}
-    db.run(SET_METADATA, row_id=message_id, metadata=encode(changed), at=now)
     added = _difference(role, metadata, changed)
-    db.run(_SPEND, row_id=session_id, at=now, add_cost=usage.cost_usd, **added)
-    _correct_if_compacted(db, session_id, message_id, added)
+    compacted = any(added.values()) and is_before(message_id, boundary.result)
+    with db.batch(last=last and not compacted) as batch:
+        batch.run(_INSERT, message_id=message_id, step=step, created_at=now, **counts)
+        batch.run(SET_METADATA, row_id=message_id, metadata=encode(changed), at=now)
+        batch.run(_SPEND, row_id=session_id, at=now, add_cost=usage.cost_usd, **added)
+    if compacted:
+        recompute(db, session_id)
     return True
 
 
-def tally(
-    db: StatementRunner, session_id: str, message_id: str, role: str, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> None:
-    """Update the session's counters after a message's metadata changed from `before` (empty if new) to `after`."""
+def counters_of(role: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int]:
+    """The parameters of ADD_COUNTERS for a message whose metadata changes; empty if no counter does.
+
+    They are right for a message after the latest compaction. For one before it the counters are computed anew.
+    """
     added = _difference(role, before, after)
-    if any(added.values()):
-        db.run(ADD_COUNTERS, row_id=session_id, **added)
-        _correct_if_compacted(db, session_id, message_id, added)
-
-
-def counters_of(role: str, metadata: Mapping[str, Any]) -> dict[str, int]:
-    """The parameters of ADD_COUNTERS for a new message that sorts last; empty if it has no usage that counts."""
-    added = _difference(role, {}, metadata)
     return added if any(added.values()) else {}
 
 
@@ -150,29 +169,43 @@ def _counts(role: str, metadata: Mapping[str, Any]) -> bool:
     return role == Role.ASSISTANT and metadata.get("hidden_at") is None and metadata.get("queued_at") is None
 
 
-def _correct_if_compacted(db: StatementRunner, session_id: str, message_id: str, added: Mapping[str, int]) -> None:
-    """Correct the counters if the message is before the latest compaction. The session is locked, so that cannot move."""
-    if not any(added.values()):
-        return
-    marker = db.row(_MARKERS, row_id=session_id)
-    position = None if marker is None else db.row(_POSITION, row_id=message_id)
-    if marker is not None and position is not None and position < (marker[2], marker[0]):
-        recompute(db, session_id)
+def boundary_of(batch: Batch, message_id: str) -> Pending[Row | None]:
+    """What `is_before` needs of the message's session. With the session locked, the latest compaction cannot move."""
+    return batch.row(_BOUNDARY, other_id=message_id)
 
 
-def has_steps(db: StatementRunner, message_id: str) -> bool:
-    """Whether steps were recorded for the message: its `usage` is then their sum, and usage sent by the stream is ignored."""
-    return db.row(_HAS_STEPS, row_id=message_id) is not None
+def is_before(message_id: str, boundary: Row | None) -> bool:
+    """Whether the message is before the latest compaction of its session."""
+    return boundary is not None and boundary[2] is not None and (boundary[2], message_id) < (boundary[0], boundary[1])
 
 
 def recompute(db: StatementRunner, session_id: str) -> None:
     """Recompute a session's counters from its visible assistant messages since the latest compaction. Cost is never reduced."""
-    db.row(_LOCK_SESSION, row_id=session_id)  # others add to the counters before this read or after this write
-    visible = [
+    with db.batch() as batch:
+        batch.lock(LOCK_SESSION, row_id=session_id)  # others add to the counters before this read or after this write
+        rows = batch.rows(VISIBLE_MESSAGES, row_id=session_id)
+        marker = batch.row(NEWEST_MARKER, row_id=session_id)
+    visible = visible_values(db, rows.result)
+    db.run(SET_COUNTERS, row_id=session_id, **totals_of(visible, marker_value(marker.result)))
+
+
+def newest_of(markers: Iterable[Sequence[Any]], visible: Sequence[UIMessage]) -> tuple[str, str | None] | None:
+    """(message id, tail_start_id) of the latest compaction in the visible messages, given rows of MARKERS; None without one."""
+    places = {message["id"]: place for place, message in enumerate(visible)}
+    shown = [row for row in markers if row[0] in places]
+    return marker_value(max(reversed(shown), key=lambda row: places[row[0]], default=None))
+
+
+def visible_values(db: StatementRunner, rows: Iterable[Row]) -> list[UIMessage]:
+    """The messages in rows of VISIBLE_MESSAGES, without their parts."""
+    return [
         {"id": id, "role": str(role), "metadata": stored_object(db, stored, f"the metadata of message {id}")}
-        for id, role, stored in db.rows(_VISIBLE, row_id=session_id)
+        for id, role, stored in rows
     ]
-    marker = newest_marker(db, session_id)
+
+
+def totals_of(visible: list[UIMessage], marker: tuple[str, str | None] | None) -> dict[str, int]:
+    """The parameters of SET_COUNTERS for a session with these visible messages and this latest compaction."""
     counted = since_boundary(visible, *marker) if marker else visible
     totals = dict.fromkeys(COUNTERS, 0)
     for message in counted:
@@ -181,12 +214,11 @@ def recompute(db: StatementRunner, session_id: str) -> None:
             for name in COUNTERS:
                 totals[name] += usage[name]
     values = {f"set_{column}": totals[name] for column, name in zip(_COLUMNS, COUNTERS, strict=True)}
-    db.run(_SET, row_id=session_id, set_total=sum(totals.values()), **values)
+    return {**values, "set_total": sum(totals.values())}
 
 
-def newest_marker(db: StatementRunner, session_id: str) -> tuple[str, str | None] | None:
-    """(message id, tail_start_id) of the latest visible compaction; None without one."""
-    row = db.row(_MARKERS, row_id=session_id)
+def marker_value(row: Sequence[Any] | None) -> tuple[str, str | None] | None:
+    """(message id, tail_start_id) of a compaction, given its message's id and its part; None without one."""
     if row is None:
         return None
     data = row[1].get("data") if isinstance(row[1], dict) else None

@@ -5,12 +5,11 @@ from sqlalchemy import select
 from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts
 from persist.chat.reducer.parts import is_part
 from persist.chat.schemas import ToolState
-from persist.chat.storage.message_insert import lock_session
-from persist.chat.storage.statements import REWRITE_PART
+from persist.chat.storage.statements import LOCK_SESSION, REWRITE_PART
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, NotFound
 
 _M, _P = messages.c, parts.c
 _REQUESTED = Statement(
@@ -28,14 +27,19 @@ def answer(work: UnitOfWork, session_id: str, approval_id: str, *, approved: boo
         raise InvalidValue("approved", "expected True or False.")
     if reason is not None:
         work.body("reason", reason)
-    lock_session(work, session_id)
-    for id, kind, data in work.rows(_REQUESTED, session_id=session_id):
+    with work.batch() as batch:
+        session = batch.row(LOCK_SESSION, row_id=session_id)
+        requested = batch.rows(_REQUESTED, session_id=session_id)
+    if session.result is None:
+        raise NotFound("session", session_id)
+    for id, kind, data in requested.result:
         approval = data.get("approval") if is_part(data) else None
         if not isinstance(approval, dict) or approval.get("id") != approval_id:
             continue
         response = {"id": approval_id, "approved": approved} | ({} if reason is None else {"reason": reason})
         answered = {**data, "state": str(ToolState.APPROVAL_RESPONDED), "approval": {**approval, **response}}
         text = work.json("approval", answered)
-        work.run(REWRITE_PART, row_id=id, kind=kind, tool=ToolState.APPROVAL_RESPONDED, data=text, at=work.now())
+        with work.batch(last=True) as batch:
+            batch.run(REWRITE_PART, row_id=id, kind=kind, tool=ToolState.APPROVAL_RESPONDED, data=text, at=work.now())
         return True
     return False

@@ -1,18 +1,20 @@
 """Fork, rewind and unrewind: copying a conversation's beginning, and hiding or showing its messages."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Text, cast, select
 
 from persist.chat.models import messages, parts
-from persist.chat.schemas import ChatSession, Role
+from persist.chat.schemas import ChatSession, Role, UIMessage
 from persist.chat.storage import turns
-from persist.chat.storage.folding import fold_session
-from persist.chat.storage.statements import INSERT_MESSAGE, INSERT_PART, SET_METADATA
+from persist.chat.storage.folding import PARTS_WITH_TAIL, fold_session
+from persist.chat.storage.statements import INSERT_MESSAGE, INSERT_PART, LOCK_SESSION, SET_METADATA
 from persist.chat.storage.stored_json import stored_object
-from persist.chat.storage.usage import COMPACTION, recompute
+from persist.chat.storage.usage import COMPACTION, MARKERS, SET_COUNTERS, newest_of, totals_of
+from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import epoch_ms
@@ -58,14 +60,34 @@ def child_of(parent: ChatSession, at_message_id: str, given: dict[str, Any], *, 
     return construct(ChatSession, fields)
 
 
-def messages_through(work: UnitOfWork, session_id: str, at_message_id: str) -> list[Row]:
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """What a fork asks the database of the parent: its turn, its messages and parts, and which of them have a tail."""
+
+    turn: Pending[Row | None]
+    rows: Pending[list[Row]]
+    parts: Pending[list[Row]]
+    tails: Pending[list[Row]]
+
+    @classmethod
+    def ask(cls, batch: Batch, session_id: str) -> "Parent":
+        """Add the statements to a batch."""
+        return cls(
+            batch.row(turns.READ, of_session=session_id),
+            batch.rows(_ROWS, row_id=session_id),
+            batch.rows(_PARTS, row_id=session_id),
+            batch.rows(PARTS_WITH_TAIL, row_id=session_id),
+        )
+
+
+def messages_through(work: UnitOfWork, parent: Parent, session_id: str, at_message_id: str) -> list[Row]:
     """(id, role, metadata, created_at) of visible messages through the fork point. Conflict while a turn runs.
 
     NotFound for an unknown fork point, InvalidValue for a hidden or queued one.
     """
-    turns.refuse_running(work, session_id, work.now(), "Forking")
+    turns.refuse(turns.turn_of(parent.turn.result), session_id, work.now(), "Forking")
     visible_rows: list[Row] = []
-    for row in work.rows(_ROWS, row_id=session_id):
+    for row in parent.rows.result:
         metadata = stored_object(work, row[2], f"the metadata of message {row[0]}")
         visible = metadata.get("hidden_at") is None and metadata.get("queued_at") is None
         if row[0] == at_message_id and not visible:
@@ -77,12 +99,19 @@ def messages_through(work: UnitOfWork, session_id: str, at_message_id: str) -> l
     raise NotFound("message", at_message_id)
 
 
-def copy_messages(work: UnitOfWork, child: ChatSession, visible_rows: list[Row]) -> None:
+def parts_of(work: UnitOfWork, parent: Parent, session_id: str) -> list[Row]:
+    """The parent's parts, folded before if text waits for one."""
+    if not parent.tails.result:
+        return parent.parts.result
+    fold_session(work, session_id)
+    return work.rows(_PARTS, row_id=session_id)
+
+
+def copy_messages(work: UnitOfWork, batch: Batch, child: ChatSession, visible_rows: list[Row], parts: list[Row]) -> None:
     """Copy messages and parts under new ids, with equal data and created_at. A compaction's tail_start_id names the copy."""
-    fold_session(work, child.parent_id or "")
     ids = dict(zip([row[0] for row in visible_rows], work.runtime.ids.mint_many("msg", len(visible_rows)), strict=True))
     now = work.now()
-    work.run_many(
+    batch.run_many(
         INSERT_MESSAGE,
         [
             {
@@ -96,18 +125,24 @@ def copy_messages(work: UnitOfWork, child: ChatSession, visible_rows: list[Row])
             for id, role, metadata, created_at in visible_rows
         ],
     )
-    stored = [row for row in work.rows(_PARTS, row_id=child.parent_id) if row[0] in ids]
+    stored = [row for row in parts if row[0] in ids]
     new_ids = work.runtime.ids.mint_many("prt", len(stored))
     names = ("message_id", "index", "type", "tool_call_id", "tool_state", "created_at", "updated_at", "data_json")
-    copies = []
+    copies, markers = [], []
     for new_id, row in zip(new_ids, stored, strict=True):
         copy = dict(zip(names, row, strict=True))
-        data = _remapped(copy["data_json"], ids) if copy["type"] == COMPACTION else copy["data_json"]
+        data = copy["data_json"]
+        if copy["type"] == COMPACTION:
+            data = _remapped(data, ids)
+            markers.append((ids[row[0]], data))
         copies.append(
             {**copy, "id": new_id, "message_id": ids[row[0]], "session_id": child.id, "data_json": work.json("part", data)}
         )
-    work.run_many(INSERT_PART, copies)
-    recompute(work, child.id)
+    batch.run_many(INSERT_PART, copies)
+    visible: list[UIMessage] = [
+        {"id": ids[id], "role": str(role), "parts": [], "metadata": metadata} for id, role, metadata, _ in visible_rows
+    ]
+    batch.run(SET_COUNTERS, row_id=child.id, **totals_of(visible, newest_of(markers, visible)))
 
 
 def rewind(work: UnitOfWork, session_id: str, to_message_id: str, now: datetime) -> int:
@@ -116,57 +151,107 @@ def rewind(work: UnitOfWork, session_id: str, to_message_id: str, now: datetime)
     A turn whose message gets hidden is ended: what its recorder adds would not be shown. A turn whose message is not stored
     yet is ended if a user message gets hidden: its answer would follow the anchor without its question.
     """
-    turn = turns.hold_turn(work, session_id)
-    rows, anchor = _anchor(work, session_id, to_message_id)
-    if rows[anchor][1] != Role.USER:
+    with work.batch() as batch:
+        turn_row = batch.row(turns.HOLD, of_session=session_id)  # locked before the session, in the order that recorders use
+        found = _Found.ask(batch, session_id)
+    turn = turns.turn_of(turn_row.result)
+    transcript, anchor = found.messages(work, session_id, to_message_id)
+    if transcript[anchor].role != Role.USER:
         raise InvalidValue("to_message_id", "the anchor of a rewind is a user message.")
+    changed: dict[int, dict[str, Any]] = {}
     hidden: list[str] = []
-    for position, (id, role, stored, _) in enumerate(rows):
-        metadata = stored_object(work, stored, f"the metadata of message {id}")
+    for position, (_, role, metadata) in enumerate(transcript):
         if metadata.get("queued_at") is not None or metadata.get("queue_canceled_at") is not None:
             continue
         if position > anchor and metadata.get("hidden_at") is None:
-            _set(work, id, {**metadata, "hidden_at": epoch_ms(now)}, now)
+            changed[position] = {**metadata, "hidden_at": epoch_ms(now)}
             hidden.append(role)
         elif position <= anchor and metadata.get("hidden_at") is not None:
-            _set(work, id, _without_hidden(metadata), now)
-    if turn is not None:
-        places = {row[0]: position for position, row in enumerate(rows)}
-        if places[turn.message_id] > anchor if turn.message_id in places else Role.USER in hidden:
-            turns.stop_turn(work, session_id, turn)
-    recompute(work, session_id)
+            changed[position] = _without_hidden(metadata)
+    places = {message.id: position for position, message in enumerate(transcript)}
+    with work.batch(last=True) as batch:
+        _set(work, batch, transcript, changed, now)
+        if turn is not None:
+            hides = places[turn.message_id] > anchor if turn.message_id in places else Role.USER in hidden
+            if hides:
+                turns.stop_turn(batch, session_id, turn)
+        batch.run(SET_COUNTERS, row_id=session_id, **found.totals(transcript, changed))
     return len(hidden)
 
 
 def unrewind(work: UnitOfWork, session_id: str, after_message_id: str, now: datetime) -> int:
     """Show hidden messages after the anchor, except canceled ones; the number shown."""
-    rows, anchor = _anchor(work, session_id, after_message_id)
-    visible_rows = 0
-    for id, _, stored, _ in rows[anchor + 1 :]:
-        metadata = stored_object(work, stored, f"the metadata of message {id}")
-        if metadata.get("hidden_at") is not None and metadata.get("queue_canceled_at") is None:
-            _set(work, id, _without_hidden(metadata), now)
-            visible_rows += 1
-    recompute(work, session_id)
-    return visible_rows
+    with work.batch() as batch:
+        found = _Found.ask(batch, session_id)
+    transcript, anchor = found.messages(work, session_id, after_message_id)
+    changed = {
+        position: _without_hidden(metadata)
+        for position, (_, _, metadata) in enumerate(transcript)
+        if position > anchor and metadata.get("hidden_at") is not None and metadata.get("queue_canceled_at") is None
+    }
+    with work.batch(last=True) as batch:
+        _set(work, batch, transcript, changed, now)
+        batch.run(SET_COUNTERS, row_id=session_id, **found.totals(transcript, changed))
+    return len(changed)
 
 
-def _anchor(work: UnitOfWork, session_id: str, message_id: str) -> tuple[list[Row], int]:
-    rows = work.rows(_ROWS, row_id=session_id)
-    for position, row in enumerate(rows):
-        if row[0] == message_id:
-            if stored_object(work, row[2], f"the metadata of message {row[0]}").get("queued_at") is not None:
-                raise InvalidValue("message_id", "a queued message is not in the transcript yet.")
-            return rows, position
-    raise NotFound("message", message_id)
+class _Message(NamedTuple):
+    id: str
+    role: str
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a rewind asks the database: the session, which is locked, all of its messages, and its compactions."""
+
+    session: Pending[Row | None]
+    rows: Pending[list[Row]]
+    markers: Pending[list[Row]]
+
+    @classmethod
+    def ask(cls, batch: Batch, session_id: str) -> "_Found":
+        """Add the statements to a batch."""
+        return cls(
+            batch.row(LOCK_SESSION, row_id=session_id),
+            batch.rows(_ROWS, row_id=session_id),
+            batch.rows(MARKERS, row_id=session_id),
+        )
+
+    def messages(self, work: UnitOfWork, session_id: str, anchor_id: str) -> tuple[list[_Message], int]:
+        """All messages, and the anchor's place. NotFound without session or anchor; InvalidValue if the anchor is queued."""
+        if self.session.result is None:
+            raise NotFound("session", session_id)
+        found = [
+            _Message(id, role, stored_object(work, stored, f"the metadata of message {id}"))
+            for id, role, stored, _ in self.rows.result
+        ]
+        for position, message in enumerate(found):
+            if message.id == anchor_id:
+                if message.metadata.get("queued_at") is not None:
+                    raise InvalidValue("message_id", "a queued message is not in the transcript yet.")
+                return found, position
+        raise NotFound("message", anchor_id)
+
+    def totals(self, transcript: list[_Message], changed: Mapping[int, dict[str, Any]]) -> dict[str, int]:
+        """The parameters of SET_COUNTERS once the metadata in `changed` is stored."""
+        visible: list[UIMessage] = []
+        for position, (id, role, metadata) in enumerate(transcript):
+            after = changed.get(position, metadata)
+            if after.get("queued_at") is None and after.get("hidden_at") is None:
+                visible.append({"id": id, "role": str(role), "parts": [], "metadata": after})
+        return totals_of(visible, newest_of(self.markers.result, visible))
 
 
 def _without_hidden(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in metadata.items() if key != "hidden_at"}
 
 
-def _set(work: UnitOfWork, id: str, metadata: dict[str, Any], now: datetime) -> None:
-    work.run(SET_METADATA, row_id=id, metadata=work.json("metadata", metadata), at=now)
+def _set(
+    work: UnitOfWork, batch: Batch, transcript: list[_Message], changed: Mapping[int, dict[str, Any]], now: datetime
+) -> None:
+    for position, metadata in changed.items():
+        batch.run(SET_METADATA, row_id=transcript[position].id, metadata=work.json("metadata", metadata), at=now)
 
 
 def _remapped(data: Json, ids: Mapping[str, str]) -> Json:

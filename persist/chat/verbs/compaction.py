@@ -4,10 +4,10 @@ from typing import Any
 
 from persist.chat.schemas import ChatMessage, Role, SummaryAs, UIMessage
 from persist.chat.storage.message_insert import Posting, check_parts, post
-from persist.chat.storage.transcript import read_messages
-from persist.chat.storage.usage import COMPACTION, newest_marker, since_boundary
+from persist.chat.storage.transcript import all_messages, fetch_all
+from persist.chat.storage.usage import COMPACTION, NEWEST_MARKER, marker_value, since_boundary
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.errors import InvalidValue, NotFound
+from persist.errors import InvalidValue
 
 
 def compact(
@@ -21,18 +21,19 @@ def compact(
         raise InvalidValue("summary_tokens", "expected a whole number of tokens, 0 or more.")
     if tail_start_id is not None:
         work.label("tail_start_id", tail_start_id)
-        if all(message["id"] != tail_start_id for message in read_messages(work, session_id)):
-            raise NotFound("message", tail_start_id)
     data = {"summary": summary, "tail_start_id": tail_start_id, "auto": auto, "summary_tokens": summary_tokens}
     parts = check_parts(work, [{"type": COMPACTION, "data": data}])
     usage = {"input": summary_tokens, "output": 0, "reasoning": 0, "cache_read": 0, "cache_write": 0}
-    return post(work, Posting(session_id, Role.ASSISTANT, parts, {"usage": usage}), id=None)
+    return post(work, Posting(session_id, Role.ASSISTANT, parts, {"usage": usage}), id=None, tail=tail_start_id)
 
 
 def model_view(work: UnitOfWork, session_id: str, summary_as: SummaryAs) -> list[UIMessage]:
     """The summary, the messages from the tail start to the newest visible marker, and those after it; all without a marker."""
-    visible = read_messages(work, session_id)
-    marker = newest_marker(work, session_id)
+    with work.batch() as batch:
+        all_of_it = fetch_all(batch, session_id)
+        newest = batch.row(NEWEST_MARKER, row_id=session_id)
+    visible = all_messages(work, session_id, *all_of_it)
+    marker = marker_value(newest.result)
     if marker is None:
         return visible
     view = since_boundary(visible, *marker)

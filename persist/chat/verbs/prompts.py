@@ -20,7 +20,8 @@ class SystemPrompts(Repository):
         """Store a prompt and return its sha256 (64 hex digits). Equal text is stored once."""
         work = self._work
         digest = digest_of(work.body("body", body))
-        work.run(ADD_PROMPT, digest=digest, body=body, created_at=work.now())
+        with work.batch(last=True) as batch:
+            batch.run(ADD_PROMPT, digest=digest, body=body, created_at=work.now())
         return digest
 
     @reads

@@ -5,22 +5,24 @@ from typing import Any
 
 from sqlalchemy import Text, bindparam, select
 
-from persist.chat.models import DELIVERY, IS_UNFINISHED, QUEUED, TRIGGERED, VISIBLE, messages, parts
-from persist.chat.recording.flush import place_after_all
+from persist.chat.models import DELIVERY, IS_UNFINISHED, QUEUED, TRIGGERED, VISIBLE, messages, parts, sessions
 from persist.chat.reducer.parts import Part, is_part
 from persist.chat.reducer.tool_parts import tool_name
 from persist.chat.schemas import ChatMessage, Role, ToolState, TurnState
 from persist.chat.storage import turns, usage
 from persist.chat.storage.message_insert import (
+    GET_MESSAGE,
+    LOCK_MESSAGE,
     MESSAGE_COLUMNS,
+    PLACE_LAST,
     Posting,
-    get_message,
-    lock_session,
+    found_message,
     message_value,
     post,
-    set_metadata,
     touch_session,
 )
+from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA
+from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.base import LABEL_CHARACTERS
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -47,25 +49,30 @@ _OPEN = Statement(
     .where(_P.session_id == _id, IS_UNFINISHED, VISIBLE),
     unreadable=OnUnreadable.LEAVE_OUT,
 )
+_own_session = select(_M.session_id).where(_M.id == _id).scalar_subquery()
+_LOCK_SESSION_OF = Statement(select(sessions.c.id).where(sessions.c.id == _own_session).with_for_update())
 _OWN_KEYS = frozenset({"queued_at", "queue_enqueued_at", "queue_canceled_at", "hidden_at"})
 
 
 def enqueue(work: UnitOfWork, posting: Posting, *, id: str | None) -> ChatMessage:
     """Insert a waiting user message. For a known delivery, or a known id with equal payload, return the existing message."""
-    lock_session(work, posting.session_id)
-    if id is not None:
-        earlier = _same_message(work, posting, id)
-        if earlier is not None:
-            return earlier
-    delivery = _delivery_id(posting.metadata)
-    if delivery is not None:
-        for row in _delivery_candidates(work, posting.session_id, delivery):
-            message = message_value(work, row)
-            if _delivery_id(message.metadata) == delivery:
-                return message
+    session_id, delivery = posting.session_id, _delivery_id(posting.metadata)
+    with work.batch() as batch:
+        session = batch.row(LOCK_SESSION, row_id=session_id)
+        same = None if id is None else (batch.row(GET_MESSAGE, row_id=id), batch.rows(_PARTS, row_id=id))
+        delivered = None if delivery is None else _delivery_candidates(batch, session_id, delivery)
+        rows = batch.rows(_QUEUED, row_id=session_id)
+    if session.result is None:
+        raise NotFound("session", session_id)
+    if same is not None and same[0].result is not None:
+        return _same_message(posting, message_value(work, same[0].result), [data for (data,) in same[1].result])
+    for row in [] if delivered is None else delivered.result:
+        message = message_value(work, row)
+        if _delivery_id(message.metadata) == delivery:
+            return message
     at = epoch_ms(work.now())
     # strictly after those that wait already: within one millisecond, ids given by callers have no order
-    waiting = [message.metadata["queued_at"] for message in queued(work, posting.session_id)]
+    waiting = [message.metadata["queued_at"] for message in _in_order(work, rows.result)]
     at = max([at, *[stamp + 1 for stamp in waiting if type(stamp) is int]])
     metadata = {**posting.metadata, "queued_at": at, "queue_enqueued_at": at}
     return post(work, Posting(posting.session_id, Role.USER, posting.parts, metadata), id=id, touch=False)
@@ -73,47 +80,60 @@ def enqueue(work: UnitOfWork, posting: Posting, *, id: str | None) -> ChatMessag
 
 def queued(work: UnitOfWork, session_id: str) -> list[ChatMessage]:
     """The waiting messages, first in, first out: by (queued_at, id)."""
-    found = [message_value(work, row) for row in work.rows(_QUEUED, row_id=session_id)]
+    return _in_order(work, work.rows(_QUEUED, row_id=session_id))
+
+
+def _in_order(work: UnitOfWork, rows: list[Row]) -> list[ChatMessage]:
+    found = [message_value(work, row) for row in rows]
     return sorted(found, key=lambda message: (_queued_at(message), message.id))
 
 
 def claim(work: UnitOfWork, session_id: str, human_input_tools: frozenset[str]) -> ChatMessage | None:
     """Remove `queued_at` from the oldest message and place it last, under the session's lock, so that one caller gets it."""
-    lock_session(work, session_id)
     now = work.now()
-    turn = turns.read_turn(work, session_id)
+    with work.batch() as batch:
+        session = batch.row(LOCK_SESSION, row_id=session_id)
+        turn_row = batch.row(turns.READ, of_session=session_id)
+        unfinished = batch.rows(_OPEN, row_id=session_id)
+        rows = batch.rows(_QUEUED, row_id=session_id)
+    if session.result is None:
+        raise NotFound("session", session_id)
+    turn = turns.turn_of(turn_row.result)
     if turn is not None and (turn.state == TurnState.ERROR or turn.running(now)):
         return None
-    if _waits_for_human(work, session_id, human_input_tools):
-        return None
-    waiting = queued(work, session_id)
-    if not waiting:
+    waiting = _in_order(work, rows.result)
+    if not waiting or _waits_for_human(unfinished.result, human_input_tools):
         return None
     message = waiting[0]
     metadata = {key: value for key, value in message.metadata.items() if key != "queued_at"}
-    claimed = set_metadata(work, message.id, metadata, created=place_after_all(work, session_id, message.id, now))
-    touch_session(work, session_id, metadata, now)
-    marker = usage.newest_marker(work, session_id)
-    if marker is not None and marker[0] == claimed.id:  # the compaction is visible from now on: earlier usage no longer counts
+    added = usage.counters_of(message.role, message.metadata, metadata)
+    with work.batch() as batch:
+        batch.run(PLACE_LAST, new=message.id, session=session_id, metadata=work.json("metadata", metadata), at=now)
+        touch_session(work, batch, session_id, metadata, now)
+        if added:
+            batch.run(usage.ADD_COUNTERS, row_id=session_id, **added)
+        marker = batch.row(usage.NEWEST_MARKER, row_id=session_id)
+        claimed = batch.row(GET_MESSAGE, row_id=message.id)
+    if marker.result is not None and marker.result[0] == message.id:  # it is visible from now on: earlier usage no longer counts
         usage.recompute(work, session_id)
-    else:
-        usage.tally(work, session_id, claimed.id, claimed.role, message.metadata, claimed.metadata)
-    return claimed
+    return found_message(work, message.id, claimed.result)
 
 
 def cancel(work: UnitOfWork, id: str) -> bool:
     """Cancel a waiting message. It stays as a hidden row, so that its id stays taken."""
-    try:
-        found = get_message(work, id)
-    except NotFound:
+    with work.batch() as batch:
+        batch.lock(_LOCK_SESSION_OF, row_id=id)  # in the order of locks that claim uses
+        row = batch.row(LOCK_MESSAGE, row_id=id)
+    if row.result is None:
         return False
-    lock_session(work, found.session_id)  # in the order of locks that claim uses
-    message = get_message(work, id, lock=True)
+    message = message_value(work, row.result)
     if message.metadata.get("queued_at") is None:
         return False
     at = epoch_ms(work.now())
     metadata = {key: value for key, value in message.metadata.items() if key != "queued_at"}
-    set_metadata(work, id, {**metadata, "queue_canceled_at": at, "hidden_at": at})
+    text = work.json("metadata", {**metadata, "queue_canceled_at": at, "hidden_at": at})
+    with work.batch(last=True) as batch:
+        batch.run(SET_METADATA, row_id=id, metadata=text, at=work.now())
     return True
 
 
@@ -122,18 +142,21 @@ def patch_metadata(work: UnitOfWork, id: str, patch: Mapping[str, Json]) -> Chat
     owned = sorted(_OWN_KEYS & set(patch))
     if owned:
         raise InvalidValue(f"patch.{owned[0]}", "this key belongs to the queue and rewind verbs.")
-    message = get_message(work, id, lock=True)
-    changed = set_metadata(work, id, merge_patch(message.metadata, patch))
-    usage.tally(work, message.session_id, id, message.role, message.metadata, changed.metadata)
-    return changed
+    message = found_message(work, id, work.row(LOCK_MESSAGE, row_id=id))
+    metadata = merge_patch(message.metadata, patch)
+    text, added = work.json("metadata", metadata), usage.counters_of(message.role, message.metadata, metadata)
+    with work.batch(last=not added) as batch:
+        batch.run(SET_METADATA, row_id=id, metadata=text, at=work.now())
+        if added:
+            batch.run(usage.ADD_COUNTERS, row_id=message.session_id, **added)
+            boundary = usage.boundary_of(batch, id)
+        changed = batch.row(GET_MESSAGE, row_id=id)
+    if added and usage.is_before(id, boundary.result):
+        usage.recompute(work, message.session_id)
+    return found_message(work, id, changed.result)
 
 
-def _same_message(work: UnitOfWork, posting: Posting, id: str) -> ChatMessage | None:
-    try:
-        message = get_message(work, id)
-    except NotFound:
-        return None
-    stored = [data for (data,) in work.rows(_PARTS, row_id=id)]
+def _same_message(posting: Posting, message: ChatMessage, stored: list[Json]) -> ChatMessage:
     wanted: list[Part] = [decode(text) for _, text in posting.parts]
     given = decode(encode(posting.metadata))
     known = {key: value for key, value in message.metadata.items() if key not in _OWN_KEYS}
@@ -144,11 +167,11 @@ def _same_message(work: UnitOfWork, posting: Posting, id: str) -> ChatMessage | 
         and (not given or known == given)
     ):
         return message
-    raise Conflict(f"Message {id} exists with another payload.", constraint="chat_messages.id")
+    raise Conflict(f"Message {message.id} exists with another payload.", constraint="chat_messages.id")
 
 
-def _waits_for_human(work: UnitOfWork, session_id: str, tools: frozenset[str]) -> bool:
-    for state, data in work.rows(_OPEN, row_id=session_id):
+def _waits_for_human(unfinished: list[Row], tools: frozenset[str]) -> bool:
+    for state, data in unfinished:
         if state == ToolState.APPROVAL_REQUESTED:
             return True
         if state == ToolState.INPUT_AVAILABLE and is_part(data) and tool_name(data) in tools:
@@ -162,11 +185,11 @@ def _delivery_id(metadata: Mapping[str, Any]) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
-def _delivery_candidates(work: UnitOfWork, session_id: str, delivery: str) -> list[Row]:
+def _delivery_candidates(batch: Batch, session_id: str, delivery: str) -> Pending[list[Row]]:
     """User messages whose delivery id may equal this one: those with its indexed prefix; all if it is stored escaped."""
     if escape_text(delivery, nul=True) != delivery:
-        return work.rows(_USERS, row_id=session_id)
-    return work.rows(_DELIVERED, row_id=session_id, delivery=delivery[:LABEL_CHARACTERS])
+        return batch.rows(_USERS, row_id=session_id)
+    return batch.rows(_DELIVERED, row_id=session_id, delivery=delivery[:LABEL_CHARACTERS])
 
 
 def _queued_at(message: ChatMessage) -> float:

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, select, tuple_, update
+from sqlalchemy import delete, insert, select, tuple_, update
 
 from persist.chat.models import sessions
 from persist.chat.permissions import BOUND, Source, validate_rule
 from persist.chat.schemas import ChatSession
-from persist.chat.storage.turns import hold_turn
+from persist.chat.storage.statements import LOCK_SESSION
 from persist.chat.verbs import branching
 from persist.db.changes.driver_statements import StatementRunner
-from persist.db.expressions.upsert import insert_missing, insert_once
+from persist.db.expressions.upsert import insert_missing, require_new
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_list
@@ -29,12 +29,18 @@ _FIELDS = tuple(ChatSession.model_fields)
 _COLUMNS = tuple(_S[name] if name in _S else _S[f"{name}_json"] for name in _FIELDS)
 _id = param("row_id")
 _INSERT = Statement(insert_missing(sessions, "id"))
+_INSERT_CHILD = Statement(insert(sessions))
 _GET = Statement(select(*_COLUMNS).where(_S.id == _id))
 _LOCK = Statement(select(*_COLUMNS).where(_S.id == _id).with_for_update())
 _CHILDREN = Statement(select(*_COLUMNS).where(_S.parent_id == _id).order_by(_S.created_at, _S.id))
 _SET_METADATA = Statement(update(sessions).where(_S.id == _id).values(metadata_json=param("value"), updated_at=param("at")))
 _SET_PERMISSIONS = Statement(update(sessions).where(_S.id == _id).values(permissions_json=param("value"), updated_at=param("at")))
-_SET_ARCHIVED = Statement(update(sessions).where(_S.id == _id).values(archived_at=param("value"), updated_at=param("at")))
+_ARCHIVE = Statement(
+    update(sessions).where(_S.id == _id, _S.archived_at.is_(None)).values(archived_at=param("at"), updated_at=param("at2"))
+)
+_UNARCHIVE = Statement(
+    update(sessions).where(_S.id == _id, _S.archived_at.is_not(None)).values(archived_at=None, updated_at=param("at"))
+)
 _DELETE = Statement(delete(sessions).where(_S.id == _id))
 
 
@@ -45,7 +51,10 @@ def session_value(row: Row) -> ChatSession:
 
 def get_session(db: StatementRunner, id: str, *, lock: bool = False) -> ChatSession:
     """The session; NotFound. `lock`: against other writers, until the transaction ends."""
-    row = db.row(_LOCK if lock else _GET, row_id=id)
+    return _found(id, db.row(_LOCK if lock else _GET, row_id=id))
+
+
+def _found(id: str, row: Row | None) -> ChatSession:
     if row is None:
         raise NotFound("session", id)
     return session_value(row)
@@ -142,22 +151,21 @@ class ChatSessions(Repository):
     @writes
     def archive(self, id: str) -> None:
         """Archive a session: `list` leaves it out, nothing is deleted. NotFound without the session."""
-        session = get_session(self._work, self._work.label("id", id), lock=True)
-        if session.archived_at is None:
-            self._set_archived(id, self._work.now())
+        now = self._work.now()
+        self._set_archived(self._work.label("id", id), _ARCHIVE, at=now, at2=now)
 
     @writes
     def unarchive(self, id: str) -> None:
         """Undo `archive`: `list` shows the session again. NotFound without the session."""
-        session = get_session(self._work, self._work.label("id", id), lock=True)
-        if session.archived_at is not None:
-            self._set_archived(id, None)
+        self._set_archived(self._work.label("id", id), _UNARCHIVE, at=self._work.now())
 
     @writes
     def delete(self, id: str) -> None:
         """Delete a session with its messages and parts; sessions forked from it stay. NotFound without the session."""
-        get_session(self._work, self._work.label("id", id), lock=True)
-        self._work.run(_DELETE, row_id=id)
+        with self._work.batch(last=True) as batch:
+            deleted = batch.run(_DELETE, row_id=self._work.label("id", id))
+        if not deleted.result:
+            raise NotFound("session", id)
 
     @writes
     def fork(self, id: str, at_message_id: str, *, metadata: Json = None) -> ChatSession:
@@ -168,12 +176,18 @@ class ChatSessions(Repository):
         work = self._work
         given = work.json_object("metadata", metadata)
         work.label("at_message_id", at_message_id)
-        parent = get_session(work, work.label("id", id), lock=True)
+        with work.batch() as batch:
+            row = batch.row(_LOCK, row_id=work.label("id", id))
+            asked = branching.Parent.ask(batch, id)
+        parent = _found(id, row.result)
         child = branching.child_of(parent, at_message_id, given, id=work.runtime.ids.mint("ses"), now=work.now())
-        copied = branching.messages_through(work, id, at_message_id)
-        self._insert(child)
-        branching.copy_messages(work, child, copied)
-        return get_session(work, child.id)
+        copied = branching.messages_through(work, asked, id, at_message_id)
+        parts = branching.parts_of(work, asked, id)
+        with work.batch(last=True) as batch:
+            batch.run(_INSERT_CHILD, **self._values(child))
+            branching.copy_messages(work, batch, child, copied, parts)
+            stored = batch.row(_GET, row_id=child.id)
+        return _found(child.id, stored.result)
 
     @writes
     def rewind(self, id: str, to_message_id: str) -> int:
@@ -183,16 +197,13 @@ class ChatSessions(Repository):
         InvalidValue if the message is not a user message or is queued.
         """
         work = self._work
-        hold_turn(work, work.label("id", id))  # locked before the session, in the order that recorders use
-        get_session(work, id, lock=True)
-        return branching.rewind(work, id, work.label("to_message_id", to_message_id), work.now())
+        return branching.rewind(work, work.label("id", id), work.label("to_message_id", to_message_id), work.now())
 
     @writes
     def unrewind(self, id: str, after_message_id: str) -> int:
         """Show the hidden messages after that one again, except canceled ones; the number shown."""
         work = self._work
-        get_session(work, work.label("id", id), lock=True)
-        return branching.unrewind(work, id, work.label("after_message_id", after_message_id), work.now())
+        return branching.unrewind(work, work.label("id", id), work.label("after_message_id", after_message_id), work.now())
 
     @writes
     def add_permission(self, id: str, rule: Json) -> ChatSession:
@@ -217,20 +228,33 @@ class ChatSessions(Repository):
         return self._replace(session, _SET_PERMISSIONS, "permissions", remaining)
 
     def _insert(self, session: ChatSession) -> ChatSession:
-        work = self._work
+        work, values = self._work, self._values(session)
+        with work.batch(last=True) as batch:
+            inserted = batch.run(_INSERT, **values)
+            row = batch.row(_GET, row_id=session.id)
+        require_new(inserted.result, "chat session", sessions, session.id)
+        return _found(session.id, row.result)
+
+    def _values(self, session: ChatSession) -> dict[str, Any]:
         values: dict[str, Any] = {name if name in _S else f"{name}_json": getattr(session, name) for name in _FIELDS}
         for name in ("model", "metadata", "permissions"):
-            values[f"{name}_json"] = work.json(name, values[f"{name}_json"])
-        insert_once(work, _INSERT, "chat session", values)
-        return get_session(work, session.id)
+            values[f"{name}_json"] = self._work.json(name, values[f"{name}_json"])
+        return values
 
     def _replace(self, session: ChatSession, statement: Statement, path: str, value: Json) -> ChatSession:
         work = self._work
-        work.run(statement, row_id=session.id, value=work.json(path, value), at=work.now())
-        return get_session(work, session.id)
+        with work.batch(last=True) as batch:
+            batch.run(statement, row_id=session.id, value=work.json(path, value), at=work.now())
+            row = batch.row(_GET, row_id=session.id)
+        return _found(session.id, row.result)
 
-    def _set_archived(self, id: str, value: datetime | None) -> None:
-        self._work.run(_SET_ARCHIVED, row_id=id, value=value, at=self._work.now())
+    def _set_archived(self, id: str, statement: Statement, **values: datetime) -> None:
+        """Execute the UPDATE, which leaves a session alone that is in that state already. NotFound without the session."""
+        with self._work.batch(last=True) as batch:
+            found = batch.row(LOCK_SESSION, row_id=id)
+            batch.run(statement, row_id=id, **values)
+        if found.result is None:
+            raise NotFound("session", id)
 
 
 def session_rules(rules: Sequence[Json], now: datetime) -> List[dict[str, Any]]:

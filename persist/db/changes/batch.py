@@ -11,11 +11,39 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from sqlalchemy import Select, case, func, literal, select
+
 from persist.db.changes.journal import Journal, ReturningStatement, twin_of
 from persist.db.statements.prepared import CompiledStatement, Row, Statement, StatementCache
 from persist.db.unreadable.rereading import By
 
 R = TypeVar("R")
+_DIVISION_BY_ZERO = "22012"
+
+
+class RequirementMissed(Exception):  # noqa: N818  # caught by the pinned connection, which asks the task what to raise
+    """A batch was rolled back, or is to be, because a row that it requires is missing."""
+
+
+class Requirement:
+    """A row that has to be there, or `absent`, for the statements that follow it in a batch.
+
+    A server is to find out by itself: there the statement divides by the number of rows, which fails if it is 0.
+    """
+
+    __slots__ = ("absent", "plain", "raising")
+
+    def __init__(self, query: Select[Any], *, absent: bool = False) -> None:
+        self.absent, self.plain = absent, Statement(query)
+        number: Any = select(func.count()).select_from(query.subquery()).scalar_subquery()
+        if absent:
+            number = case((number == 0, 1), else_=0)
+        self.raising = Statement(select(literal(1) // number))
+
+    def check(self, row: Row | None) -> None:
+        """Raise RequirementMissed unless the plain query found what is required."""
+        if (row is None) != self.absent:
+            raise RequirementMissed
 
 
 class Pending(Generic[R]):
@@ -39,6 +67,14 @@ class Batch(ABC):
     @abstractmethod
     def lock(self, prepared: Statement, /, **values: Any) -> None:
         """Execute a SELECT … FOR UPDATE whose rows nobody needs; not on SQLite, where a writer has locked the whole database."""
+
+    @abstractmethod
+    def require(self, requirement: Requirement, /, **values: Any) -> None:
+        """Roll the transaction back if the requirement is not met, with RequirementMissed. For recorders only."""
+
+    @abstractmethod
+    def run_required(self, prepared: Statement, requirement: Requirement, /, **values: Any) -> None:
+        """Execute an UPDATE that has to change a row; `requirement` is the changed row, for a server."""
 
     @abstractmethod
     def run_many(self, prepared: Statement, values: Sequence[Mapping[str, Any]]) -> None:
@@ -75,6 +111,13 @@ class ImmediateBatch(Batch):
     def lock(self, prepared: Statement, /, **values: Any) -> None:
         if not self._one_writer:
             self._runner.row(prepared, **values)
+
+    def require(self, requirement: Requirement, /, **values: Any) -> None:
+        requirement.check(self._runner.row(requirement.plain, **values))
+
+    def run_required(self, prepared: Statement, requirement: Requirement, /, **values: Any) -> None:
+        if not self._runner.run(prepared, **values):
+            raise RequirementMissed
 
     def run_many(self, prepared: Statement, values: Sequence[Mapping[str, Any]]) -> None:
         self._runner.run_many(prepared, values)
@@ -127,7 +170,12 @@ class PipelinedBatch(Batch):
         if kind is not None:
             self._driver.drop()
             return
-        self._flush()
+        try:
+            self._flush()
+        except Exception as failed:
+            if getattr(failed, "sqlstate", None) == _DIVISION_BY_ZERO:
+                raise RequirementMissed from failed
+            raise
         wrote = False
         for sent in self._waiting:
             if sent.writes and sent.twin is None and sent.shape is len:
@@ -147,6 +195,13 @@ class PipelinedBatch(Batch):
 
     def lock(self, prepared: Statement, /, **values: Any) -> None:
         self._add(prepared, values, list, writes=False)
+
+    def require(self, requirement: Requirement, /, **values: Any) -> None:
+        self._add(requirement.raising, values, list, writes=False)
+
+    def run_required(self, prepared: Statement, requirement: Requirement, /, **values: Any) -> None:
+        self._add(prepared, values, len, writes=True)
+        self.require(requirement, **values)
 
     def run_many(self, prepared: Statement, values: Sequence[Mapping[str, Any]]) -> None:
         for row in values:

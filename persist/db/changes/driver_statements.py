@@ -17,7 +17,8 @@ class StatementRunner(Protocol):
     def rows(self, prepared: Statement, **values: Any) -> list[Row]: ...
     def row(self, prepared: Statement, **values: Any) -> Row | None: ...
     def run(self, prepared: Statement, **values: Any) -> int: ...
-    def batch(self) -> Batch: ...
+    def returned(self, prepared: Statement, **values: Any) -> Row | None: ...
+    def batch(self, *, last: bool = False) -> Batch: ...
     def begin_event(self, name: str, stream: str | None = None) -> None: ...
     def to_plain_json(self, text: str) -> str: ...
 
@@ -25,25 +26,43 @@ class StatementRunner(Protocol):
 class DriverStatements:
     """Runs prepared statements on a pinned driver connection, inside the connection's current transaction, if any."""
 
-    __slots__ = ("_driver", "_pipelines", "_prepared", "journal", "to_plain_json")
+    __slots__ = ("_driver", "_pipelines", "_prepared", "commits", "committing", "journal", "to_plain_json")
 
     def __init__(
         self, prepared: StatementCache, driver: Driver, to_plain_json: Callable[[str], str], *, pipelines: bool = False
     ) -> None:
         self._prepared, self._driver, self.to_plain_json, self._pipelines = prepared, driver, to_plain_json, pipelines
         self.journal: Journal | None = None
+        self.commits = False
+        """Whether the transaction consists of one task, so that the task's last batch commits it."""
+        self.committing = False
+        """Whether a batch was sent with the COMMIT, and its answer has not arrived."""
 
     def begin_event(self, name: str, stream: str | None = None) -> None:
         """Begin an event of that name: the changes that follow belong to it."""
         if self.journal is not None:
             self.journal.begin_verb(name, stream)
 
-    def batch(self) -> Batch:
-        """Several statements that travel together; see persist.db.changes.batch."""
+    def batch(self, *, last: bool = False) -> Batch:
+        """Several statements that travel together; see persist.db.changes.batch.
+
+        `last`: the task has written everything once these are executed. If it is alone, it is committed with them.
+        """
         if not self._pipelines:
-            return ImmediateBatch(self, one_writer=True)
+            return self.one_by_one()
         driver: Any = self._driver
-        return PipelinedBatch(driver, driver.flush, self._prepared, self.journal, _by, _ignore)
+        flush = self._flush_and_commit if last and self.commits and self.journal is None else driver.flush
+        return PipelinedBatch(driver, flush, self._prepared, self.journal, _by, _ignore)
+
+    def one_by_one(self) -> Batch:
+        """A batch whose statements are executed at once, so that others may be executed between them."""
+        return ImmediateBatch(self, one_writer=not self._pipelines)
+
+    def _flush_and_commit(self) -> None:
+        driver: Any = self._driver
+        self.committing = True
+        driver.flush(commit=True)
+        self.committing = False
 
     def rows(self, prepared: Statement, **values: Any) -> list[Row]:
         """Every row, decoded."""

@@ -57,9 +57,14 @@ def merge(table: Table, *keys: str, **rules: Rule) -> Insert:
 
 def insert_once(db: StatementRunner, statement: Statement, kind: str, values: Mapping[str, Any]) -> None:
     """Run an `insert_missing` whose key is `id`; Conflict if the id is taken. The transaction stays usable after that."""
-    if not db.run(statement, **values):
-        table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one
-        raise Conflict(f"The id {named(values['id'])} is taken by another {kind}.", constraint=f"pk_{table}")
+    table: Table = statement.statement.table  # type: ignore[attr-defined]  # an Insert has one
+    require_new(db.run(statement, **values), kind, table, values["id"])
+
+
+def require_new(inserted: int, kind: str, table: Table, id: str) -> None:
+    """Raise Conflict if an `insert_missing` wrote no row, as the id is taken."""
+    if not inserted:
+        raise Conflict(f"The id {named(id)} is taken by another {kind}.", constraint=f"pk_{table.name}")
 
 
 @compiles(_OnConflict)

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.pool import PoolProxiedConnection
 
+from persist.db.changes.batch import RequirementMissed
 from persist.db.changes.driver_statements import DriverStatements, StatementRunner
 from persist.db.changes.journal import COMMITTED
 from persist.db.connections.pool_width import check_for_recorders
@@ -72,11 +73,15 @@ class PinnedConnection:
         self._ready()
         try:
             self._begin()
+            self._statements.commits = True
             result = job.run(self._statements)
             self._events.store(self._statements)
         except BaseException as error:
+            committing = self._statements.committing
             self._undo()
-            raise self._ours(error) from error
+            raise self._refused(job, error, committing=committing) from error
+        finally:
+            self._statements.commits = False
         self._commit()
         self._committed()
         return result
@@ -224,6 +229,7 @@ class PinnedConnection:
         self.runtime.retrying_lock(lambda: self.runtime.dialect.begin_pinned(self._runner))
         self._events = TransactionEvents(before or self.runtime.log)
         self._statements.journal = self._events.journal
+        self._statements.committing = False
 
     def _committed(self) -> None:
         events = self._events
@@ -265,9 +271,19 @@ class PinnedConnection:
             self._runner.execute("ROLLBACK TO SAVEPOINT member")
             if journal is not None:
                 journal.rollback_to(mark)
-            outcome = Outcome(error=self._ours(error))
+            outcome = Outcome(error=self._refused(job, error))
         self._runner.execute("RELEASE SAVEPOINT member")
         return outcome
+
+    def _refused(self, job: WriteTask[Any], error: BaseException, *, committing: bool = False) -> BaseException:
+        """The error to raise for a task that failed and was rolled back."""
+        if isinstance(error, RequirementMissed) and job.refusal is not None:
+            try:
+                self._ready()
+                return job.refusal(self._statements)
+            except Exception as failed:
+                return self._ours(failed)
+        return self._ours(error, committing=committing)
 
     def _ours(self, error: BaseException, *, committing: bool = False) -> BaseException:
         return self.runtime.commit_error(error) if committing else self.runtime.translate(error)

@@ -24,13 +24,18 @@ class WriteTask(Protocol[R_co]):
     def run(self, db: DriverStatements, /) -> R_co:
         """Run the statements; an exception rolls them back."""
 
+    @property
+    def refusal(self) -> Callable[[DriverStatements], PersistError] | None:
+        """Returns the error to raise after a RequirementMissed, which rolled everything back."""
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionTask(Generic[R]):
     """A task that calls a function with the statement runner."""
 
-    run: Callable[[StatementRunner], R]
+    run: Callable[[DriverStatements], R]
     single: bool = False
+    refusal: Callable[[DriverStatements], PersistError] | None = None
 
 
 class SingleRowInsert(ABC):
