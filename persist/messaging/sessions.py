@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import bindparam, delete, false, func, select, tuple_, update
 from sqlalchemy.sql.expression import ColumnElement
 
-from persist.db.expressions.upsert import insert_missing
+from persist.db.expressions.conditional_insert import insert_where
+from persist.db.expressions.upsert import insert_missing, unless_taken
 from persist.db.schema.column_types import Whole
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
@@ -56,6 +57,8 @@ _LOCK_OF_KEY = Statement(select(*_COLUMNS).where(*_of_key).order_by(*_newest_fir
 _DEACTIVATE_KEY = Statement(update(sessions).where(*_of_key).values(active=False))
 _DEACTIVATE_STALE = Statement(update(sessions).where(*_of_key, _S.last_activity_at < param("before")).values(active=False))
 _INSERT = Statement(insert_missing(sessions))
+# With the condition, it does not wait for a transaction that uses the active session.
+_INSERT_UNLESS_ACTIVE = Statement(unless_taken(insert_where(sessions, ~select(_S.id).where(*_of_key).exists())))
 _IN_THREAD = Statement(select(*_COLUMNS).where(*_in_thread).order_by(*_newest_first).limit(1))
 _TOUCH = Statement(
     update(sessions)
@@ -133,7 +136,7 @@ class MessagingSessions(Repository):
         if not work.runtime.dialect.one_writer:
             with work.batch() as batch:
                 batch.run(_DEACTIVATE_STALE, **key, before=since)
-                batch.run(_INSERT, **_new(work, now, **names))
+                batch.run(_INSERT_UNLESS_ACTIVE, **key, **_new(work, now, **names))
                 active = batch.row(_OF_KEY, **key)
             if active.result is not None and _used_since(found := _value(active.result), since):
                 return found

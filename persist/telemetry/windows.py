@@ -57,10 +57,8 @@ class Window:
         columns, owner = [table.c[name] for name in order_columns], table.c.instance_id
         kept = table.alias("kept")
         newest_first = [kept.c[name].desc() for name in order_columns]
-        edge = (
-            select(*(kept.c[name] for name in order_columns)).where(kept.c.instance_id == param("owner")).order_by(*newest_first)
-        )
-        edge = edge.limit(1).offset(bindparam("keep", type_=BigInteger()))
+        edge = select(*(kept.c[name] for name in order_columns)).where(kept.c.instance_id == param("owner"))
+        edge = edge.order_by(*newest_first).limit(1).offset(bindparam("keep", type_=BigInteger()))
         cut = delete(table).where(owner == param("owner"), tuple_(*columns) <= edge.scalar_subquery())
         too_many = func.count() > bindparam("keep", type_=BigInteger())
         self._full = Statement(select(owner).group_by(owner).having(too_many).order_by(owner).limit(_INSTANCES_PER_BATCH))
