@@ -55,7 +55,10 @@ _GET = Statement(select(*_COLUMNS).where(_S.id == _id))
 _OF_KEY = Statement(select(*_COLUMNS).where(*_of_key).order_by(*_newest_first).limit(1))
 _LOCK_OF_KEY = Statement(select(*_COLUMNS).where(*_of_key).order_by(*_newest_first).limit(1).with_for_update())
 _DEACTIVATE_KEY = Statement(update(sessions).where(*_of_key).values(active=False))
-_DEACTIVATE_STALE = Statement(update(sessions).where(*_of_key, _S.last_activity_at < param("before")).values(active=False))
+_before = _param("before", _S.last_activity_at)
+# as an expression, or an index of all sessions by their activity might be read instead of the one of active keys
+_is_stale = func.coalesce(_S.last_activity_at, _before) < _before
+_DEACTIVATE_STALE = Statement(update(sessions).where(*_of_key, _is_stale).values(active=False))
 _INSERT = Statement(insert_missing(sessions))
 # With the condition, it does not wait for a transaction that uses the active session.
 _INSERT_UNLESS_ACTIVE = Statement(unless_taken(insert_where(sessions, ~select(_S.id).where(*_of_key).exists())))

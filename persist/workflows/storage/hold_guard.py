@@ -1,8 +1,8 @@
 """The check of a lease as SQL, for statements on Postgres that check and write at once, which saves a round trip.
 
-They write nothing where `run_rows.check_hold` would refuse. They may also write nothing where it would not: whoever gets nothing
-from them proceeds step by step, which finds the error or does the work. On SQLite, where a statement waits for no network, verbs
-always proceed step by step.
+They write nothing where `run_rows.check_hold` would refuse. They may also write nothing where it would not: a verb that gets
+nothing from them proceeds step by step, which finds the error or does the work. On SQLite, where a statement waits for no
+network, verbs always proceed step by step.
 """
 
 from datetime import UTC, datetime

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, bindparam, update
 
+from persist.db.expressions.array_append import appended_items, has_room
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.escaping import utf8_size
@@ -12,7 +13,6 @@ from persist.db.values.json import Json, encode
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.workflows.models import runs
 from persist.workflows.schemas import Lease, WorkflowRun
-from persist.workflows.storage.array_append import appended_items, has_room
 from persist.workflows.storage.hold_guard import HAS_INSTANTS, WRITABLE, guard_values
 from persist.workflows.storage.payloads import history_item, history_with, small, small_label, small_values
 from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, held_run, run_value, written_run
