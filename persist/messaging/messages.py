@@ -59,10 +59,11 @@ class MessagingMessages(Repository):
             "platform_message_id": optional_label("platform_message_id", platform_message_id),
         }
         new_values = {f"new_{name}": value for name, value in fields.items()}
-        row = work.returned(_ADD, row_id=work.label("session_id", session_id), **new_values)
-        if row is None:
+        with work.batch(last=True) as batch:
+            added = batch.returned(_ADD, row_id=work.label("session_id", session_id), **new_values)
+        if added.result is None:
             raise NotFound("messaging session", session_id)
-        return construct(MessagingMessage, {"id": row[0], "session_id": session_id, **fields})
+        return construct(MessagingMessage, {"id": added.result[0], "session_id": session_id, **fields})
 
     @reads
     def history(self, session_id: str, *, limit: int = 50, before: int | None = None) -> list[MessagingMessage]:

@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import bindparam, delete, false, func, select, tuple_, update
 from sqlalchemy.sql.expression import ColumnElement
 
-from persist.db.expressions.upsert import insert_missing
+from persist.db.expressions.conditional_insert import insert_where
+from persist.db.expressions.upsert import insert_missing, unless_taken
 from persist.db.schema.column_types import Whole
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
@@ -54,7 +55,13 @@ _GET = Statement(select(*_COLUMNS).where(_S.id == _id))
 _OF_KEY = Statement(select(*_COLUMNS).where(*_of_key).order_by(*_newest_first).limit(1))
 _LOCK_OF_KEY = Statement(select(*_COLUMNS).where(*_of_key).order_by(*_newest_first).limit(1).with_for_update())
 _DEACTIVATE_KEY = Statement(update(sessions).where(*_of_key).values(active=False))
+_before = _param("before", _S.last_activity_at)
+# as an expression, or an index of all sessions by their activity might be read instead of the one of active keys
+_is_stale = func.coalesce(_S.last_activity_at, _before) < _before
+_DEACTIVATE_STALE = Statement(update(sessions).where(*_of_key, _is_stale).values(active=False))
 _INSERT = Statement(insert_missing(sessions))
+# With the condition, it does not wait for a transaction that uses the active session.
+_INSERT_UNLESS_ACTIVE = Statement(unless_taken(insert_where(sessions, ~select(_S.id).where(*_of_key).exists())))
 _IN_THREAD = Statement(select(*_COLUMNS).where(*_in_thread).order_by(*_newest_first).limit(1))
 _TOUCH = Statement(
     update(sessions)
@@ -128,6 +135,14 @@ class MessagingSessions(Repository):
         now = work.now()
         since = _ago("idle", now, idle)
         key = {**_thread_params(work, platform, channel_id, thread_id), "key_user": work.label("user_id", user_id)}
+        names = {"platform": platform, "channel_id": channel_id, "user_id": user_id, "thread_id": thread_id}
+        if not work.runtime.dialect.one_writer:
+            with work.batch() as batch:
+                batch.run(_DEACTIVATE_STALE, **key, before=since)
+                batch.run(_INSERT_UNLESS_ACTIVE, **key, **_new(work, now, **names))
+                active = batch.row(_OF_KEY, **key)
+            if active.result is not None and _used_since(found := _value(active.result), since):
+                return found
         for _ in range(_TRIES):
             row = work.row(_OF_KEY, **key)
             if row is not None and not _used_since(_value(row), since):
@@ -137,7 +152,7 @@ class MessagingSessions(Repository):
                 if _used_since(found, since):
                     return found
                 work.run(_DEACTIVATE_KEY, **key)
-            new_session = _new(work, now, platform=platform, channel_id=channel_id, user_id=user_id, thread_id=thread_id)
+            new_session = _new(work, now, **names)
             if work.run(_INSERT, **new_session):
                 return construct(MessagingSession, new_session)
         raise Conflict("The active session of this key kept changing; try again.")
@@ -169,19 +184,19 @@ class MessagingSessions(Repository):
     @writes
     def touch(self, id: str) -> bool:
         """Add one to `message_count` and set `last_activity_at` to now. False for an unknown id."""
-        return self._work.run(_TOUCH, row_id=self._work.label("id", id), at=self._work.now()) == 1
+        return self._changed(_TOUCH, row_id=self._work.label("id", id), at=self._work.now())
 
     @writes
     def deactivate(self, id: str) -> bool:
         """Deactivate a session, so that its user gets a new one. False if it is unknown or not active."""
-        return self._work.run(_DEACTIVATE, row_id=self._work.label("id", id)) == 1
+        return self._changed(_DEACTIVATE, row_id=self._work.label("id", id))
 
     @writes
     def set_agent_session(self, id: str, agent_session_id: str | None) -> bool:
         """Set the id of the agent's session that answers here; None removes it. False for an unknown id."""
         work = self._work
         agent = optional_label("agent_session_id", agent_session_id)
-        return work.run(_SET_AGENT, row_id=work.label("id", id), value=agent) == 1
+        return self._changed(_SET_AGENT, row_id=work.label("id", id), value=agent)
 
     @writes
     def cleanup_stale(self, older_than: timedelta = KEPT) -> int:
@@ -190,9 +205,15 @@ class MessagingSessions(Repository):
         before = _ago("older_than", work.now(), older_than)
         # Delete by id, not by age: sessions may become stale or get messages between the two statements.
         stale = [{"row_id": id} for (id,) in work.rows(_LOCK_STALE, before=before)]
-        work.run_many(_DELETE_MESSAGES, stale)
-        work.run_many(_DELETE, stale)
+        with work.batch(last=True) as batch:
+            batch.run_many(_DELETE_MESSAGES, stale)
+            batch.run_many(_DELETE, stale)
         return len(stale)
+
+    def _changed(self, statement: Statement, **values: Any) -> bool:
+        with self._work.batch(last=True) as batch:
+            changed = batch.run(statement, **values)
+        return changed.result == 1
 
 
 def _used_since(session: MessagingSession, since: datetime) -> bool:

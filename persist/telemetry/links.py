@@ -142,14 +142,14 @@ class GithubLinks(Repository):
     def _store(self, prepared: Statement, link: Link, instance_id: str | None, found: dict[str, Any]) -> GithubLink:
         pieces = {name: getattr(link, name) for name in ("url", "kind", "host", "owner", "repo", "resource_number")}
         owner = resolve_scope(self._work, "instance_id", instance_id)
-        for index, existing in enumerate(self._rows(owner, link)):
-            if index == 0:
-                pieces["url"] = existing[_URL]
-            else:
-                self._work.run(_DELETE, owner=owner, of_url=existing[_URL])
-        row = self._work.returned(prepared, instance_id=owner, **pieces, **found)
-        assert row is not None
-        return _value(self._work, row)
+        newest, *others = [row[_URL] for row in self._rows(owner, link)] or [link.url]
+        pieces["url"] = newest
+        with self._work.batch(last=True) as batch:
+            for url in others:
+                batch.run(_DELETE, owner=owner, of_url=url)
+            stored = batch.returned(prepared, instance_id=owner, **pieces, **found)
+        assert stored.result is not None
+        return _value(self._work, stored.result)
 
     def _rows(self, owner: str, link: Link) -> List[Row]:
         """The rows of this link in any spelling, the one fetched last first."""

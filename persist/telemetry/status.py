@@ -22,7 +22,7 @@ from persist.errors import Conflict, InvalidValue, NotFound
 from persist.telemetry.instants import next_second, second_or_now
 from persist.telemetry.models import status_log
 from persist.telemetry.schemas import AgentStatus, StatusEntry
-from persist.telemetry.windows import STATUS_LOG
+from persist.telemetry.windows import STATUS_LOG, number_of
 
 MAX = 100_000
 """The highest `limit` of `history`: more entries than a window of the default size."""
@@ -99,21 +99,27 @@ class StatusLog(Repository):
         given = None if text is None else decode(text)
         occurred_at = second_or_now(work, "at", at)
         fields = {"instance_id": owner, "occurred_at": occurred_at, "new_status": status, "metadata": text}
-        inserted = 0
+        new_values = {f"new_{name}": value for name, value in fields.items()}
+        counted, trimmed, row = None, False, None
         for _ in range(_TRIES):
             current = work.row(_CURRENT, owner=owner)
             if current is not None and _is_current(current, status, given):
                 return None
-            inserted = inserted or STATUS_LOG.count(work, owner)
             seen = 0 if current is None else current[0]
-            row = work.returned(_ADD, **{f"new_{name}": value for name, value in fields.items()}, seen=seen)
+            if counted is None:
+                with work.batch() as batch:
+                    counted = STATUS_LOG.count(batch, owner)
+                    added = batch.returned(_ADD, **new_values, seen=seen)
+                    cut = STATUS_LOG.trim_with(work, batch, owner, counted)
+                row, trimmed = added.result, cut is not None and cut.result > 0
+            else:
+                row = work.returned(_ADD, **new_values, seen=seen)
+                trimmed = row is not None and STATUS_LOG.trim_if_due(work, owner, number_of(counted))
             if row is not None:
                 break
         else:
             raise Conflict("The status of this instance kept changing; try again.")
-        oldest = current is None
-        if STATUS_LOG.trim_if_due(work, owner, inserted):
-            oldest = work.runtime.settings.status_log_keep == 1
+        oldest = work.runtime.settings.status_log_keep == 1 if trimmed else current is None
         return _entry(work, owner, (row[0], occurred_at, status, given, row[0] if oldest else None))
 
     @reads

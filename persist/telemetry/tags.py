@@ -46,9 +46,10 @@ class AgentTags(Repository):
         if (size := utf8_size(text)) > MAX_BYTES:
             raise PayloadTooLarge("value", size, MAX_BYTES)
         seen = second_or_now(work, "at", at)
-        row = work.returned(_RECORD, instance_id=owner, kind=tag_kind, value=text, first_seen=seen, last_seen=seen)
-        assert row is not None
-        return _tag(work, owner, row)
+        with work.batch(last=True) as batch:
+            recorded = batch.returned(_RECORD, instance_id=owner, kind=tag_kind, value=text, first_seen=seen, last_seen=seen)
+        assert recorded.result is not None
+        return _tag(work, owner, recorded.result)
 
     @reads
     def list(self, *, kind: str | None = None, instance_id: str | None = None) -> List[AgentTag]:

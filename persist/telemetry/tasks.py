@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, null, select, update
+from sqlalchemy import bindparam, delete, func, literal_column, null, select, update
 
 from persist.db.expressions.locking import advisory_lock
 from persist.db.expressions.upsert import insert_missing
@@ -15,6 +15,7 @@ from persist.db.transactions.first_readable import FirstReadable
 from persist.db.transactions.own_scope import public_scope, resolve_scope
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice, check_count, check_list, check_timedelta
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json
@@ -36,7 +37,8 @@ _others = tasks.alias("others")
 
 _ADD = Statement(insert_missing(tasks, "workspace_id", "id"))
 _LOCK_QUEUE = Statement(select(advisory_lock()))
-_NEXT = FirstReadable(select(*_COLUMNS).where(_of_owner, _T.state == TaskState.QUEUED).order_by(_T.discovered_at, _T.id))
+_queue = select(*_COLUMNS).where(_of_owner, _T.state == TaskState.QUEUED).order_by(_T.discovered_at, _T.id)
+_NEXT, _FIRST = FirstReadable(_queue), Statement(_queue.limit(literal_column("1")))
 _BUSY = (
     select(func.count())
     .select_from(_others)
@@ -82,7 +84,9 @@ class Tasks(Repository):
         now = work.now()
         found = check_list("discovered", discovered)
         rows = [_row(work, f"discovered[{index}]", item, now) for index, item in enumerate(found)]
-        return sum(work.run(_ADD, workspace_id=owner, **row) for row in rows)
+        with work.batch(last=True) as batch:
+            added = [batch.run(_ADD, workspace_id=owner, **row) for row in rows]
+        return sum(one.result for one in added)
 
     @writes
     def claim(self, instance_name: str, *, max_parallel: int = 1, workspace_id: str | None = None) -> Task | None:
@@ -92,12 +96,18 @@ class Tasks(Repository):
         instance = work.label("instance_name", instance_name)
         if check_count("max_parallel", max_parallel) == 0:
             raise InvalidValue("max_parallel", "expected 1 or more.")
-        work.row(_LOCK_QUEUE, lock_key=f"persist tasks of {owner}")
-        row = _NEXT.find(work, owner=owner)
+        with work.batch() as batch:
+            batch.lock(_LOCK_QUEUE, lock_key=f"persist tasks of {owner}")
+            first = batch.row(_FIRST, owner=owner)
+        row = first.result
+        if row is not None and any(map(is_unreadable, row)):
+            row = _NEXT.find(work, owner=owner)
         if row is None:
             return None
         task, at = _task(work, row), second("clock", work.now())
-        if not work.run(_CLAIM, owner=owner, row_id=task.id, instance=instance, at=at, maximum=max_parallel):
+        with work.batch(last=True) as batch:
+            claimed = batch.run(_CLAIM, owner=owner, row_id=task.id, instance=instance, at=at, maximum=max_parallel)
+        if not claimed.result:
             return None
         return task.model_copy(update={"state": TaskState.IN_PROGRESS, "instance_name": instance, "claimed_at": at})
 
@@ -115,7 +125,10 @@ class Tasks(Repository):
     def retry(self, id: str, *, workspace_id: str | None = None) -> bool:
         """Queue a failed task again, by its `discovered_at`. False, and nothing changes, if it is in another state or unknown."""
         work = self._work
-        return bool(work.run(_RETRY, owner=resolve_scope(work, "workspace_id", workspace_id), row_id=work.label("id", id)))
+        owner = resolve_scope(work, "workspace_id", workspace_id)
+        with work.batch(last=True) as batch:
+            changed = batch.run(_RETRY, owner=owner, row_id=work.label("id", id))
+        return bool(changed.result)
 
     @writes
     def cancel(self, id: str, *, workspace_id: str | None = None) -> bool:
@@ -140,14 +153,18 @@ class Tasks(Repository):
             before = work.now() - span
         except OverflowError:
             return 0  # nothing is as old as that
-        return work.run(_PURGE, owner=owner, before=before)
+        with work.batch(last=True) as batch:
+            deleted = batch.run(_PURGE, owner=owner, before=before)
+        return deleted.result
 
     def _end(self, id: str, before: TaskState, after: TaskState, outcome: str | None, workspace_id: str | None) -> bool:
         work = self._work
         owner = resolve_scope(work, "workspace_id", workspace_id)
         values = {"owner": owner, "row_id": work.label("id", id), "from_state": before, "to_state": after}
         text = None if outcome is None else work.body("outcome", outcome)
-        return bool(work.run(_END, **values, at=second("clock", work.now()), text=text))
+        with work.batch(last=True) as batch:
+            changed = batch.run(_END, **values, at=second("clock", work.now()), text=text)
+        return bool(changed.result)
 
 
 def _row(work: UnitOfWork, path: str, item: object, now: datetime) -> dict[str, Any]:

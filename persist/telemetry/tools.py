@@ -60,18 +60,19 @@ class ToolHistory(Repository):
         owner = resolve_scope(work, "instance_id", instance_id)
         occurred_at = second_or_now(work, "at", at)
         called = (work.label("tool_key", tool_key), _exit_code(exit_code), optional_count("duration_ms", duration_ms))
-        inserted = TOOL_HISTORY.count(work, owner)
-        row = work.returned(
-            _ADD,
-            new_instance_id=owner,
-            new_occurred_at=occurred_at,
-            new_tool_key=called[0],
-            new_exit_code=called[1],
-            new_duration_ms=called[2],
-        )
-        assert row is not None
-        TOOL_HISTORY.trim_if_due(work, owner, inserted)
-        return _call(work, owner, (row[0], occurred_at, *called))
+        with work.batch(last=True) as batch:
+            counted = TOOL_HISTORY.count(batch, owner)
+            added = batch.returned(
+                _ADD,
+                new_instance_id=owner,
+                new_occurred_at=occurred_at,
+                new_tool_key=called[0],
+                new_exit_code=called[1],
+                new_duration_ms=called[2],
+            )
+            TOOL_HISTORY.trim_with(work, batch, owner, counted)
+        assert added.result is not None
+        return _call(work, owner, (added.result[0], occurred_at, *called))
 
     @reads
     def last(

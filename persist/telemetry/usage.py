@@ -4,7 +4,8 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import case, func, select, update
+from sqlalchemy import bindparam, case, func, literal, or_, select, update
+from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.expressions.saturating_sum import whole_total
 from persist.db.expressions.upsert import merge
@@ -16,9 +17,9 @@ from persist.db.values.arguments import optional_count
 from persist.db.values.frozen import construct
 from persist.errors import Conflict, InvalidValue
 from persist.telemetry.instants import next_second, second
-from persist.telemetry.models import usage_samples
+from persist.telemetry.models import usage_samples, window_marks
 from persist.telemetry.schemas import UsageSample, UsageTotals
-from persist.telemetry.windows import USAGE_SAMPLES
+from persist.telemetry.windows import USAGE_SAMPLES, number_of
 
 FIGURES = ("token_input", "token_output", "token_cache_read", "token_cache_write", "cost_usd_micros")
 
@@ -41,6 +42,35 @@ _ADD = Statement(
 )
 _LOCK = Statement(select(*(_U[name] for name in FIGURES)).where(*_this_second).with_for_update())
 _SET = Statement(update(usage_samples).where(*_this_second).values(seq=_next, **{name: param(f"set_{name}") for name in FIGURES}))
+_COUNT_NEW = Statement(
+    update(window_marks)
+    .where(
+        window_marks.c.instance_id == param("owner"),
+        window_marks.c.window == param("name"),
+        ~select(_U.occurred_at).where(*_this_second).exists(),
+    )
+    .values(inserted=window_marks.c.inserted + 1)
+    .returning(window_marks.c.inserted)
+)
+
+
+def _grown(name: str) -> ColumnElement[Any]:
+    more, before = bindparam(f"set_{name}", type_=_U[name].type), _U[name]
+    return func.coalesce(before + more, before, more)
+
+
+def _fits(name: str) -> ColumnElement[bool]:
+    more, before = bindparam(f"set_{name}", type_=_U[name].type), _U[name]
+    return or_(before.is_(None), more.is_(None), before <= literal(_MAX, before.type) - more)
+
+
+# The sum is added only where it fits: the statement must not fail, and `_added` then says which one does not fit.
+_GROW = Statement(
+    update(usage_samples)
+    .where(*_this_second, *(_fits(name) for name in FIGURES))
+    .values(seq=_next, **{name: _grown(name) for name in FIGURES})
+    .returning(*(_U[name] for name in FIGURES))
+)
 
 
 @cache
@@ -84,19 +114,21 @@ class UsageSamples(Repository):
             "token_cache_write": optional_count("token_cache_write", token_cache_write),
             "cost_usd_micros": optional_count("cost_usd_micros", cost_usd_micros),
         }
+        if not work.runtime.dialect.one_writer and (sums := _added_at_once(work, owner, occurred_at, used)) is not None:
+            return _sample(work, owner, occurred_at, sums)
         USAGE_SAMPLES.lock(work, owner)
         for _ in range(_TRIES):
             if work.run(_ADD, owner=owner, second=occurred_at, **_set_params(used)):
-                USAGE_SAMPLES.trim_if_due(work, owner, USAGE_SAMPLES.count(work, owner))
+                with work.batch() as batch:
+                    counted = USAGE_SAMPLES.count(batch, owner)
+                USAGE_SAMPLES.trim_if_due(work, owner, number_of(counted))
                 break
             if (sums := _added(work, owner, occurred_at, used)) is not None:
                 used = sums
                 break
         else:
             raise Conflict("The sample of this second kept changing; try again.")
-        return construct(
-            UsageSample, {"instance_id": public_scope(work, "instance_id", owner), "occurred_at": occurred_at, **used}
-        )
+        return _sample(work, owner, occurred_at, used)
 
     @reads
     def totals(
@@ -122,6 +154,32 @@ class UsageSamples(Repository):
     def trim(self, *, instance_id: str | None = None) -> int:
         """Delete all but the `Settings.usage_samples_keep` samples written last; the number deleted."""
         return USAGE_SAMPLES.trim(self._work, instance_id)
+
+
+def _sample(work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str, int | None]) -> UsageSample:
+    return construct(UsageSample, {"instance_id": public_scope(work, "instance_id", owner), "occurred_at": occurred_at, **used})
+
+
+def _added_at_once(
+    work: UnitOfWork, owner: str, occurred_at: datetime, used: dict[str, int | None]
+) -> dict[str, int | None] | None:
+    """Insert the row, or add to the existing one, in one round trip; the sums. None if neither was possible.
+
+    The window is locked first, so the statements after that agree on whether the row exists, unless a trim deletes it in between.
+    """
+    given = {"owner": owner, "second": occurred_at, **_set_params(used)}
+    with work.batch() as batch:
+        USAGE_SAMPLES.lock_with(batch, owner)
+        counted = USAGE_SAMPLES.count_if(batch, owner, _COUNT_NEW, second=occurred_at)
+        grown = batch.returned(_GROW, **given)
+        added = batch.run(_ADD, **given)
+    if added.result:
+        if counted.result is None:
+            with work.batch() as batch:
+                counted = USAGE_SAMPLES.count(batch, owner)
+        USAGE_SAMPLES.trim_if_due(work, owner, number_of(counted))
+        return used
+    return None if grown.result is None else dict(zip(FIGURES, grown.result, strict=True))
 
 
 def _set_params(used: dict[str, int | None]) -> dict[str, int | None]:

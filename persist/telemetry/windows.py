@@ -6,12 +6,13 @@ last, whatever their clocks said: a row just recorded is never trimmed. On Postg
 instance's window: writers proceed in the order in which they count.
 """
 
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import BigInteger, Table, Text, bindparam, delete, func, select, tuple_
 
+from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing, merge
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import resolve_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue
@@ -36,27 +37,41 @@ _LOCK = Statement(
 )
 
 
+_is_nth = select(_W.inserted % bindparam("every", type_=_W.inserted.type) == 0).where(
+    _W.instance_id == bindparam("owner", type_=_TEXT), _W.window == bindparam("name", type_=_TEXT)
+)
+
+
+def number_of(counted: Pending[Row | None]) -> int:
+    """How many rows were inserted into the window, with the one that `Window.count` has counted."""
+    assert counted.result is not None
+    inserted: int = counted.result[0]
+    return inserted
+
+
 class Window:
     """The window of one table. `place`: the columns that order an instance's rows as they were written."""
 
     def __init__(self, table: Table, *order_columns: str) -> None:
         self.name = table.name
-        columns, of_owner = [table.c[name] for name in order_columns], table.c.instance_id == param("owner")
-        newest_first = select(*columns).where(of_owner).order_by(*(column.desc() for column in columns))
-        self._order_columns = order_columns
-        edge = tuple_(*(bindparam(f"edge_{column.name}", type_=column.type) for column in columns))
-        owner = table.c.instance_id
+        columns, owner = [table.c[name] for name in order_columns], table.c.instance_id
+        kept = table.alias("kept")
+        newest_first = [kept.c[name].desc() for name in order_columns]
+        edge = select(*(kept.c[name] for name in order_columns)).where(kept.c.instance_id == param("owner"))
+        edge = edge.order_by(*newest_first).limit(1).offset(bindparam("keep", type_=BigInteger()))
+        cut = delete(table).where(owner == param("owner"), tuple_(*columns) <= edge.scalar_subquery())
         too_many = func.count() > bindparam("keep", type_=BigInteger())
         self._full = Statement(select(owner).group_by(owner).having(too_many).order_by(owner).limit(_INSTANCES_PER_BATCH))
-        self._edge = Statement(newest_first.limit(1).offset(bindparam("keep", type_=BigInteger())))
-        self._cut = Statement(delete(table).where(of_owner, tuple_(*columns) <= edge))
+        self._cut = Statement(cut)
+        self._cut_if_due = Statement(cut.where(_is_nth.scalar_subquery()))
 
-    def count(self, work: UnitOfWork, owner: str) -> int:
-        """Count an insert of the instance; the number of inserts so far."""
-        row = work.returned(_COUNT, owner=owner, name=self.name)
-        assert row is not None
-        inserted: int = row[0]
-        return inserted
+    def count(self, batch: Batch, owner: str) -> Pending[Row | None]:
+        """Count an insert of the instance; the number of inserts so far, which `number_of` reads."""
+        return batch.returned(_COUNT, owner=owner, name=self.name)
+
+    def count_if(self, batch: Batch, owner: str, statement: Statement, **values: Any) -> Pending[Row | None]:
+        """Count an insert of the instance by a statement with a condition; no row where the condition does not hold."""
+        return batch.returned(statement, owner=owner, name=self.name, **values)
 
     def lock(self, work: UnitOfWork, owner: str) -> None:
         """Lock the instance's window until the transaction ends: other writers wait before they count or trim."""
@@ -64,27 +79,37 @@ class Window:
             work.run(_INSERT_MARK, instance_id=owner, window=self.name, inserted=0)
             work.row(_LOCK, owner=owner, name=self.name)
 
+    def lock_with(self, batch: Batch, owner: str) -> None:
+        """Lock the instance's window as `lock` does, in a batch."""
+        batch.run(_INSERT_MARK, instance_id=owner, window=self.name, inserted=0)
+        batch.lock(_LOCK, owner=owner, name=self.name)
+
+    def trim_with(self, work: UnitOfWork, batch: Batch, owner: str, counted: Pending[Row | None]) -> Pending[int] | None:
+        """Trim the window in the batch if the insert that it counted is an Nth one; the number deleted, None if it is none."""
+        keep, every = sizes(work.runtime.settings, self.name)
+        if not work.runtime.dialect.one_writer:
+            return batch.run(self._cut_if_due, owner=owner, keep=keep, name=self.name, every=every)
+        return batch.run(self._cut, owner=owner, keep=keep) if number_of(counted) % every == 0 else None
+
     def trim_if_due(self, work: UnitOfWork, owner: str, inserted: int) -> bool:
         """Trim the window if this counted insert is an Nth one; whether rows were deleted."""
         keep, every = sizes(work.runtime.settings, self.name)
-        return inserted % every == 0 and self._trim(work, owner, keep) > 0
+        return inserted % every == 0 and work.run(self._cut, owner=owner, keep=keep) > 0
 
     def trim(self, work: UnitOfWork, instance_id: str | None) -> int:
         """Delete all but the newest rows of an instance; the number deleted."""
-        return self._trim(work, resolve_scope(work, "instance_id", instance_id), sizes(work.runtime.settings, self.name)[0])
-
-    def _trim(self, work: UnitOfWork, owner: str, keep: int) -> int:
-        edge = work.row(self._edge, owner=owner, keep=keep)
-        if edge is None:
-            return 0
-        return work.run(
-            self._cut, owner=owner, **{f"edge_{name}": value for name, value in zip(self._order_columns, edge, strict=True)}
-        )
+        owner, (keep, _) = resolve_scope(work, "instance_id", instance_id), sizes(work.runtime.settings, self.name)
+        with work.batch(last=True) as batch:
+            deleted = batch.run(self._cut, owner=owner, keep=keep)
+        return deleted.result
 
     def trim_some(self, work: UnitOfWork) -> int:
         """Delete all but the newest rows of up to a hundred instances with too many; the number deleted."""
         keep, _ = sizes(work.runtime.settings, self.name)
-        return sum([self._trim(work, owner, keep) for (owner,) in work.rows(self._full, keep=keep)])
+        full = work.rows(self._full, keep=keep)
+        with work.batch() as batch:
+            deleted = [batch.run(self._cut, owner=owner, keep=keep) for (owner,) in full]
+        return sum(one.result for one in deleted)
 
 
 STATUS_LOG = Window(status_log, "id")

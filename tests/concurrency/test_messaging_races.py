@@ -115,6 +115,27 @@ def test_whoever_comes_second_waits_for_the_first(store: Store, clock: FrozenClo
     assert len(sessions(store, active=False)) == int(stale)
 
 
+def test_reuse_does_not_wait_for_whoever_uses_the_session(postgres_url: str, clock: FrozenClock) -> None:
+    """SQLite has one writer at a time, so there it does."""
+    with Store.open(postgres_url, clock=clock, migrate=True) as store:
+        session = talk(store)
+        touched, done = threading.Event(), threading.Event()
+
+        def use() -> bool:
+            with store.begin() as tx:
+                assert tx.messaging.sessions.touch(session.id)
+                touched.set()
+                return done.wait(30)
+
+        def reuse() -> str:
+            assert touched.wait(30)
+            id = talk(store).id
+            done.set()
+            return id
+
+        assert together([use, reuse]) == [True, session.id]
+
+
 def test_processes_get_the_same_sessions(store: Store, database_url: str) -> None:
     """(d) 26: also those that share nothing but the database."""
     reports = processes(database_url, 4, "meet", 25)

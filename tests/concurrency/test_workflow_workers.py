@@ -66,6 +66,32 @@ def claimed_in_time(store: Store) -> Lease:
     raise AssertionError("nothing could be claimed")
 
 
+# ---------------------------------------------------------------- threads
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_32_threads_claim_each_run_once(store: Store, alone: bool) -> None:
+    """In transactions of their own, and each claim a transaction by itself."""
+    with store.begin() as tx:
+        ids = [tx.workflows.runs.create("build", trigger_id="t", current_phase="p", status="queued").id for _ in range(160)]
+
+    def drain(worker: str) -> list[str]:
+        found = []
+        while True:
+            if alone:
+                lease = store.workflows.runs.claim(worker, lease=timedelta(hours=1))
+            else:
+                with store.begin() as tx:
+                    lease = tx.workflows.runs.claim(worker, lease=timedelta(hours=1))
+            if lease is None:
+                return found
+            assert (lease.worker, lease.token, lease.run.status) == (worker, 1, "running")
+            found.append(lease.run_id)
+
+    claimed = together([partial(drain, f"w{number}") for number in range(32)])
+    assert sorted(id for found in claimed for id in found) == sorted(ids)
+
+
 # ---------------------------------------------------------------- processes
 
 

@@ -12,7 +12,7 @@ from persist.chat.schemas import ChatSession
 from persist.chat.storage.statements import LOCK_SESSION
 from persist.chat.verbs import branching
 from persist.db.changes.driver_statements import StatementRunner
-from persist.db.expressions.upsert import insert_missing, require_new
+from persist.db.expressions.upsert import insert_missing, taken
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_list
@@ -232,7 +232,8 @@ class ChatSessions(Repository):
         with work.batch(last=True) as batch:
             inserted = batch.run(_INSERT, **values)
             row = batch.row(_GET, row_id=session.id)
-        require_new(inserted.result, "chat session", sessions, session.id)
+        if not inserted.result:
+            raise taken(_INSERT, "chat session", session.id)
         return _found(session.id, row.result)
 
     def _values(self, session: ChatSession) -> dict[str, Any]:

@@ -39,6 +39,20 @@ def insert_missing(table: Table, *keys: str) -> Insert:
     return merge(table, *keys)
 
 
+def unless_taken(statement: Insert, *keys: str) -> Insert:
+    """The INSERT, which does nothing for a row whose key exists, as `insert_missing` does."""
+    table = statement.table
+    assert isinstance(table, Table)
+    end_with(statement, _OnConflict(table, keys, {}))
+    return statement
+
+
+def taken(statement: Statement, kind: str, id: str) -> Conflict:
+    """The error for an INSERT that did nothing because its `id` is taken. The transaction stays usable after it."""
+    table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one
+    return Conflict(f"The id {named(id)} is taken by another {kind}.", constraint=f"pk_{table}")
+
+
 def upsert(table: Table, *keys: str, keep: Sequence[str] = ()) -> Insert:
     """An INSERT of every column that overwrites the row with the same key, except for the columns in `keep`."""
     overwritten: dict[str, Rule] = {column.name: "new" for column in table.columns if column.name not in (*keys, *keep)}
@@ -57,14 +71,8 @@ def merge(table: Table, *keys: str, **rules: Rule) -> Insert:
 
 def insert_once(db: StatementRunner, statement: Statement, kind: str, values: Mapping[str, Any]) -> None:
     """Run an `insert_missing` whose key is `id`; Conflict if the id is taken. The transaction stays usable after that."""
-    table: Table = statement.statement.table  # type: ignore[attr-defined]  # an Insert has one
-    require_new(db.run(statement, **values), kind, table, values["id"])
-
-
-def require_new(inserted: int, kind: str, table: Table, id: str) -> None:
-    """Raise Conflict if an `insert_missing` wrote no row, as the id is taken."""
-    if not inserted:
-        raise Conflict(f"The id {named(id)} is taken by another {kind}.", constraint=f"pk_{table.name}")
+    if not db.run(statement, **values):
+        raise taken(statement, kind, values["id"])
 
 
 @compiles(_OnConflict)

@@ -1,14 +1,16 @@
 """Reading the row of an execution, and checking the lease on its run."""
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, func, literal_column, select
 
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.conditions import reader_of
 from persist.db.values.frozen import construct
 from persist.errors import InvalidValue, NotFound
-from persist.workflows.models import executions
+from persist.workflows.models import executions, runs
 from persist.workflows.schemas import Execution, Lease
-from persist.workflows.storage.run_rows import check_hold, find_run
+from persist.workflows.storage.run_rows import COLUMNS as RUN_COLUMNS
+from persist.workflows.storage.run_rows import check_hold, find_run, run_value
 
 _E = executions.c
 FIELDS = tuple(Execution.model_fields)
@@ -16,6 +18,20 @@ COLUMNS = tuple(_E[name] for name in FIELDS)
 """Every column but `output_text`, which neither lists nor `get` read."""
 
 _GET = Statement(select(*COLUMNS).where(_E.id == param("row_id")))
+_LOCK_RUN_OF = Statement(
+    select(*RUN_COLUMNS)
+    .where(
+        runs.c.id
+        == select(
+            func.coalesce(func.nullif(_E.workflow_run_id, literal_column("''")), bindparam("of_lease", type_=runs.c.id.type))
+        )
+        .where(_E.id == param("row_id"))
+        .scalar_subquery()
+    )
+    .with_for_update()
+)
+_NO_RUN_ID = reader_of(runs.c.id)
+"""What is wrong with a text that cannot be the id of a run."""
 _RUN_ID = Statement(select(_E.workflow_run_id).where(_E.id == param("row_id")))
 
 
@@ -53,10 +69,16 @@ def holds(work: UnitOfWork, id: str, lease: Lease | None) -> bool:
     """Whether the execution exists; LeaseLost if another worker holds its run."""
     row_id = work.label("id", id)
     _check_lease(lease)
-    row = work.row(_RUN_ID, row_id=row_id)
-    if row is None:
+    of_lease = None if lease is None or _NO_RUN_ID(lease.run_id) else lease.run_id
+    with work.batch() as batch:
+        row = batch.row(_RUN_ID, row_id=row_id)
+        found = batch.row(_LOCK_RUN_OF, row_id=row_id, of_lease=of_lease)
+    if row.result is None:
         return False
-    hold_run_of(work, row[0], lease)
+    if found.result is None:
+        hold_run_of(work, row.result[0], lease)
+    else:
+        check_hold(run_value(found.result), lease, work.now())
     return True
 
 

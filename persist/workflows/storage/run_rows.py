@@ -4,6 +4,7 @@ from datetime import datetime
 
 from sqlalchemy import select
 
+from persist.db.changes.batch import Pending
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.frozen import construct
@@ -15,8 +16,8 @@ from persist.workflows.transitions import TERMINAL
 _R = runs.c
 FIELDS = tuple(WorkflowRun.model_fields)
 COLUMNS = tuple(_R[name] for name in FIELDS)
-_GET = Statement(select(*COLUMNS).where(_R.id == param("row_id")))
-_LOCK = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update())
+GET_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")))
+LOCK_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update())
 
 
 def run_value(row: Row) -> WorkflowRun:
@@ -26,7 +27,7 @@ def run_value(row: Row) -> WorkflowRun:
 
 def find_run(work: UnitOfWork, id: str, *, lock: bool = False) -> WorkflowRun | None:
     """The run, with `lock` locked against other writers; None if there is none."""
-    row = work.row(_LOCK if lock else _GET, row_id=work.label("id", id))
+    row = work.row(LOCK_RUN if lock else GET_RUN, row_id=work.label("id", id))
     return None if row is None else run_value(row)
 
 
@@ -36,6 +37,12 @@ def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> WorkflowRun:
     if run is None:
         raise NotFound("workflow run", id)
     return run
+
+
+def written_run(row: Pending[Row | None]) -> WorkflowRun:
+    """The run whose row a batch has read after it wrote it, under the row's lock."""
+    assert row.result is not None
+    return run_value(row.result)
 
 
 def held_run(work: UnitOfWork, id: str, lease: Lease | None) -> WorkflowRun:

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from sqlalchemy import select, update
 
-from persist.db.expressions.upsert import insert_missing, insert_once
+from persist.db.changes.batch import Batch, Pending
+from persist.db.expressions.upsert import insert_missing, taken
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -16,26 +17,33 @@ from persist.db.values.json import Json
 from persist.errors import Conflict, NotFound, TransitionError
 from persist.workflows.models import IS_PENDING, approvals, runs
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, Lease, RunStatus, WorkflowRun
-from persist.workflows.storage.gates import has_open_gate
 from persist.workflows.storage.payloads import history_item, history_with, marker_of, small_values, with_error
-from persist.workflows.storage.run_rows import get_run, held_run
+from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, get_run, held_run, run_value, written_run
 from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs import leases
-from persist.workflows.verbs.finishing import finish_run
+from persist.workflows.verbs.finishing import announced, end, ending
 
 _A, _R = approvals.c, runs.c
 _id = param("row_id")
 _FIELDS = tuple(Approval.model_fields)
 _COLUMNS = tuple(_A[name] for name in _FIELDS)
-_INSERT = Statement(insert_missing(approvals, "id"))
+_INSERT = Statement(insert_missing(approvals, "id").returning(*_COLUMNS))
 _GET = Statement(select(*_COLUMNS).where(_A.id == _id))
 _LOCK = Statement(select(*_COLUMNS).where(_A.id == _id).with_for_update())
+_LOCK_PENDING = Statement(select(*_COLUMNS).where(_A.id == _id, IS_PENDING).with_for_update())
+_LOCK_RUN_OF_PENDING = Statement(
+    select(*COLUMNS)
+    .where(_R.id == select(_A.workflow_run_id).where(_A.id == _id, IS_PENDING).scalar_subquery())
+    .with_for_update()
+)
 _OF_RUN = Statement(select(*_COLUMNS).where(_A.workflow_run_id == param("run_id")).order_by(_A.created_at, _A.id))
-_RESOLVE = Statement(
+_resolve = (
     update(approvals)
     .where(_A.id == _id, IS_PENDING)
     .values(status=param("to"), responded_by=param("by"), response=param("said"), responded_at=param("at"))
 )
+_RESOLVE = Statement(_resolve)
+_RESOLVE_REPLY = Statement(_resolve.where(_A.kind == ApprovalKind.REPLY))
 _PAUSE = Statement(
     update(runs)
     .where(_R.id == _id)
@@ -85,7 +93,12 @@ class Approvals(Repository):
         run = get_run(self._work, workflow_run_id, lock=True)
         if run.status in TERMINAL:
             raise Conflict(f"The workflow run {run.id!r} has ended ({run.status}): nothing would wait at its gate.")
-        return _insert(self._work, row_id, workflow_run_id, asked)
+        with self._work.batch(last=True) as batch:
+            inserted = _insert(self._work, batch, row_id, workflow_run_id, asked)
+        if inserted.result is None:
+            assert row_id is not None
+            raise taken(_INSERT, "approval", row_id)
+        return _value(inserted.result)
 
     @reads
     def get(self, id: str) -> Approval:
@@ -119,17 +132,15 @@ class Approvals(Repository):
         """Answer a gate of either kind and leave the run alone; False if it was not pending."""
         work = self._work
         to = ApprovalStatus.APPROVED if check_flag("approved", approved) else ApprovalStatus.REJECTED
-        return _resolve(work, work.label("id", id), to, by=by, response=response)
+        return _answer_gate(work, _RESOLVE, _answer(work, work.label("id", id), to, by=by, response=response))
 
     @writes
     def resolve_reply(self, id: str, *, response: str, by: str | None = None) -> bool:
         """Answer a reply gate with free text; False if it was not pending, or no reply gate."""
         work = self._work
         said = work.body("response", response)
-        row = work.row(_LOCK, row_id=work.label("id", id))
-        if row is None or _value(row).kind != ApprovalKind.REPLY:
-            return False
-        return _resolve(work, id, ApprovalStatus.APPROVED, by=by, response=said)
+        values = _answer(work, work.label("id", id), ApprovalStatus.APPROVED, by=by, response=said)
+        return _answer_gate(work, _RESOLVE_REPLY, values)
 
     @writes
     def pause_for_approval(
@@ -156,8 +167,11 @@ class Approvals(Repository):
         check_transition(run.id, run.status, RunStatus.PAUSED)
         history = history_with(work, run.phase_history, item)
         value = _merged(work, run, patch)
-        work.run(_PAUSE, row_id=run.id, phase=item["phase"], history=history, value=value, at=work.now())
-        return _insert(work, None, run.id, asked)
+        with work.batch(last=True) as batch:
+            batch.run(_PAUSE, row_id=run.id, phase=item["phase"], history=history, value=value, at=work.now())
+            inserted = _insert(work, batch, None, run.id, asked)
+        assert inserted.result is not None
+        return _value(inserted.result)
 
     @writes
     def resolve_and_resume(
@@ -169,14 +183,16 @@ class Approvals(Repository):
         """
         work = self._work
         patch = {} if scratch is None else small_values(work, "scratch", scratch)
-        approval, run = self._gate(id, RunStatus.RUNNING, by=by, response=response)
-        value = _merged(work, run, patch)
-        _resolve(work, approval.id, ApprovalStatus.APPROVED, by=by, response=response)
-        if patch:
-            work.run(_SET_SCRATCH, row_id=run.id, value=value)
-        if not has_open_gate(work, run.id):
-            leases.resume(work, run)
-        return get_run(work, run.id)
+        answer = _answer(work, id, ApprovalStatus.APPROVED, by=by, response=response)
+        run = self._gate(id, RunStatus.RUNNING)
+        value, resumed = _merged(work, run, patch), leases.resumption(run, work.now())
+        with work.batch(last=True) as batch:
+            batch.run(_RESOLVE, **answer)
+            if patch:
+                batch.run(_SET_SCRATCH, row_id=run.id, value=value)
+            leases.resume_ungated(batch, resumed)
+            written = batch.row(GET_RUN, row_id=run.id)
+        return written_run(written)
 
     @writes
     def resolve_and_fail(self, id: str, *, by: str | None = None, reason: str | None = None) -> WorkflowRun:
@@ -184,21 +200,33 @@ class Approvals(Repository):
         work = self._work
         error = f"Rejected: {work.body('reason', reason or 'no reason given')}"
         with_error(work, None, error, path="reason")
-        approval, run = self._gate(id, RunStatus.FAILED, by=by, response=reason)
-        _resolve(work, approval.id, ApprovalStatus.REJECTED, by=by, response=reason)
-        return finish_run(work, run, RunStatus.FAILED, context=with_error(work, run.context, error))
+        answer = _answer(work, id, ApprovalStatus.REJECTED, by=by, response=reason)
+        run = self._gate(id, RunStatus.FAILED)
+        values = ending(work, run, RunStatus.FAILED, context=with_error(work, run.context, error))
+        with work.batch(last=True) as batch:
+            batch.run(_RESOLVE, **answer)
+            ended = end(work, batch, values)
+        return announced(work, ended)
 
-    def _gate(self, id: str, to: RunStatus, *, by: str | None, response: str | None) -> tuple[Approval, WorkflowRun]:
-        """The pending gate and its run, both locked: the run first, as everything does that ends a run and closes its gates."""
+    def _gate(self, id: str, to: RunStatus) -> WorkflowRun:
+        """The run of a pending gate, both locked: the run first, as everything does that ends a run and closes its gates."""
         work = self._work
-        _answer(work, by=by, response=response)
-        _check_pending(asked := _get(work, id))
-        run = get_run(work, asked.workflow_run_id, lock=True)
-        _check_pending(approval := _get(work, id, lock=True))
+        gate_id = work.label("id", id)
+        with work.batch() as batch:
+            asked = batch.row(_GET, row_id=gate_id)
+            found = batch.row(_LOCK_RUN_OF_PENDING, row_id=gate_id)
+            pending = batch.row(_LOCK_PENDING, row_id=gate_id)
+        approval = _found(asked.result, id)
+        _check_pending(approval)
+        if found.result is not None and pending.result is not None:
+            run = run_value(found.result)
+        else:  # its run is gone, or another caller has just answered it
+            run = get_run(work, approval.workflow_run_id, lock=True)
+            _check_pending(_get(work, id, lock=True))
         if to is RunStatus.RUNNING and run.status != RunStatus.PAUSED:  # others begin only by admit, claim and restart
             raise TransitionError(f"workflow run {run.id!r}", str(run.status), str(to))
         check_transition(run.id, run.status, to)
-        return approval, run
+        return run
 
 
 def _check_pending(approval: Approval) -> None:
@@ -211,7 +239,10 @@ def _value(row: Row) -> Approval:
 
 
 def _get(work: UnitOfWork, id: str, *, lock: bool = False) -> Approval:
-    row = work.row(_LOCK if lock else _GET, row_id=work.label("id", id))
+    return _found(work.row(_LOCK if lock else _GET, row_id=work.label("id", id)), id)
+
+
+def _found(row: Row | None, id: str) -> Approval:
     if row is None:
         raise NotFound("approval", id)
     return _value(row)
@@ -226,19 +257,23 @@ def _asked(work: UnitOfWork, *, gate: str, summary: str, kind: str, requested_by
     }
 
 
-def _insert(work: UnitOfWork, id: str | None, workflow_run_id: str, asked: dict[str, Any]) -> Approval:
+def _insert(work: UnitOfWork, batch: Batch, id: str | None, workflow_run_id: str, asked: dict[str, Any]) -> Pending[Row | None]:
+    """Insert the gate; its row, None if the id is taken."""
     row_id = work.runtime.ids.mint("apr") if id is None else id
     stored = {"id": row_id, "workflow_run_id": workflow_run_id, "status": ApprovalStatus.PENDING, "created_at": work.now()}
-    insert_once(work, _INSERT, "approval", {**dict.fromkeys(_FIELDS), **asked, **stored})
-    return _get(work, row_id)
+    return batch.returned(_INSERT, **{**dict.fromkeys(_FIELDS), **asked, **stored})
 
 
-def _answer(work: UnitOfWork, *, by: str | None, response: str | None) -> dict[str, str | None]:
-    return {"by": optional_label("by", by), "said": None if response is None else work.body("response", response)}
+def _answer(work: UnitOfWork, id: str, to: ApprovalStatus, *, by: str | None, response: str | None) -> dict[str, Any]:
+    """The checked values of an answer."""
+    said = None if response is None else work.body("response", response)
+    return {"by": optional_label("by", by), "said": said, "row_id": id, "to": to, "at": work.now()}
 
 
-def _resolve(work: UnitOfWork, id: str, to: ApprovalStatus, *, by: str | None, response: str | None) -> bool:
-    return bool(work.run(_RESOLVE, row_id=id, to=to, at=work.now(), **_answer(work, by=by, response=response)))
+def _answer_gate(work: UnitOfWork, statement: Statement, answer: dict[str, Any]) -> bool:
+    with work.batch(last=True) as batch:
+        answered = batch.run(statement, **answer)
+    return bool(answered.result)
 
 
 def _merged(work: UnitOfWork, run: WorkflowRun, patch: dict[str, Any]) -> Json:

@@ -2,9 +2,10 @@
 
 from typing import Any, Literal
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import and_, bindparam, func, select, update
 
-from persist.db.expressions.upsert import insert_missing, insert_once
+from persist.db.expressions.conditional_insert import insert_where
+from persist.db.expressions.upsert import insert_missing, taken, unless_taken
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -12,15 +13,24 @@ from persist.db.values.arguments import check_flag, optional_cost, optional_coun
 from persist.db.values.json import Json
 from persist.db.values.pages import Page
 from persist.errors import NotFound
-from persist.workflows.models import executions
+from persist.workflows.models import executions, runs
 from persist.workflows.schemas import ChatThread, Execution, ExecutionStats, Lease, StatsBucket, StopReason
-from persist.workflows.storage.execution_rows import FIELDS, get_execution, hold_run_of, holds
+from persist.workflows.storage.execution_rows import COLUMNS, FIELDS, execution_value, get_execution, hold_run_of, holds
+from persist.workflows.storage.hold_guard import WRITABLE, guard_values
 from persist.workflows.verbs import chat_threads, execution_lists, phases, statistics
 
 List = list
 _E = executions.c
 _id = param("row_id")
-_INSERT = Statement(insert_missing(executions, "id"))
+_INSERT = Statement(insert_missing(executions, "id").returning(*COLUMNS))
+_INSERT_HELD = {
+    leased: Statement(
+        unless_taken(insert_where(executions, and_(runs.c.id == param("hold_id"), writable), of=runs, lock=True), "id").returning(
+            *COLUMNS
+        )
+    )
+    for leased, writable in WRITABLE.items()
+}
 _OVERWRITTEN = ("success", "error", "turns", "duration_ms")
 _KEPT = (
     "session_id",
@@ -84,7 +94,11 @@ class Executions(Repository):
             "session_id": optional_label("session_id", session_id),
             "started_at": work.now(),
         }
-        row_id = None if id is None else work.label("id", id)
+        row_id = work.runtime.ids.mint("exe") if id is None else work.label("id", id)
+        if run_id is not None and (held := guard_values(work, run_id, lease)) is not None:
+            row = work.returned(_INSERT_HELD[lease is not None], hold_id=run_id, at=work.now(), **held, **_row(row_id, fields))
+            if row is not None:
+                return execution_value(row)
         if not hold_run_of(work, run_id, lease) and run_id is not None:
             raise NotFound("workflow run", run_id)
         return _insert(work, row_id, fields)
@@ -93,7 +107,9 @@ class Executions(Repository):
     def set_session(self, id: str, session_id: str) -> bool:
         """Set the session log of a running execution, so that the log can be watched."""
         work = self._work
-        return bool(work.run(_SET_SESSION, row_id=work.label("id", id), value=work.label("session_id", session_id)))
+        with work.batch(last=True) as batch:
+            written = batch.run(_SET_SESSION, row_id=work.label("id", id), value=work.label("session_id", session_id))
+        return bool(written.result)
 
     @writes
     def finish(
@@ -138,7 +154,8 @@ class Executions(Repository):
         }
         if not holds(work, id, lease):
             return False
-        work.run(_FINISH, row_id=id, at=work.now(), **{f"set_{name}": value for name, value in given.items()})
+        with work.batch(last=True) as batch:
+            batch.run(_FINISH, row_id=id, at=work.now(), **{f"set_{name}": value for name, value in given.items()})
         return True
 
     @writes
@@ -146,7 +163,11 @@ class Executions(Repository):
         """Store the execution's final text, which the next iteration reads by this id."""
         work = self._work
         body = work.body("text", text)
-        return holds(work, id, lease) and bool(work.run(_SET_OUTPUT, row_id=id, value=body))
+        if not holds(work, id, lease):
+            return False
+        with work.batch(last=True) as batch:
+            written = batch.run(_SET_OUTPUT, row_id=id, value=body)
+        return bool(written.result)
 
     @reads
     def output_text(self, id: str) -> str | None:
@@ -181,7 +202,7 @@ class Executions(Repository):
             "started_at": now,
             "finished_at": now,
         }
-        return _insert(work, None, fields | {"trigger_type": phases.trigger_type(work, trigger)})
+        return _insert(work, work.runtime.ids.mint("exe"), fields | {"trigger_type": phases.trigger_type(work, trigger)})
 
     @reads
     def should_run(self, skill: str, trigger_id: str, *, workflow_run_id: str | None = None) -> Literal["running", "done", "run"]:
@@ -278,7 +299,13 @@ class Executions(Repository):
         return chat_threads.threads(self._work, limit, before)
 
 
-def _insert(work: UnitOfWork, id: str | None, fields: dict[str, Any]) -> Execution:
-    row_id = work.runtime.ids.mint("exe") if id is None else id
-    insert_once(work, _INSERT, "execution", {**dict.fromkeys(FIELDS), "output_text": None, **fields, "id": row_id})
-    return get_execution(work, row_id)
+def _insert(work: UnitOfWork, id: str, fields: dict[str, Any]) -> Execution:
+    with work.batch(last=True) as batch:
+        inserted = batch.returned(_INSERT, **_row(id, fields))
+    if inserted.result is None:
+        raise taken(_INSERT, "execution", id)
+    return execution_value(inserted.result)
+
+
+def _row(id: str, fields: dict[str, Any]) -> dict[str, Any]:
+    return {**dict.fromkeys(FIELDS), "output_text": None, **fields, "id": id}

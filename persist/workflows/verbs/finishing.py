@@ -4,7 +4,8 @@ from typing import Any
 
 from sqlalchemy import null, update
 
-from persist.db.statements.prepared import Statement, param
+from persist.db.changes.batch import Batch, Pending
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice
@@ -14,7 +15,7 @@ from persist.workflows.models import runs
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.gates import close_gates
 from persist.workflows.storage.payloads import history_item, history_with, marker_of, with_error
-from persist.workflows.storage.run_rows import find_run, get_run, held_run
+from persist.workflows.storage.run_rows import GET_RUN, find_run, held_run, written_run
 from persist.workflows.transitions import check_transition
 
 RUN_FINISHED = "run_finished"
@@ -42,27 +43,44 @@ _ENDED = {RunStatus.SUCCEEDED: "succeeded", RunStatus.FAILED: "failed", RunStatu
 def finish_run(
     work: UnitOfWork, run: WorkflowRun, status: RunStatus, *, context: dict[str, Any] | None, marker: dict[str, Any] | None = None
 ) -> WorkflowRun:
-    """End a locked run whose transition is allowed. A newer token fences out the worker of a cancelled run.
+    """End a locked run whose transition is allowed, as the last writes of the verb."""
+    values = ending(work, run, status, context=context, marker=marker)
+    with work.batch(last=True) as batch:
+        ended = end(work, batch, values)
+    return announced(work, ended)
 
-    Pending gates are rejected without a name: people who look for pending approvals must not find those of ended runs.
-    """
+
+def ending(
+    work: UnitOfWork, run: WorkflowRun, status: RunStatus, *, context: dict[str, Any] | None, marker: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The values for `end` of a locked run. A newer token fences out the worker of a cancelled run."""
     history: Any = run.phase_history
     if marker is not None and not is_unreadable(history):
         history = history_with(work, history, marker)
-    work.run(
-        _FINISH,
-        row_id=run.id,
-        to=status,
-        phase=run.current_phase if marker is None else marker["phase"],
-        history=history,
-        said=context,
-        token=run.lease_token
-        if is_unreadable(run.lease_token) or status is not RunStatus.CANCELLED
-        else _fenced(run.lease_token),
-        at=work.now(),
-    )
-    close_gates(work, run.id, f"The run ended: it {_ENDED[status]}.")
-    finished = get_run(work, run.id)
+    return {
+        "row_id": run.id,
+        "to": status,
+        "phase": run.current_phase if marker is None else marker["phase"],
+        "history": history,
+        "said": context,
+        "token": _fenced(run.lease_token) if status is RunStatus.CANCELLED else run.lease_token,
+        "at": work.now(),
+    }
+
+
+def end(work: UnitOfWork, batch: Batch, values: dict[str, Any]) -> Pending[Row | None]:
+    """End a locked run with the values of `ending`; its row after that.
+
+    Pending gates are rejected without a name: people who look for pending approvals must not find those of ended runs.
+    """
+    batch.run(_FINISH, **values)
+    close_gates(work, batch, values["row_id"], f"The run ended: it {_ENDED[values['to']]}.")
+    return batch.row(GET_RUN, row_id=values["row_id"])
+
+
+def announced(work: UnitOfWork, ended: Pending[Row | None]) -> WorkflowRun:
+    """The run that has ended. Observers are told once the transaction has committed."""
+    finished = written_run(ended)
     work.announce(RUN_FINISHED, finished)
     return finished
 

@@ -4,23 +4,40 @@ A lease ends at its instant (store clock). Its token, which grows with every cla
 waits for a worker because it was resumed or restarted has an expiry but no owner; a run whose worker died has both.
 """
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import null, select, update
+from sqlalchemy import literal_column, null, select, update
 
-from persist.db.statements.prepared import Statement, param
+from persist.db.changes.batch import Batch
+from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.first_readable import FirstReadable
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_timedelta, optional_label
 from persist.db.values.frozen import construct
 from persist.errors import InvalidValue, LeaseLost, NotFound
 from persist.workflows.models import IS_LEASED, runs
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
-from persist.workflows.storage.run_rows import COLUMNS, check_hold, find_run, get_run, held_run, is_live, run_value
+from persist.workflows.storage.gates import OPEN_GATE, close_gates
+from persist.workflows.storage.hold_guard import HAS_INSTANTS, WRITABLE, guard_values, is_plain
+from persist.workflows.storage.run_rows import (
+    COLUMNS,
+    FIELDS,
+    GET_RUN,
+    LOCK_RUN,
+    check_hold,
+    find_run,
+    held_run,
+    is_live,
+    run_value,
+    written_run,
+)
 from persist.workflows.transitions import TERMINAL
 from persist.workflows.verbs import recovery
 
 _R = runs.c
+_FOREVER = datetime.max.replace(tzinfo=UTC)
 _id = param("row_id")
 _WAITING = select(*COLUMNS).with_for_update(skip_locked=True)
 # as expressions, or an index of all runs would be read instead of the one of the few that are leased
@@ -32,6 +49,10 @@ _named = _R.workflow_name == param("workflow_name")
 _CLAIMABLE = {
     False: (FirstReadable(_LET_GO), FirstReadable(_OLDEST)),
     True: (FirstReadable(_LET_GO.where(_named_as_well)), FirstReadable(_OLDEST.where(_named))),
+}
+_FIRST_LET_GO = {
+    False: Statement(_LET_GO.limit(literal_column("1"))),
+    True: Statement(_LET_GO.where(_named_as_well).limit(literal_column("1"))),
 }
 _HELD = Statement(
     select(*COLUMNS)
@@ -50,6 +71,28 @@ _TAKE = Statement(
         updated_at=param("at"),
     )
 )
+_ANY_QUEUED = {
+    False: Statement(select(_R.id).where(_R.status == RunStatus.QUEUED).limit(literal_column("1"))),
+    True: Statement(select(_R.id).where(_R.status == RunStatus.QUEUED, _named).limit(literal_column("1"))),
+}
+_UNTAKE = Statement(
+    update(runs)
+    .where(_R.id == _id)
+    .values(
+        status=RunStatus.QUEUED,
+        lease_owner=null(),
+        lease_expires_at=null(),
+        lease_token=_R.lease_token - 1,
+        updated_at=param("at"),
+    ),
+    silent=True,
+)
+_RENEW_AT_ONCE = Statement(
+    update(runs)
+    .where(_R.id == _id, WRITABLE[True], HAS_INSTANTS, ~among(_R.status, sorted(TERMINAL)))
+    .values(lease_expires_at=param("until"))
+    .returning(*COLUMNS)
+)
 _RENEW = Statement(update(runs).where(_R.id == _id).values(lease_expires_at=param("until")))
 _QUEUE = Statement(
     update(runs)
@@ -57,11 +100,40 @@ _QUEUE = Statement(
     .values(status=RunStatus.QUEUED, lease_owner=null(), lease_expires_at=null(), updated_at=param("at"))
 )
 _LET = Statement(update(runs).where(_R.id == _id).values(lease_owner=null(), lease_expires_at=null(), updated_at=param("at")))
-_RESUME = Statement(
+_resume = (
     update(runs)
     .where(_R.id == _id)
     .values(status=RunStatus.RUNNING, lease_owner=param("owner"), lease_expires_at=param("until"), updated_at=param("at"))
 )
+_RESUME = Statement(_resume)
+_RESUME_UNGATED = Statement(_resume.where(~OPEN_GATE.statement.exists()))  # type: ignore[attr-defined]  # it is a select
+
+
+def _claim_at_once(named: bool) -> Statement:
+    """Claim the oldest queued run, unless a run waits that was let go: that one comes first. Returns also its `updated_at`."""
+    let_go = (_LET_GO.where(_named_as_well) if named else _LET_GO).with_only_columns(_R.id).limit(literal_column("1"))
+    waiting = runs.alias("waiting")
+    query = (
+        select(waiting.c.id, waiting.c.updated_at)
+        .where(waiting.c.status == RunStatus.QUEUED, let_go.scalar_subquery().is_(None), is_plain(waiting))
+        .order_by(waiting.c.started_at, waiting.c.id)
+        .limit(literal_column("1"))
+        .with_for_update(skip_locked=True)
+    )
+    if named:
+        query = query.where(waiting.c.workflow_name == param("workflow_name"))
+    oldest = query.cte("oldest")
+    taken = {
+        "status": RunStatus.RUNNING,
+        "lease_owner": param("worker"),
+        "lease_expires_at": param("until"),
+        "lease_token": _R.lease_token + 1,
+        "updated_at": param("at"),
+    }
+    return Statement(update(runs).where(_R.id == oldest.c.id).values(taken).returning(*COLUMNS, oldest.c.updated_at))
+
+
+_AT_ONCE = {named: _claim_at_once(named) for named in (False, True)}
 
 
 def claim(work: UnitOfWork, worker: str, lease: timedelta, workflow_name: str | None) -> Lease | None:
@@ -73,18 +145,45 @@ def claim(work: UnitOfWork, worker: str, lease: timedelta, workflow_name: str | 
     let_go, oldest = _CLAIMABLE[name is not None]
     now = work.now()
     until = _instant("lease", now, span)
-    while (row := let_go.find(work, at=now, **values) or oldest.find(work, **values)) is not None:
+    taken = {"worker": owner, "until": until, "at": now}
+    row = None
+    if not work.runtime.dialect.one_writer:
+        run, row, is_over = _take_at_once(work, taken, values)
+        if is_over:
+            return None if run is None else _lease(run, owner)
+    while (row := row or let_go.find(work, at=now, **values) or oldest.find(work, **values)) is not None:
         run = run_value(row)
-        count = run.restart_count
-        if run.lease_owner is not None:
-            recovery.fail_executions_of_run(work, run, "stale: lease expired")
-            if recovery.at_cap(run):
-                recovery.fail_by_cap(work, run)
-                continue
-            count += 1
-        work.run(_TAKE, row_id=run.id, count=count, worker=owner, until=until, token=run.lease_token + 1, at=now)
-        return _lease(get_run(work, run.id), owner)
+        died = run.lease_owner is not None
+        if died and recovery.at_cap(run):
+            recovery.fail_by_cap(work, run, "stale: lease expired")
+            row = None
+            continue
+        with work.batch(last=True) as batch:
+            if died:
+                recovery.fail_executions_of_run(work, batch, run, "stale: lease expired")
+            batch.run(_TAKE, row_id=run.id, count=run.restart_count + died, token=run.lease_token + 1, **taken)
+            written = batch.row(GET_RUN, row_id=run.id)
+        return _lease(written_run(written), owner)
     return None
+
+
+def _take_at_once(work: UnitOfWork, taken: dict[str, Any], values: dict[str, str]) -> tuple[WorkflowRun | None, Row | None, bool]:
+    """In one round trip: the oldest queued run, claimed; or a run to claim that was let go; and whether that is all there is."""
+    named, mark = bool(values), None if work.journal is None else work.journal.mark()
+    with work.batch() as batch:
+        found = batch.returned(_AT_ONCE[named], **taken, **values)
+        let_go = batch.row(_FIRST_LET_GO[named], at=taken["at"], **values)
+        queued = batch.row(_ANY_QUEUED[named], **values)
+    if found.result is None:
+        first = let_go.result
+        return None, None if first is None or any(map(is_unreadable, first)) else first, first is None and queued.result is None
+    *row, before = found.result
+    if not any(map(is_unreadable, row)):
+        return run_value(tuple(row)), None, True
+    work.run(_UNTAKE, row_id=row[FIELDS.index("id")], at=before)
+    if work.journal is not None and mark is not None:
+        work.journal.rollback_to(mark)
+    return None, None, False
 
 
 def held_by(work: UnitOfWork, worker: str) -> list[Lease]:
@@ -96,9 +195,23 @@ def held_by(work: UnitOfWork, worker: str) -> list[Lease]:
 def renew(work: UnitOfWork, lease: Lease, lease_for: timedelta) -> Lease:
     """See Runs.renew."""
     span = check_timedelta("lease_for", lease_for, zero=False)
+    row = _renew_at_once(work, _given(lease), span)
+    if row is not None:
+        return _lease(run_value(row), lease.worker)
     run = _own(work, lease)
-    work.run(_RENEW, row_id=run.id, until=_instant("lease_for", work.now(), span))
-    return _lease(get_run(work, run.id), lease.worker)
+    until = _instant("lease_for", work.now(), span)
+    with work.batch(last=True) as batch:
+        batch.run(_RENEW, row_id=run.id, until=until)
+        written = batch.row(GET_RUN, row_id=run.id)
+    return _lease(written_run(written), lease.worker)
+
+
+def _renew_at_once(work: UnitOfWork, lease: Lease, span: timedelta) -> Row | None:
+    """Check and renew in one statement. None, and nothing is written, if that may not be done, or not in this way."""
+    held, now = guard_values(work, lease.run_id, lease), work.now()
+    if held is None or span > _FOREVER - now:
+        return None
+    return work.returned(_RENEW_AT_ONCE, row_id=work.label("id", lease.run_id), at=now, until=now + span, **held)
 
 
 def release(work: UnitOfWork, lease: Lease) -> None:
@@ -112,21 +225,47 @@ def release(work: UnitOfWork, lease: Lease) -> None:
     if run.status == RunStatus.RUNNING:
         requeue(work, run)
     else:
-        work.run(_LET, row_id=run.id, at=work.now())
+        with work.batch(last=True) as batch:
+            batch.run(_LET, row_id=run.id, at=work.now())
 
 
 def requeue(work: UnitOfWork, run: WorkflowRun) -> None:
     """Return a locked run to the queue without a holder, and fail its unfinished executions."""
-    recovery.fail_executions_of_run(work, run, "stale: the run was queued again")
-    work.run(_QUEUE, row_id=run.id, at=work.now())
+    with work.batch(last=True) as batch:
+        recovery.fail_executions_of_run(work, batch, run, "stale: the run was queued again")
+        batch.run(_QUEUE, row_id=run.id, at=work.now())
 
 
-def resume(work: UnitOfWork, run: WorkflowRun) -> None:
-    """paused -> running for a locked run: a worker that still holds it continues, otherwise it waits for one."""
-    now = work.now()
+def find_with_gate(work: UnitOfWork, id: str) -> tuple[WorkflowRun | None, Row | None]:
+    """The run, locked, and its oldest pending gate."""
+    run_id = work.label("id", id)
+    with work.batch() as batch:
+        run, gate = batch.row(LOCK_RUN, row_id=run_id), batch.row(OPEN_GATE, run_id=run_id)
+    return None if run.result is None else run_value(run.result), gate.result
+
+
+def resume(work: UnitOfWork, run: WorkflowRun, *, force: bool) -> None:
+    """paused -> running for a locked run: a worker that still holds it continues, otherwise it waits for one.
+
+    `force`: its pending gates are rejected.
+    """
+    values = resumption(run, work.now())
+    with work.batch(last=True) as batch:
+        if force:
+            close_gates(work, batch, run.id, "The run was resumed without an answer.")
+        batch.run(_RESUME, **values)
+
+
+def resume_ungated(batch: Batch, values: dict[str, Any]) -> None:
+    """Resume a locked run with the values of `resumption`, unless it has a pending gate."""
+    batch.run(_RESUME_UNGATED, **values, run_id=values["row_id"])
+
+
+def resumption(run: WorkflowRun, now: datetime) -> dict[str, Any]:
+    """The values that resume a locked run."""
     live = is_live(run, now)
     owner, until = (run.lease_owner, run.lease_expires_at) if live else (None, recovery.handed_over_at(run, now))
-    work.run(_RESUME, row_id=run.id, owner=owner, until=until, at=now)
+    return {"row_id": run.id, "owner": owner, "until": until, "at": now}
 
 
 def _own(work: UnitOfWork, lease: Lease) -> WorkflowRun:

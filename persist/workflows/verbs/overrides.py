@@ -71,12 +71,13 @@ class CronOverrides(Repository):
             given["enabled"] = check_flag("enabled", enabled)
         if not isinstance(schedule, Omitted):
             given["schedule"] = None if schedule is None else check_schedule("schedule", work.label("schedule", schedule))
-        work.run(_ADD_CRON, name=row_name, enabled=True, schedule=None, updated_at=now, updated_by=changed_by)
         values = {f"set_{field}": value for field, value in given.items()}
-        work.run(_set_cron(*given), row_name=row_name, at=now, by=changed_by, **values)
-        override = self.get(row_name)
-        assert override is not None
-        return override
+        with work.batch(last=True) as batch:
+            batch.run(_ADD_CRON, name=row_name, enabled=True, schedule=None, updated_at=now, updated_by=changed_by)
+            batch.run(_set_cron(*given), row_name=row_name, at=now, by=changed_by, **values)
+            written = batch.row(_CRON, row_name=row_name)
+        assert written.result is not None
+        return construct(CronOverride, dict(zip(_CRON_FIELDS, written.result, strict=True)))
 
     @reads
     def get(self, name: str) -> CronOverride | None:
@@ -92,7 +93,9 @@ class CronOverrides(Repository):
     @writes
     def clear(self, name: str) -> bool:
         """Restore the defaults; False if they hold already."""
-        return bool(self._work.run(_CLEAR_CRON, row_name=self._work.label("name", name)))
+        with self._work.batch(last=True) as batch:
+            cleared = batch.run(_CLEAR_CRON, row_name=self._work.label("name", name))
+        return bool(cleared.result)
 
 
 class WorkflowOverrides(Repository):
@@ -108,11 +111,12 @@ class WorkflowOverrides(Repository):
             optional_label("by", by),
             work.now(),
         )
-        work.run(_ADD_WORKFLOW, name=row_name, enabled=on, updated_at=now, updated_by=changed_by)
-        work.run(_SET_WORKFLOW, row_name=row_name, on=on, at=now, by=changed_by)
-        row = work.row(_WORKFLOW, row_name=row_name)
-        assert row is not None
-        return construct(WorkflowOverride, dict(zip(_WORKFLOW_FIELDS, row, strict=True)))
+        with work.batch(last=True) as batch:
+            batch.run(_ADD_WORKFLOW, name=row_name, enabled=on, updated_at=now, updated_by=changed_by)
+            batch.run(_SET_WORKFLOW, row_name=row_name, on=on, at=now, by=changed_by)
+            written = batch.row(_WORKFLOW, row_name=row_name)
+        assert written.result is not None
+        return construct(WorkflowOverride, dict(zip(_WORKFLOW_FIELDS, written.result, strict=True)))
 
     @reads
     def is_enabled(self, name: str) -> bool:
@@ -128,4 +132,6 @@ class WorkflowOverrides(Repository):
     @writes
     def clear(self, name: str) -> bool:
         """Delete the override, which enables the workflow; False if there was none."""
-        return bool(self._work.run(_CLEAR_WORKFLOW, row_name=self._work.label("name", name)))
+        with self._work.batch(last=True) as batch:
+            cleared = batch.run(_CLEAR_WORKFLOW, row_name=self._work.label("name", name))
+        return bool(cleared.result)

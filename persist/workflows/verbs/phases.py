@@ -84,15 +84,19 @@ def output(work: UnitOfWork, skill: str, trigger_id: str, workflow_run_id: str |
 def veto(work: UnitOfWork, skill: str, trigger_id: str, reason: str, workflow_run_id: str | None) -> bool:
     """Fail the newest execution after the fact; its `finished_at` stays."""
     scope, values = _scoped(work, skill, trigger_id, workflow_run_id)
-    return bool(work.run(_VETO[scope], reason=work.body("reason", reason), **values))
+    with work.batch(last=True) as batch:
+        written = batch.run(_VETO[scope], reason=work.body("reason", reason), **values)
+    return bool(written.result)
 
 
 def mark_stale(work: UnitOfWork, trigger_id: str, skill: str | None, reason: str) -> int:
     """Fail unfinished executions of the trigger; return how many."""
     values = {"scope_id": work.label("trigger_id", trigger_id), "reason": work.body("reason", reason), "at": work.now()}
-    if skill is None:
-        return work.run(_STALE, **values)
-    return work.run(_STALE_OF_SKILL, of_skill=work.label("skill", skill), **values)
+    if skill is not None:
+        values["of_skill"] = work.label("skill", skill)
+    with work.batch(last=True) as batch:
+        written = batch.run(_STALE if skill is None else _STALE_OF_SKILL, **values)
+    return written.result
 
 
 def trigger_type(work: UnitOfWork, trigger_id: str) -> str:

@@ -1,21 +1,25 @@
 """Recovery after a crash: stale executions, the restart count and its cap."""
 
+import logging
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import and_, null, or_, select, update
 
+from persist.db.changes.batch import Batch
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.dry_run import left_alone
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.errors import Conflict
+from persist.db.unreadable.conditions import reader_of
+from persist.errors import Conflict, InvalidValue, PayloadTooLarge
 from persist.quoting import shown
 from persist.workflows.models import IS_UNFINISHED, executions, runs
 from persist.workflows.schemas import RunStatus, WorkflowRun
 from persist.workflows.storage.payloads import with_error
-from persist.workflows.storage.run_rows import COLUMNS, get_run, run_value
-from persist.workflows.verbs.finishing import finish_run
+from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, run_value, written_run
+from persist.workflows.verbs.finishing import announced, end, ending
+
+log = logging.getLogger("persist")
 
 DEFAULT_CAP = 3
 """The restart cap of runs from adopted files, which have none of their own."""
@@ -73,25 +77,44 @@ _RESTART = Statement(
 def recover(work: UnitOfWork) -> tuple[list[WorkflowRun], list[WorkflowRun]]:
     """See Runs.recover_interrupted."""
     now = work.now()
+    interrupted = [run_value(row) for row in work.rows(_INTERRUPTED, at=now)]
+    changes = [(run, change) for run in interrupted if (change := _change(work, run, now)) is not None]
     again, failed = [], []
-    for row in work.rows(_INTERRUPTED, at=now):
-        run = run_value(row)
-        with left_alone(work, f"the workflow run {shown(run.id)}"):
-            work.run(_FAIL_OF_TRIGGER, of_trigger=run.trigger_id, reason="stale: harness restarted", at=now)
-            if at_cap(run):
-                failed.append(fail_by_cap(work, run))
-                continue
-            # a worker whose lease ran out is fenced out by a newer token
-            token = run.lease_token + (run.lease_owner is not None)
-            work.run(_COUNT, row_id=run.id, count=run.restart_count + 1, token=token, at=now)
-            again.append(get_run(work, run.id))
-    work.run(_STAMP_QUEUED, at=now)
-    return again, failed
+    with work.batch(last=True) as batch:
+        for run, (ends, values) in changes:
+            batch.run(_FAIL_OF_TRIGGER, of_trigger=run.trigger_id, reason="stale: harness restarted", at=now)
+            if ends:
+                failed.append(end(work, batch, values))
+            else:
+                batch.run(_COUNT, **values)
+                again.append(batch.row(GET_RUN, row_id=run.id))
+        batch.run(_STAMP_QUEUED, at=now)
+    return [written_run(row) for row in again], [announced(work, row) for row in failed]
 
 
-def fail_executions_of_run(work: UnitOfWork, run: WorkflowRun, reason: str) -> None:
+def _change(work: UnitOfWork, run: WorkflowRun, now: datetime) -> tuple[bool, dict[str, Any]] | None:
+    """Whether the run is to end, and the values of the statement that ends or counts it; None if it has to be left alone.
+
+    A label that cannot be bound again, such as one with a NUL, leaves the run alone, with a warning.
+    """
+    try:
+        for column in (_R.id, _R.trigger_id):
+            if (reason := reader_of(column)(getattr(run, column.name))) is not None:
+                raise InvalidValue(column.name, f"it is {reason}.")
+        work.label("id", run.id)
+        if at_cap(run):
+            return True, ending(work, run, RunStatus.FAILED, context=with_error(work, run.context, _too_often(run)))
+    except (InvalidValue, PayloadTooLarge) as error:
+        log.warning("%s is left as it is: %s", f"the workflow run {shown(run.id)}", error)
+        return None
+    # a worker whose lease ran out is fenced out by a newer token
+    token = run.lease_token + (run.lease_owner is not None)
+    return False, {"row_id": run.id, "count": run.restart_count + 1, "token": token, "at": now}
+
+
+def fail_executions_of_run(work: UnitOfWork, batch: Batch, run: WorkflowRun, reason: str) -> None:
     """Fail the run's unfinished executions, which no worker will finish."""
-    work.run(_FAIL_OF_RUN, row_id=run.id, reason=reason, at=work.now())
+    batch.run(_FAIL_OF_RUN, row_id=run.id, reason=reason, at=work.now())
 
 
 def at_cap(run: WorkflowRun) -> bool:
@@ -99,10 +122,17 @@ def at_cap(run: WorkflowRun) -> bool:
     return run.restart_count >= (DEFAULT_CAP if run.max_restarts is None else run.max_restarts)
 
 
-def fail_by_cap(work: UnitOfWork, run: WorkflowRun) -> WorkflowRun:
-    """End a locked run that crashed too often."""
-    error = f"Interrupted again after {run.restart_count} restarts, which is as many as it may have."
-    return finish_run(work, run, RunStatus.FAILED, context=with_error(work, run.context, error))
+def fail_by_cap(work: UnitOfWork, run: WorkflowRun, reason: str) -> None:
+    """End a locked run that crashed too often, and fail its unfinished executions for that reason."""
+    values = ending(work, run, RunStatus.FAILED, context=with_error(work, run.context, _too_often(run)))
+    with work.batch() as batch:
+        fail_executions_of_run(work, batch, run, reason)
+        ended = end(work, batch, values)
+    announced(work, ended)
+
+
+def _too_often(run: WorkflowRun) -> str:
+    return f"Interrupted again after {run.restart_count} restarts, which is as many as it may have."
 
 
 def increment(work: UnitOfWork, run: WorkflowRun) -> int:
@@ -112,7 +142,8 @@ def increment(work: UnitOfWork, run: WorkflowRun) -> int:
             f"The workflow run {run.id!r} was restarted {run.restart_count} times, which is as often as it may be.",
             constraint="ck_workflow_runs_max_restarts",
         )
-    work.run(_INCREMENT, row_id=run.id, count=run.restart_count + 1, at=work.now())
+    with work.batch(last=True) as batch:
+        batch.run(_INCREMENT, row_id=run.id, count=run.restart_count + 1, at=work.now())
     return run.restart_count + 1
 
 
@@ -121,7 +152,9 @@ def restart(work: UnitOfWork, run: WorkflowRun) -> None:
     now, count = work.now(), run.restart_count + 1
     maximum = None if run.max_restarts is None else max(run.max_restarts, count)
     said = _without_error(run.context)
-    work.run(_RESTART, row_id=run.id, said=said, count=count, maximum=maximum, until=handed_over_at(run, now), at=now)
+    until = handed_over_at(run, now)
+    with work.batch(last=True) as batch:
+        batch.run(_RESTART, row_id=run.id, said=said, count=count, maximum=maximum, until=until, at=now)
 
 
 def handed_over_at(run: WorkflowRun, now: datetime) -> datetime | None:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from sqlalchemy import select, update
 
-from persist.db.expressions.upsert import insert_missing, insert_once
+from persist.db.expressions.upsert import insert_missing, taken
 from persist.db.statements.prepared import Statement, among, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_count, optional_label
@@ -14,7 +14,7 @@ from persist.db.values.json import Json
 from persist.db.values.pages import Page
 from persist.workflows.models import runs
 from persist.workflows.schemas import Lease, RunRow, RunStatus, WorkflowRun, WorkflowRunSummary
-from persist.workflows.storage.gates import leave_gates
+from persist.workflows.storage.gates import check_gate
 from persist.workflows.storage.payloads import context_of, small_label
 from persist.workflows.storage.run_rows import COLUMNS, check_hold, find_run, get_run, held_run, run_value
 from persist.workflows.transitions import TERMINAL, allowed
@@ -24,7 +24,7 @@ from persist.workflows.verbs.finishing import cancel_run, end_run
 List = list
 _R = runs.c
 _id = param("row_id")
-_INSERT = Statement(insert_missing(runs, "id"))
+_INSERT = Statement(insert_missing(runs, "id").returning(*COLUMNS))
 _BY_TRIGGER = Statement(
     select(*COLUMNS)
     .where(_R.trigger_id == param("trigger_id"), among(_R.status, sorted(set(RunStatus) - TERMINAL)))
@@ -75,8 +75,11 @@ class Runs(Repository):
             "phase_history": [],
             "context": context_of(work, context),
         }
-        insert_once(work, _INSERT, "workflow run", fields)
-        return get_run(work, run_id)
+        with work.batch(last=True) as batch:
+            inserted = batch.returned(_INSERT, **fields)
+        if inserted.result is None:
+            raise taken(_INSERT, "workflow run", run_id)
+        return run_value(inserted.result)
 
     @reads
     def get(self, id: str) -> WorkflowRun:
@@ -199,7 +202,8 @@ class Runs(Repository):
         check_hold(run, lease, work.now())
         if run.status != RunStatus.RUNNING:
             return False
-        work.run(_SET_STATUS, row_id=id, to=RunStatus.PAUSED, at=work.now())
+        with work.batch(last=True) as batch:
+            batch.run(_SET_STATUS, row_id=id, to=RunStatus.PAUSED, at=work.now())
         return True
 
     @writes
@@ -209,11 +213,12 @@ class Runs(Repository):
         Conflict while a gate of the run is pending; with `force` the run continues, and its gates are rejected without a name.
         """
         walk_past = check_flag("force", force)
-        run = find_run(self._work, id, lock=True)
+        run, gate = leases.find_with_gate(self._work, id)
         if run is None or run.status != RunStatus.PAUSED:
             return False
-        leave_gates(self._work, run, force=walk_past)
-        leases.resume(self._work, run)
+        if not walk_past:
+            check_gate(run, gate)
+        leases.resume(self._work, run, force=walk_past)
         return True
 
     @writes
@@ -222,7 +227,8 @@ class Runs(Repository):
         run = find_run(self._work, id, lock=True)
         if run is None or run.status != RunStatus.QUEUED:
             return False
-        self._work.run(_SET_STATUS, row_id=id, to=RunStatus.RUNNING, at=self._work.now())
+        with self._work.batch(last=True) as batch:
+            batch.run(_SET_STATUS, row_id=id, to=RunStatus.RUNNING, at=self._work.now())
         return True
 
     @writes

@@ -62,7 +62,10 @@ def totals(work: UnitOfWork) -> ExecutionStats:
     """Counts over all executions; `today` begins at midnight in the process's time zone."""
     # without a zone in between: on the days when clocks change, midnight is not in the zone of now
     midnight = work.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None).astimezone()
-    row = work.row(_TOTALS, midnight=as_utc("midnight", midnight))
+    with work.batch() as batch:
+        counts = batch.row(_TOTALS, midnight=as_utc("midnight", midnight))
+        by_skill, by_trigger = batch.rows(_BY_SKILL), batch.rows(_BY_TRIGGER)
+    row = counts.result
     assert row is not None
     return construct(
         ExecutionStats,
@@ -70,8 +73,8 @@ def totals(work: UnitOfWork) -> ExecutionStats:
             "total": row[0],
             "today": row[1],
             "running": row[2],
-            "by_skill": dict(work.rows(_BY_SKILL)),
-            "by_trigger": dict(work.rows(_BY_TRIGGER)),
+            "by_skill": dict(by_skill.result),
+            "by_trigger": dict(by_trigger.result),
         },
     )
 
