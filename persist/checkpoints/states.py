@@ -165,12 +165,11 @@ class CheckpointStates(Repository):
             return None
         checkpoint = _value(row)
         reading = Reading(work)
-        is_whole = work.runtime.dialect.pipelines  # else the pieces are read next
-        with work.batch(last=is_whole) as batch:
+        with work.batch() as batch:
             asked = reading.ask_whole(batch, key, checkpoint.versions)
             written = batch.rows(_WRITES, **key, row_id=checkpoint.id)
-        if not is_whole:
-            reading.read_pieces([asked], last=True)
+        if not asked.pieces:
+            reading.read_pieces([asked])
         return Loaded(checkpoint, reading.values(asked), _writes(written))
 
     @reads
@@ -206,7 +205,7 @@ class CheckpointStates(Repository):
         with self._work.batch() as batch:
             asked = [reading.ask(batch, key, checkpoint.versions) for key, checkpoint in zip(keys, given, strict=True)]
             written = [batch.rows(_WRITES, **key, row_id=checkpoint.id) for key, checkpoint in zip(keys, given, strict=True)]
-        reading.read_pieces(asked, last=True)
+        reading.read_pieces(asked)
         return [
             Loaded(checkpoint, reading.values(values), _writes(pending))
             for checkpoint, values, pending in zip(given, asked, written, strict=True)
@@ -216,7 +215,7 @@ class CheckpointStates(Repository):
     def values(self, thread_id: str, versions: Mapping[str, str], *, namespace: str = "") -> dict[str, Stored]:
         """The values of channels at these versions. A channel without a stored value at its version is left out."""
         work = self._work
-        return read_values(work, thread_key(work, thread_id, namespace), validation.versions_of(work, versions), last=True)
+        return read_values(work, thread_key(work, thread_id, namespace), validation.versions_of(work, versions))
 
     @reads
     def history(self, thread_id: str, id: str, channels: Sequence[str], *, namespace: str = "") -> dict[str, ChannelHistory]:

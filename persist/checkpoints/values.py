@@ -153,8 +153,8 @@ class Reading:
             for channel, position, kind, data in pending.result:
                 self._pieces_of(asked.key, channel)[position] = stored_blob(kind, data)
 
-    def read_pieces(self, several: Sequence[Asked], *, last: bool) -> None:
-        """Read the pieces of all lists that were asked for without them. `last`: as of a batch."""
+    def read_pieces(self, several: Sequence[Asked]) -> None:
+        """Read the pieces of all lists that were asked for without them."""
         ranges: dict[tuple[str, ...], list[int]] = {}
         for asked in several:
             for channel, kind, spans, _ in asked.found():
@@ -164,7 +164,7 @@ class Reading:
         if not ranges:
             return
         names = ("thread_id", "namespace", "channel")
-        with self._work.batch(last=last) as batch:
+        with self._work.batch() as batch:
             found = {
                 of: batch.rows(_PIECES, **dict(zip(names, of, strict=True)), low=low, high=high)
                 for of, (low, high) in ranges.items()
@@ -184,14 +184,13 @@ class Reading:
         return self._seen.setdefault((*key.values(), channel), {})
 
 
-def read_values(work: UnitOfWork, key: ThreadKey, versions: Mapping[str, str], *, last: bool = False) -> dict[str, Stored]:
+def read_values(work: UnitOfWork, key: ThreadKey, versions: Mapping[str, str]) -> dict[str, Stored]:
     """The values of channels at these versions. A channel without a stored value at its version is left out."""
     if not versions:
         return {}
     reading = Reading(work)
-    is_whole = work.runtime.dialect.pipelines  # else the pieces are read next
-    with work.batch(last=last and is_whole) as batch:
+    with work.batch() as batch:
         asked = reading.ask_whole(batch, key, versions)
-    if not is_whole:
-        reading.read_pieces([asked], last=last)
+    if not asked.pieces:
+        reading.read_pieces([asked])
     return reading.values(asked)
