@@ -11,10 +11,11 @@ from typing import Any
 from sqlalchemy import bindparam, delete, exists, func, insert, select, update
 
 from persist.conversations.models import members, messages, progressions
+from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.arrays import labels_array
 from persist.db.schema.column_types import Label
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.json import JsonLimits, JsonText, encode
@@ -92,10 +93,15 @@ def remove_progression(work: UnitOfWork, id: str) -> None:
     work.run(_REMOVE, row_id=id)
 
 
-def check_progression(work: UnitOfWork, id: str) -> None:
-    """NotFound unless the progression exists."""
-    if work.row(_EXISTS, row_id=id) is None:
-        raise NotFound("progression", id)
+def check_progressions(work: UnitOfWork, ids: Sequence[str]) -> None:
+    """NotFound unless all these progressions exist."""
+    if not ids:
+        return
+    with work.batch() as batch:
+        found = [(id, batch.row(_EXISTS, row_id=id)) for id in ids]
+    for id, row in found:
+        if row.result is None:
+            raise NotFound("progression", id)
 
 
 def lock_progression(work: UnitOfWork, id: str) -> None:
@@ -110,9 +116,20 @@ def member_ids(work: UnitOfWork, id: str) -> list[str]:
 
 def append(work: UnitOfWork, id: str, message_id: str) -> bool:
     """Append a message id; False if it is a member already, or the progression is unknown."""
-    if not work.runtime.dialect.one_writer and work.row(_LOCK_AND_HOLD, row_id=id, message=message_id) is None:
-        return False
-    added = work.returned(_APPEND, row_id=id, message=message_id)
+    with work.batch() as batch:
+        appended = add(batch, id, message_id)
+    return note_added(work, id, appended)
+
+
+def add(batch: Batch, id: str, message_id: str) -> Pending[Row | None]:
+    """Append a message id that is no member yet, with a batch, and lock the progression's row; then call `note_added`."""
+    batch.lock(_LOCK_AND_HOLD, row_id=id, message=message_id)
+    return batch.returned(_APPEND, row_id=id, message=message_id)
+
+
+def note_added(work: UnitOfWork, id: str, appended: Pending[Row | None]) -> bool:
+    """Fold the progression if it is time to, after `add`; False if nothing was appended."""
+    added = appended.result
     if added is None:
         return False
     if (added[0] + 1) % FOLD_EVERY:
@@ -124,17 +141,18 @@ def append(work: UnitOfWork, id: str, message_id: str) -> bool:
 
 def extend(work: UnitOfWork, id: str, ids: Iterable[str]) -> int:
     """Append the ids that are not members yet, in order; return how many. NotFound for an unknown progression."""
-    row = work.row(_LOCK, row_id=id)
-    if row is None:
+    with work.batch() as batch:
+        locked, following = batch.row(_LOCK, row_id=id), batch.row(_NEXT, row_id=id)
+    if locked.result is None:
         raise NotFound("progression", id)
     distinct = list(dict.fromkeys(ids))
     there = _present(work, id, distinct)
     new = [message_id for message_id in distinct if message_id not in there]
     if new:
-        following = work.row(_NEXT, row_id=id)
-        assert following is not None
-        _insert(work, id, following[0], new)
-        _fold_if_long(work, id, row[0], following[0] + len(new))
+        assert following.result is not None
+        place = following.result[0]
+        _insert(work, id, place, new)
+        _fold_if_long(work, id, locked.result[0], place + len(new))
     return len(new)
 
 
@@ -151,11 +169,12 @@ def replace(work: UnitOfWork, id: str, ids: Sequence[str]) -> None:
 
 def lock_to_insert(work: UnitOfWork, id: str, index: int, message_id: str) -> bool:
     """Lock a progression; False if it is unknown or has the message. InvalidValue for an index beyond its end."""
-    if work.row(_LOCK, row_id=id) is None:
+    with work.batch() as batch:
+        locked, found = batch.row(_LOCK, row_id=id), batch.row(_SIZE, row_id=id, message=message_id)
+    if locked.result is None:
         return False
-    row = work.row(_SIZE, row_id=id, message=message_id)
-    assert row is not None
-    size, is_there = row
+    assert found.result is not None
+    size, is_there = found.result
     if index > size:
         raise InvalidValue("index", f"the progression {id!r} has {size} items.")
     return not is_there
@@ -163,9 +182,10 @@ def lock_to_insert(work: UnitOfWork, id: str, index: int, message_id: str) -> bo
 
 def lock_to_remove(work: UnitOfWork, id: str, message_id: str) -> int | None:
     """Lock a progression; return the first place of the message, None if it is no member."""
-    work.row(_LOCK, row_id=id)
-    row = work.row(_FIRST, row_id=id, message=message_id)
-    return None if row is None else row[0]
+    with work.batch() as batch:
+        batch.lock(_LOCK, row_id=id)
+        first = batch.row(_FIRST, row_id=id, message=message_id)
+    return None if first.result is None else first.result[0]
 
 
 def insert_at(work: UnitOfWork, id: str, place: int, message_id: str) -> None:
