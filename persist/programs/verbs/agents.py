@@ -8,6 +8,7 @@ from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, stored_scope
 from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice
 from persist.db.values.frozen import construct
 from persist.errors import NotFound
@@ -142,6 +143,11 @@ class Agents(Repository):
         return self._value(written.result)
 
     def _value(self, row: Row) -> Agent:
-        fields = dict(zip(_FIELDS, row, strict=True))
-        fields["run_id"] = public_scope(self._work, "run_id", fields["run_id"])
-        return construct(Agent, fields)
+        return agent_value(self._work, row)
+
+
+def agent_value(work: UnitOfWork, row: Row) -> Agent:
+    """The Agent in a row of ALL_AGENTS, with the run's real id."""
+    fields = dict(zip(_FIELDS, row, strict=True))
+    fields["run_id"] = public_scope(work, "run_id", fields["run_id"])
+    return construct(Agent, fields)
