@@ -5,7 +5,7 @@ places the array is rewritten if a sixteenth of it is new; every 64 unconditiona
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, insert, select, update
@@ -77,15 +77,23 @@ _BEHIND = Statement(
 )
 
 
-def add_progression(work: UnitOfWork, id: str, ids: Sequence[str] = (), **said: Any) -> bool:
-    """Insert a progression with these members and columns; False, and no change, if the id exists."""
-    columns = {"created_at": work.now(), "name": None, "node_metadata": None, **said}
-    if not work.run(_ADD, id=id, folded=len(ids), collection=_array(ids), **columns):
+def add_progression(work: UnitOfWork, id: str, ids: Sequence[str] = (), *, last: bool = False, **said: Any) -> bool:
+    """Insert a progression with these members and columns; False, and no change, if the id exists. `last`: as of a batch."""
+    with work.batch(last=last and not ids) as batch:
+        added = add_row(work, batch, id, ids, **said)
+    if not added.result:
         return False
     if ids:
-        _insert(work, id, 0, ids)
-        _hold(work, id, 0)
+        with work.batch(last=last) as batch:
+            batch.run_many(_INSERT, _rows(id, 0, ids))
+            batch.lock(_HOLD_NEW, row_id=id, first=0)
     return True
+
+
+def add_row(work: UnitOfWork, batch: Batch, id: str, ids: Sequence[str] = (), **said: Any) -> Pending[int]:
+    """Insert the row of a progression with a batch, and not its members; 0, and no change, if the id exists."""
+    columns = {"created_at": work.now(), "name": None, "node_metadata": None, **said}
+    return batch.run(_ADD, id=id, folded=len(ids), collection=_array(ids), **columns)
 
 
 def remove_progression(work: UnitOfWork, id: str) -> None:
@@ -237,19 +245,31 @@ def unchanged(work: UnitOfWork, id: str, after: Sequence[str]) -> int:
 
 def fold(work: UnitOfWork, id: str) -> bool:
     """Rewrite the published array if it lags behind the members; False if it does not, or cannot be read, which is logged."""
+    array = lagging_array(work, id)
+    if array is not None:
+        work.run(_FOLD, **array)
+    return array is not None
+
+
+def lagging_array(work: UnitOfWork, id: str) -> dict[str, Any] | None:
+    """Lock the progression; what `fold_with` writes. None if the array does not lag, or cannot be read, which is logged."""
     try:
-        row = work.row(_LOCK, row_id=id)
-        following = work.row(_NEXT, row_id=id)
-        if row is None or following is None or row[0] == following[0]:
-            return False
-        if type(following[0]) is not int:
+        with work.batch() as batch:
+            locked, following = batch.row(_LOCK, row_id=id), batch.row(_NEXT, row_id=id)
+        if locked.result is None or following.result is None or locked.result[0] == following.result[0]:
+            return None
+        upto = following.result[0]
+        if type(upto) is not int:
             raise UnreadableRow("progression_members", [id], "ord", "a number is stored where an integer belongs")
-        ids = _array(member_ids(work, id))
+        return {"row_id": id, "ids": _array(member_ids(work, id)), "upto": upto}
     except (UnreadableRow, InvalidValue, PayloadTooLarge) as error:  # nothing was written yet
         log.warning("the progression %s is left as it is: %s", shown(id), error)
-        return False
-    work.run(_FOLD, row_id=id, ids=ids, upto=following[0])
-    return True
+        return None
+
+
+def fold_with(batch: Batch, array: Mapping[str, Any]) -> None:
+    """Rewrite the published array with a batch."""
+    batch.run(_FOLD, **array)
 
 
 def fold_some(work: UnitOfWork) -> int:
@@ -311,7 +331,8 @@ def _array(ids: Sequence[str]) -> JsonText:
 
 
 def _insert(work: UnitOfWork, id: str, first: int, ids: Sequence[str]) -> None:
-    work.run_many(
-        _INSERT,
-        [{"progression_id": id, "ord": first + place, "message_id": message_id} for place, message_id in enumerate(ids)],
-    )
+    work.run_many(_INSERT, _rows(id, first, ids))
+
+
+def _rows(id: str, first: int, ids: Sequence[str]) -> list[dict[str, Any]]:
+    return [{"progression_id": id, "ord": first + place, "message_id": message_id} for place, message_id in enumerate(ids)]
