@@ -9,11 +9,12 @@ from sqlalchemy import bindparam, select, tuple_
 from persist.checkpoints import validation as validation
 from persist.checkpoints.models import pending, states, threads
 from persist.checkpoints.schemas import Blob, ChannelHistory, Checkpoint, Loaded, PendingWrite, Stored, Write
-from persist.checkpoints.values import Reading, ThreadKey, put_values, stored_blob, stored_versions
-from persist.db.expressions.upsert import insert_missing, merge, upsert
+from persist.checkpoints.storing import new_state, store, thread_key
+from persist.checkpoints.values import Reading, read_values, stored_blob, stored_versions
+from persist.db.changes.batch import Pending
+from persist.db.expressions.upsert import insert_missing, upsert
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
-from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import optional_label
 from persist.db.values.frozen import construct
@@ -42,8 +43,7 @@ _in_namespace = (_S.thread_id == param("thread_id"), _S.namespace == param("name
 _GET = Statement(select(*_COLUMNS).where(*_in_namespace, _S.id == param("row_id")))
 _LATEST = Statement(select(*_COLUMNS).where(*_in_namespace).order_by(_S.id.desc()).limit(1))
 _STEP = Statement(select(_S.parent_id, _S.versions_json).where(*_in_namespace, _S.id == param("row_id")))
-_TOUCH = Statement(merge(threads, "id", updated_at="latest"))
-_PUT = Statement(upsert(states, "thread_id", "namespace", "id", keep=("created_at",)))
+_MAKE_THREAD = Statement(insert_missing(threads, "id"))
 _KEY_OF_WRITE = ("thread_id", "namespace", "checkpoint_id", "task_id", "idx")
 _WRITE_ONCE = Statement(insert_missing(pending, *_KEY_OF_WRITE))
 _WRITE = Statement(upsert(pending, *_KEY_OF_WRITE))
@@ -94,25 +94,22 @@ class CheckpointStates(Repository):
         None deletes that version. Other channels' values were stored with earlier checkpoints under the same versions.
         `partial`: channels whose value is an ancestor's plus what was written to them since.
         """
-        work = self._work
-        key = _thread_key(work, thread_id, namespace)
-        validation.check_blobs(work, "head", (head,), empty=False)
-        row = {
-            **key,
-            "id": work.label("id", id),
-            "parent_id": optional_label("parent_id", parent_id),
-            "run_id": optional_label("run_id", run_id, empty=True),
-            "created_at": work.now(),
-            "metadata_json": work.json("metadata", work.json_object("metadata", metadata)),
-            "versions_json": work.json("versions", validation.versions_of(work, versions)),
-            "partial_json": sorted(validation.labels(work, "partial", partial)) or None,
-            "head_kind": head.kind,
-            "head": head.data,
-        }
-        new = validation.values_of(work, values)
-        _touch(work, key)
-        put_values(work, key, new)
-        work.run_many(_PUT, [row])
+        store(
+            self._work,
+            new_state(
+                self._work,
+                thread_id,
+                id,
+                head=head,
+                namespace=namespace,
+                parent_id=parent_id,
+                run_id=run_id,
+                metadata=metadata,
+                versions=versions,
+                values=values,
+                partial=partial,
+            ),
+        )
 
     @writes
     def put_writes(
@@ -130,7 +127,7 @@ class CheckpointStates(Repository):
         A stored write with an `idx` of 0 or more is kept; one with an `idx` below 0 is replaced.
         """
         work = self._work
-        key = _thread_key(work, thread_id, namespace)
+        key = thread_key(work, thread_id, namespace)
         task = {
             **key,
             "checkpoint_id": work.label("checkpoint_id", checkpoint_id),
@@ -149,19 +146,31 @@ class CheckpointStates(Repository):
             }
             for write in given
         ]
-        if rows:
-            _touch(work, key)
-            work.run_many(_WRITE_ONCE, [row for row in rows if row["idx"] >= 0])
-            work.run_many(_WRITE, [row for row in rows if row["idx"] < 0])
+        if not rows:
+            return
+        now = work.now()
+        with work.batch(last=True) as batch:
+            batch.run(_MAKE_THREAD, id=key["thread_id"], created_at=now, updated_at=now)
+            batch.run_many(_WRITE_ONCE, [row for row in rows if row["idx"] >= 0])
+            batch.run_many(_WRITE, [row for row in rows if row["idx"] < 0])
 
     @reads
     def find(self, thread_id: str, *, namespace: str = "", id: str | None = None) -> Loaded | None:
         """The checkpoint with that id, or the one with the greatest id, with values and writes; None if there is none."""
         work = self._work
-        key = _thread_key(work, thread_id, namespace)
+        key = thread_key(work, thread_id, namespace)
         wanted = optional_label("id", id)
         row = work.row(_LATEST, **key) if wanted is None else work.row(_GET, **key, row_id=wanted)
-        return None if row is None else _load(work, Reading(work), _value(row))
+        if row is None:
+            return None
+        checkpoint = _value(row)
+        reading = Reading(work)
+        with work.batch() as batch:
+            asked = reading.ask_whole(batch, key, checkpoint.versions)
+            written = batch.rows(_WRITES, **key, row_id=checkpoint.id)
+        if not asked.pieces:
+            reading.read_pieces([asked])
+        return Loaded(checkpoint, reading.values(asked), _writes(written))
 
     @reads
     def page(
@@ -189,13 +198,24 @@ class CheckpointStates(Repository):
     def load(self, checkpoints: Sequence[Checkpoint]) -> List[Loaded]:
         """The checkpoints with their values and pending writes."""
         reading = Reading(self._work)
-        return [_load(self._work, reading, checkpoint) for checkpoint in validation.items("checkpoints", checkpoints, Checkpoint)]
+        given = validation.items("checkpoints", checkpoints, Checkpoint)
+        if not given:
+            return []
+        keys = [{"thread_id": checkpoint.thread_id, "namespace": checkpoint.namespace} for checkpoint in given]
+        with self._work.batch() as batch:
+            asked = [reading.ask(batch, key, checkpoint.versions) for key, checkpoint in zip(keys, given, strict=True)]
+            written = [batch.rows(_WRITES, **key, row_id=checkpoint.id) for key, checkpoint in zip(keys, given, strict=True)]
+        reading.read_pieces(asked)
+        return [
+            Loaded(checkpoint, reading.values(values), _writes(pending))
+            for checkpoint, values, pending in zip(given, asked, written, strict=True)
+        ]
 
     @reads
     def values(self, thread_id: str, versions: Mapping[str, str], *, namespace: str = "") -> dict[str, Stored]:
         """The values of channels at these versions. A channel without a stored value at its version is left out."""
         work = self._work
-        return Reading(work).values(_thread_key(work, thread_id, namespace), validation.versions_of(work, versions))
+        return read_values(work, thread_key(work, thread_id, namespace), validation.versions_of(work, versions))
 
     @reads
     def history(self, thread_id: str, id: str, channels: Sequence[str], *, namespace: str = "") -> dict[str, ChannelHistory]:
@@ -205,8 +225,7 @@ class CheckpointStates(Repository):
         ancestors form a circle, which only rows written by other programs can cause.
         """
         work = self._work
-        key = _thread_key(work, thread_id, namespace)
-        reading = Reading(work)
+        key = thread_key(work, thread_id, namespace)
         wanted = validation.labels(work, "channels", channels)
         newest_first: dict[str, List[PendingWrite]] = {channel: [] for channel in wanted}
         seeds: dict[str, Stored] = {}
@@ -219,21 +238,20 @@ class CheckpointStates(Repository):
                 raise StoreCorrupt(f"thread {named(thread_id)}", reason)
             visited.add(step[0])
             ancestor = {**key, "row_id": step[0]}
-            step = work.row(_STEP, **ancestor)
+            with work.batch() as batch:
+                found = batch.row(_STEP, **ancestor)
+                written = batch.rows(_WRITES, **ancestor)
+            step = found.result
             if step is None:
                 break
-            for write in reversed(_writes(work, ancestor)):
+            for write in reversed(_writes(written)):
                 if write.channel in unresolved:
                     newest_first[write.channel].append(write)
             versions = stored_versions(thread_id, step[1])
-            stored = reading.values(key, {name: version for name, version in versions.items() if name in unresolved})
+            stored = read_values(work, key, {name: version for name, version in versions.items() if name in unresolved})
             seeds |= stored
             unresolved -= stored.keys()
         return {name: ChannelHistory(seeds.get(name), newest_first[name][::-1]) for name in wanted}
-
-
-def _thread_key(work: UnitOfWork, thread_id: str, namespace: str) -> ThreadKey:
-    return {"thread_id": work.label("thread_id", thread_id), "namespace": work.label("namespace", namespace, empty=True)}
 
 
 def _index(value: object) -> int:
@@ -242,22 +260,10 @@ def _index(value: object) -> int:
     return value
 
 
-def _touch(work: UnitOfWork, key: ThreadKey) -> None:
-    """Insert the thread or set its `updated_at`. This locks it: other writers of the thread wait until the transaction ends."""
-    now = work.now()
-    work.run_many(_TOUCH, [{"id": key["thread_id"], "created_at": now, "updated_at": now}])
-
-
 def _value(row: Row) -> Checkpoint:
     *fields, kind, data = row
     return construct(Checkpoint, {**dict(zip(_FIELDS, fields, strict=True)), "head": stored_blob(kind, data)})
 
 
-def _load(work: UnitOfWork, reading: Reading, checkpoint: Checkpoint) -> Loaded:
-    key = {"thread_id": checkpoint.thread_id, "namespace": checkpoint.namespace}
-    values = reading.values(key, checkpoint.versions)
-    return Loaded(checkpoint, values, _writes(work, {**key, "row_id": checkpoint.id}))
-
-
-def _writes(work: UnitOfWork, of: Mapping[str, str]) -> List[PendingWrite]:
-    return [PendingWrite(task_id, channel, stored_blob(kind, data)) for task_id, channel, kind, data in work.rows(_WRITES, **of)]
+def _writes(found: Pending[List[Row]]) -> List[PendingWrite]:
+    return [PendingWrite(task_id, channel, stored_blob(kind, data)) for task_id, channel, kind, data in found.result]

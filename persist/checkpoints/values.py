@@ -1,17 +1,18 @@
-"""Storing values of channels. A list is stored as ranges of its channel's pieces: one that grew costs only what was added."""
+"""Reading values of channels. A list is stored as ranges of its channel's pieces."""
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeGuard
 
-from sqlalchemy import and_, bindparam, delete, func, or_, select
+from sqlalchemy import BigInteger, Numeric, Text, and_, bindparam, case, cast, func, literal_column, or_, select, true
+from sqlalchemy.sql.elements import ColumnElement
 
 from persist.checkpoints.models import pieces, values
 from persist.checkpoints.schemas import Blob, Stored
-from persist.db.expressions.upsert import upsert
+from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.column_types import Label, Whole
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import StoreCorrupt
@@ -21,96 +22,16 @@ ThreadKey = dict[str, str]
 """The statement parameters `thread_id` and `namespace`."""
 
 _V, _P = values.c, pieces.c
+_MAX_POSITION = 2**62
 _CHANNELS_PER_QUERY = 16  # values of more channels are read by several queries
 
 _of_list = (_P.thread_id == param("thread_id"), _P.namespace == param("namespace"), _P.channel == param("channel"))
-_of_channel = (_V.thread_id == param("thread_id"), _V.namespace == param("namespace"), _V.channel == param("channel"))
-# Versions grow, so this is nearly always the list that the new one extends. If it is not, storing only takes longer.
-_last_piece = select(func.max(_P.position)).where(*_of_list)
-_LATEST = Statement(
-    select(_V.spans_json, _V.digest, _last_piece.scalar_subquery())
-    .where(*_of_channel, _V.digest.is_not(None))
-    .order_by(_V.version.desc())
-    .limit(1)
-)
-_LAST_PIECE = Statement(_last_piece)
-_DIGESTS = Statement(select(_P.digest, _P.position).where(*_of_list))
 _PIECES = Statement(
     select(_P.position, _P.kind, _P.data)
     .where(*_of_list, _P.position >= bindparam("low", type_=Whole()), _P.position < bindparam("high", type_=Whole()))
     .order_by(_P.position),
     unreadable=OnUnreadable.RAISE,
 )
-_ADD_PIECE = Statement(pieces.insert())
-_PUT = Statement(upsert(values, "thread_id", "namespace", "channel", "version"))
-_DROP = Statement(delete(values).where(*_of_channel, _V.version == param("version")))
-
-
-def put_values(work: UnitOfWork, thread_key: ThreadKey, new: Mapping[str, tuple[str, Stored | None]]) -> None:
-    """Store the values of channels at their versions; None deletes that version's value."""
-    rows, deleted = [], []
-    for channel, (version, value) in new.items():
-        key: dict[str, Any] = {**thread_key, "channel": channel, "version": version}
-        if value is None:
-            deleted.append(key)
-        elif isinstance(value, Blob):
-            rows.append({**key, "kind": value.kind, "spans_json": None, "digest": None, "data": value.data})
-        else:
-            spans, digest = _put_list(work, {**thread_key, "channel": channel}, value)
-            rows.append({**key, "kind": None, "spans_json": spans, "digest": digest, "data": None})
-    work.run_many(_DROP, deleted)
-    work.run_many(_PUT, rows)
-
-
-def _put_list(work: UnitOfWork, key: ThreadKey, value: Sequence[Blob]) -> tuple[list[list[int]], bytes]:
-    """Store the new pieces of a list; its ranges, and the digest of the whole list."""
-    latest = work.row(_LATEST, **key)
-    last = (work.row(_LAST_PIECE, **key) if latest is None else latest[2:]) or (None,)
-    next_position = 0 if last[0] is None else last[0] + 1
-    spans = [] if latest is None else [list(span) for span in stored_spans(key["thread_id"], latest[0])]
-    kept = sum(high - low for low, high in spans)
-    list_digest = _Digest(value[:kept])
-    if latest is None or kept > len(value) or list_digest.digest() != latest[1]:
-        spans, kept, list_digest = [], 0, _Digest(())
-    known = {} if kept or next_position == 0 else {bytes(digest): position for digest, position in work.rows(_DIGESTS, **key)}
-    added = []
-    for piece in value[kept:]:
-        digest = _Digest((piece,)).digest()
-        position = known.get(digest)
-        if position is None:
-            position = known[digest] = next_position
-            next_position += 1
-            added.append({**key, "position": position, "digest": digest, "kind": piece.kind, "data": piece.data})
-        if spans and spans[-1][1] == position:
-            spans[-1][1] += 1
-        else:
-            spans.append([position, position + 1])
-    work.run_many(_ADD_PIECE, added)
-    list_digest.add(value[kept:])
-    return spans, list_digest.digest()
-
-
-class _Digest:
-    """The digest of a list of pieces: of their joined bytes, then of their lengths and kinds."""
-
-    def __init__(self, pieces: Sequence[Blob]) -> None:
-        self._bytes = hashlib.blake2b(digest_size=16)
-        self._kinds: list[str] = []
-        self._lengths: list[int] = []
-        self.add(pieces)
-
-    def add(self, pieces: Sequence[Blob]) -> None:
-        """Append pieces to the list."""
-        self._bytes.update(b"".join([piece.data for piece in pieces]))
-        self._kinds += [piece.kind for piece in pieces]
-        self._lengths += [len(piece.data) for piece in pieces]
-
-    def digest(self) -> bytes:
-        """The digest of the pieces added so far, 16 bytes."""
-        digest = self._bytes.copy()
-        shape = repr((self._lengths, self._kinds)).encode()
-        digest.update(shape + len(shape).to_bytes(8, "little"))
-        return digest.digest()
 
 
 def stored_blob(kind: str, data: object) -> Blob:
@@ -129,23 +50,69 @@ def stored_versions(thread_id: str, stored: object) -> dict[str, str]:
 
 def stored_spans(thread_id: str, stored: object) -> list[list[int]]:
     """A row's ranges of pieces, [[low, high), …]. StoreCorrupt if the stored value is anything else."""
-    if isinstance(stored, list) and all(isinstance(span, list) and [type(end) for end in span] == [int, int] for span in stored):
+    if _are_ranges(stored):
         return stored
     raise StoreCorrupt(f"thread {named(thread_id)}", "what is stored as ranges of a list is none.")
+
+
+def _are_ranges(stored: object) -> TypeGuard[list[list[int]]]:
+    return isinstance(stored, list) and all(
+        isinstance(span, list) and [type(end) for end in span] == [int, int] for span in stored
+    )
+
+
+def _channel_versions(count: int) -> ColumnElement[bool]:
+    """The condition that a value is of one of `count` channels at its version."""
+    version_conditions = (
+        and_(_V.channel == bindparam(f"c_{n}", type_=Label()), _V.version == bindparam(f"v_{n}", type_=Label()))
+        for n in range(count)
+    )
+    return and_(_V.thread_id == param("thread_id"), _V.namespace == param("namespace"), or_(*version_conditions))
 
 
 @cache
 def _reading(count: int) -> Statement:
     """The SELECT of `count` channels' values, each at a version."""
-    version_conditions = (
-        and_(_V.channel == bindparam(f"c_{n}", type_=Label()), _V.version == bindparam(f"v_{n}", type_=Label()))
-        for n in range(count)
-    )
     channel_versions = select(_V.channel, _V.kind, _V.spans_json, _V.data)
-    return Statement(
-        channel_versions.where(_V.thread_id == param("thread_id"), _V.namespace == param("namespace"), or_(*version_conditions)),
-        unreadable=OnUnreadable.RAISE,
+    return Statement(channel_versions.where(_channel_versions(count)), unreadable=OnUnreadable.RAISE)
+
+
+def _bound(span: ColumnElement[Any], place: int) -> ColumnElement[int]:
+    """One end of a range in JSONB as a position; NULL where there is no number."""
+    item, text = (span.op(operator)(literal_column(str(place))) for operator in ("->", "->>"))
+    number = case((func.jsonb_typeof(item, type_=Text()) == literal_column("'number'"), cast(text, Numeric)))
+    return cast(func.least(func.greatest(number, literal_column("0")), literal_column(str(_MAX_POSITION))), BigInteger)
+
+
+@cache
+def _reading_pieces(count: int) -> Statement:
+    """The SELECT of the pieces of those among `count` channels' values that are lists. For Postgres."""
+    is_list = func.jsonb_typeof(_V.spans_json, type_=Text()) == literal_column("'array'")
+    spans = func.jsonb_array_elements(case((is_list, _V.spans_json))).table_valued("value", name="span")
+    of_span = and_(
+        _P.thread_id == _V.thread_id,
+        _P.namespace == _V.namespace,
+        _P.channel == _V.channel,
+        _P.position >= _bound(spans.c.value, 0),
+        _P.position < _bound(spans.c.value, 1),
     )
+    found = select(_P.channel, _P.position, _P.kind, _P.data).select_from(values.join(spans, true()).join(pieces, of_span))
+    return Statement(found.where(_channel_versions(count)), unreadable=OnUnreadable.RAISE)
+
+
+@dataclass(slots=True)
+class Asked:
+    """The values of channels at their versions that are being read, until `Reading.values` returns them."""
+
+    key: ThreadKey
+    versions: Mapping[str, str]
+    rows: list[Pending[list[Row]]] = field(default_factory=list)
+    pieces: list[Pending[list[Row]]] = field(default_factory=list)
+    """The pieces of their lists, if they are read together with the values."""
+
+    def found(self) -> Iterable[Row]:
+        """The rows of the values."""
+        return (row for pending in self.rows for row in pending.result)
 
 
 class Reading:
@@ -155,32 +122,75 @@ class Reading:
         self._work = work
         self._seen: dict[tuple[str, ...], dict[int, Blob]] = {}
 
-    def values(self, thread_key: ThreadKey, versions: Mapping[str, str]) -> dict[str, Stored]:
-        """The values of channels at their versions, in the order of `versions`. Channels without one are left out."""
-        found = {}
-        named = stored_versions(thread_key["thread_id"], versions)
-        for channel, kind, spans, data in self._rows(thread_key, list(named.items())):
-            found[channel] = self._list(thread_key, channel, spans) if kind is None else stored_blob(kind, data)
-        return {channel: found[channel] for channel in versions if channel in found}
-
-    def _rows(self, thread_key: ThreadKey, channel_versions: list[tuple[str, str]]) -> Iterator[tuple[Any, ...]]:
+    def ask(self, batch: Batch, key: ThreadKey, versions: Mapping[str, str], *, with_pieces: bool = False) -> Asked:
+        """Read the values of channels at their versions with a batch, with or without the pieces of their lists."""
+        asked = Asked(key, stored_versions(key["thread_id"], versions))
+        channel_versions = list(asked.versions.items())
         for start in range(0, len(channel_versions), _CHANNELS_PER_QUERY):
             chunk = channel_versions[start : start + _CHANNELS_PER_QUERY]
             named = {f"c_{n}": channel for n, (channel, _) in enumerate(chunk)}
             named |= {f"v_{n}": version for n, (_, version) in enumerate(chunk)}
-            yield from self._work.rows(_reading(len(chunk)), **thread_key, **named)
+            asked.rows.append(batch.rows(_reading(len(chunk)), **key, **named))
+            if with_pieces:
+                asked.pieces.append(batch.rows(_reading_pieces(len(chunk)), **key, **named))
+        return asked
 
-    def _list(self, thread_key: ThreadKey, channel: str, spans: Sequence[Sequence[int]]) -> list[Blob]:
+    def ask_whole(self, batch: Batch, key: ThreadKey, versions: Mapping[str, str]) -> Asked:
+        """Read the values of channels with a batch, and the pieces of their lists too if that saves a round trip."""
+        return self.ask(batch, key, versions, with_pieces=self._work.runtime.dialect.pipelines)
+
+    def values(self, asked: Asked) -> dict[str, Stored]:
+        """The values in the order of `versions`, after the batch. Channels without one are left out."""
+        self._note(asked)
+        found = {
+            channel: self._list(asked, channel, spans) if kind is None else stored_blob(kind, data)
+            for channel, kind, spans, data in asked.found()
+        }
+        return {channel: found[channel] for channel in asked.versions if channel in found}
+
+    def _note(self, asked: Asked) -> None:
+        for pending in asked.pieces:
+            for channel, position, kind, data in pending.result:
+                self._pieces_of(asked.key, channel)[position] = stored_blob(kind, data)
+
+    def read_pieces(self, several: Sequence[Asked]) -> None:
+        """Read the pieces of all lists that were asked for without them."""
+        ranges: dict[tuple[str, ...], list[int]] = {}
+        for asked in several:
+            for channel, kind, spans, _ in asked.found():
+                for span in spans if kind is None and _are_ranges(spans) else ():
+                    ends = ranges.setdefault((*asked.key.values(), channel), list(span))
+                    ends[:] = min(ends[0], span[0]), max(ends[1], span[1])
+        if not ranges:
+            return
+        names = ("thread_id", "namespace", "channel")
+        with self._work.batch() as batch:
+            found = {
+                of: batch.rows(_PIECES, **dict(zip(names, of, strict=True)), low=low, high=high)
+                for of, (low, high) in ranges.items()
+            }
+        for of, pending in found.items():
+            self._seen.setdefault(of, {}).update((position, stored_blob(kind, data)) for position, kind, data in pending.result)
+
+    def _list(self, asked: Asked, channel: str, spans: Sequence[Sequence[int]]) -> list[Blob]:
         try:
-            return self._pieces(thread_key, channel, spans)
+            seen = self._pieces_of(asked.key, channel)
+            return [seen[position] for low, high in spans for position in range(low, high)]
         except (KeyError, TypeError, ValueError):
-            raise StoreCorrupt(f"thread {thread_key['thread_id']!r}", f"pieces of the channel {channel!r} are missing.") from None
+            thread_id = asked.key["thread_id"]
+            raise StoreCorrupt(f"thread {thread_id!r}", f"pieces of the channel {channel!r} are missing.") from None
 
-    def _pieces(self, thread_key: ThreadKey, channel: str, spans: Sequence[Sequence[int]]) -> list[Blob]:
-        key = {**thread_key, "channel": channel}
-        seen = self._seen.setdefault(tuple(key.values()), {})
-        if any(position not in seen for low, high in spans for position in (low, high - 1)):
-            low, high = min(span[0] for span in spans), max(span[1] for span in spans)
-            for position, kind, data in self._work.rows(_PIECES, **key, low=low, high=high):
-                seen[position] = stored_blob(kind, data)
-        return [seen[position] for low, high in spans for position in range(low, high)]
+    def _pieces_of(self, key: ThreadKey, channel: str) -> dict[int, Blob]:
+        return self._seen.setdefault((*key.values(), channel), {})
+
+
+def read_values(work: UnitOfWork, key: ThreadKey, versions: Mapping[str, str]) -> dict[str, Stored]:
+    """The values of channels at these versions. A channel without a stored value at its version is left out."""
+    if not versions:
+        return {}
+    reading = Reading(work)
+    with work.batch() as batch:
+        asked = reading.ask_whole(batch, key, versions)
+    if not asked.pieces:
+        reading.read_pieces([asked])
+    return reading.values(asked)

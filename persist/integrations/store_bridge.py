@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
-from persist.store.transaction import Transaction, TransactionBlock, replayed
+from persist.store.transaction import Transaction, TransactionBlock, each_verb, replayed
 
 T = TypeVar("T")
 
@@ -14,7 +15,8 @@ T = TypeVar("T")
 class StoreBridge:
     """Runs functions in a transaction: `run_sync` in this thread, `run_async` on a worker thread without blocking the loop.
 
-    Both run the same synchronous function on the sync store, so neither waits for an event loop.
+    Both run the same synchronous function on the sync store, so neither waits for an event loop. `call_sync` and `call_async`
+    run one verb, given as a function of the unit of work, and so may wait for fewer answers of the database.
     """
 
     def __init__(self, store: Store | AsyncStore) -> None:
@@ -23,18 +25,37 @@ class StoreBridge:
 
     def run_sync(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
         """Run in this thread. InvalidStateError over an AsyncStore if an event loop runs in this thread: it would be blocked."""
+        self._check_loop()
+        return self._run(function, writes)
+
+    def call_sync(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
+        """Run one verb in this thread. InvalidStateError as of `run_sync`."""
+        self._check_loop()
+        return self._call(verb, writes)
+
+    async def run_async(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
+        """Run on a worker thread. If cancelled, the transaction ends first, so it is done either completely or not at all."""
+        return await self._in_worker(lambda: self._run(function, writes), writes)
+
+    async def call_async(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
+        """Run one verb on a worker thread. Cancelled as `run_async` is."""
+        return await self._in_worker(lambda: self._call(verb, writes), writes)
+
+    def _check_loop(self) -> None:
         if self._async is not None and _in_loop():
             raise asyncio.InvalidStateError(
                 "A synchronous call over an AsyncStore would block its event loop: await the method of the same name with an a "
                 "before it, or call this one from another thread."
             )
-        return self._run(function, writes)
 
-    async def run_async(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
-        """Run on a worker thread. If cancelled, the transaction ends first, so it is done either completely or not at all."""
+    async def _in_worker(self, call: Callable[[], T], writes: bool) -> T:
         if self._async is None:
-            return await _finish_despite_cancellation(lambda: self._run(function, writes))
-        return await self._async._hops.whole(lambda: self._run(function, writes), writable=writes)
+            return await _finish_despite_cancellation(call)
+        return await self._async._hops.whole(call, writable=writes)
+
+    def _call(self, verb: Callable[[UnitOfWork], T], writes: bool) -> T:
+        result: T = each_verb(self._store.runtime).run(verb, writes)
+        return result
 
     def _run(self, function: Callable[[Transaction], T], writes: bool) -> T:
         runtime = self._store.runtime

@@ -29,7 +29,7 @@ from persist.db.expressions.locking import with_lock_timeout
 from persist.db.expressions.upsert import insert_missing
 from persist.db.group_commit.tasks import SingleRowInsert
 from persist.db.schema.column_types import Whole
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.values.clock import to_ms
 from persist.db.values.json import JsonFrame, JsonText, encode
 from persist.errors import Conflict, PersistError
@@ -53,7 +53,7 @@ _ADD_DELTA = Statement(
 )
 DROP_DELTAS = Statement(delete(deltas).where(_D.part_id == _id))
 _TOUCH_MESSAGE = Statement(update(messages).where(_M.id == _id).values(updated_at=param("at")))
-_NEWEST = Statement(
+NEWEST_MESSAGE = Statement(
     select(_M.created_at, func.max(_M.id))
     .where(_M.session_id == _id)
     .group_by(_M.created_at)
@@ -325,7 +325,11 @@ def place_after_all(db: StatementRunner, session_id: str, message_id: str, now: 
 
     `now`, or the newest message's instant if that is later; 1 ms more if the tie would be lost by the smaller id.
     """
-    row = db.row(_NEWEST, row_id=session_id)
+    return place_after(db.row(NEWEST_MESSAGE, row_id=session_id), message_id, now)
+
+
+def place_after(row: Row | None, message_id: str, now: datetime) -> datetime:
+    """What `place_after_all` returns, from the row of NEWEST_MESSAGE."""
     if row is None or row[0] < to_ms(now):
         return now
     newest: datetime = row[0]

@@ -4,6 +4,7 @@ from sqlalchemy import select
 
 from persist.conversations.models import branches
 from persist.conversations.schemas import Branch
+from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.frozen import construct
@@ -34,6 +35,23 @@ def get_branch(work: UnitOfWork, id: str, *, lock: bool = False) -> Branch:
     if branch is None:
         raise NotFound("branch", id)
     return branch
+
+
+def ask_branch(batch: Batch, id: str, *, lock: bool = False) -> Pending[Row | None]:
+    """Read the branch with a batch; `found_branch` is its value."""
+    return batch.row(_LOCK if lock else _GET, row_id=id)
+
+
+def found_branch(found: Pending[Row | None], id: str) -> Branch:
+    """The branch that a batch read; NotFound."""
+    if found.result is None:
+        raise NotFound("branch", id)
+    return branch_value(found.result)
+
+
+def hold_with(batch: Batch, id: str) -> None:
+    """What `hold_branch` does, with a batch."""
+    batch.lock(_HOLD, row_id=id)
 
 
 def hold_branch(work: UnitOfWork, id: str) -> bool:

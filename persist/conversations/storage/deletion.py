@@ -14,7 +14,8 @@ from persist.conversations.storage.branch_rows import COLUMNS, branch_value
 from persist.conversations.storage.inheritance import Heirs, copied_progression, forks_of, is_shared
 from persist.conversations.storage.locking import lock_line
 from persist.conversations.storage.progression_members import cut, lock_progression
-from persist.db.statements.prepared import Statement, param
+from persist.db.changes.batch import Batch, Pending
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable import results
 from persist.db.unreadable.cells import is_unreadable
@@ -100,11 +101,19 @@ def spare_forks(work: UnitOfWork, pool: str, unchanged: Callable[[], int]) -> No
     _settle(work, [*kept, *(owner.id for owner in owners)], but=pool)
 
 
-def check_pointers(work: UnitOfWork, columns: Mapping[str, Any]) -> None:
+Pointers = list[tuple[str, str, Pending[Row | None]]]
+
+
+def ask_pointers(batch: Batch, columns: Mapping[str, Any]) -> Pointers:
+    """Look with a batch for the messages that a session would point at, for `check_pointers`."""
+    names = [name for name in ("first_msg_id", "last_msg_id") if columns.get(name) is not None]
+    return [(name, columns[name], batch.row(_MESSAGE, row_id=columns[name])) for name in names]
+
+
+def check_pointers(found: Pointers) -> None:
     """Conflict where a session would point at a message that does not exist."""
-    for name in ("first_msg_id", "last_msg_id"):
-        message_id = columns.get(name)
-        if message_id is not None and work.row(_MESSAGE, row_id=message_id) is None:
+    for name, message_id, row in found:
+        if row.result is None:
             raise Conflict(f"There is no message {message_id!r} for {name} to point at.", constraint=f"fk_sessions_{name}")
 
 

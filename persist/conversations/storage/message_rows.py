@@ -11,6 +11,7 @@ from sqlalchemy import func, select
 from persist.conversations.models import KNOWN_TYPES, UNKNOWN_TYPE, message_types, messages
 from persist.conversations.schemas import ConvMessage
 from persist.conversations.storage.embeddings import unpack
+from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing, upsert
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -78,6 +79,26 @@ def find_messages(work: UnitOfWork, ids: Sequence[str]) -> dict[str, ConvMessage
 def write_message(work: UnitOfWork, fields: Mapping[str, Any]) -> None:
     """Insert the message, or overwrite it but for its first `created_at`."""
     work.run(_PUT, **{**fields, "lion_class": type_number(work, fields["lion_class"])})
+
+
+def put_message(work: UnitOfWork, fields: Mapping[str, Any]) -> ConvMessage:
+    """Insert the message, or overwrite it but for its first `created_at`; the stored message."""
+    number = type_number(work, fields["lion_class"])
+    with work.batch() as batch:
+        stored = add_message(batch, fields, number)
+    return stored_message(stored)
+
+
+def add_message(batch: Batch, fields: Mapping[str, Any], number: int) -> Pending[Row | None]:
+    """What `put_message` does, with a batch; `stored_message` is the message then. `number`: that of its class."""
+    batch.run(_PUT, **{**fields, "lion_class": number})
+    return batch.row(_GET, row_id=fields["id"])
+
+
+def stored_message(stored: Pending[Row | None]) -> ConvMessage:
+    """The message that `add_message` stored."""
+    assert stored.result is not None, "it was written a moment ago"
+    return message_value(stored.result)
 
 
 def write_messages(work: UnitOfWork, many: Sequence[Mapping[str, Any]]) -> None:

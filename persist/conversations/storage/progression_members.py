@@ -5,16 +5,17 @@ places the array is rewritten if a sixteenth of it is new; every 64 unconditiona
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, insert, select, update
 
 from persist.conversations.models import members, messages, progressions
+from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.arrays import labels_array
 from persist.db.schema.column_types import Label
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.json import JsonLimits, JsonText, encode
@@ -76,15 +77,23 @@ _BEHIND = Statement(
 )
 
 
-def add_progression(work: UnitOfWork, id: str, ids: Sequence[str] = (), **said: Any) -> bool:
-    """Insert a progression with these members and columns; False, and no change, if the id exists."""
-    columns = {"created_at": work.now(), "name": None, "node_metadata": None, **said}
-    if not work.run(_ADD, id=id, folded=len(ids), collection=_array(ids), **columns):
+def add_progression(work: UnitOfWork, id: str, ids: Sequence[str] = (), *, last: bool = False, **said: Any) -> bool:
+    """Insert a progression with these members and columns; False, and no change, if the id exists. `last`: as of a batch."""
+    with work.batch(last=last and not ids) as batch:
+        added = add_row(work, batch, id, ids, **said)
+    if not added.result:
         return False
     if ids:
-        _insert(work, id, 0, ids)
-        _hold(work, id, 0)
+        with work.batch(last=last) as batch:
+            batch.run_many(_INSERT, _rows(id, 0, ids))
+            batch.lock(_HOLD_NEW, row_id=id, first=0)
     return True
+
+
+def add_row(work: UnitOfWork, batch: Batch, id: str, ids: Sequence[str] = (), **said: Any) -> Pending[int]:
+    """Insert the row of a progression with a batch, and not its members; 0, and no change, if the id exists."""
+    columns = {"created_at": work.now(), "name": None, "node_metadata": None, **said}
+    return batch.run(_ADD, id=id, folded=len(ids), collection=_array(ids), **columns)
 
 
 def remove_progression(work: UnitOfWork, id: str) -> None:
@@ -92,10 +101,15 @@ def remove_progression(work: UnitOfWork, id: str) -> None:
     work.run(_REMOVE, row_id=id)
 
 
-def check_progression(work: UnitOfWork, id: str) -> None:
-    """NotFound unless the progression exists."""
-    if work.row(_EXISTS, row_id=id) is None:
-        raise NotFound("progression", id)
+def check_progressions(work: UnitOfWork, ids: Sequence[str]) -> None:
+    """NotFound unless all these progressions exist."""
+    if not ids:
+        return
+    with work.batch() as batch:
+        found = [(id, batch.row(_EXISTS, row_id=id)) for id in ids]
+    for id, row in found:
+        if row.result is None:
+            raise NotFound("progression", id)
 
 
 def lock_progression(work: UnitOfWork, id: str) -> None:
@@ -110,9 +124,20 @@ def member_ids(work: UnitOfWork, id: str) -> list[str]:
 
 def append(work: UnitOfWork, id: str, message_id: str) -> bool:
     """Append a message id; False if it is a member already, or the progression is unknown."""
-    if not work.runtime.dialect.one_writer and work.row(_LOCK_AND_HOLD, row_id=id, message=message_id) is None:
-        return False
-    added = work.returned(_APPEND, row_id=id, message=message_id)
+    with work.batch() as batch:
+        appended = add(batch, id, message_id)
+    return note_added(work, id, appended)
+
+
+def add(batch: Batch, id: str, message_id: str) -> Pending[Row | None]:
+    """Append a message id that is no member yet, with a batch, and lock the progression's row; then call `note_added`."""
+    batch.lock(_LOCK_AND_HOLD, row_id=id, message=message_id)
+    return batch.returned(_APPEND, row_id=id, message=message_id)
+
+
+def note_added(work: UnitOfWork, id: str, appended: Pending[Row | None]) -> bool:
+    """Fold the progression if it is time to, after `add`; False if nothing was appended."""
+    added = appended.result
     if added is None:
         return False
     if (added[0] + 1) % FOLD_EVERY:
@@ -124,17 +149,18 @@ def append(work: UnitOfWork, id: str, message_id: str) -> bool:
 
 def extend(work: UnitOfWork, id: str, ids: Iterable[str]) -> int:
     """Append the ids that are not members yet, in order; return how many. NotFound for an unknown progression."""
-    row = work.row(_LOCK, row_id=id)
-    if row is None:
+    with work.batch() as batch:
+        locked, following = batch.row(_LOCK, row_id=id), batch.row(_NEXT, row_id=id)
+    if locked.result is None:
         raise NotFound("progression", id)
     distinct = list(dict.fromkeys(ids))
     there = _present(work, id, distinct)
     new = [message_id for message_id in distinct if message_id not in there]
     if new:
-        following = work.row(_NEXT, row_id=id)
-        assert following is not None
-        _insert(work, id, following[0], new)
-        _fold_if_long(work, id, row[0], following[0] + len(new))
+        assert following.result is not None
+        place = following.result[0]
+        _insert(work, id, place, new)
+        _fold_if_long(work, id, locked.result[0], place + len(new))
     return len(new)
 
 
@@ -151,11 +177,12 @@ def replace(work: UnitOfWork, id: str, ids: Sequence[str]) -> None:
 
 def lock_to_insert(work: UnitOfWork, id: str, index: int, message_id: str) -> bool:
     """Lock a progression; False if it is unknown or has the message. InvalidValue for an index beyond its end."""
-    if work.row(_LOCK, row_id=id) is None:
+    with work.batch() as batch:
+        locked, found = batch.row(_LOCK, row_id=id), batch.row(_SIZE, row_id=id, message=message_id)
+    if locked.result is None:
         return False
-    row = work.row(_SIZE, row_id=id, message=message_id)
-    assert row is not None
-    size, is_there = row
+    assert found.result is not None
+    size, is_there = found.result
     if index > size:
         raise InvalidValue("index", f"the progression {id!r} has {size} items.")
     return not is_there
@@ -163,9 +190,10 @@ def lock_to_insert(work: UnitOfWork, id: str, index: int, message_id: str) -> bo
 
 def lock_to_remove(work: UnitOfWork, id: str, message_id: str) -> int | None:
     """Lock a progression; return the first place of the message, None if it is no member."""
-    work.row(_LOCK, row_id=id)
-    row = work.row(_FIRST, row_id=id, message=message_id)
-    return None if row is None else row[0]
+    with work.batch() as batch:
+        batch.lock(_LOCK, row_id=id)
+        first = batch.row(_FIRST, row_id=id, message=message_id)
+    return None if first.result is None else first.result[0]
 
 
 def insert_at(work: UnitOfWork, id: str, place: int, message_id: str) -> None:
@@ -217,19 +245,31 @@ def unchanged(work: UnitOfWork, id: str, after: Sequence[str]) -> int:
 
 def fold(work: UnitOfWork, id: str) -> bool:
     """Rewrite the published array if it lags behind the members; False if it does not, or cannot be read, which is logged."""
+    array = lagging_array(work, id)
+    if array is not None:
+        work.run(_FOLD, **array)
+    return array is not None
+
+
+def lagging_array(work: UnitOfWork, id: str) -> dict[str, Any] | None:
+    """Lock the progression; what `fold_with` writes. None if the array does not lag, or cannot be read, which is logged."""
     try:
-        row = work.row(_LOCK, row_id=id)
-        following = work.row(_NEXT, row_id=id)
-        if row is None or following is None or row[0] == following[0]:
-            return False
-        if type(following[0]) is not int:
+        with work.batch() as batch:
+            locked, following = batch.row(_LOCK, row_id=id), batch.row(_NEXT, row_id=id)
+        if locked.result is None or following.result is None or locked.result[0] == following.result[0]:
+            return None
+        upto = following.result[0]
+        if type(upto) is not int:
             raise UnreadableRow("progression_members", [id], "ord", "a number is stored where an integer belongs")
-        ids = _array(member_ids(work, id))
+        return {"row_id": id, "ids": _array(member_ids(work, id)), "upto": upto}
     except (UnreadableRow, InvalidValue, PayloadTooLarge) as error:  # nothing was written yet
         log.warning("the progression %s is left as it is: %s", shown(id), error)
-        return False
-    work.run(_FOLD, row_id=id, ids=ids, upto=following[0])
-    return True
+        return None
+
+
+def fold_with(batch: Batch, array: Mapping[str, Any]) -> None:
+    """Rewrite the published array with a batch."""
+    batch.run(_FOLD, **array)
 
 
 def fold_some(work: UnitOfWork) -> int:
@@ -291,7 +331,8 @@ def _array(ids: Sequence[str]) -> JsonText:
 
 
 def _insert(work: UnitOfWork, id: str, first: int, ids: Sequence[str]) -> None:
-    work.run_many(
-        _INSERT,
-        [{"progression_id": id, "ord": first + place, "message_id": message_id} for place, message_id in enumerate(ids)],
-    )
+    work.run_many(_INSERT, _rows(id, first, ids))
+
+
+def _rows(id: str, first: int, ids: Sequence[str]) -> list[dict[str, Any]]:
+    return [{"progression_id": id, "ord": first + place, "message_id": message_id} for place, message_id in enumerate(ids)]

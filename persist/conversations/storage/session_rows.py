@@ -4,7 +4,8 @@ from sqlalchemy import select
 
 from persist.conversations.models import progressions, sessions
 from persist.conversations.schemas import ConvSession
-from persist.conversations.storage.progression_members import add_progression
+from persist.conversations.storage.progression_members import add_row
+from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.frozen import construct
@@ -42,18 +43,39 @@ def get_session(work: UnitOfWork, id: str, *, lock: bool = False) -> ConvSession
     return session
 
 
-def lock_with_pool(work: UnitOfWork, id: str) -> ConvSession:
-    """The session, locked after its progression, the order in which recording locks them; NotFound."""
-    work.row(_POOL, row_id=work.label("id", id))
-    return get_session(work, id, lock=True)
+def lock_with_pool(batch: Batch, id: str) -> Pending[Row | None]:
+    """Lock the session after its progression, the order in which recording locks them; `found_session` is its value."""
+    batch.lock(_POOL, row_id=id)
+    return batch.row(_LOCK, row_id=id)
 
 
-def owned_progression(work: UnitOfWork, wanted: str | None) -> str:
-    """The id of the wanted progression, or of a new one for None; Conflict if it does not exist."""
-    if wanted is None:
-        minted = work.runtime.ids.mint_uuid()
-        add_progression(work, minted)
-        return minted
-    if work.row(_PROGRESSION, row_id=wanted) is None:
+def ask_session(batch: Batch, id: str, *, lock: bool = False) -> Pending[Row | None]:
+    """Read the session with a batch; `found_session` is its value."""
+    return batch.row(_LOCK if lock else _GET, row_id=id)
+
+
+def found_session(found: Pending[Row | None], id: str) -> ConvSession:
+    """The session that a batch read; NotFound."""
+    if found.result is None:
+        raise NotFound("session", id)
+    return session_value(found.result)
+
+
+def ask_progression(batch: Batch, wanted: str | None) -> Pending[Row | None] | None:
+    """Look for a progression with a batch; None for None."""
+    return None if wanted is None else batch.row(_PROGRESSION, row_id=wanted)
+
+
+def check_progression(found: Pending[Row | None] | None, wanted: str | None) -> None:
+    """Conflict if `ask_progression` did not find it."""
+    if found is not None and found.result is None:
         raise Conflict(f"There is no progression {wanted!r}.", constraint="fk_sessions_progression_id")
-    return wanted
+
+
+def owned_progression(work: UnitOfWork, batch: Batch, wanted: str | None) -> str:
+    """The id of the wanted progression, or for None of a new one, which is inserted with a batch."""
+    if wanted is not None:
+        return wanted
+    minted = work.runtime.ids.mint_uuid()
+    add_row(work, batch, minted)
+    return minted

@@ -8,6 +8,7 @@ from sqlalchemy import update
 
 from persist.conversations.models import branches
 from persist.conversations.verbs.session_fields import Check, instant, label, text
+from persist.db.changes.batch import Batch
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue
@@ -23,9 +24,9 @@ def branch_changes(work: UnitOfWork, columns: Mapping[str, Any]) -> dict[str, An
     return {name: _CHANGEABLE[name](work, name, value) for name, value in columns.items()}
 
 
-def change(work: UnitOfWork, id: str, changes: Mapping[str, Any]) -> None:
-    """Update these columns of the branch."""
-    work.run(_change(tuple(changes)), row_id=id, **{f"set_{name}": value for name, value in changes.items()})
+def change(batch: Batch, id: str, changes: Mapping[str, Any]) -> None:
+    """Update these columns of the branch with a batch."""
+    batch.run(_change(tuple(changes)), row_id=id, **{f"set_{name}": value for name, value in changes.items()})
 
 
 @cache

@@ -11,13 +11,30 @@ from persist.conversations.schemas import CLONE_FROM, Branch, ConvMessage, Statu
 from persist.conversations.storage import deletion as removal
 from persist.conversations.storage import lineage, locking
 from persist.conversations.storage import progression_members as membership
-from persist.conversations.storage.branch_rows import COLUMNS, FIELDS, branch_value, find_branch, get_branch, hold_branch
-from persist.conversations.storage.session_rows import get_session, owned_progression
+from persist.conversations.storage.branch_rows import (
+    COLUMNS,
+    FIELDS,
+    ask_branch,
+    branch_value,
+    find_branch,
+    found_branch,
+    get_branch,
+    hold_branch,
+    hold_with,
+)
+from persist.conversations.storage.session_rows import (
+    ask_progression,
+    ask_session,
+    check_progression,
+    found_session,
+    owned_progression,
+)
 from persist.conversations.validation import node_metadata as checked_metadata
 from persist.conversations.verbs import lifecycle
 from persist.conversations.verbs.branch_fields import branch_changes, change
+from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count, optional_label
@@ -80,22 +97,32 @@ class Branches(Repository):
             "forked_at_ord": inherited,
         }
         wanted = optional_label("progression_id", progression_id)
-        get_session(work, session_id)
-        existing = find_branch(work, branch_id)
-        if existing is not None:
-            return _of_session(existing, session_id)
-        _check_message(work, fields["system_msg_id"])
+        system = fields["system_msg_id"]
+        with work.batch() as batch:
+            session = ask_session(batch, work.label("id", session_id))
+            existing = ask_branch(batch, branch_id)
+            message = _ask_message(batch, system)
+            pool = ask_progression(batch, wanted)
+        found_session(session, session_id)
+        if existing.result is not None:
+            return _of_session(found_branch(existing, branch_id), session_id)
+        _check_message(message, system)
         if parent is not None and find_branch(work, parent) is not None and not hold_branch(work, parent):
             raise Conflict(f"The branch {parent!r} was deleted while a fork of it was made.")
         if parent is not None and lineage.descends(work, parent, branch_id):
             raise Conflict(f"The branch {branch_id!r} would descend from itself.")
-        fields["progression_id"] = owned_progression(work, wanted)
-        if work.run(_INSERT, **{**dict.fromkeys(FIELDS), **fields, "session_id": session_id, "former_of": None}):
-            if word is not None:
-                lifecycle.log_creation(work, "branch", branch_id, word)
-        elif wanted is None:  # another writer was faster
-            membership.remove_progression(work, fields["progression_id"])
-        return _of_session(get_branch(work, branch_id), session_id)
+        check_progression(pool, wanted)
+        with work.batch() as batch:
+            fields["progression_id"] = owned_progression(work, batch, wanted)
+            inserted = batch.run(_INSERT, **{**dict.fromkeys(FIELDS), **fields, "session_id": session_id, "former_of": None})
+            latest = None if word is None else lifecycle.ask_latest(batch, "branch", branch_id)
+            stored = ask_branch(batch, branch_id)
+        if not inserted.result:  # another writer was faster
+            if wanted is None:
+                membership.remove_progression(work, fields["progression_id"])
+        elif word is not None and latest is not None:
+            lifecycle.log_creation(work, latest.result, "branch", branch_id, word)
+        return _of_session(found_branch(stored, branch_id), session_id)
 
     @writes
     def delete(self, id: str) -> bool:
@@ -130,14 +157,15 @@ class Branches(Repository):
         fork_id = work.runtime.ids.mint_uuid() if new_id is None else work.label("new_id", new_id)
         title = None if name is None else work.body("name", name)
         parent = work.label("id", id)
-        gone = not work.runtime.dialect.one_writer and not hold_branch(work, parent)
-        row = None if gone else work.row(_PARENT, row_id=parent)
-        if row is None:
+        with work.batch() as batch:
+            hold_with(batch, parent)
+            found = batch.row(_PARENT, row_id=parent)
+            existing = None if new_id is None else ask_branch(batch, fork_id)
+        if found.result is None:
             raise NotFound("branch", id)
-        size, session_id, user, system_msg_id, node_metadata = row
-        existing = None if new_id is None else find_branch(work, fork_id)
-        if existing is not None:
-            return _fork_of(existing, parent, at)
+        size, session_id, user, system_msg_id, node_metadata = found.result
+        if existing is not None and existing.result is not None:
+            return _fork_of(found_branch(existing, fork_id), parent, at)
         inherited = size if at is None else check_count("at", at)
         if inherited > size:
             raise InvalidValue("at", f"the branch {id!r} has a history of {size} items.")
@@ -154,9 +182,11 @@ class Branches(Repository):
             "system_msg_id": system_msg_id,
             "parent_branch_id": parent,
             "forked_at_ord": inherited,
-            "progression_id": owned_progression(work, None),
         }
-        if not work.run(_INSERT, **fields, former_of=None):  # another writer was faster
+        with work.batch() as batch:
+            fields["progression_id"] = owned_progression(work, batch, None)
+            inserted = batch.run(_INSERT, **fields, former_of=None)
+        if not inserted.result:  # another writer was faster
             membership.remove_progression(work, fields["progression_id"])
             return _fork_of(get_branch(work, fork_id), parent, at)
         return construct(Branch, {**fields, "node_metadata": metadata})
@@ -183,9 +213,11 @@ class Branches(Repository):
         work = self._work
         changes = branch_changes(work, columns)
         branch = get_branch(work, id, lock=True)
-        if changes:
-            change(work, branch.id, changes)
-        return get_branch(work, id)
+        with work.batch(last=True) as batch:
+            if changes:
+                change(batch, branch.id, changes)
+            stored = ask_branch(batch, id)
+        return found_branch(stored, id)
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> Branch:
@@ -196,19 +228,26 @@ class Branches(Repository):
             if key in given:
                 raise InvalidValue(f"patch.{key}", "where a branch was forked never changes.")
         branch = get_branch(work, id, lock=True)
-        merged = merge_patch(branch.node_metadata or {}, given)
-        work.run(_SET_METADATA, row_id=id, value=work.json("node_metadata", merged))
-        return get_branch(work, id)
+        merged = work.json("node_metadata", merge_patch(branch.node_metadata or {}, given))
+        with work.batch(last=True) as batch:
+            batch.run(_SET_METADATA, row_id=id, value=merged)
+            stored = ask_branch(batch, id)
+        return found_branch(stored, id)
 
     @writes
     def set_system_message(self, id: str, message_id: str | None) -> Branch:
         """Set the branch's system message, None for none. Conflict for an unknown message."""
         work = self._work
         wanted = optional_label("message_id", message_id)
-        get_branch(work, id, lock=True)
-        _check_message(work, wanted)
-        work.run(_SET_SYSTEM, row_id=id, message=wanted)
-        return get_branch(work, id)
+        with work.batch() as batch:
+            locked = ask_branch(batch, work.label("id", id), lock=True)
+            message = _ask_message(batch, wanted)
+        found_branch(locked, id)
+        _check_message(message, wanted)
+        with work.batch(last=True) as batch:
+            batch.run(_SET_SYSTEM, row_id=id, message=wanted)
+            stored = ask_branch(batch, id)
+        return found_branch(stored, id)
 
     @writes
     def set_status(
@@ -225,10 +264,15 @@ class Branches(Repository):
         override: str | None = None,
     ) -> bool:
         """Change the status, as `sessions.set_status` does for a session; reasons are stored only in the history."""
+        branch_id = self._work.label("id", id)
+        with self._work.batch() as batch:
+            locked = ask_branch(batch, branch_id, lock=True)
+            latest = lifecycle.ask_latest(batch, "branch", branch_id)
         return lifecycle.set_status(
             self._work,
-            get_branch(self._work, id, lock=True),
+            found_branch(locked, id),
             status,
+            latest=latest.result,
             expected=expected,
             reason=reason,
             reason_code=reason_code,
@@ -252,8 +296,13 @@ class Branches(Repository):
         work = self._work
         wanted = check_choice("status", status, Status)
         ended = None if ended_at is None else as_utc("ended_at", ended_at)
-        branch = find_branch(work, work.label("id", id), lock=True)
-        return branch is not None and lifecycle.finalize_branch(work, branch, wanted, ended)
+        branch_id = work.label("id", id)
+        with work.batch() as batch:
+            locked = ask_branch(batch, branch_id, lock=True)
+            latest = lifecycle.ask_latest(batch, "branch", branch_id)
+        if locked.result is None:
+            return False
+        return lifecycle.finalize_branch(work, found_branch(locked, id), wanted, ended, latest.result)
 
 
 def _of_session(branch: Branch, session_id: str) -> Branch:
@@ -268,8 +317,12 @@ def _fork_of(branch: Branch, parent: str, at: int | None) -> Branch:
     return branch
 
 
-def _check_message(work: UnitOfWork, message_id: str | None) -> None:
-    if message_id is not None and work.row(_MESSAGE, row_id=message_id) is None:
+def _ask_message(batch: Batch, message_id: str | None) -> Pending[Row | None] | None:
+    return None if message_id is None else batch.row(_MESSAGE, row_id=message_id)
+
+
+def _check_message(found: Pending[Row | None] | None, message_id: str | None) -> None:
+    if found is not None and found.result is None:
         raise Conflict(f"There is no message {message_id!r} to point at.", constraint="fk_branches_system_msg_id")
 
 

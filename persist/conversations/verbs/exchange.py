@@ -147,8 +147,10 @@ class Exchange(Repository):
         if row is None:
             return False
         seq, in_channel = row
-        work.run(_ADD_CURSOR, owner=reader, channel=in_channel, seq=0)
-        return bool(work.run(_MOVE, reader=reader, in_channel=in_channel, upto=seq))
+        with work.batch(last=True) as batch:
+            batch.run(_ADD_CURSOR, owner=reader, channel=in_channel, seq=0)
+            moved = batch.run(_MOVE, reader=reader, in_channel=in_channel, upto=seq)
+        return bool(moved.result)
 
     def _deliver(self, fields: Mapping[str, Any], session_id: str | None, *, minted: bool = False) -> ConvMessage:
         work, message_id = self._work, fields["id"]

@@ -12,8 +12,9 @@ from sqlalchemy import insert, select, update
 
 from persist.conversations.models import branches, sessions, transitions
 from persist.conversations.schemas import Branch, ConvSession, Status, StatusTransition, TransitionSource
-from persist.conversations.storage.progression_members import fold
+from persist.conversations.storage.progression_members import fold_with, lagging_array
 from persist.conversations.validation import plain
+from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
@@ -73,8 +74,14 @@ def set_status(
     source: str = "executor",
     actor: str | None = None,
     override: str | None = None,
+    last: bool = True,
+    latest: Row | None,
 ) -> bool:
-    """See ConvSessions.set_status; the session, or the branch, is locked."""
+    """See ConvSessions.set_status; the session, or the branch, is locked.
+
+    latest  the row of `ask_latest`, asked with or after the lock
+    last    nothing is written after this
+    """
     to = check_choice("status", status, Status)
     by = check_choice("source", source, TransitionSource)
     guard = None if expected is None else frozenset(_expected(expected))
@@ -94,20 +101,26 @@ def set_status(
     if current == to or (current in TERMINAL and excuse is None):
         raise TransitionError(f"{kind} {entity.id!r}", str(current), to)
     before = None if is_unreadable(entity.ended_at) else entity.ended_at
-    _write(work, entity, to, (before or work.now()) if to in TERMINAL else None, because)
-    log(work, kind, entity.id, current, to, because=because, source=by, actor=who, override=excuse)
-    fold(work, entity.progression_id)
+    change = log_row(work, latest, kind, entity.id, current, to, because=because, source=by, actor=who, override=excuse)
+    array = lagging_array(work, entity.progression_id)
+    with work.batch(last=last) as batch:
+        _write(work, batch, entity, to, (before or work.now()) if to in TERMINAL else None, because)
+        batch.run(_LOG, **change)
+        if array is not None:
+            fold_with(batch, array)
     return True
 
 
-def _write(work: UnitOfWork, entity: ConvSession | Branch, to: Status, ended: datetime | None, because: Because) -> None:
+def _write(
+    work: UnitOfWork, batch: Batch, entity: ConvSession | Branch, to: Status, ended: datetime | None, because: Because
+) -> None:
     """Update the status and its instants; on a session the reasons too, those of a branch are only in its history."""
     now = work.now()
     started = now if to is Status.RUNNING and entity.started_at is None else entity.started_at
     if isinstance(entity, Branch):
-        work.run(_SET_BRANCH, row_id=entity.id, to=to, started=started, ended=ended)
+        batch.run(_SET_BRANCH, row_id=entity.id, to=to, started=started, ended=ended)
         return
-    work.run(
+    batch.run(
         _SET_SESSION,
         row_id=entity.id,
         to=to,
@@ -131,23 +144,35 @@ def beginning(work: UnitOfWork, status: Status | None, started_at: datetime | No
     }
 
 
-def finalize_branch(work: UnitOfWork, branch: Branch, status: Status, ended_at: datetime | None) -> bool:
-    """See Branches.finalize; the branch is locked."""
+def finalize_branch(work: UnitOfWork, branch: Branch, status: Status, ended_at: datetime | None, latest: Row | None) -> bool:
+    """See Branches.finalize; the branch is locked. `latest`: as of `set_status`."""
     if status not in TERMINAL or branch.status not in (None, Status.RUNNING):
         return False
-    _write(work, branch, status, ended_at or work.now(), NO_REASON)
-    log(work, "branch", branch.id, branch.status, status, source=TransitionSource.EXECUTOR)
-    fold(work, branch.progression_id)
+    change = log_row(work, latest, "branch", branch.id, branch.status, status, source=TransitionSource.EXECUTOR)
+    array = lagging_array(work, branch.progression_id)
+    with work.batch(last=True) as batch:
+        _write(work, batch, branch, status, ended_at or work.now(), NO_REASON)
+        batch.run(_LOG, **change)
+        if array is not None:
+            fold_with(batch, array)
     return True
 
 
-def log_creation(work: UnitOfWork, kind: str, id: str, status: Status) -> None:
-    """Write the first history row of a session or branch that is created with a status."""
-    log(work, kind, id, None, status, source=TransitionSource.EXECUTOR)
+def ask_latest(batch: Batch, kind: str, id: str) -> Pending[Row | None]:
+    """Read the newest history row of a session or branch with a batch, as the next one needs it."""
+    return batch.row(_LATEST, kind=kind, entity=id)
 
 
-def log(
+def log_creation(work: UnitOfWork, latest: Row | None, kind: str, id: str, status: Status) -> None:
+    """Write the first history row of a session or branch that is created with a status, as the last write of a verb."""
+    row = log_row(work, latest, kind, id, None, status, source=TransitionSource.EXECUTOR)
+    with work.batch(last=True) as batch:
+        batch.run(_LOG, **row)
+
+
+def log_row(
     work: UnitOfWork,
+    latest: Row | None,
     kind: str,
     id: str,
     previous: str | None,
@@ -157,13 +182,12 @@ def log(
     because: Because = NO_REASON,
     actor: str | None = None,
     override: str | None = None,
-) -> None:
-    """Write a history row; its instant is later than that of every existing row, even if the writers' clocks differ."""
+) -> dict[str, Any]:
+    """A history row; its instant is later than that of every existing row, even if the writers' clocks differ."""
     row_id, at = work.runtime.ids.mint("stt"), work.now()
-    latest = work.row(_LATEST, kind=kind, entity=id)
     if latest is not None and not any(map(is_unreadable, latest)) and latest >= (at, row_id):
         at = latest[0] + timedelta(microseconds=1)
-    row: dict[str, Any] = {
+    return {
         **dict.fromkeys(_FIELDS),
         "id": row_id,
         "entity_type": kind,
@@ -178,7 +202,6 @@ def log(
         "created_at": at,
         "metadata": None if override is None else {"override": override},
     }
-    work.run(_LOG, **row)
 
 
 def history_of(work: UnitOfWork, kind: str, id: str) -> list[StatusTransition]:

@@ -8,7 +8,15 @@ from persist.conversations.models import branches, members, messages, sessions
 from persist.conversations.schemas import ConvMessage
 from persist.conversations.storage import lineage
 from persist.conversations.storage import progression_members as membership
-from persist.conversations.storage.message_rows import find_message, find_messages, write_message, write_messages
+from persist.conversations.storage.message_rows import (
+    add_message,
+    find_message,
+    find_messages,
+    put_message,
+    stored_message,
+    type_number,
+    write_messages,
+)
 from persist.conversations.validation import message_fields, message_list
 from persist.conversations.verbs.progressions import id_list
 from persist.db.schema.column_types import EpochReal, Label
@@ -61,9 +69,7 @@ class ConvMessages(Repository):
         `created_at` keeps its first value. Content may be any JSON value but None: 0, "" and [] are content.
         """
         work = self._work
-        fields = message_fields(work, message)
-        write_message(work, fields)
-        return _stored(work, fields["id"])
+        return put_message(work, message_fields(work, message))
 
     @writes
     def put_many(
@@ -82,8 +88,7 @@ class ConvMessages(Repository):
         pools = id_list(work, progression_ids, "progression_ids")
         if session_id is not None:
             pools.append(_pool(work, work.label("session_id", session_id)))
-        for pool in pools:
-            membership.check_progression(work, pool)
+        membership.check_progressions(work, pools)
         write_messages(work, fields)
         ids = [one["id"] for one in fields]
         for pool in sorted(set(pools)):  # all writers use one order: no deadlock
@@ -107,13 +112,15 @@ class ConvMessages(Repository):
         """Delete a message; False if there is none. Conflict while a progression, branch or session names it."""
         work = self._work
         message_id = work.label("id", id)
-        if not work.runtime.dialect.one_writer:
-            work.row(_LOCK, row_id=message_id)  # waits for a transaction that is naming it, so that the name is visible
-        for what, statement in _NAMED_BY:
-            row = work.row(statement, row_id=message_id)
-            if row is not None:
-                raise Conflict(f"The message {message_id!r} is named by {what} ({row[0]!r}).")
-        return bool(work.run(_DELETE, row_id=message_id))
+        with work.batch() as batch:
+            batch.lock(_LOCK, row_id=message_id)  # waits for a transaction that is naming it, so that the name is visible
+            named_by = [(what, batch.row(statement, row_id=message_id)) for what, statement in _NAMED_BY]
+        for what, found in named_by:
+            if found.result is not None:
+                raise Conflict(f"The message {message_id!r} is named by {what} ({found.result[0]!r}).")
+        with work.batch(last=True) as batch:
+            deleted = batch.run(_DELETE, row_id=message_id)
+        return bool(deleted.result)
 
     @writes
     def record(self, branch_id: str, message: Mapping[str, Json]) -> ConvMessage:
@@ -127,21 +134,18 @@ class ConvMessages(Repository):
         if row is None:
             raise NotFound("branch", branch_id)
         session_id, own, pool, inherited = row
-        write_message(work, fields)
         message_id = fields["id"]
-        if fields["role"] == "system":  # before the progressions: the locking order of ending a branch
-            work.run(_SET_SYSTEM, row_id=branch_id, message=message_id)
         shown = bool(inherited) and lineage.inherits(work, branch_id, message_id)
-        for progression_id in sorted({pool} if shown else {own, pool}):
-            membership.append(work, progression_id, message_id)
-        work.run(_ACTIVITY, row_id=session_id, first=message_id, last=message_id, at=work.now())
-        return _stored(work, message_id)
-
-
-def _stored(work: UnitOfWork, id: str) -> ConvMessage:
-    message = find_message(work, id)
-    assert message is not None, "it was written a moment ago"
-    return message
+        number = type_number(work, fields["lion_class"])
+        with work.batch() as batch:
+            stored = add_message(batch, fields, number)
+            if fields["role"] == "system":  # before the progressions: the locking order of ending a branch
+                batch.run(_SET_SYSTEM, row_id=branch_id, message=message_id)
+            appended = [(one, membership.add(batch, one, message_id)) for one in sorted({pool} if shown else {own, pool})]
+            batch.run(_ACTIVITY, row_id=session_id, first=message_id, last=message_id, at=work.now())
+        for progression_id, added in appended:
+            membership.note_added(work, progression_id, added)
+        return stored_message(stored)
 
 
 def _pool(work: UnitOfWork, session_id: str) -> str:

@@ -48,7 +48,7 @@ class Progressions(Repository):
             "node_metadata": None if metadata is None else work.json("node_metadata", metadata),
         }
         row_id = work.runtime.ids.mint_uuid() if id is None else work.label("id", id)
-        membership.add_progression(work, row_id, given, **said)
+        membership.add_progression(work, row_id, given, last=True, **said)
         return row_id
 
     @reads

@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, select, tuple_, type_coerce, update
 from persist.conversations.models import sessions
 from persist.conversations.schemas import ConvSession, InvocationKind, SourceKind, Status
 from persist.conversations.storage.session_rows import COLUMNS, session_value
+from persist.db.changes.batch import Batch
 from persist.db.schema.column_types import Amount, Label
 from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -63,9 +64,9 @@ def _checked(work: UnitOfWork, name: str, value: str) -> str:
     return check_choice(name, value, _WORDS[name]) if name in _WORDS else work.label(name, value)
 
 
-def change(work: UnitOfWork, id: str, changes: Mapping[str, Any]) -> None:
-    """Update these columns of the session."""
-    work.run(_change(tuple(changes)), row_id=id, **{f"set_{name}": value for name, value in changes.items()})
+def change(batch: Batch, id: str, changes: Mapping[str, Any]) -> None:
+    """Update these columns of the session with a batch."""
+    batch.run(_change(tuple(changes)), row_id=id, **{f"set_{name}": value for name, value in changes.items()})
 
 
 @cache

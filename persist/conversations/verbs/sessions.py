@@ -11,7 +11,16 @@ from persist.conversations.models import sessions
 from persist.conversations.schemas import ConvSession, PruneReport, StatusTransition
 from persist.conversations.storage import deletion as removal
 from persist.conversations.storage.locking import lock_whole
-from persist.conversations.storage.session_rows import find_session, get_session, lock_with_pool, owned_progression
+from persist.conversations.storage.session_rows import (
+    ask_progression,
+    ask_session,
+    check_progression,
+    find_session,
+    found_session,
+    get_session,
+    lock_with_pool,
+    owned_progression,
+)
 from persist.conversations.validation import node_metadata as checked_metadata
 from persist.conversations.verbs import lifecycle, session_lists
 from persist.conversations.verbs.session_fields import new_session, session_changes
@@ -79,16 +88,25 @@ class ConvSessions(Repository):
             last_msg_id=last_msg_id,
             provenance=provenance,
         )
-        existing = find_session(work, fields["id"])
-        if existing is not None:
-            return existing
-        removal.check_pointers(work, fields)
-        fields["progression_id"] = owned_progression(work, fields["progression_id"])
-        if not work.run(_INSERT, **fields):  # another writer was faster
-            removal.remove_unowned(work, [] if progression_id is not None else [fields["progression_id"]])
-        elif fields["status"] is not None:
-            lifecycle.log_creation(work, "session", fields["id"], fields["status"])
-        return get_session(work, fields["id"])
+        row_id, wanted = fields["id"], fields["progression_id"]
+        with work.batch() as batch:
+            existing = ask_session(batch, row_id)
+            pointers = removal.ask_pointers(batch, fields)
+            pool = ask_progression(batch, wanted)
+        if existing.result is not None:
+            return found_session(existing, row_id)
+        removal.check_pointers(pointers)
+        check_progression(pool, wanted)
+        with work.batch() as batch:
+            fields["progression_id"] = owned_progression(work, batch, wanted)
+            inserted = batch.run(_INSERT, **fields)
+            latest = None if fields["status"] is None else lifecycle.ask_latest(batch, "session", row_id)
+            stored = ask_session(batch, row_id)
+        if not inserted.result:  # another writer was faster
+            removal.remove_unowned(work, [] if wanted is not None else [fields["progression_id"]])
+        elif latest is not None:
+            lifecycle.log_creation(work, latest.result, "session", row_id, fields["status"])
+        return found_session(stored, row_id)
 
     @reads
     def get(self, id: str) -> ConvSession:
@@ -138,17 +156,24 @@ class ConvSessions(Repository):
         says_status = "status" in columns
         status = columns.pop("status", None)
         changes = session_changes(work, columns)
-        session = lock_with_pool(work, id) if says_status else get_session(work, id, lock=True)
-        removal.check_pointers(work, changes)
-        if says_status and (status is None or status != session.status):
-            lifecycle.set_status(work, session, status)
+        row_id = work.label("id", id)
+        with work.batch() as batch:
+            locked = lock_with_pool(batch, row_id) if says_status else ask_session(batch, row_id, lock=True)
+            pointers = removal.ask_pointers(batch, changes)
+            latest = lifecycle.ask_latest(batch, "session", row_id) if says_status else None
+        session = found_session(locked, id)
+        removal.check_pointers(pointers)
+        if latest is not None and (status is None or status != session.status):
+            lifecycle.set_status(work, session, status, last=False, latest=latest.result)
         now = work.now()
-        if changes:
-            session_lists.change(work, id, {"updated_at": now, **changes})
-        if patch is not None:
-            merged = merge_patch(session.node_metadata or {}, patch)
-            work.run(_SET_METADATA, row_id=id, value=work.json("node_metadata", merged), at=changes.get("updated_at", now))
-        return get_session(work, id)
+        patched = None if patch is None else work.json("node_metadata", merge_patch(session.node_metadata or {}, patch))
+        with work.batch(last=True) as batch:
+            if changes:
+                session_lists.change(batch, id, {"updated_at": now, **changes})
+            if patched is not None:
+                batch.run(_SET_METADATA, row_id=id, value=patched, at=changes.get("updated_at", now))
+            stored = ask_session(batch, row_id)
+        return found_session(stored, id)
 
     @writes
     def touch(self, id: str, at: datetime) -> ConvSession:
@@ -157,8 +182,10 @@ class ConvSessions(Repository):
         instant = as_utc("at", at)
         session = get_session(work, id, lock=True)
         last = max(session.last_message_at or instant, instant)
-        work.run(_TOUCH, row_id=id, last=last, at=max(session.updated_at, instant))
-        return get_session(work, id)
+        with work.batch(last=True) as batch:
+            batch.run(_TOUCH, row_id=id, last=last, at=max(session.updated_at, instant))
+            stored = ask_session(batch, id)
+        return found_session(stored, id)
 
     @writes
     def set_status(
@@ -180,11 +207,15 @@ class ConvSessions(Repository):
         `source` is executor, agent, admin or system; an admin may fail, abort or cancel. The reasons, a text, a code and
         references to evidence, stay on the session until its next change, and in the history.
         """
-        session = lock_with_pool(self._work, id)
+        row_id = self._work.label("id", id)
+        with self._work.batch() as batch:
+            locked = lock_with_pool(batch, row_id)
+            latest = lifecycle.ask_latest(batch, "session", row_id)
         return lifecycle.set_status(
             self._work,
-            session,
+            found_session(locked, id),
             status,
+            latest=latest.result,
             expected=expected,
             reason=reason,
             reason_code=reason_code,

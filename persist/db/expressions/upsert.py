@@ -55,8 +55,13 @@ def taken(statement: Statement, kind: str, id: str) -> Conflict:
 
 def upsert(table: Table, *keys: str, keep: Sequence[str] = ()) -> Insert:
     """An INSERT of every column that overwrites the row with the same key, except for the columns in `keep`."""
-    overwritten: dict[str, Rule] = {column.name: "new" for column in table.columns if column.name not in (*keys, *keep)}
-    return merge(table, *keys, **overwritten)
+    return overwriting(insert(table), *keys, keep=keep)
+
+
+def overwriting(statement: Insert, *keys: str, keep: Sequence[str] = ()) -> Insert:
+    """Let an INSERT that has no such clause yet overwrite the row with the same key, as `upsert` does. Changes the INSERT."""
+    rules: dict[str, Rule] = {column.name: "new" for column in statement.table.columns if column.name not in (*keys, *keep)}
+    return merging(statement, *keys, **rules)
 
 
 def merge(table: Table, *keys: str, **rules: Rule) -> Insert:
@@ -64,7 +69,13 @@ def merge(table: Table, *keys: str, **rules: Rule) -> Insert:
 
     Without rules an existing row stays unchanged. RETURNING returns the merged row; without rules it returns a new row only.
     """
-    statement = insert(table)
+    return merging(insert(table), *keys, **rules)
+
+
+def merging(statement: Insert, *keys: str, **rules: Rule) -> Insert:
+    """Let an INSERT that has no such clause yet merge into the row with the same key, as `merge` does. Changes the INSERT."""
+    table = statement.table
+    assert isinstance(table, Table)
     end_with(statement, _OnConflict(table, keys, rules))
     return statement
 

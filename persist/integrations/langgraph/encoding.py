@@ -24,7 +24,7 @@ from persist.checkpoints.schemas import Blob, ChannelHistory, Loaded, Stored, Wr
 from persist.checkpoints.schemas import Checkpoint as Row
 from persist.db.values.json import check
 from persist.errors import InvalidValue, StoreCorrupt
-from persist.integrations.langgraph.carrying import CheckpointPut, ThreadKey, version_of
+from persist.integrations.langgraph.carrying import CheckpointPut, Known, ThreadKey, version_of
 from persist.integrations.langgraph.losses import check_text
 from persist.integrations.langgraph.strict import StrictSerializer
 
@@ -53,7 +53,7 @@ class Encoding:
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
-        known: Mapping[str, str],
+        known: Known,
     ) -> CheckpointPut:
         """A checkpoint to store, serialized. A value that is not new is left out if `known` has its version."""
         head: dict[str, Any] = dict(checkpoint)
@@ -66,9 +66,8 @@ class Encoding:
         at = {channel: json.dumps(version) for channel, version in versions.items()}
         new = {channel: json.dumps(version) for channel, version in new_versions.items()}
         # if the caller names new versions, an unchanged version means an unchanged value
-        unchanged = {
-            channel: at[channel] for channel in given if channel in at and at[channel] == (known.get(channel) if new else None)
-        }
+        kept = known.versions if new else {}
+        unchanged = {channel: at[channel] for channel in given if channel in at and at[channel] == kept.get(channel)}
         known_versions = unchanged | {
             channel: version for channel, version in new.items() if channel in given and at.get(channel) == version
         }
@@ -85,7 +84,7 @@ class Encoding:
             "partial": [channel for channel in merged.get(DELTAS) or () if channel not in given],
         }
         carried = {channel: self.value(channel, value) for channel, value in given.items() if channel not in known_versions}
-        return CheckpointPut(thread_key, checkpoint["id"], arguments, carried, known_versions)
+        return CheckpointPut(thread_key, checkpoint["id"], arguments, carried, known_versions, known)
 
     def writes(self, writes: Sequence[tuple[str, Any]]) -> list[Write]:
         """A task's writes, serialized. Of several to the same special channel the last."""

@@ -16,7 +16,11 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from persist.integrations.langgraph.carrying import CheckpointPut, KnownVersions
+from persist.checkpoints.schemas import Loaded
+from persist.checkpoints.states import CheckpointStates
+from persist.checkpoints.threads import CheckpointThreads
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.integrations.langgraph.carrying import CheckpointPut, Known, KnownThreads
 from persist.integrations.langgraph.encoding import Encoding
 from persist.integrations.langgraph.listing import Listing
 from persist.integrations.langgraph.strict import Allowed, StrictSerializer
@@ -50,7 +54,7 @@ class PersistSaver(BaseCheckpointSaver[str]):
             raise TypeError("allow is for the serializer of persist; what serde may build is its own matter.")
         super().__init__(serde=serde or strict)
         self._bridge = StoreBridge(store)
-        self._known = KnownVersions()
+        self._known = KnownThreads()
 
     def put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
@@ -61,7 +65,8 @@ class PersistSaver(BaseCheckpointSaver[str]):
         count as unchanged at versions that this saver stored or read last. If it names none, every value is compared.
         """
         put = self._put(config, checkpoint, metadata, new_versions)
-        self._bridge.run_sync(put.run, writes=True)
+        while not self._bridge.call_sync(put.run, writes=True):
+            pass
         return self._remember(put)
 
     async def aput(
@@ -69,26 +74,27 @@ class PersistSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """See put."""
         put = self._put(config, checkpoint, metadata, new_versions)
-        await self._bridge.run_async(put.run, writes=True)
+        while not await self._bridge.call_async(put.run, writes=True):
+            pass
         return self._remember(put)
 
     def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
         """Store what a task wrote after the config's checkpoint."""
-        self._bridge.run_sync(self._put_writes(config, writes, task_id, task_path), writes=True)
+        self._bridge.call_sync(self._put_writes(config, writes, task_id, task_path), writes=True)
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """See put_writes."""
-        await self._bridge.run_async(self._put_writes(config, writes, task_id, task_path), writes=True)
+        await self._bridge.call_async(self._put_writes(config, writes, task_id, task_path), writes=True)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The config's checkpoint or, without an id, the latest of its thread and namespace; None if there is none."""
-        return self._bridge.run_sync(self._get(config), writes=False)
+        return self._read(config, self._bridge.call_sync(_find(config), writes=False))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """See get_tuple."""
-        return await self._bridge.run_async(self._get(config), writes=False)
+        return self._read(config, await self._bridge.call_async(_find(config), writes=False))
 
     def list(
         self,
@@ -123,31 +129,31 @@ class PersistSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with everything in it."""
-        self._bridge.run_sync(_delete(thread_id), writes=True)
+        self._bridge.call_sync(_delete(thread_id), writes=True)
         self._known.forget()
 
     async def adelete_thread(self, thread_id: str) -> None:
         """See delete_thread."""
-        await self._bridge.run_async(_delete(thread_id), writes=True)
+        await self._bridge.call_async(_delete(thread_id), writes=True)
         self._known.forget()
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of these runs, except ancestors that a DeltaChannel of another checkpoint is rebuilt from."""
-        self._bridge.run_sync(_delete_runs(run_ids), writes=True)
+        self._bridge.call_sync(_delete_runs(run_ids), writes=True)
         self._known.forget()
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """See delete_for_runs."""
-        await self._bridge.run_async(_delete_runs(run_ids), writes=True)
+        await self._bridge.call_async(_delete_runs(run_ids), writes=True)
         self._known.forget()
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread with everything in it. Conflict if the target exists; an unknown source does nothing."""
-        self._bridge.run_sync(_copy(source_thread_id, target_thread_id), writes=True)
+        self._bridge.call_sync(_copy(source_thread_id, target_thread_id), writes=True)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """See copy_thread."""
-        await self._bridge.run_async(_copy(source_thread_id, target_thread_id), writes=True)
+        await self._bridge.call_async(_copy(source_thread_id, target_thread_id), writes=True)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete checkpoints of these threads, in one transaction for each.
@@ -156,13 +162,13 @@ class PersistSaver(BaseCheckpointSaver[str]):
         deletes the threads.
         """
         for pruning in _prunings(thread_ids, strategy):
-            self._bridge.run_sync(pruning, writes=True)
+            self._bridge.call_sync(pruning, writes=True)
             self._known.forget()
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """See prune."""
         for pruning in _prunings(thread_ids, strategy):
-            await self._bridge.run_async(pruning, writes=True)
+            await self._bridge.call_async(pruning, writes=True)
             self._known.forget()
 
     def get_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Histories:
@@ -178,7 +184,7 @@ class PersistSaver(BaseCheckpointSaver[str]):
         number = 0 if current is None else current if isinstance(current, int) else int(current.split(".")[0])
         return f"{number + 1:032}.{random.random():016}"
 
-    # -- functions to run in a transaction; arguments are checked before it begins
+    # -- what to run in a transaction; arguments are checked before it begins
 
     def _put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
@@ -193,26 +199,20 @@ class PersistSaver(BaseCheckpointSaver[str]):
 
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
-    ) -> Callable[[Transaction], None]:
+    ) -> Callable[[UnitOfWork], None]:
         thread_id, namespace = _thread_key(config)
         checkpoint_id = config["configurable"]["checkpoint_id"]
         given = Encoding(self.serde).writes(writes)
         task = {"task_id": task_id, "task_path": task_path, "namespace": namespace}
-        return lambda tx: tx.checkpoints.states.put_writes(thread_id, checkpoint_id, given, **task)
+        return lambda work: CheckpointStates(work).put_writes(thread_id, checkpoint_id, given, **task)
 
-    def _get(self, config: RunnableConfig) -> Callable[[Transaction], CheckpointTuple | None]:
-        thread_id, namespace = _thread_key(config)
-        id = get_checkpoint_id(config) or None
-
-        def get(tx: Transaction) -> CheckpointTuple | None:
-            found = tx.checkpoints.states.find(thread_id, namespace=namespace, id=id)
-            if found is None:
-                return None
-            versions = found.checkpoint.versions
-            self._known.note((thread_id, namespace), {channel: versions[channel] for channel in found.values})
-            return Encoding(self.serde).tuple(found, config if id else None)
-
-        return get
+    def _read(self, config: RunnableConfig, found: Loaded | None) -> CheckpointTuple | None:
+        if found is None:
+            return None
+        thread_key, versions = _thread_key(config), found.checkpoint.versions
+        lists = self._known.of(thread_key).lists
+        self._known.note(thread_key, Known({channel: versions[channel] for channel in found.values}, lists))
+        return Encoding(self.serde).tuple(found, config if get_checkpoint_id(config) else None)
 
     def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Callable[[Transaction], Histories]:
         thread_id, namespace = _thread_key(config)
@@ -236,24 +236,30 @@ def _thread_key(config: RunnableConfig) -> tuple[str, str]:
     return str(named["thread_id"]), named.get("checkpoint_ns") or ""
 
 
-def _delete(thread_id: str) -> Callable[[Transaction], object]:
-    return lambda tx: tx.checkpoints.threads.delete(str(thread_id))
+def _find(config: RunnableConfig) -> Callable[[UnitOfWork], Loaded | None]:
+    thread_id, namespace = _thread_key(config)
+    id = get_checkpoint_id(config) or None
+    return lambda work: CheckpointStates(work).find(thread_id, namespace=namespace, id=id)
 
 
-def _delete_runs(run_ids: Sequence[str]) -> Callable[[Transaction], object]:
+def _delete(thread_id: str) -> Callable[[UnitOfWork], object]:
+    return lambda work: CheckpointThreads(work).delete(str(thread_id))
+
+
+def _delete_runs(run_ids: Sequence[str]) -> Callable[[UnitOfWork], object]:
     runs = [str(run_id) for run_id in run_ids]
-    return lambda tx: tx.checkpoints.threads.delete_runs(runs)
+    return lambda work: CheckpointThreads(work).delete_runs(runs)
 
 
-def _copy(source: str, target: str) -> Callable[[Transaction], object]:
-    return lambda tx: tx.checkpoints.threads.copy(str(source), str(target))
+def _copy(source: str, target: str) -> Callable[[UnitOfWork], object]:
+    return lambda work: CheckpointThreads(work).copy(str(source), str(target))
 
 
-def _prunings(thread_ids: Sequence[str], strategy: str) -> Iterator[Callable[[Transaction], object]]:
+def _prunings(thread_ids: Sequence[str], strategy: str) -> Iterator[Callable[[UnitOfWork], object]]:
     if isinstance(thread_ids, str):
         raise TypeError("thread_ids is one text; expected several.")
     if strategy not in ("keep_latest", "delete"):
         raise ValueError(f"There is no strategy {strategy!r}: expected 'keep_latest' or 'delete'.")
     if strategy == "delete":
         return (_delete(id) for id in thread_ids)
-    return (lambda tx, id=str(id): tx.checkpoints.threads.keep_latest(id) for id in thread_ids)  # type: ignore[misc]  # a bound default
+    return (lambda work, id=str(id): CheckpointThreads(work).keep_latest(id) for id in thread_ids)  # type: ignore[misc]  # a bound default

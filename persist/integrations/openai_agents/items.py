@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import Text, cast, delete, select
 
 from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts, sessions
-from persist.chat.recording.flush import place_after_all
+from persist.chat.recording.flush import NEWEST_MESSAGE, place_after
 from persist.chat.reducer.tool_parts import tool_columns
-from persist.chat.schemas import ToolState
+from persist.chat.schemas import UNFINISHED, ToolState
 from persist.chat.storage.statements import INSERT_MESSAGE, INSERT_PART, REWRITE_PART, TOUCH_SESSION
 from persist.chat.storage.stored_json import stored_objects
 from persist.chat.storage.usage import recompute
@@ -48,10 +48,9 @@ _CALLS = (
     .join(messages, _M.id == _P.message_id)
     .where(_P.session_id == _session, _P.tool_call_id == _call)
     .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc())
-    .limit(1)
 )
-_OPEN_CALL = Statement(_CALLS.where(IS_UNFINISHED, VISIBLE))
-_ANSWERED_CALL = Statement(_CALLS.where(_P.tool_state == ToolState.OUTPUT_AVAILABLE, VISIBLE))
+_OPEN_CALLS = Statement(_CALLS.where(IS_UNFINISHED, VISIBLE))
+_ANSWERED_CALL = Statement(_CALLS.where(_P.tool_state == ToolState.OUTPUT_AVAILABLE, VISIBLE).limit(1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +63,19 @@ class _EncodedItem:
     parts: list[JsonText]
 
 
+@dataclass(slots=True)
+class _OwnPart:
+    """A part to insert, and its row."""
+
+    part: Part
+    row: dict[str, Any]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is a call that waits for its output."""
+        return self.row["tool_state"] in UNFINISHED
+
+
 class SessionItems(Repository):
     """The verbs that PersistSession runs in a transaction."""
 
@@ -73,21 +85,26 @@ class SessionItems(Repository):
         work = self._work
         encoded_items = [self._encoded(index, text) for index, text in enumerate(texts)]
         now = work.now()
-        if not self._lock(session_id):
+        calls = dict.fromkeys(one.form.answers for one in encoded_items if one.form.answers is not None)
+        found = self._found(session_id, calls)
+        if found is None:
             self._create(session_id, work.label("agent", agent), work.json("model", model), now)
-            self._lock(session_id)
+            found = self._found(session_id, calls)
+        newest, open_calls = found or (None, {})
         ids = work.runtime.ids.mint_many("msg", len(encoded_items))
-        stamps = {"created_at": place_after_all(work, session_id, ids[0], now), "updated_at": now}
+        stamps = {"created_at": place_after(newest, ids[0], now), "updated_at": now}
         rows = [
             {"id": id, "session_id": session_id, "role": encoded.form.role, "metadata_json": encoded.metadata, **stamps}
             for id, encoded in zip(ids, encoded_items, strict=True)
         ]
-        work.run_many(INSERT_MESSAGE, rows)
-        work.run_many(INSERT_PART, list(self._part_rows(session_id, ids, encoded_items, now)))
-        for encoded in encoded_items:
-            if encoded.form.answers is not None:
-                self._rewrite_call(_OPEN_CALL, session_id, encoded.form.answers, partial(answered, encoded.item), now)
-        work.run(TOUCH_SESSION, row_id=session_id, at=now)
+        own = list(self._own_parts(session_id, ids, encoded_items, now))
+        rewritten = self._answered(encoded_items, own, open_calls, now)
+        with work.batch(last=True) as batch:
+            batch.run_many(INSERT_MESSAGE, rows)
+            batch.run_many(INSERT_PART, [one.row for one in own])
+            for values in rewritten:
+                batch.run(REWRITE_PART, **values)
+            batch.run(TOUCH_SESSION, row_id=session_id, at=now)
 
     @reads
     def read(self, session_id: str, limit: int | None) -> list[Item]:
@@ -106,32 +123,46 @@ class SessionItems(Repository):
     def pop(self, session_id: str) -> Item | None:
         """Delete the latest readable item and return it; None if there is none."""
         work = self._work
-        if not self._lock(session_id):
-            return None
         window = 1
+        with work.batch() as batch:
+            locked = batch.row(_LOCK, session_id=session_id)
+            latest = batch.rows(_LATEST, session_id=session_id, limit=window)
+        if locked.result is None:
+            return None
+        rows = latest.result
         while True:
-            rows = work.rows(_LATEST, session_id=session_id, limit=window)
             for id, item, metadata in self._items(rows):
-                now = work.now()
-                work.run(_DELETE, row_id=id)
-                answers = message_form(item).answers
-                if answers is not None:
-                    self._rewrite_call(_ANSWERED_CALL, session_id, answers, unanswered, now)
-                if "usage" in metadata:
-                    recompute(work, session_id)
-                work.run(TOUCH_SESSION, row_id=session_id, at=now)
+                self._remove(session_id, id, item, "usage" in metadata)
                 return item
             if len(rows) < window:
                 return None
             window *= 4
+            rows = work.rows(_LATEST, session_id=session_id, limit=window)
+
+    def _remove(self, session_id: str, id: str, item: Item, counts: bool) -> None:
+        """Delete an item's message. `counts`: it is one that the session's counters count."""
+        work, now = self._work, self._work.now()
+        answers = message_form(item).answers
+        call = None if answers is None else work.row(_ANSWERED_CALL, session_id=session_id, call_id=_call_label(answers))
+        with work.batch(last=not counts) as batch:
+            batch.run(_DELETE, row_id=id)
+            if call is not None and isinstance(call[2], dict):
+                batch.run(REWRITE_PART, **self._rewritten(call, unanswered, now))
+            batch.run(TOUCH_SESSION, row_id=session_id, at=now)
+        if counts:
+            recompute(work, session_id)
 
     @writes
     def clear(self, session_id: str) -> None:
         """Delete all items, also hidden and unreadable ones. The session stays, and so do messages that are no items."""
         work = self._work
-        if self._lock(session_id) and work.run(_CLEAR, session_id=session_id):
+        with work.batch() as batch:
+            batch.lock(_LOCK, session_id=session_id)
+            cleared = batch.run(_CLEAR, session_id=session_id)
+        if cleared.result:
             recompute(work, session_id)
-            work.run(TOUCH_SESSION, row_id=session_id, at=work.now())
+            with work.batch(last=True) as batch:
+                batch.run(TOUCH_SESSION, row_id=session_id, at=work.now())
 
     def _encoded(self, index: int, text: str) -> _EncodedItem:
         """Encode an item. Refuses invalid ones (InvalidValue) before anything is written."""
@@ -140,9 +171,6 @@ class SessionItems(Repository):
         path = f"items[{index}]"
         stored = [text] if _NUMBERS.search(text) else text
         return _EncodedItem(item, form, work.json(path, {KEY: stored}), [work.json(path, part) for part in form.parts])
-
-    def _lock(self, session_id: str) -> bool:
-        return self._work.row(_LOCK, session_id=session_id) is not None
 
     def _create(self, session_id: str, agent: str, model: Json, now: datetime) -> None:
         self._work.run(
@@ -158,37 +186,58 @@ class SessionItems(Repository):
             metadata_json={},
         )
 
-    def _part_rows(
+    def _found(self, session_id: str, calls: Iterable[str]) -> tuple[Row | None, dict[str, list[Row]]] | None:
+        """Lock the session; its newest message, and the open calls with these ids, newest first. None if it is not there."""
+        with self._work.batch() as batch:
+            locked = batch.row(_LOCK, session_id=session_id)
+            newest = batch.row(NEWEST_MESSAGE, row_id=session_id)
+            found = {call: batch.rows(_OPEN_CALLS, session_id=session_id, call_id=_call_label(call)) for call in calls}
+        return None if locked.result is None else (newest.result, {call: rows.result for call, rows in found.items()})
+
+    def _own_parts(
         self, session_id: str, ids: Sequence[str], encoded_items: Sequence[_EncodedItem], now: datetime
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[_OwnPart]:
         mint = self._work.runtime.ids.mint
         for message_id, encoded in zip(ids, encoded_items, strict=True):
             for index, (part, text) in enumerate(zip(encoded.form.parts, encoded.parts, strict=True)):
                 call_id, state = tool_columns(part)
-                yield {
+                row = {
                     "id": mint("prt"),
                     "message_id": message_id,
                     "session_id": session_id,
                     "index": index,
                     "type": part["type"],
-                    "tool_call_id": None if call_id is None else escape_text(call_id, nul=True),
+                    "tool_call_id": None if call_id is None else _call_label(call_id),
                     "tool_state": state,
                     "created_at": now,
                     "updated_at": now,
                     "data_json": text,
                 }
+                yield _OwnPart(part, row)
 
-    def _rewrite_call(
-        self, wanted: Statement, session_id: str, call_id: str, change: Callable[[Part], Part], now: datetime
-    ) -> None:
-        """Change the part of the latest call with that id (providers reuse ids), to show or remove its output."""
-        row = self._work.row(wanted, session_id=session_id, call_id=escape_text(call_id, nul=True))
-        if row is None or not isinstance(row[2], dict):
-            return
+    def _answered(
+        self, encoded_items: Sequence[_EncodedItem], own: Sequence[_OwnPart], stored: Mapping[str, list[Row]], now: datetime
+    ) -> list[dict[str, Any]]:
+        """Let the part of the latest open call of each output show it; the parameters of REWRITE_PART for stored ones."""
+        rewritten = []
+        for encoded in encoded_items:
+            call_id = encoded.form.answers
+            if call_id is None:
+                continue
+            latest = next((one for one in reversed(own) if one.is_open and one.row["tool_call_id"] == _call_label(call_id)), None)
+            if latest is not None:
+                latest.part = answered(encoded.item, latest.part)
+                changed = {"tool_state": latest.part["state"], "data_json": self._work.json("output", latest.part)}
+                latest.row |= changed
+            elif (rows := stored[call_id]) and isinstance(rows[0][2], dict):
+                rewritten.append(self._rewritten(rows.pop(0), partial(answered, encoded.item), now))
+        return rewritten
+
+    def _rewritten(self, row: Row, change: Callable[[Part], Part], now: datetime) -> dict[str, Any]:
+        """The parameters of REWRITE_PART to change the part of a call, which shows or removes its output."""
         id, kind, part = row
         changed = change(part)
-        text = self._work.json("output", changed)
-        self._work.run(REWRITE_PART, row_id=id, kind=kind, tool=changed["state"], data=text, at=now)
+        return {"row_id": id, "kind": kind, "tool": changed["state"], "data": self._work.json("output", changed), "at": now}
 
     def _items(self, rows: Sequence[Row]) -> list[tuple[str, Item, dict[str, Any]]]:
         """(message id, item, metadata) of visible messages that are readable items."""
@@ -197,6 +246,10 @@ class SessionItems(Repository):
         parsed = iter(stored_objects([text for _, text, _ in stored if type(text) is str]))
         items = [(id, next(parsed) if type(text) is str else _parse_exactly(text), metadata) for id, text, metadata in stored]
         return [(id, item, metadata) for id, item, metadata in items if item is not None]
+
+
+def _call_label(call_id: str) -> str:
+    return escape_text(call_id, nul=True)
 
 
 def _is_item(metadata: dict[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from persist.errors import InvalidValue
 from persist.integrations.openai_agents.items import SessionItems, as_text
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
-from persist.store.transaction import work_of
+from persist.store.transaction import each_verb
 
 T = TypeVar("T")
 
@@ -110,10 +110,8 @@ class PersistSession:
 
 
 def _in_thread(store: Store, verb: Callable[[SessionItems], T], write: bool) -> T:
-    if write:
-        return store.transact(lambda tx: verb(SessionItems(work_of(tx))))
-    with store.read() as tx:
-        return verb(SessionItems(work_of(tx)))
+    result: T = each_verb(store.runtime).run(lambda work: verb(SessionItems(work)), write)
+    return result
 
 
 async def _settled(call: Coroutine[Any, Any, T]) -> T:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import select, update
 
+from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, stored_scope
@@ -26,7 +27,7 @@ _ROOT = -1
 _THIS = (_B.run_id == param("row_run")) & (_B.name == param("row_name")) & (_frame == param("row_frame"))
 _GET = Statement(select(*COLUMNS).where(_THIS))
 _LOCK = Statement(select(*COLUMNS).where(_THIS).with_for_update())
-_ADD = Statement(insert_missing(bindings))
+_ADD = Statement(insert_missing(bindings).returning(*COLUMNS))
 _NAMED = Statement(select(_B.name).where(_B.attachment_path.contains(param("token"))).limit(1))
 """Finds a row that names the file with that token, in any spelling of its path."""
 _CHANGED = ("kind", "value", "source_statement", "attachment_path", "updated_at")
@@ -42,9 +43,17 @@ def binding_value(work: UnitOfWork, row: Row, **changed: Any) -> Binding:
 
 def find_row(work: UnitOfWork, run_id: str, name: str, execution_id: int | None, *, lock: bool = False) -> Row | None:
     """The row of a name in one frame; `execution_id` None is the root."""
-    stored = stored_scope(work, "run_id", run_id)
+    return work.row(_LOCK if lock else _GET, **_key(work, run_id, name, execution_id))
+
+
+def ask_locked(work: UnitOfWork, batch: Batch, run_id: str, name: str, execution_id: int | None) -> Pending[Row | None]:
+    """What `find_row` with `lock` does, with a batch."""
+    return batch.row(_LOCK, **_key(work, run_id, name, execution_id))
+
+
+def _key(work: UnitOfWork, run_id: str, name: str, execution_id: int | None) -> dict[str, Any]:
     frame = _ROOT if execution_id is None else execution_id
-    return work.row(_LOCK if lock else _GET, row_run=stored, row_name=name, row_frame=frame)
+    return {"row_run": stored_scope(work, "run_id", run_id), "row_name": name, "row_frame": frame}
 
 
 def put(
@@ -53,12 +62,16 @@ def put(
     name: str,
     execution_id: int | None,
     value: str | None,
+    row: Row | None,
     *,
     kind: BindingKind,
     source_statement: str | None,
     content: Iterable[bytes] | None = None,
 ) -> Binding:
-    """Write the value into its row, or `content` into a file beside the run's. Conflict if the name is a const or input."""
+    """Write the value into its row, or `content` into a file beside the run's. Conflict if the name is a const or input.
+
+    `row`: the binding's row as `ask_locked` found it, None if there was none.
+    """
     folder = attachments.folder_of(work, run_id)
     fields: dict[str, Any] = {
         "kind": kind,
@@ -67,7 +80,6 @@ def put(
         "attachment_path": None,
         "updated_at": this_second(work),
     }
-    row = find_row(work, run_id, name, execution_id, lock=True)
     _check_rebinding(name, row)
     if content is None or folder is None:
         return _put(work, run_id, name, execution_id, fields, row, folder)
@@ -90,19 +102,13 @@ def _put(
     row: Row | None,
     folder: RunFolder | None,
 ) -> Binding:
-    while True:
-        before = None if row is None else binding_value(work, row)
-        if before is None:
-            if _added(work, run_id, name, execution_id, fields):
-                break
-            row = find_row(work, run_id, name, execution_id, lock=True)  # another writer was faster
-            _check_rebinding(name, row)
-            continue
-        _replace(work, before, fields, folder)
-        break
-    written = find_row(work, run_id, name, execution_id)
-    assert written is not None
-    return binding_value(work, written)
+    while row is None:
+        written = _added(work, run_id, name, execution_id, fields)
+        if written is not None:
+            return binding_value(work, written)
+        row = find_row(work, run_id, name, execution_id, lock=True)  # another writer was faster
+        _check_rebinding(name, row)
+    return binding_value(work, _replaced(work, run_id, binding_value(work, row), fields, folder))
 
 
 def _check_rebinding(name: str, row: Row | None) -> None:
@@ -111,19 +117,23 @@ def _check_rebinding(name: str, row: Row | None) -> None:
         raise Conflict(f"{name!r} is bound already, as {kind}, which is bound once.", constraint="bindings.kind")
 
 
-def _added(work: UnitOfWork, run_id: str, name: str, execution_id: int | None, fields: dict[str, Any]) -> bool:
+def _added(work: UnitOfWork, run_id: str, name: str, execution_id: int | None, fields: dict[str, Any]) -> Row | None:
+    """The new row; None, and no change, if there is one of that name."""
     key = {"run_id": stored_scope(work, "run_id", run_id), "name": name, "execution_id": execution_id}
-    return bool(work.run(_ADD, **key, **fields, created_at=fields["updated_at"]))
+    return work.returned(_ADD, **key, **fields, created_at=fields["updated_at"])
 
 
-def _replace(work: UnitOfWork, before: Binding, fields: dict[str, Any], folder: RunFolder | None) -> None:
+def _replaced(work: UnitOfWork, run_id: str, before: Binding, fields: dict[str, Any], folder: RunFolder | None) -> Row:
     """Update in place: created_at and custom columns stay. A file that the library wrote is removed with its last row."""
     named = {f"new_{name}": value for name, value in fields.items()}
-    frame = _ROOT if before.execution_id is None else before.execution_id
-    stored = stored_scope(work, "run_id", before.run_id)
-    work.run(_SET, row_run=stored, row_name=before.name, row_frame=frame, **named)
-    if folder is None or before.attachment_path is None or is_unreadable(before.attachment_path):
-        return
-    token = names.attachment_token(before.attachment_path)
-    if token is not None and work.row(_NAMED, token=token) is None:
-        attachments.forget(work, folder, before.attachment_path)
+    this = _key(work, run_id, before.name, before.execution_id)
+    with work.batch(last=folder is None) as batch:
+        batch.run(_SET, **this, **named)
+        written = batch.row(_GET, **this)
+    path = before.attachment_path
+    if folder is not None and path is not None and not is_unreadable(path):
+        token = names.attachment_token(path)
+        if token is not None and work.row(_NAMED, token=token) is None:
+            attachments.forget(work, folder, path)
+    assert written.result is not None
+    return written.result

@@ -20,7 +20,7 @@ _E = executions.c
 FIELDS = tuple(ProgramExecution.model_fields)
 COLUMNS = tuple(_E[name] for name in FIELDS)
 _THIS = (_E.run_id == param("row_run")) & (_E.id == param("row_id"))
-_GET = Statement(select(*COLUMNS).where(_THIS))
+GET_EXECUTION = Statement(select(*COLUMNS).where(_THIS))
 _LOCK = Statement(select(*COLUMNS).where(_THIS).with_for_update())
 _SET = Statement(
     update(executions)
@@ -48,7 +48,7 @@ def execution_value(work: UnitOfWork, row: Row) -> ProgramExecution:
 def get_execution(work: UnitOfWork, run_id: str, id: int, *, lock: bool = False) -> ProgramExecution:
     """The execution; NotFound unless the run has it."""
     stored, number = stored_scope(work, "run_id", run_id), check_count("id", id)
-    row = work.row(_LOCK if lock else _GET, row_run=stored, row_id=number)
+    row = work.row(_LOCK if lock else GET_EXECUTION, row_run=stored, row_id=number)
     if row is None:
         raise NotFound("execution", str(id))
     return execution_value(work, row)
@@ -62,16 +62,16 @@ def become(
     error: str | None = None,
     facts: dict[str, Any] | None = None,
 ) -> ProgramExecution:
-    """Change the status of a locked execution, with the instants that go with it; TransitionError."""
+    """Change the status of a locked execution, with the instants that go with it; TransitionError. The last write of its verb."""
     check_execution(execution.id, execution.status, to)
     at = this_second(work)
     started: datetime | None = execution.started_at
     if to is ExecutionStatus.EXECUTING and started is None:
         started = at
-    work.run(
+    return _write(
+        work,
+        execution,
         _SET,
-        row_run=stored_scope(work, "run_id", execution.run_id),
-        row_id=execution.id,
         to=to,
         started=started,
         completed=at if to in SETTLED else None,
@@ -79,15 +79,21 @@ def become(
         error=execution.error_message if error is None else error,
         facts=execution.metadata if facts is None else facts,
     )
-    return get_execution(work, execution.run_id, execution.id)
 
 
 def set_metadata(work: UnitOfWork, execution: ProgramExecution, facts: dict[str, Any]) -> ProgramExecution:
-    """Replace the metadata of a locked execution."""
+    """Replace the metadata of a locked execution. The last write of its verb."""
     work.json("metadata", facts)
-    stored = stored_scope(work, "run_id", execution.run_id)
-    work.run(_SET_METADATA, row_run=stored, row_id=execution.id, facts=facts, at=this_second(work))
-    return get_execution(work, execution.run_id, execution.id)
+    return _write(work, execution, _SET_METADATA, facts=facts, at=this_second(work))
+
+
+def _write(work: UnitOfWork, execution: ProgramExecution, statement: Statement, **values: Any) -> ProgramExecution:
+    this = {"row_run": stored_scope(work, "run_id", execution.run_id), "row_id": execution.id}
+    with work.batch(last=True) as batch:
+        batch.run(statement, **this, **values)
+        written = batch.row(GET_EXECUTION, **this)
+    assert written.result is not None, "it is locked"
+    return execution_value(work, written.result)
 
 
 def facts_of(execution: ProgramExecution) -> dict[str, Any]:

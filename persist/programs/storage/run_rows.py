@@ -4,6 +4,7 @@ from datetime import datetime
 
 from sqlalchemy import select
 
+from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.frozen import construct
@@ -14,9 +15,9 @@ from persist.programs.schemas import AgentScope, ProgramRun
 _R = runs.c
 FIELDS = tuple(ProgramRun.model_fields)
 COLUMNS = tuple(_R[name] for name in FIELDS)
-_GET = Statement(select(*COLUMNS).where(_R.id == param("row_id")))
+GET_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")))
 _LOCK = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update())
-_EXISTS = Statement(select(_R.id).where(_R.id == param("row_id")))
+RUN_EXISTS = Statement(select(_R.id).where(_R.id == param("row_id")))
 
 
 def run_value(row: Row) -> ProgramRun:
@@ -26,7 +27,7 @@ def run_value(row: Row) -> ProgramRun:
 
 def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> ProgramRun:
     """The run, with `lock` locked against other writers; NotFound."""
-    row = work.row(_LOCK if lock else _GET, row_id=work.label("id", id))
+    row = work.row(_LOCK if lock else GET_RUN, row_id=work.label("id", id))
     if row is None:
         raise NotFound("program run", id)
     return run_value(row)
@@ -34,7 +35,7 @@ def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> ProgramRun:
 
 def check_run_exists(work: UnitOfWork, id: str) -> None:
     """NotFound unless the run exists."""
-    if work.row(_EXISTS, row_id=work.label("run_id", id)) is None:
+    if work.row(RUN_EXISTS, row_id=work.label("run_id", id)) is None:
         raise NotFound("program run", id)
 
 
@@ -47,6 +48,19 @@ def check_agents_owner(work: UnitOfWork, id: str) -> None:
     """NotFound unless the id is that of a run, or "project" or "user" where that may own agents."""
     if not outlives_runs(work.label("run_id", id), work.runtime.scopes.get("run_id")):
         check_run_exists(work, id)
+
+
+def ask_agents_owner(work: UnitOfWork, batch: Batch, id: str) -> Pending[Row | None] | None:
+    """Look for the owner of agents with a batch, for `check_found`; None if the id is no run's."""
+    if outlives_runs(work.label("run_id", id), work.runtime.scopes.get("run_id")):
+        return None
+    return batch.row(RUN_EXISTS, row_id=id)
+
+
+def check_found(run: Pending[Row | None] | None, id: str) -> None:
+    """NotFound if a batch looked for the run and did not find it."""
+    if run is not None and run.result is None:
+        raise NotFound("program run", id)
 
 
 def this_second(work: UnitOfWork) -> datetime:

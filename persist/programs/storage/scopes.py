@@ -6,6 +6,7 @@ ids, and a circle of parents made by a raw writer ends at the maximum.
 
 from sqlalchemy import func, literal, select
 
+from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.column_types import Whole
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
@@ -66,7 +67,17 @@ def resolve(work: UnitOfWork, run_id: str, name: str, execution_id: int) -> Row:
 def depth(work: UnitOfWork, run_id: str, execution_id: int) -> int | None:
     """How many frames are above that one; None if it does not exist. A circle of parents counts as the maximum depth."""
     stored = stored_scope(work, "run_id", run_id)
-    row = work.row(_DEEPEST, run=stored, frame=execution_id, maximum=_maximum(work))
+    return depth_in(work.row(_DEEPEST, run=stored, frame=execution_id, maximum=_maximum(work)))
+
+
+def ask_depth(work: UnitOfWork, batch: Batch, run_id: str, execution_id: int) -> Pending[Row | None]:
+    """Count the frames above an execution with a batch; `depth_in` the row is what `depth` returns."""
+    stored = stored_scope(work, "run_id", run_id)
+    return batch.row(_DEEPEST, run=stored, frame=execution_id, maximum=_maximum(work))
+
+
+def depth_in(row: Row | None) -> int | None:
+    """The number of frames in a row of `ask_depth`; None if the execution does not exist."""
     return None if row is None or row[0] is None else int(row[0])
 
 

@@ -8,12 +8,13 @@ from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, stored_scope
 from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice
 from persist.db.values.frozen import construct
 from persist.errors import NotFound
 from persist.programs.models import agents, segments
 from persist.programs.schemas import Agent, AgentScope, AgentSegment
-from persist.programs.storage.run_rows import check_agents_owner, this_second
+from persist.programs.storage.run_rows import ask_agents_owner, check_agents_owner, check_found, this_second
 
 log = logging.getLogger("persist")
 
@@ -26,7 +27,7 @@ _THIS = (_A.run_id == param("row_run")) & (_A.name == param("row_name"))
 _GET = Statement(select(*_COLUMNS).where(_THIS))
 _LOCK = Statement(select(*_COLUMNS).where(_THIS).with_for_update())
 ALL_AGENTS = Statement(select(*_COLUMNS).where(_A.run_id == param("run")).order_by(_A.name))
-_ADD = Statement(insert_missing(agents, "run_id", "name"))
+_ADD = Statement(insert_missing(agents, "run_id", "name").returning(*_COLUMNS))
 _SET = Statement(update(agents).where(_THIS).values(memory=param("text"), updated_at=param("at")))
 _ITS_SEGMENTS = (_S.run_id == param("row_run")) & (_S.agent_name == param("row_name"))
 _SEGMENTS = Statement(select(*[_S[name] for name in _SEGMENT_FIELDS]).where(_ITS_SEGMENTS).order_by(_S.segment_number, _S.id))
@@ -51,18 +52,21 @@ class Agents(Repository):
         work = self._work
         label, word = work.label("name", name), check_choice("scope", scope, AgentScope)
         stored = stored_scope(work, "run_id", run_id)
-        check_agents_owner(work, run_id)
-        found = self._find(run_id, label, lock=True)
+        with work.batch() as batch:
+            owner = ask_agents_owner(work, batch, run_id)
+            locked = batch.row(_LOCK, row_run=stored, row_name=label)
+        check_found(owner, run_id)
+        found = None if locked.result is None else self._value(locked.result)
         if resume:
             if found is None or found.memory is None:
                 raise NotFound("memory of the agent", label)
             return found
         if found is None:
-            self._add(stored, label, word, None)
-        elif found.memory is not None:
-            log.warning("agent %r starts fresh in %r although it remembers something, which is cleared", label, run_id)
-            work.run(_SET, row_run=stored, row_name=label, text=None, at=this_second(work))
-        return self._get(run_id, label)
+            return self._added(stored, label, word, None) or self._get(run_id, label)
+        if found.memory is None:
+            return found
+        log.warning("agent %r starts fresh in %r although it remembers something, which is cleared", label, run_id)
+        return self._set_memory(stored, label, None)
 
     @writes
     def remember(self, run_id: str, name: str, memory: str, *, scope: str = "execution") -> Agent:
@@ -71,9 +75,7 @@ class Agents(Repository):
         label, word = work.label("name", name), check_choice("scope", scope, AgentScope)
         text, stored = work.body("memory", memory), stored_scope(work, "run_id", run_id)
         check_agents_owner(work, run_id)
-        if not self._add(stored, label, word, text):
-            work.run(_SET, row_run=stored, row_name=label, text=text, at=this_second(work))
-        return self._get(run_id, label)
+        return self._added(stored, label, word, text) or self._set_memory(stored, label, text)
 
     @reads
     def recall(self, run_id: str, name: str) -> Agent | None:
@@ -92,16 +94,21 @@ class Agents(Repository):
         work = self._work
         label = work.label("agent_name", agent_name)
         texts = {"prompt": work.body("prompt", prompt), "summary": work.body("summary", summary)}
-        check_agents_owner(work, run_id)
-        if self._find(run_id, label, lock=True) is None:
-            raise NotFound("agent", label)
         stored = stored_scope(work, "run_id", run_id)
-        last = work.row(_LAST, row_run=stored, row_name=label)
-        assert last is not None
-        fields = {"agent_name": label, "segment_number": last[0] + 1, "timestamp": this_second(work), **texts}
-        row = work.returned(_ADD_SEGMENT, run_id=stored, **fields)
-        assert row is not None
-        return construct(AgentSegment, {"id": row[0], "run_id": run_id, **fields})
+        this = {"row_run": stored, "row_name": label}
+        with work.batch() as batch:
+            owner = ask_agents_owner(work, batch, run_id)
+            locked = batch.row(_LOCK, **this)
+            last = batch.row(_LAST, **this)
+        check_found(owner, run_id)
+        if locked.result is None:
+            raise NotFound("agent", label)
+        assert last.result is not None
+        fields = {"agent_name": label, "segment_number": last.result[0] + 1, "timestamp": this_second(work), **texts}
+        with work.batch(last=True) as batch:
+            added = batch.returned(_ADD_SEGMENT, run_id=stored, **fields)
+        assert added.result is not None
+        return construct(AgentSegment, {"id": added.result[0], "run_id": run_id, **fields})
 
     @reads
     def segments(self, run_id: str, agent_name: str) -> List[AgentSegment]:
@@ -111,9 +118,9 @@ class Agents(Repository):
         rows = work.rows(_SEGMENTS, row_run=stored, row_name=work.label("agent_name", agent_name))
         return [construct(AgentSegment, dict(zip(_SEGMENT_FIELDS, row, strict=True)) | {"run_id": run_id}) for row in rows]
 
-    def _find(self, run_id: str, name: str, *, lock: bool = False) -> Agent | None:
+    def _find(self, run_id: str, name: str) -> Agent | None:
         stored = stored_scope(self._work, "run_id", run_id)
-        row = self._work.row(_LOCK if lock else _GET, row_run=stored, row_name=name)
+        row = self._work.row(_GET, row_run=stored, row_name=name)
         return None if row is None else self._value(row)
 
     def _get(self, run_id: str, name: str) -> Agent:
@@ -121,11 +128,26 @@ class Agents(Repository):
         assert found is not None
         return found
 
-    def _add(self, stored: str, name: str, scope: AgentScope, memory: str | None) -> bool:
+    def _added(self, stored: str, name: str, scope: AgentScope, memory: str | None) -> Agent | None:
+        """A new agent; None, and no change, if there is one of that name."""
         now = this_second(self._work)
-        return bool(self._work.run(_ADD, run_id=stored, name=name, scope=scope, memory=memory, created_at=now, updated_at=now))
+        row = self._work.returned(_ADD, run_id=stored, name=name, scope=scope, memory=memory, created_at=now, updated_at=now)
+        return None if row is None else self._value(row)
+
+    def _set_memory(self, stored: str, name: str, text: str | None) -> Agent:
+        """Replace an agent's memory, as the last write of a verb."""
+        with self._work.batch(last=True) as batch:
+            batch.run(_SET, row_run=stored, row_name=name, text=text, at=this_second(self._work))
+            written = batch.row(_GET, row_run=stored, row_name=name)
+        assert written.result is not None
+        return self._value(written.result)
 
     def _value(self, row: Row) -> Agent:
-        fields = dict(zip(_FIELDS, row, strict=True))
-        fields["run_id"] = public_scope(self._work, "run_id", fields["run_id"])
-        return construct(Agent, fields)
+        return agent_value(self._work, row)
+
+
+def agent_value(work: UnitOfWork, row: Row) -> Agent:
+    """The Agent in a row of ALL_AGENTS, with the run's real id."""
+    fields = dict(zip(_FIELDS, row, strict=True))
+    fields["run_id"] = public_scope(work, "run_id", fields["run_id"])
+    return construct(Agent, fields)

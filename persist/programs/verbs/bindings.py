@@ -9,7 +9,7 @@ from typing import BinaryIO, TypeVar
 from sqlalchemy import bindparam, case, select, update
 
 from persist.db.schema.column_types import Whole
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.repository import Repository, reads, writes, writes_if_allowed
 from persist.db.transactions.runtime import Runtime
@@ -22,9 +22,9 @@ from persist.programs.models import FRAME, bindings, runs
 from persist.programs.schemas import Binding, BindingKind
 from persist.programs.storage import attachments, scopes, source_files
 from persist.programs.storage.attachments import RunFolder
-from persist.programs.storage.binding_rows import binding_value, find_row, put
-from persist.programs.storage.execution_rows import get_execution
-from persist.programs.storage.run_rows import check_run_exists
+from persist.programs.storage.binding_rows import ask_locked, binding_value, find_row, put
+from persist.programs.storage.execution_rows import GET_EXECUTION
+from persist.programs.storage.run_rows import RUN_EXISTS
 
 List = list
 T = TypeVar("T")
@@ -34,7 +34,7 @@ Give = Callable[[UnitOfWork, Binding, RunFolder | None], T]
 _LOOKS = 10
 _B, _R = bindings.c, runs.c
 _OF_RUN = select(*scopes.COLUMNS).where(_B.run_id == param("run")).order_by(_B.created_at, FRAME, _B.name)
-_ALL = Statement(_OF_RUN)
+ALL_BINDINGS = Statement(_OF_RUN)
 _NAMES = Statement(select(_B.name).where(_B.run_id == param("run"), _B.name >= names.ANONYMOUS, _B.name < f"{names.ANONYMOUS}:"))
 _least = bindparam("least", type_=Whole())
 _TAKE = Statement(
@@ -71,13 +71,13 @@ class Bindings(Repository):
         label, word = work.label("name", name), check_choice("kind", kind, BindingKind)
         text = None if value is None else work.body("value", value)
         statement, short = self._said(source_statement, summary)
-        self._check_frame(run_id, execution_id)
+        row = self._locked(run_id, label, execution_id)
         content = None
         if text is not None and attachments.folder_of(work, run_id) is not None and attachments.is_large(work, text):
             content, text = [text.encode("utf-8", "surrogatepass")], short
         elif text is not None:
             attachments.check_inline(work, text)
-        return put(work, run_id, label, execution_id, text, kind=word, source_statement=statement, content=content)
+        return put(work, run_id, label, execution_id, text, row, kind=word, source_statement=statement, content=content)
 
     @writes
     def bind_file(
@@ -102,12 +102,12 @@ class Bindings(Repository):
         label, word = work.label("name", name), check_choice("kind", kind, BindingKind)
         source = source_files.check_source(path)
         statement, short = self._said(source_statement, summary)
-        self._check_frame(run_id, execution_id)
+        row = self._locked(run_id, label, execution_id)
         if attachments.folder_of(work, run_id) is None:
             text = source_files.whole_text(source, work.runtime.settings.max_json_bytes)
-            return put(work, run_id, label, execution_id, text, kind=word, source_statement=statement)
+            return put(work, run_id, label, execution_id, text, row, kind=word, source_statement=statement)
         with closing(source_files.pieces(source)) as content:
-            return put(work, run_id, label, execution_id, short, kind=word, source_statement=statement, content=content)
+            return put(work, run_id, label, execution_id, short, row, kind=word, source_statement=statement, content=content)
 
     @reads
     def resolve(self, run_id: str, name: str, *, execution_id: int | None = None) -> Binding:
@@ -140,7 +140,7 @@ class Bindings(Repository):
     @reads
     def list(self, run_id: str) -> List[Binding]:
         """Every binding of the run as stored, the oldest first."""
-        rows = self._work.rows(_ALL, run=stored_scope(self._work, "run_id", run_id))
+        rows = self._work.rows(ALL_BINDINGS, run=stored_scope(self._work, "run_id", run_id))
         return [binding_value(self._work, row) for row in rows]
 
     @writes_if_allowed
@@ -169,11 +169,19 @@ class Bindings(Repository):
             attachments.check_inline(work, work.body("summary", summary))
         return None if source_statement is None else work.body("source_statement", source_statement), summary
 
-    def _check_frame(self, run_id: str, execution_id: int | None) -> None:
-        if execution_id is None:
-            check_run_exists(self._work, run_id)
-        else:
-            get_execution(self._work, run_id, check_count("execution_id", execution_id))
+    def _locked(self, run_id: str, name: str, execution_id: int | None) -> Row | None:
+        """The binding's row, locked; None if there is none. NotFound for the run or the frame."""
+        work, stored = self._work, stored_scope(self._work, "run_id", run_id)
+        frame = None if execution_id is None else check_count("execution_id", execution_id)
+        with work.batch() as batch:
+            if frame is None:
+                found = batch.row(RUN_EXISTS, row_id=work.label("run_id", run_id))
+            else:
+                found = batch.row(GET_EXECUTION, row_run=stored, row_id=frame)
+            row = ask_locked(work, batch, run_id, name, frame)
+        if found.result is None:
+            raise NotFound("program run", run_id) if frame is None else NotFound("execution", str(frame))
+        return row.result
 
     def _resolve(self, run_id: str, name: str, execution_id: int | None, give: Give[T]) -> T:
         label = self._work.label("name", name)

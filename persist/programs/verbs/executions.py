@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from sqlalchemy import insert, select
 
-from persist.db.statements.prepared import Statement, among, param
+from persist.db.changes.batch import Pending
+from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_choice, check_count
@@ -13,8 +14,16 @@ from persist.errors import InvalidValue, NotFound, RecursionLimitExceeded, Trans
 from persist.programs.models import executions
 from persist.programs.schemas import SETTLED, ExecutionStatus, ProgramExecution
 from persist.programs.storage import scopes
-from persist.programs.storage.execution_rows import COLUMNS, become, execution_value, facts_of, get_execution, set_metadata
-from persist.programs.storage.run_rows import check_run_exists, this_second
+from persist.programs.storage.execution_rows import (
+    COLUMNS,
+    GET_EXECUTION,
+    become,
+    execution_value,
+    facts_of,
+    get_execution,
+    set_metadata,
+)
+from persist.programs.storage.run_rows import RUN_EXISTS, check_found, this_second
 
 List = list
 _E = executions.c
@@ -34,10 +43,10 @@ _ADD = Statement(
         written_status=param("to"),
         metadata=param("facts"),
     )
-    .returning(_E.id)
+    .returning(*COLUMNS)
 )
 _OF_RUN = select(*COLUMNS).where(_E.run_id == param("run")).order_by(_E.id)
-_ALL = Statement(_OF_RUN)
+ALL_EXECUTIONS = Statement(_OF_RUN)
 _WITH_STATUS = Statement(_OF_RUN.where(_E.status == param("word")))
 _CHILDREN = Statement(_OF_RUN.where(_E.parent_id == param("parent")))
 _FACTS = select(_E.status, _E.metadata).where(_E.run_id == param("run")).order_by(_E.id)
@@ -71,22 +80,27 @@ class ProgramExecutions(Repository):
         facts = work.json_object("metadata", metadata)
         index, text = check_count("statement_index", statement_index), work.body("statement_text", statement_text)
         stored = stored_scope(work, "run_id", run_id)
-        check_run_exists(work, run_id)
-        self._check_depth(run_id, parent_id)
+        above = None if parent_id is None else check_count("id", parent_id)
+        with work.batch() as batch:
+            run = batch.row(RUN_EXISTS, row_id=work.label("run_id", run_id))
+            depth = None if above is None else scopes.ask_depth(work, batch, run_id, above)
+        check_found(run, run_id)
+        self._check_depth(above, depth)
         now = this_second(work)
-        row = work.returned(
-            _ADD,
-            run_id=stored,
-            statement_index=index,
-            statement_text=text,
-            to=word,
-            started_at=now if word is ExecutionStatus.EXECUTING else None,
-            updated_at=now,
-            parent_id=parent_id,
-            facts=facts,
-        )
-        assert row is not None
-        return get_execution(work, run_id, row[0])
+        with work.batch(last=True) as batch:
+            begun = batch.returned(
+                _ADD,
+                run_id=stored,
+                statement_index=index,
+                statement_text=text,
+                to=word,
+                started_at=now if word is ExecutionStatus.EXECUTING else None,
+                updated_at=now,
+                parent_id=parent_id,
+                facts=facts,
+            )
+        assert begun.result is not None
+        return execution_value(work, begun.result)
 
     @reads
     def get(self, run_id: str, id: int) -> ProgramExecution:
@@ -99,7 +113,7 @@ class ProgramExecutions(Repository):
         work = self._work
         stored = stored_scope(work, "run_id", run_id)
         if status is None:
-            rows = work.rows(_ALL, run=stored)
+            rows = work.rows(ALL_EXECUTIONS, run=stored)
         else:
             rows = work.rows(_WITH_STATUS, run=stored, word=check_choice("status", status, ExecutionStatus))
         return [execution_value(work, row) for row in rows]
@@ -140,10 +154,14 @@ class ProgramExecutions(Repository):
     @reads
     def children(self, run_id: str, id: int) -> List[ProgramExecution]:
         """The statements directly below one, in the order they began; NotFound."""
-        work = self._work
-        above = get_execution(work, run_id, id)
-        rows = work.rows(_CHILDREN, run=stored_scope(work, "run_id", run_id), parent=above.id)
-        return [execution_value(work, row) for row in rows]
+        work, number = self._work, check_count("id", id)
+        stored = stored_scope(work, "run_id", run_id)
+        with work.batch() as batch:
+            above = batch.row(GET_EXECUTION, row_run=stored, row_id=number)
+            below = batch.rows(_CHILDREN, run=stored, parent=number)
+        if above.result is None:
+            raise NotFound("execution", str(id))
+        return [execution_value(work, row) for row in below.result]
 
     @reads
     def depth(self, run_id: str, id: int) -> int:
@@ -190,11 +208,13 @@ class ProgramExecutions(Repository):
             return become(work, execution, ExecutionStatus.EXECUTING, facts=facts)
         return set_metadata(work, execution, facts)
 
-    def _check_depth(self, run_id: str, parent_id: int | None) -> None:
+    def _check_depth(self, parent_id: int | None, depth: Pending[Row | None] | None) -> None:
         limit = self._work.runtime.settings.max_depth
-        above = 0 if parent_id is None else self.depth(run_id, parent_id)
-        if above >= limit:
-            raise RecursionLimitExceeded(above + 1, limit)
+        frames_above = -1 if depth is None else scopes.depth_in(depth.result)
+        if frames_above is None:
+            raise NotFound("execution", str(parent_id))
+        if frames_above + 1 >= limit:
+            raise RecursionLimitExceeded(frames_above + 2, limit)
 
     def _branches(self, run_id: str, parallel_id: str, statement: Statement) -> List[tuple[str, str]]:
         wanted = self._work.label("parallel_id", parallel_id)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.programs.schemas import (
     SETTLED,
@@ -13,21 +14,27 @@ from persist.programs.schemas import (
     ProgramRun,
     ResumePoint,
 )
-from persist.programs.storage.execution_rows import facts_of
-from persist.programs.verbs.agents import Agents
-from persist.programs.verbs.bindings import Bindings
-from persist.programs.verbs.executions import ProgramExecutions
+from persist.programs.storage.binding_rows import binding_value
+from persist.programs.storage.execution_rows import execution_value, facts_of
+from persist.programs.verbs.agents import ALL_AGENTS, agent_value
+from persist.programs.verbs.bindings import ALL_BINDINGS
+from persist.programs.verbs.executions import ALL_EXECUTIONS
 
 
 def resume_point(work: UnitOfWork, run: ProgramRun) -> ResumePoint:
     """See ProgramRuns.resume_point."""
-    executions = ProgramExecutions(work).list(run.id)
+    stored = stored_scope(work, "run_id", run.id)
+    with work.batch() as batch:
+        found = batch.rows(ALL_EXECUTIONS, run=stored)
+        bindings = batch.rows(ALL_BINDINGS, run=stored)
+        agents = batch.rows(ALL_AGENTS, run=stored)
+    executions = [execution_value(work, row) for row in found.result]
     executing = [one for one in executions if one.status == ExecutionStatus.EXECUTING]
     return ResumePoint(
         run=run,
         executing=executing[::-1],
-        bindings=Bindings(work).list(run.id),
-        agents=Agents(work).list(run.id),
+        bindings=[binding_value(work, row) for row in bindings.result],
+        agents=[agent_value(work, row) for row in agents.result],
         parallel=list(parallel_blocks(executions)),
         loops=list(loops(executions)),
     )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from sqlalchemy import bindparam, insert, literal_column, select, tuple_, update
 
+from persist.db.changes.batch import Pending
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.schema.column_types import Label, SqlSeconds
 from persist.db.statements.prepared import Row, Statement, param
@@ -18,7 +19,7 @@ from persist.errors import InvalidValue
 from persist.programs import names
 from persist.programs.models import runs
 from persist.programs.schemas import AuditFinding, ProgramRun, ResumePoint, RunStatus
-from persist.programs.storage.run_rows import COLUMNS, check_agents_owner, get_run, outlives_runs, run_value, this_second
+from persist.programs.storage.run_rows import COLUMNS, GET_RUN, check_agents_owner, get_run, outlives_runs, run_value, this_second
 from persist.programs.transitions import check_run
 from persist.programs.verbs import audits
 from persist.programs.verbs.agents import Agents
@@ -57,17 +58,19 @@ class ProgramRuns(Repository):
         run_id = names.run_id(now, secrets.choice) if id is None else work.label("id", id)
         path = optional_label("program_path", program_path)
         source = None if program_source is None else work.body("program_source", program_source)
-        work.run(
-            _ADD,
-            id=run_id,
-            program_path=path,
-            program_source=source,
-            state_mode=work.runtime.dialect.name,
-            to=RunStatus.RUNNING,
-            started_at=now,
-            updated_at=now,
-        )
-        return get_run(work, run_id)
+        with work.batch(last=True) as batch:
+            batch.run(
+                _ADD,
+                id=run_id,
+                program_path=path,
+                program_source=source,
+                state_mode=work.runtime.dialect.name,
+                to=RunStatus.RUNNING,
+                started_at=now,
+                updated_at=now,
+            )
+            written = batch.row(GET_RUN, row_id=run_id)
+        return _written(written)
 
     @reads
     def get(self, id: str) -> ProgramRun:
@@ -133,8 +136,15 @@ class ProgramRuns(Repository):
         work = self._work
         run = get_run(work, id, lock=True)
         check_run(run.id, run.status, to)
-        work.run(_SET_STATUS, row_id=run.id, to=to, at=this_second(work))
-        return get_run(work, id)
+        with work.batch(last=True) as batch:
+            batch.run(_SET_STATUS, row_id=run.id, to=to, at=this_second(work))
+            written = batch.row(GET_RUN, row_id=run.id)
+        return _written(written)
+
+
+def _written(written: Pending[Row | None]) -> ProgramRun:
+    assert written.result is not None, "it was written or locked a moment ago"
+    return run_value(written.result)
 
 
 _PAGES: Sequence[int] = (21, 101, 1001)

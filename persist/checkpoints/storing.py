@@ -1,0 +1,295 @@
+"""Storing a checkpoint with its new values. A list that grew costs only what was added."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Insert, and_, bindparam, delete, exists, func, insert, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from persist.checkpoints import validation
+from persist.checkpoints.known_lists import GrownList, KnownList
+from persist.checkpoints.models import pieces, states, threads, values
+from persist.checkpoints.schemas import Blob, Stored
+from persist.checkpoints.values import ThreadKey, stored_spans
+from persist.db.changes.batch import Batch
+from persist.db.expressions.conditional_insert import insert_where
+from persist.db.expressions.upsert import merge, merging, overwriting, upsert
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import optional_label
+
+_V, _P = values.c, pieces.c
+_MOST_LISTS = 4
+"""Only a put of at most so many lists is stored without reading first: each adds a condition to every statement."""
+
+_NO_LIST = {"spans_json": None, "digest": None}
+_KEY_OF_STATE = ("thread_id", "namespace", "id")
+_KEY_OF_VALUE = ("thread_id", "namespace", "channel", "version")
+_KEY_OF_PIECE = ("thread_id", "namespace", "channel", "position")
+
+_of_list = (_P.thread_id == param("thread_id"), _P.namespace == param("namespace"), _P.channel == param("channel"))
+_of_channel = (_V.thread_id == param("thread_id"), _V.namespace == param("namespace"), _V.channel == param("channel"))
+# Versions grow, so this is nearly always the list that the new one extends. If it is not, storing only takes longer.
+_LATEST = Statement(
+    select(_V.spans_json, _V.digest, select(func.max(_P.position)).where(*_of_list).scalar_subquery())
+    .where(*_of_channel, _V.digest.is_not(None))
+    .order_by(_V.version.desc())
+    .limit(1)
+)
+_DIGESTS = Statement(select(_P.digest, _P.position).where(*_of_list))
+_TOUCH = Statement(merge(threads, "id", updated_at="latest"))
+_LOCK = Statement(select(threads.c.id).where(threads.c.id == param("in_thread")).with_for_update())
+_ADD_PIECE = Statement(insert(pieces))
+_PUT = Statement(upsert(values, *_KEY_OF_VALUE))
+_DROP = Statement(delete(values).where(*_of_channel, _V.version == param("version")))
+_PUT_STATE = Statement(upsert(states, *_KEY_OF_STATE, keep=("created_at",)))
+
+
+@dataclass(frozen=True, slots=True)
+class NewState:
+    """A checkpoint to store: its row, and the (version, value) of channels; a value of None deletes that version's."""
+
+    key: ThreadKey
+    row: Mapping[str, Any]
+    values: Mapping[str, tuple[str, Stored | None]]
+
+    def touched(self, work: UnitOfWork) -> dict[str, Any]:
+        """The row of the thread. Writing it locks it: other writers of the thread wait until the transaction ends."""
+        now = work.now()
+        return {"id": self.key["thread_id"], "created_at": now, "updated_at": now}
+
+    def grown(self, base_of: Callable[[str], KnownList | None]) -> list[GrownList]:
+        """The lists among the values, each on top of the stored one that `base_of` its channel returns."""
+        return [
+            GrownList({**self.key, "channel": channel}, version, value, base_of(channel))
+            for channel, (version, value) in self.values.items()
+            if value is not None and not isinstance(value, Blob)
+        ]
+
+    def blobs(self) -> list[dict[str, Any]]:
+        """The rows of values that are no lists."""
+        return [
+            {
+                **self.key,
+                "channel": channel,
+                "version": at,
+                "kind": value.kind,
+                "spans_json": None,
+                "digest": None,
+                "data": value.data,
+            }
+            for channel, (at, value) in self.values.items()
+            if isinstance(value, Blob)
+        ]
+
+    def dropped(self) -> list[dict[str, Any]]:
+        """The keys of versions to delete."""
+        return [
+            {**self.key, "channel": channel, "version": version}
+            for channel, (version, value) in self.values.items()
+            if value is None
+        ]
+
+
+def thread_key(work: UnitOfWork, thread_id: str, namespace: str) -> ThreadKey:
+    """The checked thread id and namespace."""
+    return {"thread_id": work.label("thread_id", thread_id), "namespace": work.label("namespace", namespace, empty=True)}
+
+
+def new_state(
+    work: UnitOfWork,
+    thread_id: str,
+    id: str,
+    *,
+    head: Blob,
+    namespace: str = "",
+    parent_id: str | None = None,
+    run_id: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    versions: Mapping[str, str] | None = None,
+    values: Mapping[str, tuple[str, Stored | None]] | None = None,
+    partial: Iterable[str] = (),
+) -> NewState:
+    """The checkpoint of these arguments of `CheckpointStates.put`, once they are checked."""
+    key = thread_key(work, thread_id, namespace)
+    validation.check_blobs(work, "head", (head,), empty=False)
+    row = {
+        **key,
+        "id": work.label("id", id),
+        "parent_id": optional_label("parent_id", parent_id),
+        "run_id": optional_label("run_id", run_id, empty=True),
+        "created_at": work.now(),
+        "metadata_json": work.json("metadata", work.json_object("metadata", metadata)),
+        "versions_json": work.json("versions", validation.versions_of(work, versions)),
+        "partial_json": sorted(validation.labels(work, "partial", partial)) or None,
+        "head_kind": head.kind,
+        "head": head.data,
+    }
+    return NewState(key, row, validation.values_of(work, values))
+
+
+def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList]:
+    """Store a checkpoint; how its lists are stored now, by channel. Creates its thread if needed, and locks it."""
+    lists = _planned(work, new)
+    with work.batch(last=True) as batch:
+        if not lists:
+            _touch(work, batch, new)
+        batch.run_many(_ADD_PIECE, [row for one in lists for row in one.added])
+        batch.run_many(_DROP, new.dropped())
+        batch.run_many(_PUT, [*new.blobs(), *(one.row for one in lists)])
+        batch.run_many(_PUT_STATE, [new.row])
+    return _stored(lists)
+
+
+def _planned(work: UnitOfWork, new: NewState) -> list[GrownList]:
+    """The lists to store, with positions for their new pieces, read under the thread's lock."""
+    channels = [one.key["channel"] for one in new.grown(lambda channel: None)]
+    if not channels:
+        return []
+    with work.batch() as batch:
+        _touch(work, batch, new)
+        found = {channel: batch.row(_LATEST, **new.key, channel=channel) for channel in channels}
+    latest = {channel: _known(new.key["thread_id"], pending.result) for channel, pending in found.items()}
+    lists = new.grown(latest.__getitem__)
+    unknown = [one for one in lists if one.base is None and _free(latest[one.key["channel"]]) != 0]
+    stored = {}
+    if unknown:
+        with work.batch() as batch:
+            stored = {one.key["channel"]: batch.rows(_DIGESTS, **one.key) for one in unknown}
+    for one in lists:
+        channel = one.key["channel"]
+        known = {bytes(digest): position for digest, position in stored[channel].result} if channel in stored else {}
+        free = _free(latest[channel])
+        one.place(max(known.values(), default=-1) + 1 if free is None else free, known)
+    return lists
+
+
+def _known(thread_id: str, row: Any) -> KnownList | None:
+    if row is None:
+        return None
+    spans, digest, last = row
+    return KnownList("", stored_spans(thread_id, spans), digest, 0 if last is None else last + 1)
+
+
+def _free(latest: KnownList | None) -> int | None:
+    return None if latest is None else latest.free
+
+
+def _stored(lists: list[GrownList]) -> dict[str, KnownList]:
+    return {one.key["channel"]: one.stored for one in lists}
+
+
+def _touch(work: UnitOfWork, batch: Batch, new: NewState) -> None:
+    batch.run_many(_TOUCH, [new.touched(work)])
+
+
+def growing(new: NewState, known: Mapping[str, KnownList]) -> list[GrownList] | None:
+    """The lists to store, if each grew from the known one of its channel, so that `extend` may store them; else None."""
+    lists = new.grown(known.get)
+    if not 0 < len(lists) <= _MOST_LISTS:
+        return None
+    for one in lists:
+        if one.base is None:
+            return None
+        one.place(one.base.free, {})
+        if one.base.version == one.stored.version:
+            return None
+    return lists
+
+
+def extend(work: UnitOfWork, new: NewState, lists: list[GrownList]) -> dict[str, KnownList] | None:
+    """Store a checkpoint with the lists of `growing`, without reading first; how these are stored now, by channel.
+
+    None, and nothing is written, if the database does not have the known lists any more, or if others added pieces to them.
+    The first statement locks the thread, so that this cannot change before the last one.
+    """
+    before: dict[str, Any] = {"in_thread": new.key["thread_id"], "in_namespace": new.key["namespace"]}
+    after = dict(before)
+    for number, one in enumerate(lists):
+        assert one.base is not None
+        before |= {f"channel_{number}": one.key["channel"], **_expected(number, one.base), f"free_{number}": one.base.free}
+        after |= {f"channel_{number}": one.key["channel"], **_expected(number, one.stored)}
+    count = len(lists)
+    with work.batch(last=True) as batch:
+        batch.lock(_LOCK, in_thread=new.key["thread_id"])
+        for one in lists:
+            batch.run(_add_list(count), **before, **one.row)
+        for one in lists:
+            own = {**after, "channel_0": one.key["channel"], **_expected(0, one.stored)}
+            batch.run_many(_ADD_PIECE_OF, [{**own, **row} for row in one.added])
+        batch.run_many(_drop_with(count), [{**after, **row} for row in new.dropped()])
+        batch.run_many(_put_with(count), [{**after, **row} for row in new.blobs()])
+        batch.run(_touch_with(count), **after, **new.touched(work))
+        written = batch.run(_put_state_with(count), **after, **new.row)
+    return _stored(lists) if written.result else None
+
+
+def _expected(number: int, known: KnownList) -> dict[str, Any]:
+    return {f"version_{number}": known.version, f"digest_{number}": known.digest, f"spans_{number}": known.spans}
+
+
+_in_thread = bindparam("in_thread", type_=_V.thread_id.type)
+_in_namespace = bindparam("in_namespace", type_=_V.namespace.type)
+_there = values.alias("there")
+
+
+def _is_stored(number: int) -> ColumnElement[bool]:
+    channel, version = (bindparam(f"{name}_{number}", type_=_V[name].type) for name in ("channel", "version"))
+    return exists().where(
+        _there.c.thread_id == _in_thread,
+        _there.c.namespace == _in_namespace,
+        _there.c.channel == channel,
+        _there.c.version == version,
+        _there.c.digest == bindparam(f"digest_{number}", type_=_V.digest.type),
+        _there.c.spans_json == bindparam(f"spans_{number}", type_=_V.spans_json.type),
+    )
+
+
+def _is_free(number: int) -> ColumnElement[bool]:
+    return ~exists().where(
+        _P.thread_id == _in_thread,
+        _P.namespace == _in_namespace,
+        _P.channel == bindparam(f"channel_{number}", type_=_V.channel.type),
+        _P.position >= bindparam(f"free_{number}", type_=_P.position.type),
+    )
+
+
+def _are_stored(count: int) -> ColumnElement[bool]:
+    return and_(*map(_is_stored, range(count)))
+
+
+@cache
+def _add_list(count: int) -> Statement:
+    """The INSERT of a list, if `count` lists are as they are known to be: this is what the other statements then find."""
+    as_known = and_(_are_stored(count), *map(_is_free, range(count)))
+    return Statement(merging(insert_where(values, as_known), *_KEY_OF_VALUE))
+
+
+# Nothing is to be done if the piece is there: then this very list was stored before.
+_ADD_PIECE_OF = Statement(merging(insert_where(pieces, _is_stored(0)), *_KEY_OF_PIECE))
+
+
+@cache
+def _drop_with(count: int) -> Statement:
+    return Statement(delete(values).where(*_of_channel, _V.version == param("version"), _are_stored(count)))
+
+
+@cache
+def _put_with(count: int) -> Statement:
+    return Statement(overwriting(insert_where(values, _are_stored(count)), *_KEY_OF_VALUE))
+
+
+@cache
+def _touch_with(count: int) -> Statement:
+    return Statement(_touching(insert_where(threads, _are_stored(count))))
+
+
+def _touching(statement: Insert) -> Insert:
+    return merging(statement, "id", updated_at="latest")
+
+
+@cache
+def _put_state_with(count: int) -> Statement:
+    return Statement(overwriting(insert_where(states, _are_stored(count)), *_KEY_OF_STATE, keep=("created_at",)))
