@@ -3,4 +3,4 @@
 import pytest
 
 on_one_face = pytest.mark.parametrize("face", ["sync"])
-"""For thousands of rows and random histories: AsyncStore runs the same verb in a thread, and the tests beside these go through it."""
+"""For thousands of rows and random histories: AsyncStore runs the same verb in a thread, and tests beside these go through it."""
