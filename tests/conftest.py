@@ -13,6 +13,7 @@ clock           the frozen clock of every store opened here
 import gc
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -73,6 +74,21 @@ def pytest_collection_finish() -> None:
     """Thousands of collected tests stay to the end: no garbage collection looks at them again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A folder of the run for the bytecode of the processes that tests start, where PYTHONDONTWRITEBYTECODE keeps none.
+
+    Without it each of some hundred processes compiles the package anew, which takes longer than most of them run.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if sys.dont_write_bytecode:
+            base = tmp_path_factory.getbasetemp()
+            shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+            patch.setenv("PYTHONPYCACHEPREFIX", str(shared / "bytecode"))
+            patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        yield
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

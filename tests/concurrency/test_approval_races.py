@@ -4,7 +4,6 @@ The processes of these tests run this file: `python -m tests.concurrency.test_ap
 """
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from persist.errors import Conflict, NotFound, TransitionError
 from persist.workflows.schemas import Approval, WorkflowRun
 from tests.concurrency.test_threads import together
 from tests.contract.workflows.making import gate_of, make_run, pause, paused, run_of
-from tests.subprocesses import ROOT
+from tests.subprocesses import Worker
 
 RACERS = 8
 ANSWERS = ("resume", "fail", "respond", "reply")
@@ -93,20 +92,10 @@ def test_of_two_stores_one_answers_each_gate(open_store: Callable[..., Store], v
 def test_of_many_processes_one_answers_each_gate(store: Store, database_url: str) -> None:
     """(d) 7"""
     gates = [paused(store, kind="reply") for _ in range(16)]
-    line = [sys.executable, "-m", "tests.concurrency.test_approval_races", database_url]
-    racers = [
-        subprocess.Popen(
-            [*line, str(number), *(gate for _, gate in gates)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(5)
-    ]
+    names = [gate for _, gate in gates]
+    racers = [Worker("tests.concurrency.test_approval_races", database_url, number, *names, stdin=True) for number in range(5)]
     try:
         for racer in racers:
-            assert racer.stdout is not None
             assert racer.stdout.readline() == "ready\n"
         for racer in racers:
             assert racer.stdin is not None
@@ -116,9 +105,7 @@ def test_of_many_processes_one_answers_each_gate(store: Store, database_url: str
         assert [racer.returncode for racer in racers] == [0] * len(racers)
     finally:
         for racer in racers:
-            if racer.poll() is None:
-                racer.kill()
-            racer.communicate()
+            racer.close()
     for round, (run, gate) in enumerate(gates):
         judge(store, run, gate, round, [outcomes[round] for outcomes in told])
 

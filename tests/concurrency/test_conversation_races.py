@@ -1,8 +1,6 @@
 """Handles, threads and processes that write one conversation at once: nothing is lost, doubled or waited for in a circle."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -31,7 +29,7 @@ from tests.contract.conversations.scenes import (
     say,
     session_of,
 )
-from tests.subprocesses import ROOT
+from tests.subprocesses import output_of
 
 
 @pytest.fixture
@@ -43,9 +41,8 @@ def processes(url: str, commands: Sequence[Sequence[Any]]) -> list[Any]:
     """Run a worker for each at once -> what each reported."""
 
     def run(command: Sequence[Any]) -> Any:
-        name, *arguments = map(str, command)
-        line = [sys.executable, "-m", "tests.concurrency.recording_worker", name, url, *arguments]
-        return json.loads(subprocess.run(line, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=180).stdout)
+        name, *arguments = command
+        return json.loads(output_of("tests.concurrency.recording_worker", name, url, *arguments))
 
     with ThreadPoolExecutor(len(commands)) as pool:
         return list(pool.map(run, commands))

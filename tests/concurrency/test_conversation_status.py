@@ -1,8 +1,6 @@
 """Conversations of several writers: one ends a session, no patch is lost, and a reader of the exchange misses nothing."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from datetime import timedelta
@@ -22,7 +20,7 @@ from tests.contract.conversations.making import (
     set_status,
     transitions,
 )
-from tests.subprocesses import ROOT
+from tests.subprocesses import Worker
 
 DAY = timedelta(days=1)
 
@@ -38,17 +36,13 @@ def workers(database_url: str) -> Iterator[Callable[..., list[Any]]]:
     """`workers(commands)` starts a process for each and lets all of them go at once; none outlives the test."""
     with ExitStack() as stack:
 
-        def start(commands: list[list[Any]]) -> list[subprocess.Popen[str]]:
+        def start(commands: list[list[Any]]) -> list[Worker]:
             started = []
             for command, *arguments in commands:
-                line = [sys.executable, "-m", "tests.concurrency.conversation_worker", command, database_url]
-                process = subprocess.Popen(
-                    [*line, *map(str, arguments)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-                )
-                stack.callback(_end, process)
-                started.append(process)
+                worker = Worker("tests.concurrency.conversation_worker", command, database_url, *arguments, stdin=True)
+                stack.callback(worker.close)
+                started.append(worker)
             for process in started:
-                assert process.stdout is not None
                 assert process.stdout.readline() == "ready\n"
             for process in started:
                 assert process.stdin is not None
@@ -59,17 +53,7 @@ def workers(database_url: str) -> Iterator[Callable[..., list[Any]]]:
         yield start
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    if process.poll() is None:
-        process.kill()
-    process.wait(30)
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
-
-
-def report(process: subprocess.Popen[str]) -> Any:
-    assert process.stdout is not None
+def report(process: Worker) -> Any:
     return json.loads(process.stdout.readline())
 
 

@@ -4,7 +4,7 @@ import os
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Callable
+import sys
 from typing import Any
 
 import pytest
@@ -13,14 +13,13 @@ from persist import Store
 from persist.chat.reducer import reduce
 from tests.concurrency.worker import stream
 from tests.contract.chat.scenes import create, record, shown, text
+from tests.subprocesses import ROOT, Spawn, Worker
 
-Spawn = Callable[..., subprocess.Popen[str]]
 CUTS = [1, 2, 3, 5, 43, 44, 46, 54, 55, 90, 120, len(stream())]
 
 
-def killed_after(process: subprocess.Popen[str], acknowledged: int) -> int:
+def killed_after(process: Worker, acknowledged: int) -> int:
     """Kill it once it has said so many -> how many chunks it had acknowledged by then."""
-    assert process.stdout is not None
     said = 0
     while said < acknowledged:
         said = int(process.stdout.readline())
@@ -63,15 +62,16 @@ def test_a_dead_process_holds_no_turn(store: Store, spawn: Spawn) -> None:
         tx.chat.sessions.fork(session, "m")
 
 
-def test_a_killed_process_whose_parent_never_asks_for_it_holds_no_turn(store: Store, spawn: Spawn) -> None:
+def test_a_killed_process_whose_parent_never_asks_for_it_holds_no_turn(store: Store, database_url: str) -> None:
     session = create(store)
-    process = spawn("record", session)
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number is still taken
-    record(store, session, [{"type": "start", "messageId": "next"}, *text("goes on"), {"type": "finish"}])
-    assert [message["id"] for message in shown(store, session)][-1] == "next"
+    line = [sys.executable, "-m", "tests.concurrency.worker", "record", database_url, session]
+    with subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its number is still taken
+        record(store, session, [{"type": "start", "messageId": "next"}, *text("goes on"), {"type": "finish"}])
+        assert [message["id"] for message in shown(store, session)][-1] == "next"
 
 
 def test_a_killed_call_is_repaired_with_what_had_come_of_its_input(store: Store, spawn: Spawn) -> None:

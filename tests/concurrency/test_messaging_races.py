@@ -1,8 +1,6 @@
 """Threads and processes that want the session of one person: they get the same one, and at most one is active."""
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from persist.testing import FrozenClock
 from tests.concurrency.test_threads import together
 from tests.contract.conftest import Raw
 from tests.contract.messaging.scenes import KEY, THREADS, add, end, history, stored, talk, touch
-from tests.subprocesses import ROOT
+from tests.subprocesses import output_of
 
 HOUR = timedelta(hours=1)
 
@@ -38,10 +36,9 @@ def sessions(store: Store, active: bool) -> list[MessagingSession]:
 
 def processes(url: str, count: int, command: str, argument: int) -> list[Any]:
     """Run so many of the worker at once -> what each reported."""
-    line = [sys.executable, "-m", "tests.concurrency.messaging_worker", command, url, str(argument)]
 
     def run(_: int) -> Any:
-        return json.loads(subprocess.run(line, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=120).stdout)
+        return json.loads(output_of("tests.concurrency.messaging_worker", command, url, argument))
 
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(run, range(count)))

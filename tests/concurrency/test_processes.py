@@ -1,17 +1,14 @@
 """Several processes on one database."""
 
 import json
-import subprocess
-from collections.abc import Callable
 from typing import Any
 
 from persist import Store
 from tests.contract.chat.scenes import create, shown, words
+from tests.subprocesses import Spawn, Worker
 
-Spawn = Callable[..., subprocess.Popen[str]]
 
-
-def said(process: subprocess.Popen[str]) -> str:
+def said(process: Worker) -> str:
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
     return output

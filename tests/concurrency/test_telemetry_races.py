@@ -1,8 +1,6 @@
 """Processes that want the same tasks, and that report of the same instance."""
 
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import chain, pairwise
@@ -12,7 +10,7 @@ from typing import Any
 from persist import Store
 from persist.settings import Settings
 from tests.concurrency.telemetry_worker import START, STATUSES
-from tests.subprocesses import ROOT
+from tests.subprocesses import output_of
 
 PROCESSES = 3
 
@@ -21,8 +19,7 @@ def together(url: str, command: str) -> list[Any]:
     """Run the worker's command in several processes at once -> what each reported."""
 
     def run(number: int) -> Any:
-        line = [sys.executable, "-m", "tests.concurrency.telemetry_worker", command, url, f"box-{number}"]
-        return json.loads(subprocess.run(line, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True, timeout=120).stdout)
+        return json.loads(output_of("tests.concurrency.telemetry_worker", command, url, f"box-{number}"))
 
     with ThreadPoolExecutor(PROCESSES) as pool:
         return list(pool.map(run, range(PROCESSES)))

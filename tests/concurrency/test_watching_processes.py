@@ -1,8 +1,6 @@
 """Processes that write, and processes that watch and are killed: nothing is missing, nothing comes twice, all is in order."""
 
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,9 +9,9 @@ from typing import Any
 import pytest
 
 from persist import Store
-from tests.subprocesses import ROOT
+from tests.subprocesses import Worker
 
-Start = Callable[..., subprocess.Popen[str]]
+Start = Callable[..., Worker]
 WRITERS, EACH = 4, 2500
 TOTAL = WRITERS * EACH
 KILLED_AFTER = (1, 700, 1900, 40, 3000)
@@ -24,19 +22,16 @@ def start(database_url: str) -> Iterator[Start]:
     """`start(command, *arguments)`: a worker on the test's database; none outlives the test."""
     with ExitStack() as stack:
 
-        def run(command: str, *arguments: Any) -> subprocess.Popen[str]:
-            line = [sys.executable, "-m", "tests.concurrency.watching_worker", command, database_url, *map(str, arguments)]
-            process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-            stack.callback(process.communicate)
-            stack.callback(process.kill)
-            return process
+        def run(command: str, *arguments: Any) -> Worker:
+            worker = Worker("tests.concurrency.watching_worker", command, database_url, *arguments)
+            stack.callback(worker.close)
+            return worker
 
         yield run
 
 
-def said(process: subprocess.Popen[str], least: int) -> list[Any]:
+def said(process: Worker, least: int) -> list[Any]:
     """So many lines of a reader, and those it got out until SIGKILL ended it; half a line is none."""
-    assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(least)]
     process.kill()
     rest = process.stdout.read()

@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,10 +17,9 @@ from persist.errors import LeaseLost, TransitionError
 from persist.workflows.schemas import Lease, WorkflowRun
 from tests.concurrency.test_threads import together
 from tests.contract.workflows.scenes import ask, claim, do, make, queue, result, start, stored
-from tests.subprocesses import ROOT
+from tests.subprocesses import Worker
 
-Process = subprocess.Popen[str]
-Work = Callable[..., Process]
+Work = Callable[..., Worker]
 
 
 @pytest.fixture
@@ -30,28 +27,20 @@ def work(database_url: str) -> Iterator[Work]:
     """`work(command, name, seconds)` starts a worker on the test's database; none outlives the test."""
     with ExitStack() as stack:
 
-        def begin(command: str, name: str, seconds: float) -> Process:
-            line = [sys.executable, "-m", "tests.concurrency.workflow_worker", command, database_url, name, str(seconds)]
-            process = subprocess.Popen(line, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            stack.callback(_end, process)
-            return process
+        def begin(command: str, name: str, seconds: float) -> Worker:
+            worker = Worker("tests.concurrency.workflow_worker", command, database_url, name, seconds, stdin=True)
+            stack.callback(worker.close)
+            return worker
 
         yield begin
 
 
-def _end(process: Process) -> None:
-    if process.poll() is None:
-        process.kill()
-    process.communicate(timeout=30)
-
-
-def heard(process: Process) -> Any:
+def heard(process: Worker) -> Any:
     """What it says next."""
-    assert process.stdout is not None
     return json.loads(process.stdout.readline())
 
 
-def tell(process: Process) -> None:
+def tell(process: Worker) -> None:
     assert process.stdin is not None
     process.stdin.write("go\n")
     process.stdin.flush()

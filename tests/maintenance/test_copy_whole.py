@@ -2,8 +2,6 @@
 
 import signal
 import sqlite3
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
@@ -19,7 +17,8 @@ from persist.single_owner_files.run_files import create_run_file
 from persist.testing import FrozenClock
 from tests.maintenance.moving import PAIRS, Pair, filled, many, new_url, opened
 from tests.schema.filling import transcript
-from tests.schema.places import ROOT, Place
+from tests.schema.places import Place
+from tests.subprocesses import Worker
 
 
 @pytest.fixture(params=PAIRS)
@@ -31,10 +30,8 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
 @pytest.mark.parametrize("table", ["chat_sessions", "branches"])
 def test_a_killed_copy_can_be_run_again(pair: Pair, clock: FrozenClock, table: str) -> None:
     filled(pair[0], clock)
-    line = [sys.executable, "-m", "tests.maintenance.copy_worker", *pair, table]
-    with subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with Worker("tests.maintenance.copy_worker", *pair, table) as process:
         try:
-            assert process.stdout is not None
             assert process.stdout.readline() == "there\n"
             process.send_signal(signal.SIGKILL)
         finally:

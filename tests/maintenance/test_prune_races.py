@@ -1,14 +1,11 @@
 """A prune beside writers, beside another prune, and killed in the middle."""
 
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -22,10 +19,10 @@ from tests.contract.chat.scenes import create, record, step, text
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import done, make_run, start
 from tests.maintenance.pruning_scenes import DAY
+from tests.subprocesses import Worker
 
-ROOT = Path(__file__).parents[2]
 postgres = pytest.mark.parametrize("backend", ["postgres"])
-Prune = Callable[..., subprocess.Popen[str]]
+Prune = Callable[..., Worker]
 
 
 @pytest.fixture
@@ -39,11 +36,10 @@ def pruning(database_url: str) -> Iterator[Prune]:
     """Starts the worker; none outlives the test."""
     with ExitStack() as stack:
 
-        def begin(what: str, batch: int) -> subprocess.Popen[str]:
-            line = [sys.executable, "-m", "tests.maintenance.pruning_worker", database_url, what, str(batch)]
-            process = stack.enter_context(subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True))
-            stack.callback(process.kill)
-            return process
+        def begin(what: str, batch: int) -> Worker:
+            worker = Worker("tests.maintenance.pruning_worker", database_url, what, batch)
+            stack.callback(worker.close)
+            return worker
 
         yield begin
 
@@ -62,7 +58,6 @@ def chats(store: Store, count: int) -> list[str]:
 def test_a_killed_prune_has_removed_whole_batches(store: Store, database_url: str, pruning: Prune, clock: FrozenClock) -> None:
     chats(store, 60)
     process = pruning("chat", 5)
-    assert process.stdout is not None
     assert [int(process.stdout.readline()) for _ in range(3)] == [25, 50, 75]
     process.send_signal(signal.SIGKILL)
     process.wait(30)

@@ -118,10 +118,22 @@ def _problems(store: Store, ids: Mapping[str, Any], domain: str, *, lite: bool) 
                     yield f"{verb.name} over {cell}: {wrong}"
 
 
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, Any]]:
+    """The file that every test of files copies, and its ids."""
+    path = tmp_path_factory.mktemp("scene") / "scene.db"
+    store, ids = _scene(f"sqlite:///{path.as_posix()}", FrozenClock())
+    store.close()
+    return path, ids
+
+
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_no_cell_stops_more_than_its_row(domain: str, sqlite_url: str, clock: FrozenClock, quiet: None) -> None:
-    store, ids = _scene(sqlite_url, clock)
-    with store:
+def test_no_cell_stops_more_than_its_row(
+    domain: str, scene: tuple[Path, Mapping[str, Any]], tmp_path: Path, clock: FrozenClock, quiet: None
+) -> None:
+    path, ids = tmp_path / "state.db", scene[1]
+    shutil.copyfile(scene[0], path)
+    with Store.open(f"sqlite:///{path.as_posix()}", clock=clock) as store:
         assert list(_problems(store, ids, domain, lite=True)) == []
 
 
@@ -137,13 +149,12 @@ def test_sweeps_are_verbs() -> None:
 
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_a_file_with_a_row_that_is_all_spoilt_opens_and_is_swept(
-    domain: str, sqlite_url: str, clock: FrozenClock, tmp_path: Path, quiet: None
+    domain: str, scene: tuple[Path, Mapping[str, Any]], clock: FrozenClock, tmp_path: Path, quiet: None
 ) -> None:
-    _scene(sqlite_url, clock)[0].close()
     clock.advance(delta=timedelta(days=40))
     for table in tables(domain):
         path = tmp_path / f"{table.name}.db"
-        shutil.copyfile(sqlite_url.removeprefix("sqlite:///"), path)
+        shutil.copyfile(scene[0], path)
         spoil_row(path, table)
         with Store.open(f"sqlite:///{path.as_posix()}", clock=clock) as store:
             assert [step for step in maintain(store).steps if step.error] == []

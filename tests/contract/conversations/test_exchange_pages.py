@@ -7,6 +7,7 @@ import pytest
 from persist.errors import Conflict, InvalidValue, NotFound
 from tests.contract.conftest import Raw
 from tests.contract.conversations.making import make_session, members, message, put
+from tests.contract.faces import on_one_face
 
 OWNERS = {"sender": "a", "recipient": "b"}
 
@@ -36,6 +37,7 @@ def seen(store: Any, owner: str) -> list[Any]:
 # ---------------------------------------------------------------- pages
 
 
+@on_one_face
 def test_more_than_a_page_can_hold_is_read_to_its_end(store: Any) -> None:
     sent = send(store, 1005)
     for verb, owner in (("inbox", "b"), ("outbox", "a")):

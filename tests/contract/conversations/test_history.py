@@ -26,6 +26,7 @@ from tests.contract.conversations.scenes import (
     selects,
     talk,
 )
+from tests.contract.faces import on_one_face
 
 # ---------------------------------------------------------------- reading
 
@@ -125,6 +126,7 @@ def test_a_long_branch_is_shown_whole_and_in_order(store: Any) -> None:
     assert history(store, talk(store, 520).id) == numbered(520)
 
 
+@on_one_face
 def test_a_very_long_branch_is_shown_whole_and_in_order(store: Any) -> None:
     """(c) 15"""
     branch, ids = make_branch(store), numbered(40_000)

@@ -24,6 +24,7 @@ from tests.contract.conversations.scenes import (
     refused,
     stored,
 )
+from tests.contract.faces import on_one_face
 from tests.unit.json_values import normal, same, values
 
 SYSTEM = "lionagi.protocols.messages.system.System"
@@ -174,6 +175,7 @@ def test_uuids_become_text_and_tuples_lists(store: Any) -> None:
     assert put(store, "z", Pair(1, ())).content == [1, []]
 
 
+@on_one_face
 @given(st.lists(values, min_size=1, max_size=6))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_json_value_is_content_and_metadata(store: Any, contents: list[Any]) -> None:

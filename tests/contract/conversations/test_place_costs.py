@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.contract.conversations.scenes import counted, insert, make_progression, numbered, remove
+from tests.contract.faces import on_one_face
 
 
 @pytest.mark.parametrize("verb", ["insert", "remove"])
@@ -28,6 +29,7 @@ def test_near_the_end_it_costs_the_same_however_long_it_is(counted_store: Any, s
     assert costs[500] == costs[5000] <= 2 * 24
 
 
+@on_one_face
 def test_only_the_places_from_there_on_are_written(open_store: Any) -> None:
     """As the log of events tells it: each row that was written, and the array."""
     store = open_store(events=True)

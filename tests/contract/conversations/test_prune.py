@@ -26,6 +26,7 @@ from tests.contract.conversations.making import (
     talk,
     transitions,
 )
+from tests.contract.faces import on_one_face
 
 # ---------------------------------------------------------------- who goes
 
@@ -98,6 +99,7 @@ def test_the_history_of_its_status_stays(store: Any, clock: Any) -> None:
     assert [row.status for row in transitions(store, "s")] == ["failed"]
 
 
+@on_one_face
 def test_more_sessions_than_a_batch(store: Any, raw: Raw, clock: Any) -> None:
     """(d) 6: what two victims of different batches share goes with the last of them, and is counted once."""
     with store.begin() as tx:

@@ -16,6 +16,7 @@ from tests.contract.conversations.making import (
     set_status,
     transitions,
 )
+from tests.contract.faces import on_one_face
 
 HOUR = timedelta(hours=1)
 
@@ -159,6 +160,7 @@ def test_now_has_a_time_zone(store: Any) -> None:
         stale_sessions(tx.conversations, now=datetime(2026, 1, 1))
 
 
+@on_one_face
 def test_more_than_a_page_of_them(store: Any, clock: Any) -> None:
     with store.begin() as tx:
         for number in range(1001):

@@ -15,6 +15,7 @@ from persist.errors import InvalidValue
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import message, refused
 from tests.contract.conversations.vector_scenes import METRICS, NEAR, WAYS, backend_of, found, keep, search
+from tests.contract.faces import on_one_face
 
 # ---------------------------------------------------------------- distances and order
 
@@ -100,6 +101,7 @@ def clouds(size: int, count: int) -> dict[str, list[float]]:
     }
 
 
+@on_one_face
 @pytest.mark.parametrize("size", [1, 2, 16, 100])
 def test_every_way_gives_the_same_to_the_last_bit(store: Any, every_way: Callable[..., list[Any]], size: int) -> None:
     kept = clouds(size, 1200)  # more than one chunk

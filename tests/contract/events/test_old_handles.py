@@ -1,10 +1,7 @@
 """Whoever opened the database before the log was switched on writes nothing without an event."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +11,7 @@ from persist.testing import FrozenClock
 from tests.contract.chat.scenes import MODEL, create, record, say, text, turn
 from tests.contract.conftest import Raw
 from tests.contract.events.scenes import assert_gapless, events, kinds, rows_of
-
-ROOT = Path(__file__).parents[3]
+from tests.subprocesses import Worker
 
 
 def logged(store: Any, table: str = "chat_messages") -> list[Any]:
@@ -113,11 +109,9 @@ def test_many_recorders_at_once_go_on(store: Any, open_store: Callable[..., Any]
 @pytest.mark.parametrize("way", ["recorder", "new recorder", "transact"])
 @pytest.mark.parametrize("face", ["sync"])
 def test_another_process_keeps_the_log_from_then_on(store: Any, database_url: str, way: str, raw: Raw) -> None:
-    line = [sys.executable, "-m", "tests.contract.events.old_handle_worker", database_url, way]
-    with subprocess.Popen(line, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with Worker("tests.contract.events.old_handle_worker", database_url, way, stdin=True) as process:
         try:
             assert process.stdin is not None
-            assert process.stdout is not None
             assert process.stdout.readline() == "ready False\n"
             assert store.switch_events(True)
             before = len(events(store))

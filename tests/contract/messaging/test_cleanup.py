@@ -7,6 +7,7 @@ import pytest
 
 from persist.errors import InvalidValue
 from tests.contract.conftest import Raw
+from tests.contract.faces import on_one_face
 from tests.contract.messaging.scenes import add, end, history, plant, stored, talk, words
 
 WEEK = timedelta(days=7)
@@ -128,6 +129,7 @@ def test_what_is_rolled_back_is_not_gone(store: Any, clock: Any, raw: Raw) -> No
     assert (raw.count("messaging_sessions"), raw.count("messaging_messages")) == (1, 1)
 
 
+@on_one_face
 def test_thousands_go_at_once(store: Any, clock: Any, raw: Raw) -> None:
     at = clock()
     raw.rows("BEGIN")
