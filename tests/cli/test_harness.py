@@ -39,7 +39,7 @@ def harness(database_url: str, tmp_path: Path) -> Harness:
 
 @pytest.fixture
 def forked(database_url: str, tmp_path: Path) -> Harness:
-    """`forked("start", …)` does as `harness` does, for a test of many starts: it is forked from a process that has loaded persist."""
+    """`forked("start", …)` does as `harness` does, for many starts: forked from a process that has loaded persist."""
 
     def run(command: str, *args: str) -> subprocess.CompletedProcess[str]:
         with Worker("examples.harness", command, "--url", database_url, *args, cwd=tmp_path) as worker:
