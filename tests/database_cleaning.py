@@ -62,7 +62,7 @@ class Clean:
         probe = sql.SQL("SELECT {}, pg_total_relation_size({}) WHERE EXISTS (SELECT FROM {})")
         probes = [probe.format(name, _table(name).as_string(fresh), _table(name)) for name in self._tables]
         self._probes = sql.SQL(" UNION ALL ").join(probes).as_string(fresh)
-        self._written: dict[str, int] = {}
+        self._written: dict[str, Any] = {}
         self._seeds = {name: rows for name in self._tables if (rows := _rows(fresh, name))}
         self._sequences = _sequences(fresh)
 

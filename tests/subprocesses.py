@@ -28,14 +28,14 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 class Worker:
     """A process of a test, with those names of subprocess.Popen that the tests use; its parent reaps it at once."""
 
-    def __init__(self, module: str, *arguments: Any, stdin: bool = False) -> None:
+    def __init__(self, module: str, *arguments: Any, stdin: bool = False, cwd: Path = ROOT) -> None:
         _CONTEXT.set_forkserver_preload(["tests.preloaded"])
         reading, output = os.pipe()
         input_, writing = os.pipe() if stdin else (None, None)
         self.args = [module, *map(str, arguments)]
         self.stdout: TextIO = os.fdopen(reading)
         self.stdin: TextIO | None = None if writing is None else os.fdopen(writing, "w")
-        self._process = _CONTEXT.Process(target=_Program(self.args, output, input_), daemon=True)
+        self._process = _CONTEXT.Process(target=_Program(self.args, output, input_, cwd), daemon=True)
         try:
             self._process.start()
         finally:
@@ -108,15 +108,15 @@ class Worker:
 class _Program:
     """What the forked process does: it becomes the module, with these pipes as its output and its input."""
 
-    def __init__(self, line: list[str], output: int, input_: int | None) -> None:
-        self._line, self._output = line, output
+    def __init__(self, line: list[str], output: int, input_: int | None, cwd: Path) -> None:
+        self._line, self._output, self._cwd = line, output, cwd
         self._input: int | None = input_
 
-    def __getstate__(self) -> tuple[list[str], Any, Any]:
-        return self._line, DupFd(self._output), None if self._input is None else DupFd(self._input)
+    def __getstate__(self) -> tuple[list[str], Any, Any, Path]:
+        return self._line, DupFd(self._output), None if self._input is None else DupFd(self._input), self._cwd
 
-    def __setstate__(self, state: tuple[list[str], Any, Any]) -> None:
-        self._line, output, input_ = state
+    def __setstate__(self, state: tuple[list[str], Any, Any, Path]) -> None:
+        self._line, output, input_, self._cwd = state
         self._output = output.detach()
         self._input = None if input_ is None else input_.detach()
 
@@ -128,6 +128,7 @@ class _Program:
             os.dup2(self._input, 0)
             os.close(self._input)
             sys.stdin = os.fdopen(0, closefd=False)
+        os.chdir(self._cwd)
         module, *sys.argv[1:] = self._line
         try:
             runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -12,6 +12,7 @@ import pytest
 from persist import Store
 from persist.workflows.schemas import Approval, Execution, WorkflowRun
 from tests.markdown import ROOT
+from tests.subprocesses import Worker
 
 Harness = Callable[..., subprocess.CompletedProcess[str]]
 PHASES = ("plan", "review", "apply")
@@ -32,6 +33,18 @@ def harness(database_url: str, tmp_path: Path) -> Harness:
             text=True,
             timeout=60,
         )
+
+    return run
+
+
+@pytest.fixture
+def forked(database_url: str, tmp_path: Path) -> Harness:
+    """`forked("start", …)` does as `harness` does, for many starts: forked from a process that has loaded persist."""
+
+    def run(command: str, *args: str) -> subprocess.CompletedProcess[str]:
+        with Worker("examples.harness", command, "--url", database_url, *args, cwd=tmp_path) as worker:
+            said, _ = worker.communicate(timeout=60)
+        return subprocess.CompletedProcess(worker.args, worker.wait(), said, "")
 
     return run
 
@@ -75,15 +88,15 @@ def test_an_undisturbed_run(harness: Harness, database_url: str, tmp_path: Path)
     assert harness("approve").returncode == 1
 
 
-def test_killed_everywhere_and_resumed(harness: Harness, database_url: str, tmp_path: Path) -> None:
+def test_killed_everywhere_and_resumed(forked: Harness, database_url: str, tmp_path: Path) -> None:
     for moment, phase in (("in", "plan"), ("after", "plan"), ("in", "review"), ("after", "review")):
-        assert killed(harness("start", f"--crash-{moment}", phase))
-    assert "review: waiting" in harness("start").stdout
+        assert killed(forked("start", f"--crash-{moment}", phase))
+    assert "review: waiting" in forked("start").stdout
     assert stored(database_url)[0].phase_history[-1]["phase"] == "review"
-    assert killed(harness("approve", "--by", "maria", "--crash-after", "review"))
+    assert killed(forked("approve", "--by", "maria", "--crash-after", "review"))
     for moment in ("in", "after"):
-        assert killed(harness("start", f"--crash-{moment}", "apply"))
-    assert "plan: done already\nreview: approved\napply: done already\n" in harness("start").stdout
+        assert killed(forked("start", f"--crash-{moment}", "apply"))
+    assert "plan: done already\nreview: approved\napply: done already\n" in forked("start").stdout
     assert_each_phase_happened_once(database_url, tmp_path)
     skills = [execution.skill for execution in stored(database_url)[1]]
     assert (skills.count("release:plan"), skills.count("release:apply")) == (2, 2)

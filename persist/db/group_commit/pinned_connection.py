@@ -135,7 +135,7 @@ class PinnedConnection:
             except Exception as error:
                 self._undo()
                 ours = self._ours(error)
-                if not self.runtime.dialect.usable(self._driver) or isinstance(ours, EventLogSwitched):
+                if self._driver is None or isinstance(ours, EventLogSwitched):  # without a connection nothing can be replayed
                     raise ours from error
                 self._begin()
                 try:
@@ -246,7 +246,7 @@ class PinnedConnection:
 
     def _undo(self) -> None:
         dialect = self.runtime.dialect
-        if not dialect.usable(self._driver):
+        if self._driver is None or not dialect.usable(self._driver):
             self._drop()
         else:
             try:
