@@ -149,7 +149,7 @@ class Flush:
     failed: bool = False
     end: bool = False
     held_back: bool = False
-    """Whether it writes earlier chunks. The COMMIT then travels alone: if the connection is lost before it, all can be repeated."""
+    """Whether it writes earlier chunks. The COMMIT then travels alone: if the connection is lost before it, all is repeated."""
 
     def delta_only(self) -> bool:
         """Whether the flush is one delta row alone: a single statement, which checks the turn's owner itself."""
