@@ -148,6 +148,8 @@ class Flush:
     touch_session: bool = False
     failed: bool = False
     end: bool = False
+    held_back: bool = False
+    """Whether it writes earlier chunks. The COMMIT then travels alone: if the connection is lost before it, all is repeated."""
 
     def delta_only(self) -> bool:
         """Whether the flush is one delta row alone: a single statement, which checks the turn's owner itself."""
@@ -202,7 +204,7 @@ class Flush:
         together = not any(message.needs_answers() for message in self.messages)
         together = together and not any(merge.compacted for merge in merges.values())
         together = together and not any(part.frame for _, part in self.earlier_message_parts)
-        with db.batch(last=True) if together else db.one_by_one() as batch:
+        with db.batch(last=not self.held_back) if together else db.one_by_one() as batch:
             if not merged:
                 self._claim(batch, former)
             self._write(db, batch, merges)

@@ -232,6 +232,7 @@ class Recording:
             flush.model = self._options.model_text
             if self._options.system_prompt is not None:
                 flush.prompt = (digest_of(self._options.system_prompt), self._options.system_prompt)
+        flush.held_back = bool(self._pending)
         plan.plan_into(flush, self._unfolded, self._owned, self._options.metadata, self._runtime)
         yield from self._run_task(FunctionTask(flush.run, single=flush.delta_only(), refusal=flush.refusal))
         self._takeover = False
@@ -242,9 +243,7 @@ class Recording:
         """Fold the delta rows of all unfolded parts in one transaction."""
 
         def fold(db: StatementRunner) -> None:
-            with db.batch() as batch:
-                turns.guard(batch, self._session_id, self._owner)
-            self._unfolded.fold(db)
+            self._unfolded.fold(db, lambda batch: turns.guard(batch, self._session_id, self._owner))
 
         lost = FunctionTask(fold, refusal=lambda db: turns.lost_turn_error(db, self._session_id))
         yield from self._run_task(lost)

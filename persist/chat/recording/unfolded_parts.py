@@ -1,9 +1,11 @@
 """One recording's growing parts with text in delta rows, and when it is folded into them."""
 
 import time
+from collections.abc import Callable
 
 from persist.chat.reducer.parts import PartState
-from persist.chat.storage.folding import fold, fold_in_database
+from persist.chat.storage.folding import Tail, fold_in_database
+from persist.db.changes.batch import Batch
 from persist.db.changes.driver_statements import StatementRunner
 from persist.settings import Settings
 
@@ -39,14 +41,17 @@ class Unfolded:
         longest = max(self._maximum(part) for part in self.parts)
         return min(self._grew + self._seconds, self._began + self._seconds * longest / self._least)
 
-    def fold(self, db: StatementRunner) -> None:
-        """Fold the delta rows of all parts. Text buffered in memory is not included."""
+    def fold(self, db: StatementRunner, guard: Callable[[Batch], None]) -> None:
+        """Fold the delta rows of all parts, after the guard's statements. Text buffered in memory is not included."""
+        with db.batch() as batch:
+            guard(batch)
+            tails = [Tail.ask(batch, part.id or "") for part in self.parts if part.frame is None]
         for part in self.parts:
-            assert part.id is not None
-            if part.frame is None:
-                fold(db, part.id)
-            else:
-                fold_in_database(db, part.id, part.frame)
+            if part.frame is not None:
+                fold_in_database(db, part.id or "", part.frame)
+        with db.batch(last=True) as batch:
+            for tail in tails:
+                tail.fold(db, batch)
 
     def delta_stored(self, part: PartState, size: int) -> None:
         """A delta row with `size` bytes of the part's text was stored."""

@@ -11,6 +11,7 @@ damaged raises UnreadableRow and is left unchanged, with its whole tail. Functio
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -20,10 +21,11 @@ from sqlalchemy.sql.elements import ColumnElement
 from persist.chat.models import deltas, parts
 from persist.chat.storage.statements import FOLD_PART, REWRITE_PART
 from persist.chat.storage.stored_json import grown_text, stored_part, stored_tail
+from persist.db.changes.batch import Batch, Pending
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.json_text import readable, stored_text
 from persist.db.expressions.text_append import appended_text, has_escapes, has_frame
-from persist.db.statements.prepared import Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.values.json import JsonFrame, JsonText, decode, frame_of
 from persist.errors import UnreadableRow
 
@@ -64,28 +66,49 @@ _REWRITE_LONG = Statement(
 
 def fold(db: StatementRunner, part_id: str) -> bool:
     """Fold one part's tail; False if it has none. UnreadableRow: it cannot be read, and nothing is written."""
-    found = _grown_data(db, part_id, _DATA)
-    if found is None:
-        return False
-    data, last = found
-    db.run(FOLD_PART, row_id=part_id, data=data)
-    db.run(_DROP, row_id=part_id, last=last)
-    return True
+    with db.batch() as batch:
+        found = Tail.ask(batch, part_id)
+    with db.batch() as batch:
+        return found.fold(db, batch)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A part and its tail, asked for in a batch, to be folded by a later one."""
+
+    part_id: str
+    data: Pending[Row | None]
+    pieces: Pending[list[Row]]
+
+    @classmethod
+    def ask(cls, batch: Batch, part_id: str, *, lock: bool = True) -> "Tail":
+        """Add the statements to a batch. `lock`: the part's row, until the transaction ends."""
+        return cls(part_id, batch.row(_DATA if lock else _PEEK, row_id=part_id), batch.rows(_READ, row_id=part_id))
+
+    def fold(self, db: StatementRunner, batch: Batch) -> bool:
+        """Add the writing statements to a batch. False without a tail. UnreadableRow: it cannot be read."""
+        found = self.grown(db)
+        if found is None:
+            return False
+        data, last = found
+        batch.run(FOLD_PART, row_id=self.part_id, data=data)
+        batch.run(_DROP, row_id=self.part_id, last=last)
+        return True
+
+    def grown(self, db: StatementRunner) -> tuple[JsonText, int] | None:
+        """(the part with its tail, the tail's last seq); None without a tail. UnreadableRow: either is unreadable."""
+        row, pieces = self.data.result, self.pieces.result
+        if row is None or not pieces:
+            return None
+        text, last = stored_tail(self.part_id, pieces)
+        return grown_text(self.part_id, stored_part(self.part_id, row[0], db.to_plain_json), text), last
 
 
 def has_tail(db: StatementRunner, part_id: str) -> bool:
     """Whether a part has a tail to fold. UnreadableRow: it has one that cannot be read."""
-    return _grown_data(db, part_id, _PEEK) is not None
-
-
-def _grown_data(db: StatementRunner, part_id: str, data: Statement) -> tuple[JsonText, int] | None:
-    """(the part with its tail, the tail's last seq); None without a tail. UnreadableRow: either is unreadable."""
-    row = db.row(data, row_id=part_id)
-    tail = db.rows(_READ, row_id=part_id)
-    if row is None or not tail:
-        return None
-    text, last = stored_tail(part_id, tail)
-    return grown_text(part_id, stored_part(part_id, row[0], db.to_plain_json), text), last
+    with db.batch() as batch:
+        found = Tail.ask(batch, part_id, lock=False)
+    return found.grown(db) is not None
 
 
 def fold_in_database(db: StatementRunner, part_id: str, frame: JsonFrame) -> None:
