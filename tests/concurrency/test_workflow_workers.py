@@ -76,7 +76,7 @@ def test_32_threads_claim_each_run_once(store: Store, alone: bool) -> None:
         ids = [tx.workflows.runs.create("build", trigger_id="t", current_phase="p", status="queued").id for _ in range(160)]
 
     def drain(worker: str) -> list[str]:
-        found = []
+        found: list[str] = []
         while True:
             if alone:
                 lease = store.workflows.runs.claim(worker, lease=timedelta(hours=1))
