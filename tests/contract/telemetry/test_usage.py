@@ -97,3 +97,17 @@ def test_figures_of_instances_do_not_mix(store: Any) -> None:
     for name in ("a", "b"):
         write(store, "usage", "sample", at=t(1), token_input=1, instance_id=name)
     assert read(store, "usage", "totals", instance_id="a").token_input == 1
+
+
+def test_a_sum_that_does_not_fit_leaves_the_transaction_usable(store: Any, me: dict[str, str]) -> None:
+    most = 2**63 - 1
+    with store.begin() as tx:
+        tx.telemetry.usage.sample(at=t(1), token_input=most, token_output=1, **me)
+    with store.begin() as tx:
+        with pytest.raises(InvalidValue) as refused:
+            tx.telemetry.usage.sample(at=t(1), token_input=1, token_output=1, **me)
+        assert refused.value.path == "token_input"
+        grown = tx.telemetry.usage.sample(at=t(1), token_input=0, token_output=1, cost_usd_micros=most, **me)
+    assert (grown.token_input, grown.token_output, grown.cost_usd_micros) == (most, 2, most)
+    totals = read(store, "usage", "totals", **me)
+    assert (totals.samples, totals.token_input, totals.token_output, totals.cost_usd_micros) == (1, most, 2, most)
