@@ -101,11 +101,15 @@ def stored_message(stored: Pending[Row | None]) -> ConvMessage:
     return message_value(stored.result)
 
 
-def write_messages(work: UnitOfWork, many: Sequence[Mapping[str, Any]]) -> None:
-    """Insert or overwrite many messages; the last of several with one id is stored."""
+def message_rows(work: UnitOfWork, many: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of many messages, with the numbers of their classes; in the order that all writers use: no deadlock."""
     numbers = {path: type_number(work, path) for path in dict.fromkeys(one["lion_class"] for one in many)}
-    ordered = sorted(many, key=itemgetter("id"))  # all writers use one order: no deadlock
-    work.run_many(_PUT, [{**one, "lion_class": numbers[one["lion_class"]]} for one in ordered])
+    return [{**one, "lion_class": numbers[one["lion_class"]]} for one in sorted(many, key=itemgetter("id"))]
+
+
+def write_messages(batch: Batch, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert or overwrite the messages of `message_rows` with a batch; the last of several with one id is stored."""
+    batch.run_many(_PUT, rows)
 
 
 def type_number(work: UnitOfWork, path: str) -> int:

@@ -6,6 +6,7 @@ places the array is rewritten if a sixteenth of it is new; every 64 unconditiona
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, insert, select, update
@@ -28,7 +29,8 @@ FOLD_EVERY = 64
 _FOLD_SHARE = 16
 _MAX_LAGGING = 1000  # the most progressions folded at close; `maintain` folds the others
 _NOTE = "progressions whose array lags"
-_CHUNK = 500
+_CHUNKS = (8, 64, 500)
+_CHUNK = _CHUNKS[-1]
 _SOME = 100
 _ANY_SIZE = JsonLimits(max_bytes=2**31)  # the size limit of JSON values is for arguments of verbs, not for this array
 
@@ -103,10 +105,19 @@ def remove_progression(work: UnitOfWork, id: str) -> None:
 
 def check_progressions(work: UnitOfWork, ids: Sequence[str]) -> None:
     """NotFound unless all these progressions exist."""
-    if not ids:
-        return
-    with work.batch() as batch:
-        found = [(id, batch.row(_EXISTS, row_id=id)) for id in ids]
+    if ids:
+        with work.batch() as batch:
+            found = ask_progressions(batch, ids)
+        check_found(found)
+
+
+def ask_progressions(batch: Batch, ids: Sequence[str]) -> list[tuple[str, Pending[Row | None]]]:
+    """Look for progressions with a batch, for `check_found`."""
+    return [(id, batch.row(_EXISTS, row_id=id)) for id in ids]
+
+
+def check_found(found: Iterable[tuple[str, Pending[Row | None]]]) -> None:
+    """NotFound unless a batch found all these progressions."""
     for id, row in found:
         if row.result is None:
             raise NotFound("progression", id)
@@ -147,21 +158,37 @@ def note_added(work: UnitOfWork, id: str, appended: Pending[Row | None]) -> bool
     return True
 
 
-def extend(work: UnitOfWork, id: str, ids: Iterable[str]) -> int:
-    """Append the ids that are not members yet, in order; return how many. NotFound for an unknown progression."""
-    with work.batch() as batch:
-        locked, following = batch.row(_LOCK, row_id=id), batch.row(_NEXT, row_id=id)
-    if locked.result is None:
-        raise NotFound("progression", id)
-    distinct = list(dict.fromkeys(ids))
-    there = _present(work, id, distinct)
-    new = [message_id for message_id in distinct if message_id not in there]
-    if new:
-        assert following.result is not None
-        place = following.result[0]
-        _insert(work, id, place, new)
-        _fold_if_long(work, id, locked.result[0], place + len(new))
-    return len(new)
+class Extension:
+    """Appending ids to a progression that are not members yet, in order: first `ask`, then `add`, then `end`."""
+
+    def __init__(self, work: UnitOfWork, id: str, ids: Iterable[str]) -> None:
+        self._work, self._id = work, id
+        self._ids = list(dict.fromkeys(ids))
+
+    def ask(self, batch: Batch) -> None:
+        """Lock the progression and look for members, with a batch."""
+        self._locked, self._next = batch.row(_LOCK, row_id=self._id), batch.row(_NEXT, row_id=self._id)
+        self._found = _ask_present(batch, self._id, self._ids)
+
+    def plan(self) -> bool:
+        """Decide what to append, after `ask`; whether the published array is to be rewritten then. NotFound."""
+        if self._locked.result is None:
+            raise NotFound("progression", self._id)
+        assert self._next.result is not None
+        there = {message_id for found in self._found for (message_id,) in found.result}
+        new = [message_id for message_id in self._ids if message_id not in there]
+        self._folded, first = self._locked.result[0], self._next.result[0]
+        self._rows, self._places = _rows(self._id, first, new), first + len(new)
+        return bool(new) and _is_long(self._folded, self._places)
+
+    def add(self, batch: Batch) -> None:
+        """Append them with a batch, after `plan`."""
+        batch.run_many(_INSERT, self._rows)
+
+    def end(self) -> None:
+        """Rewrite the published array if it is time to, after `add`."""
+        if self._rows:
+            _fold_if_long(self._work, self._id, self._folded, self._places)
 
 
 def replace(work: UnitOfWork, id: str, ids: Sequence[str]) -> None:
@@ -278,11 +305,15 @@ def fold_some(work: UnitOfWork) -> int:
 
 
 def _fold_if_long(work: UnitOfWork, id: str, folded: int, places: int) -> None:
-    if places - folded >= max(FOLD_EVERY, folded // _FOLD_SHARE):
+    if _is_long(folded, places):
         work.run(_FOLD, row_id=id, ids=_array(member_ids(work, id)), upto=places)
         _lagging(work).discard(id)
     else:
         _note_lagging(work, id)
+
+
+def _is_long(folded: int, places: int) -> bool:
+    return places - folded >= max(FOLD_EVERY, folded // _FOLD_SHARE)
 
 
 def _note_lagging(work: UnitOfWork, id: str) -> None:
@@ -311,12 +342,21 @@ def _lagging(work: UnitOfWork) -> set[str]:
     return work.runtime.notes[_NOTE]
 
 
-def _present(work: UnitOfWork, id: str, ids: Sequence[str]) -> set[str]:
-    """The subset of ids that are members; looked up by id, so a long progression costs no more."""
-    found: set[str] = set()
+@cache
+def _present(count: int) -> Statement:
+    """The SELECT of those of `count` ids that are members."""
+    some = _M.message_id.in_([bindparam(f"member_{number}", type_=Label()) for number in range(count)])
+    return Statement(select(_M.message_id).where(_M.progression_id == _id, some))
+
+
+def _ask_present(batch: Batch, id: str, ids: Sequence[str]) -> list[Pending[list[Row]]]:
+    """The members among the ids; looked up by id, so a long progression costs no more."""
+    found = []
     for start in range(0, len(ids), _CHUNK):
-        some = _M.message_id.in_(ids[start : start + _CHUNK])
-        found |= {message_id for (message_id,) in work.found(select(_M.message_id).where(_M.progression_id == id, some))}
+        chunk = ids[start : start + _CHUNK]
+        count = next(size for size in _CHUNKS if size >= len(chunk))
+        padded = [*chunk, *[chunk[-1]] * (count - len(chunk))]
+        found.append(batch.rows(_present(count), row_id=id, **{f"member_{number}": one for number, one in enumerate(padded)}))
     return found
 
 
