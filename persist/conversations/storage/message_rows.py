@@ -76,9 +76,9 @@ def find_messages(work: UnitOfWork, ids: Sequence[str]) -> dict[str, ConvMessage
     return {id: found[id] for id in distinct if id in found}
 
 
-def write_message(work: UnitOfWork, fields: Mapping[str, Any]) -> None:
-    """Insert the message, or overwrite it but for its first `created_at`."""
-    work.run(_PUT, **{**fields, "lion_class": type_number(work, fields["lion_class"])})
+def ask_message(batch: Batch, id: str) -> Pending[Row | None]:
+    """Read a message that exists with a batch; `stored_message` is its value."""
+    return batch.row(_GET, row_id=id)
 
 
 def put_message(work: UnitOfWork, fields: Mapping[str, Any]) -> ConvMessage:
@@ -96,7 +96,7 @@ def add_message(batch: Batch, fields: Mapping[str, Any], number: int) -> Pending
 
 
 def stored_message(stored: Pending[Row | None]) -> ConvMessage:
-    """The message that `add_message` stored."""
+    """The message that a batch stored or read."""
     assert stored.result is not None, "it was written a moment ago"
     return message_value(stored.result)
 

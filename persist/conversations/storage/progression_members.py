@@ -6,7 +6,6 @@ places the array is rewritten if a sixteenth of it is new; every 64 unconditiona
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, insert, select, update
@@ -29,8 +28,6 @@ FOLD_EVERY = 64
 _FOLD_SHARE = 16
 _MAX_LAGGING = 1000  # the most progressions folded at close; `maintain` folds the others
 _NOTE = "progressions whose array lags"
-_CHUNKS = (8, 64, 500)
-_CHUNK = _CHUNKS[-1]
 _SOME = 100
 _ANY_SIZE = JsonLimits(max_bytes=2**31)  # the size limit of JSON values is for arguments of verbs, not for this array
 
@@ -39,7 +36,7 @@ _id = param("row_id")
 _ADD = Statement(insert_missing(progressions, "id"))
 _REMOVE = Statement(delete(progressions).where(_P.id == _id))
 _EXISTS = Statement(select(_P.id).where(_P.id == _id))
-_LOCK = Statement(select(_P.folded).where(_P.id == _id).with_for_update())
+LOCK = Statement(select(_P.folded).where(_P.id == _id).with_for_update())
 # A message that a transaction names cannot be deleted until it ends; ids without a message may be named too.
 _message = select(_G.id).where(_G.id == param("message")).with_for_update(read=True, key_share=True)
 _HOLD = Statement(_message)
@@ -56,7 +53,7 @@ _HOLD_NEW = Statement(
 _IDS = Statement(select(_M.message_id).where(_M.progression_id == _id).order_by(_M.ord))
 _IDS_FROM = Statement(select(_M.message_id).where(_M.progression_id == _id, _M.ord >= param("first")).order_by(_M.ord))
 _next_place = select(func.coalesce(func.max(_M.ord) + 1, 0)).where(_M.progression_id == _id)
-_NEXT = Statement(_next_place)
+NEXT = Statement(_next_place)
 _is_there = exists().where(_M.message_id == param("message"), _M.progression_id == _id)
 _SIZE = Statement(select(_next_place.scalar_subquery(), _is_there))
 _FIRST = Statement(select(func.min(_M.ord)).where(_M.message_id == param("message"), _M.progression_id == _id))
@@ -68,7 +65,7 @@ _APPEND = Statement(
     )
     .returning(_M.ord)
 )
-_INSERT = Statement(insert(members))
+INSERT = Statement(insert(members))
 _DELETE_FROM = Statement(delete(members).where(_M.progression_id == _id, _M.ord >= param("first")))
 _SET_ARRAY = Statement(update(progressions).where(_P.id == _id).values(collection=param("ids"), folded=param("upto")))
 _FOLD = Statement(_SET_ARRAY.statement, silent=True)
@@ -87,7 +84,7 @@ def add_progression(work: UnitOfWork, id: str, ids: Sequence[str] = (), *, last:
         return False
     if ids:
         with work.batch(last=last) as batch:
-            batch.run_many(_INSERT, _rows(id, 0, ids))
+            batch.run_many(INSERT, member_rows(id, 0, ids))
             batch.lock(_HOLD_NEW, row_id=id, first=0)
     return True
 
@@ -125,7 +122,7 @@ def check_found(found: Iterable[tuple[str, Pending[Row | None]]]) -> None:
 
 def lock_progression(work: UnitOfWork, id: str) -> None:
     """Lock the progression's row until the transaction ends; waits for its current writer."""
-    work.row(_LOCK, row_id=id)
+    work.row(LOCK, row_id=id)
 
 
 def member_ids(work: UnitOfWork, id: str) -> list[str]:
@@ -153,47 +150,14 @@ def note_added(work: UnitOfWork, id: str, appended: Pending[Row | None]) -> bool
         return False
     if (added[0] + 1) % FOLD_EVERY:
         _note_lagging(work, id)
-    elif (row := work.row(_LOCK, row_id=id)) is not None:
-        _fold_if_long(work, id, row[0], added[0] + 1)
+    elif (row := work.row(LOCK, row_id=id)) is not None:
+        fold_if_long(work, id, row[0], added[0] + 1)
     return True
-
-
-class Extension:
-    """Appending ids to a progression that are not members yet, in order: first `ask`, then `add`, then `end`."""
-
-    def __init__(self, work: UnitOfWork, id: str, ids: Iterable[str]) -> None:
-        self._work, self._id = work, id
-        self._ids = list(dict.fromkeys(ids))
-
-    def ask(self, batch: Batch) -> None:
-        """Lock the progression and look for members, with a batch."""
-        self._locked, self._next = batch.row(_LOCK, row_id=self._id), batch.row(_NEXT, row_id=self._id)
-        self._found = _ask_present(batch, self._id, self._ids)
-
-    def plan(self) -> bool:
-        """Decide what to append, after `ask`; whether the published array is to be rewritten then. NotFound."""
-        if self._locked.result is None:
-            raise NotFound("progression", self._id)
-        assert self._next.result is not None
-        there = {message_id for found in self._found for (message_id,) in found.result}
-        new = [message_id for message_id in self._ids if message_id not in there]
-        self._folded, first = self._locked.result[0], self._next.result[0]
-        self._rows, self._places = _rows(self._id, first, new), first + len(new)
-        return bool(new) and _is_long(self._folded, self._places)
-
-    def add(self, batch: Batch) -> None:
-        """Append them with a batch, after `plan`."""
-        batch.run_many(_INSERT, self._rows)
-
-    def end(self) -> None:
-        """Rewrite the published array if it is time to, after `add`."""
-        if self._rows:
-            _fold_if_long(self._work, self._id, self._folded, self._places)
 
 
 def replace(work: UnitOfWork, id: str, ids: Sequence[str]) -> None:
     """Replace the members and the published array; NotFound."""
-    if work.row(_LOCK, row_id=id) is None:
+    if work.row(LOCK, row_id=id) is None:
         raise NotFound("progression", id)
     same = unchanged(work, id, ids)
     work.run(_DELETE_FROM, row_id=id, first=same)
@@ -205,7 +169,7 @@ def replace(work: UnitOfWork, id: str, ids: Sequence[str]) -> None:
 def lock_to_insert(work: UnitOfWork, id: str, index: int, message_id: str) -> bool:
     """Lock a progression; False if it is unknown or has the message. InvalidValue for an index beyond its end."""
     with work.batch() as batch:
-        locked, found = batch.row(_LOCK, row_id=id), batch.row(_SIZE, row_id=id, message=message_id)
+        locked, found = batch.row(LOCK, row_id=id), batch.row(_SIZE, row_id=id, message=message_id)
     if locked.result is None:
         return False
     assert found.result is not None
@@ -218,7 +182,7 @@ def lock_to_insert(work: UnitOfWork, id: str, index: int, message_id: str) -> bo
 def lock_to_remove(work: UnitOfWork, id: str, message_id: str) -> int | None:
     """Lock a progression; return the first place of the message, None if it is no member."""
     with work.batch() as batch:
-        batch.lock(_LOCK, row_id=id)
+        batch.lock(LOCK, row_id=id)
         first = batch.row(_FIRST, row_id=id, message=message_id)
     return None if first.result is None else first.result[0]
 
@@ -239,11 +203,11 @@ def remove_from(work: UnitOfWork, id: str, first: int, message_id: str) -> None:
 def _rewrite(work: UnitOfWork, id: str, first: int, ids: Sequence[str]) -> None:
     work.run(_DELETE_FROM, row_id=id, first=first)
     _insert(work, id, first, ids)
-    row = work.row(_LOCK, row_id=id)
+    row = work.row(LOCK, row_id=id)
     assert row is not None
     places = first + len(ids)
     if row[0] <= first:
-        _fold_if_long(work, id, row[0], places)
+        fold_if_long(work, id, row[0], places)
         return
     # The array held places that have changed. Afterwards it lags by less than a sixteenth, as it does after appends.
     upto = first if len(ids) < first // _FOLD_SHARE else places
@@ -282,7 +246,7 @@ def lagging_array(work: UnitOfWork, id: str) -> dict[str, Any] | None:
     """Lock the progression; what `fold_with` writes. None if the array does not lag, or cannot be read, which is logged."""
     try:
         with work.batch() as batch:
-            locked, following = batch.row(_LOCK, row_id=id), batch.row(_NEXT, row_id=id)
+            locked, following = batch.row(LOCK, row_id=id), batch.row(NEXT, row_id=id)
         if locked.result is None or following.result is None or locked.result[0] == following.result[0]:
             return None
         upto = following.result[0]
@@ -304,15 +268,17 @@ def fold_some(work: UnitOfWork) -> int:
     return sum([fold(work, id) for (id,) in work.rows(_BEHIND)])
 
 
-def _fold_if_long(work: UnitOfWork, id: str, folded: int, places: int) -> None:
-    if _is_long(folded, places):
+def fold_if_long(work: UnitOfWork, id: str, folded: int, places: int) -> None:
+    """Rewrite the published array of a locked progression if it lags far behind, else note that it lags."""
+    if is_long(folded, places):
         work.run(_FOLD, row_id=id, ids=_array(member_ids(work, id)), upto=places)
         _lagging(work).discard(id)
     else:
         _note_lagging(work, id)
 
 
-def _is_long(folded: int, places: int) -> bool:
+def is_long(folded: int, places: int) -> bool:
+    """Whether a published array of `folded` places lags so far behind that it is to be rewritten."""
     return places - folded >= max(FOLD_EVERY, folded // _FOLD_SHARE)
 
 
@@ -342,24 +308,6 @@ def _lagging(work: UnitOfWork) -> set[str]:
     return work.runtime.notes[_NOTE]
 
 
-@cache
-def _present(count: int) -> Statement:
-    """The SELECT of those of `count` ids that are members."""
-    some = _M.message_id.in_([bindparam(f"member_{number}", type_=Label()) for number in range(count)])
-    return Statement(select(_M.message_id).where(_M.progression_id == _id, some))
-
-
-def _ask_present(batch: Batch, id: str, ids: Sequence[str]) -> list[Pending[list[Row]]]:
-    """The members among the ids; looked up by id, so a long progression costs no more."""
-    found = []
-    for start in range(0, len(ids), _CHUNK):
-        chunk = ids[start : start + _CHUNK]
-        count = next(size for size in _CHUNKS if size >= len(chunk))
-        padded = [*chunk, *[chunk[-1]] * (count - len(chunk))]
-        found.append(batch.rows(_present(count), row_id=id, **{f"member_{number}": one for number, one in enumerate(padded)}))
-    return found
-
-
 def _hold(work: UnitOfWork, id: str, first: int) -> None:
     """Lock the messages of members from place `first` on against deletion until the transaction ends."""
     if not work.runtime.dialect.one_writer:
@@ -371,8 +319,9 @@ def _array(ids: Sequence[str]) -> JsonText:
 
 
 def _insert(work: UnitOfWork, id: str, first: int, ids: Sequence[str]) -> None:
-    work.run_many(_INSERT, _rows(id, first, ids))
+    work.run_many(INSERT, member_rows(id, first, ids))
 
 
-def _rows(id: str, first: int, ids: Sequence[str]) -> list[dict[str, Any]]:
+def member_rows(id: str, first: int, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of members at the places from `first` on, for INSERT."""
     return [{"progression_id": id, "ord": first + place, "message_id": message_id} for place, message_id in enumerate(ids)]

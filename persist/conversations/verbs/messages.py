@@ -18,6 +18,7 @@ from persist.conversations.storage.message_rows import (
     type_number,
     write_messages,
 )
+from persist.conversations.storage.progression_extension import Extension
 from persist.conversations.validation import message_fields, message_list
 from persist.conversations.verbs.progressions import id_list
 from persist.db.schema.column_types import EpochReal, Label
@@ -91,7 +92,7 @@ class ConvMessages(Repository):
         else:
             membership.check_progressions(work, pools)
         ids = [one["id"] for one in fields]
-        growing = [membership.Extension(work, pool, ids) for pool in sorted(set(pools))]  # one order: no deadlock
+        growing = [Extension(work, pool, ids) for pool in sorted(set(pools))]  # one order: no deadlock
         rows = message_rows(work, fields)
         if rows or growing:
             with work.batch(last=not growing) as batch:
