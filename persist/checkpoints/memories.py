@@ -99,16 +99,20 @@ class Memories(Repository):
         for data in found.values():
             validation.check_bytes("embeddings", data)
         row = {"created_at": now, "updated_at": now, "expires_at": _expiry(now, ttl), "ttl_minutes": ttl, "value_json": text}
-        work.run(_DELETE_IF_EXPIRED, namespace=memory_key["namespace"], row_key=memory_key["key"], now=now)
-        work.run(_PUT, **memory_key, **row)
-        work.run(_DELETE_EMBEDDINGS, namespace=memory_key["namespace"], row_key=key)
-        work.run_many(_EMBED, [{**memory_key, "path": path, "embedding": data} for path, data in found.items()])
+        with work.batch(last=True) as batch:
+            batch.run(_DELETE_IF_EXPIRED, namespace=memory_key["namespace"], row_key=memory_key["key"], now=now)
+            batch.run(_PUT, **memory_key, **row)
+            batch.run(_DELETE_EMBEDDINGS, namespace=memory_key["namespace"], row_key=key)
+            batch.run_many(_EMBED, [{**memory_key, "path": path, "embedding": data} for path, data in found.items()])
 
     @writes
     def delete(self, namespace: Namespace, key: str) -> bool:
         """Delete a memory. False if there was none; an expired one that is not swept yet counts as there."""
         work = self._work
-        return work.run(_DELETE, namespace=_namespace_text(work, namespace), row_key=work.label("key", key, empty=True)) == 1
+        memory_key = {"namespace": _namespace_text(work, namespace), "row_key": work.label("key", key, empty=True)}
+        with work.batch(last=True) as batch:
+            deleted = batch.run(_DELETE, **memory_key)
+        return deleted.result == 1
 
     @reads
     def get(self, namespace: Namespace, key: str) -> Memory | None:
@@ -147,10 +151,20 @@ class Memories(Repository):
         """Restart the expiry of these memories: each expires its `ttl_minutes` from now. Expired ones stay expired."""
         work = self._work
         now = work.now()
-        for memory in validation.items("found", found, Memory):
-            if memory.ttl_minutes is not None:
-                until = _expiry(now, memory.ttl_minutes)
-                work.run(_REFRESH, in_namespace=_namespace_text(work, memory.namespace), row_key=memory.key, until=until, now=now)
+        refreshed = [
+            {
+                "in_namespace": _namespace_text(work, memory.namespace),
+                "row_key": memory.key,
+                "until": _expiry(now, memory.ttl_minutes),
+                "now": now,
+            }
+            for memory in validation.items("found", found, Memory)
+            if memory.ttl_minutes is not None
+        ]
+        if refreshed:
+            with work.batch(last=True) as batch:
+                for values in refreshed:
+                    batch.run(_REFRESH, **values)
 
     @writes
     def sweep(self) -> int:

@@ -20,7 +20,7 @@ def _key() -> Mapped[str]:
 
 
 class CheckpointThreadRow(Base):
-    """One thread, and when it was last written to (`updated_at`)."""
+    """One thread, and when a checkpoint of it was last stored (`updated_at`)."""
 
     __tablename__ = "checkpoint_threads"
     id: Mapped[str] = _key()

@@ -1,4 +1,4 @@
-"""Pruning of checkpoints: threads not written to for long, and expired memories."""
+"""Pruning of checkpoints: threads without a new checkpoint for long, and expired memories."""
 
 from persist.checkpoints.models import BELOW, memories, threads
 from persist.db.operations.pruning import AgedRows, Below, Pruning

@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, delete, select, update
 
 from persist.checkpoints.models import pending, pieces, states, threads, values
 from persist.checkpoints.values import stored_spans, stored_versions
+from persist.db.changes.batch import Batch
 from persist.db.schema.column_types import Whole
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -76,13 +77,13 @@ def trim(work: UnitOfWork, thread_id: str, keep: Callable[[Iterable[Step]], Iter
 
     A kept checkpoint whose parent is deleted gets `parent_id` None.
     """
-    if work.row(_LOCK, thread_id=thread_id) is None:
+    with work.batch() as batch:
+        locked = batch.row(_LOCK, thread_id=thread_id)
+        found_steps, found_values = batch.rows(_STEPS, thread_id=thread_id), batch.rows(_VALUES, thread_id=thread_id)
+    if locked.result is None:
         return 0
-    steps = {(row[0], row[1]): _step(thread_id, row) for row in work.rows(_STEPS, thread_id=thread_id)}
-    stored = {
-        tuple(key): None if spans is None else stored_spans(thread_id, spans)
-        for *key, spans in work.rows(_VALUES, thread_id=thread_id)
-    }
+    steps = {(row[0], row[1]): _step(thread_id, row) for row in found_steps.result}
+    stored = {tuple(key): None if spans is None else stored_spans(thread_id, spans) for *key, spans in found_values.result}
     kept = {(step.namespace, step.id): step for step in keep(steps.values())}
     for step in list(kept.values()):
         for ancestor in _rebuilt_from(step, steps, stored.keys()):
@@ -90,12 +91,13 @@ def trim(work: UnitOfWork, thread_id: str, keep: Callable[[Iterable[Step]], Iter
     deleted = [{"thread_id": thread_id, "namespace": namespace, "row_id": id} for namespace, id in steps.keys() - kept.keys()]
     if not deleted:
         return 0
-    work.run_many(_DROP_WRITES, deleted)
-    work.run_many(_DROP_STATE, deleted)
-    for step in kept.values():
-        if step.parent_id is not None and (step.namespace, step.parent_id) not in kept:
-            work.run(_CLEAR_PARENT, in_thread=thread_id, in_namespace=step.namespace, row_id=step.id)
-    _drop_values(work, thread_id, kept, stored)
+    with work.batch() as batch:
+        batch.run_many(_DROP_WRITES, deleted)
+        batch.run_many(_DROP_STATE, deleted)
+        for step in kept.values():
+            if step.parent_id is not None and (step.namespace, step.parent_id) not in kept:
+                batch.run(_CLEAR_PARENT, in_thread=thread_id, in_namespace=step.namespace, row_id=step.id)
+        _drop_values(batch, thread_id, kept, stored)
     return len(deleted)
 
 
@@ -126,7 +128,7 @@ def _unresolved(step: Step, channels: set[str], stored: Collection[Any]) -> set[
     return {name for name in channels if (step.namespace, name, step.versions.get(name)) not in stored}
 
 
-def _drop_values(work: UnitOfWork, thread_id: str, kept: StepsById, stored: dict[Any, list[list[int]] | None]) -> None:
+def _drop_values(batch: Batch, thread_id: str, kept: StepsById, stored: dict[Any, list[list[int]] | None]) -> None:
     used = {(step.namespace, channel, version) for step in kept.values() for channel, version in step.versions.items()}
     lists: defaultdict[tuple[str, str], list[list[int]]] = defaultdict(list)
     deleted = []
@@ -135,8 +137,8 @@ def _drop_values(work: UnitOfWork, thread_id: str, kept: StepsById, stored: dict
             lists[namespace, channel] += spans if (namespace, channel, version) in used else []
         if (namespace, channel, version) not in used:
             deleted.append({"thread_id": thread_id, "namespace": namespace, "channel": channel, "version": version})
-    work.run_many(_DROP_VALUE, deleted)
-    work.run_many(
+    batch.run_many(_DROP_VALUE, deleted)
+    batch.run_many(
         _DROP_PIECES,
         [
             {"thread_id": thread_id, "namespace": namespace, "channel": channel, "low": low, "high": high}

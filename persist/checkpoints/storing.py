@@ -202,8 +202,8 @@ def growing(new: NewState, known: Mapping[str, KnownList]) -> list[GrownList] | 
 def extend(work: UnitOfWork, new: NewState, lists: list[GrownList]) -> dict[str, KnownList] | None:
     """Store a checkpoint with the lists of `growing`, without reading first; how these are stored now, by channel.
 
-    None, and nothing is written, if the database does not have the known lists any more, or if others added pieces to them.
-    The first statement locks the thread, so that this cannot change before the last one.
+    None, and nothing is written, if the database does not have the known lists any more, or if others added pieces to them;
+    unless just these lists were stored before. The first statement locks the thread, so that nothing of this can change.
     """
     before: dict[str, Any] = {"in_thread": new.key["thread_id"], "in_namespace": new.key["namespace"]}
     after = dict(before)

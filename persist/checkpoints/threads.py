@@ -27,6 +27,7 @@ _LIST = "checkpoints.threads"
 _target = bindparam("target", type_=Label())
 
 _GET = Statement(select(*_COLUMNS).where(_T.id == param("row_id")))
+_LOCK = Statement(select(_T.id).where(_T.id == param("row_id")).with_for_update())
 _MAKE = Statement(insert_missing(threads, "id"))
 _DELETE = Statement(delete(threads).where(_T.id == param("row_id")))
 _DELETE_BELOW = [Statement(delete(table).where(table.c.thread_id == param("in_thread"))) for table in reversed(BELOW)]
@@ -78,23 +79,28 @@ class CheckpointThreads(Repository):
         """Delete a thread with everything in it; False for an unknown id."""
         work = self._work
         thread_id = work.label("id", id)
-        for prepared in _DELETE_BELOW:
-            work.run(prepared, in_thread=thread_id)
-        return work.run(_DELETE, row_id=thread_id) == 1
+        with work.batch(last=True) as batch:
+            batch.lock(_LOCK, row_id=thread_id)  # what others are writing to the thread is there or waits
+            for prepared in _DELETE_BELOW:
+                batch.run(prepared, in_thread=thread_id)
+            deleted = batch.run(_DELETE, row_id=thread_id)
+        return deleted.result == 1
 
     @writes
     def copy(self, source: str, target: str) -> bool:
         """Copy a thread with everything in it to a new id. False for an unknown source; Conflict if the target exists."""
         work = self._work
         names = {"source": work.label("source", source), "target": work.label("target", target)}
-        if work.row(_GET, row_id=names["source"]) is None:
+        with work.batch() as batch:
+            found, taken = batch.row(_GET, row_id=names["source"]), batch.row(_GET, row_id=names["target"])
+        if found.result is None:
             return False
         now = work.now()
-        taken = work.row(_GET, row_id=names["target"]) is not None
-        if taken or not work.run(_MAKE, id=names["target"], created_at=now, updated_at=now):
+        if taken.result is not None or not work.run(_MAKE, id=names["target"], created_at=now, updated_at=now):
             raise Conflict(f"The thread {target!r} is there already.", constraint="checkpoint_threads.id")
-        for prepared in _COPY_BELOW:
-            work.run(prepared, **names)
+        with work.batch(last=True) as batch:
+            for prepared in _COPY_BELOW:
+                batch.run(prepared, **names)
         return True
 
     @writes

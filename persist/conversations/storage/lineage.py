@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, case, func, literal, select
 from persist.conversations.models import branches, members, messages
 from persist.conversations.schemas import ConvMessage
 from persist.conversations.storage.message_rows import COLUMNS, WITH_TYPE, message_values
+from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.column_types import Whole
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -115,6 +116,11 @@ def descends(work: UnitOfWork, branch_id: str, ancestor_id: str) -> bool:
 def inherits(work: UnitOfWork, branch_id: str, message_id: str) -> bool:
     """Whether the message is among the items that the branch inherits."""
     return work.row(_INHERITS, row_id=branch_id, branch=branch_id, message=message_id) is not None
+
+
+def ask_inherits(batch: Batch, branch_id: str, message_id: str) -> Pending[Row | None]:
+    """Look with a batch for the message among the items that the branch inherits: a row if it is there."""
+    return batch.row(_INHERITS, row_id=branch_id, branch=branch_id, message=message_id)
 
 
 def _has_end(work: UnitOfWork, branch_id: str) -> bool:

@@ -76,9 +76,9 @@ def find_messages(work: UnitOfWork, ids: Sequence[str]) -> dict[str, ConvMessage
     return {id: found[id] for id in distinct if id in found}
 
 
-def write_message(work: UnitOfWork, fields: Mapping[str, Any]) -> None:
-    """Insert the message, or overwrite it but for its first `created_at`."""
-    work.run(_PUT, **{**fields, "lion_class": type_number(work, fields["lion_class"])})
+def ask_message(batch: Batch, id: str) -> Pending[Row | None]:
+    """Read a message that exists with a batch; `stored_message` is its value."""
+    return batch.row(_GET, row_id=id)
 
 
 def put_message(work: UnitOfWork, fields: Mapping[str, Any]) -> ConvMessage:
@@ -96,16 +96,20 @@ def add_message(batch: Batch, fields: Mapping[str, Any], number: int) -> Pending
 
 
 def stored_message(stored: Pending[Row | None]) -> ConvMessage:
-    """The message that `add_message` stored."""
+    """The message that a batch stored or read."""
     assert stored.result is not None, "it was written a moment ago"
     return message_value(stored.result)
 
 
-def write_messages(work: UnitOfWork, many: Sequence[Mapping[str, Any]]) -> None:
-    """Insert or overwrite many messages; the last of several with one id is stored."""
+def message_rows(work: UnitOfWork, many: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of many messages, with the numbers of their classes; in the order that all writers use: no deadlock."""
     numbers = {path: type_number(work, path) for path in dict.fromkeys(one["lion_class"] for one in many)}
-    ordered = sorted(many, key=itemgetter("id"))  # all writers use one order: no deadlock
-    work.run_many(_PUT, [{**one, "lion_class": numbers[one["lion_class"]]} for one in ordered])
+    return [{**one, "lion_class": numbers[one["lion_class"]]} for one in sorted(many, key=itemgetter("id"))]
+
+
+def write_messages(batch: Batch, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert or overwrite the messages of `message_rows` with a batch; the last of several with one id is stored."""
+    batch.run_many(_PUT, rows)
 
 
 def type_number(work: UnitOfWork, path: str) -> int:

@@ -28,7 +28,6 @@ FOLD_EVERY = 64
 _FOLD_SHARE = 16
 _MAX_LAGGING = 1000  # the most progressions folded at close; `maintain` folds the others
 _NOTE = "progressions whose array lags"
-_CHUNK = 500
 _SOME = 100
 _ANY_SIZE = JsonLimits(max_bytes=2**31)  # the size limit of JSON values is for arguments of verbs, not for this array
 
@@ -37,7 +36,7 @@ _id = param("row_id")
 _ADD = Statement(insert_missing(progressions, "id"))
 _REMOVE = Statement(delete(progressions).where(_P.id == _id))
 _EXISTS = Statement(select(_P.id).where(_P.id == _id))
-_LOCK = Statement(select(_P.folded).where(_P.id == _id).with_for_update())
+LOCK = Statement(select(_P.folded).where(_P.id == _id).with_for_update())
 # A message that a transaction names cannot be deleted until it ends; ids without a message may be named too.
 _message = select(_G.id).where(_G.id == param("message")).with_for_update(read=True, key_share=True)
 _HOLD = Statement(_message)
@@ -54,7 +53,7 @@ _HOLD_NEW = Statement(
 _IDS = Statement(select(_M.message_id).where(_M.progression_id == _id).order_by(_M.ord))
 _IDS_FROM = Statement(select(_M.message_id).where(_M.progression_id == _id, _M.ord >= param("first")).order_by(_M.ord))
 _next_place = select(func.coalesce(func.max(_M.ord) + 1, 0)).where(_M.progression_id == _id)
-_NEXT = Statement(_next_place)
+NEXT = Statement(_next_place)
 _is_there = exists().where(_M.message_id == param("message"), _M.progression_id == _id)
 _SIZE = Statement(select(_next_place.scalar_subquery(), _is_there))
 _FIRST = Statement(select(func.min(_M.ord)).where(_M.message_id == param("message"), _M.progression_id == _id))
@@ -66,7 +65,7 @@ _APPEND = Statement(
     )
     .returning(_M.ord)
 )
-_INSERT = Statement(insert(members))
+INSERT = Statement(insert(members))
 _DELETE_FROM = Statement(delete(members).where(_M.progression_id == _id, _M.ord >= param("first")))
 _SET_ARRAY = Statement(update(progressions).where(_P.id == _id).values(collection=param("ids"), folded=param("upto")))
 _FOLD = Statement(_SET_ARRAY.statement, silent=True)
@@ -85,7 +84,7 @@ def add_progression(work: UnitOfWork, id: str, ids: Sequence[str] = (), *, last:
         return False
     if ids:
         with work.batch(last=last) as batch:
-            batch.run_many(_INSERT, _rows(id, 0, ids))
+            batch.run_many(INSERT, member_rows(id, 0, ids))
             batch.lock(_HOLD_NEW, row_id=id, first=0)
     return True
 
@@ -103,10 +102,19 @@ def remove_progression(work: UnitOfWork, id: str) -> None:
 
 def check_progressions(work: UnitOfWork, ids: Sequence[str]) -> None:
     """NotFound unless all these progressions exist."""
-    if not ids:
-        return
-    with work.batch() as batch:
-        found = [(id, batch.row(_EXISTS, row_id=id)) for id in ids]
+    if ids:
+        with work.batch() as batch:
+            found = ask_progressions(batch, ids)
+        check_found(found)
+
+
+def ask_progressions(batch: Batch, ids: Sequence[str]) -> list[tuple[str, Pending[Row | None]]]:
+    """Look for progressions with a batch, for `check_found`."""
+    return [(id, batch.row(_EXISTS, row_id=id)) for id in ids]
+
+
+def check_found(found: Iterable[tuple[str, Pending[Row | None]]]) -> None:
+    """NotFound unless a batch found all these progressions."""
     for id, row in found:
         if row.result is None:
             raise NotFound("progression", id)
@@ -114,7 +122,7 @@ def check_progressions(work: UnitOfWork, ids: Sequence[str]) -> None:
 
 def lock_progression(work: UnitOfWork, id: str) -> None:
     """Lock the progression's row until the transaction ends; waits for its current writer."""
-    work.row(_LOCK, row_id=id)
+    work.row(LOCK, row_id=id)
 
 
 def member_ids(work: UnitOfWork, id: str) -> list[str]:
@@ -142,31 +150,14 @@ def note_added(work: UnitOfWork, id: str, appended: Pending[Row | None]) -> bool
         return False
     if (added[0] + 1) % FOLD_EVERY:
         _note_lagging(work, id)
-    elif (row := work.row(_LOCK, row_id=id)) is not None:
-        _fold_if_long(work, id, row[0], added[0] + 1)
+    elif (row := work.row(LOCK, row_id=id)) is not None:
+        fold_if_long(work, id, row[0], added[0] + 1)
     return True
-
-
-def extend(work: UnitOfWork, id: str, ids: Iterable[str]) -> int:
-    """Append the ids that are not members yet, in order; return how many. NotFound for an unknown progression."""
-    with work.batch() as batch:
-        locked, following = batch.row(_LOCK, row_id=id), batch.row(_NEXT, row_id=id)
-    if locked.result is None:
-        raise NotFound("progression", id)
-    distinct = list(dict.fromkeys(ids))
-    there = _present(work, id, distinct)
-    new = [message_id for message_id in distinct if message_id not in there]
-    if new:
-        assert following.result is not None
-        place = following.result[0]
-        _insert(work, id, place, new)
-        _fold_if_long(work, id, locked.result[0], place + len(new))
-    return len(new)
 
 
 def replace(work: UnitOfWork, id: str, ids: Sequence[str]) -> None:
     """Replace the members and the published array; NotFound."""
-    if work.row(_LOCK, row_id=id) is None:
+    if work.row(LOCK, row_id=id) is None:
         raise NotFound("progression", id)
     same = unchanged(work, id, ids)
     work.run(_DELETE_FROM, row_id=id, first=same)
@@ -178,7 +169,7 @@ def replace(work: UnitOfWork, id: str, ids: Sequence[str]) -> None:
 def lock_to_insert(work: UnitOfWork, id: str, index: int, message_id: str) -> bool:
     """Lock a progression; False if it is unknown or has the message. InvalidValue for an index beyond its end."""
     with work.batch() as batch:
-        locked, found = batch.row(_LOCK, row_id=id), batch.row(_SIZE, row_id=id, message=message_id)
+        locked, found = batch.row(LOCK, row_id=id), batch.row(_SIZE, row_id=id, message=message_id)
     if locked.result is None:
         return False
     assert found.result is not None
@@ -191,7 +182,7 @@ def lock_to_insert(work: UnitOfWork, id: str, index: int, message_id: str) -> bo
 def lock_to_remove(work: UnitOfWork, id: str, message_id: str) -> int | None:
     """Lock a progression; return the first place of the message, None if it is no member."""
     with work.batch() as batch:
-        batch.lock(_LOCK, row_id=id)
+        batch.lock(LOCK, row_id=id)
         first = batch.row(_FIRST, row_id=id, message=message_id)
     return None if first.result is None else first.result[0]
 
@@ -212,11 +203,11 @@ def remove_from(work: UnitOfWork, id: str, first: int, message_id: str) -> None:
 def _rewrite(work: UnitOfWork, id: str, first: int, ids: Sequence[str]) -> None:
     work.run(_DELETE_FROM, row_id=id, first=first)
     _insert(work, id, first, ids)
-    row = work.row(_LOCK, row_id=id)
+    row = work.row(LOCK, row_id=id)
     assert row is not None
     places = first + len(ids)
     if row[0] <= first:
-        _fold_if_long(work, id, row[0], places)
+        fold_if_long(work, id, row[0], places)
         return
     # The array held places that have changed. Afterwards it lags by less than a sixteenth, as it does after appends.
     upto = first if len(ids) < first // _FOLD_SHARE else places
@@ -255,7 +246,7 @@ def lagging_array(work: UnitOfWork, id: str) -> dict[str, Any] | None:
     """Lock the progression; what `fold_with` writes. None if the array does not lag, or cannot be read, which is logged."""
     try:
         with work.batch() as batch:
-            locked, following = batch.row(_LOCK, row_id=id), batch.row(_NEXT, row_id=id)
+            locked, following = batch.row(LOCK, row_id=id), batch.row(NEXT, row_id=id)
         if locked.result is None or following.result is None or locked.result[0] == following.result[0]:
             return None
         upto = following.result[0]
@@ -277,12 +268,18 @@ def fold_some(work: UnitOfWork) -> int:
     return sum([fold(work, id) for (id,) in work.rows(_BEHIND)])
 
 
-def _fold_if_long(work: UnitOfWork, id: str, folded: int, places: int) -> None:
-    if places - folded >= max(FOLD_EVERY, folded // _FOLD_SHARE):
+def fold_if_long(work: UnitOfWork, id: str, folded: int, places: int) -> None:
+    """Rewrite the published array of a locked progression if it lags far behind, else note that it lags."""
+    if is_long(folded, places):
         work.run(_FOLD, row_id=id, ids=_array(member_ids(work, id)), upto=places)
         _lagging(work).discard(id)
     else:
         _note_lagging(work, id)
+
+
+def is_long(folded: int, places: int) -> bool:
+    """Whether a published array of `folded` places lags so far behind that it is to be rewritten."""
+    return places - folded >= max(FOLD_EVERY, folded // _FOLD_SHARE)
 
 
 def _note_lagging(work: UnitOfWork, id: str) -> None:
@@ -311,15 +308,6 @@ def _lagging(work: UnitOfWork) -> set[str]:
     return work.runtime.notes[_NOTE]
 
 
-def _present(work: UnitOfWork, id: str, ids: Sequence[str]) -> set[str]:
-    """The subset of ids that are members; looked up by id, so a long progression costs no more."""
-    found: set[str] = set()
-    for start in range(0, len(ids), _CHUNK):
-        some = _M.message_id.in_(ids[start : start + _CHUNK])
-        found |= {message_id for (message_id,) in work.found(select(_M.message_id).where(_M.progression_id == id, some))}
-    return found
-
-
 def _hold(work: UnitOfWork, id: str, first: int) -> None:
     """Lock the messages of members from place `first` on against deletion until the transaction ends."""
     if not work.runtime.dialect.one_writer:
@@ -331,8 +319,9 @@ def _array(ids: Sequence[str]) -> JsonText:
 
 
 def _insert(work: UnitOfWork, id: str, first: int, ids: Sequence[str]) -> None:
-    work.run_many(_INSERT, _rows(id, first, ids))
+    work.run_many(INSERT, member_rows(id, first, ids))
 
 
-def _rows(id: str, first: int, ids: Sequence[str]) -> list[dict[str, Any]]:
+def member_rows(id: str, first: int, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of members at the places from `first` on, for INSERT."""
     return [{"progression_id": id, "ord": first + place, "message_id": message_id} for place, message_id in enumerate(ids)]

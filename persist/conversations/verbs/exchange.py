@@ -12,11 +12,20 @@ from sqlalchemy import func, or_, select, update
 from persist.conversations.models import exchange_cursors, exchange_items, messages
 from persist.conversations.schemas import ConvMessage
 from persist.conversations.storage import progression_members as membership
-from persist.conversations.storage.message_rows import COLUMNS, WITH_TYPE, find_message, message_values, write_message
-from persist.conversations.storage.session_rows import get_session
+from persist.conversations.storage.message_rows import (
+    COLUMNS,
+    WITH_TYPE,
+    add_message,
+    ask_message,
+    message_values,
+    stored_message,
+    type_number,
+)
+from persist.conversations.storage.session_rows import ask_session, found_session
 from persist.conversations.validation import message_fields
+from persist.db.changes.batch import Pending
 from persist.db.expressions.upsert import insert_missing
-from persist.db.statements.prepared import LIMIT, Statement, param
+from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_flag, optional_label
 from persist.db.values.clock import epoch_us
@@ -154,23 +163,28 @@ class Exchange(Repository):
 
     def _deliver(self, fields: Mapping[str, Any], session_id: str | None, *, minted: bool = False) -> ConvMessage:
         work, message_id = self._work, fields["id"]
-        pool = None if session_id is None else get_session(work, session_id).progression_id
         way = {name: fields[name] for name in ("sender", "recipient", "channel")}
-        was_sent = not minted and self._was_sent(message_id, way)
-        if not was_sent:
-            write_message(work, fields)
-        if pool is not None:
-            membership.append(work, pool, message_id)
-        if not was_sent:
-            head = work.returned(_HEAD)
+        pool, was_sent = None, False
+        if session_id is not None or not minted:
+            with work.batch() as batch:
+                session = None if session_id is None else ask_session(batch, work.label("id", session_id))
+                sent = None if minted else batch.row(_SENT, message=message_id)
+            pool = None if session is None or session_id is None else found_session(session, session_id).progression_id
+            was_sent = sent is not None and _was_sent(sent, message_id, way)
+        number = 0 if was_sent else type_number(work, fields["lion_class"])
+        with work.batch() as batch:
+            stored = ask_message(batch, message_id) if was_sent else add_message(batch, fields, number)
+            appended = None if pool is None else membership.add(batch, pool, message_id)
+            head = None if was_sent else batch.returned(_HEAD)
             # a concurrent sender of the same message has committed its seq by now, so it is visible
-            if minted or not self._was_sent(message_id, way):
-                item = {"message_id": message_id, "sent_at": work.now(), **way}
-                if head is None or not work.run(_ADD, seq=head[0], **item):
-                    work.run(_ADD, seq=self._recounted(), **item)
-        message = find_message(work, message_id)
-        assert message is not None
-        return message
+            sent = None if minted or was_sent else batch.row(_SENT, message=message_id)
+        if pool is not None and appended is not None:
+            membership.note_added(work, pool, appended)
+        if head is not None and (sent is None or not _was_sent(sent, message_id, way)):
+            item = {"message_id": message_id, "sent_at": work.now(), **way}
+            if head.result is None or not work.run(_ADD, seq=head.result[0], **item):
+                work.run(_ADD, seq=self._recounted(), **item)
+        return stored_message(stored)
 
     def _recounted(self) -> int:
         """The next seq, counted from existing items: another program deleted or changed the row that holds the last seq."""
@@ -179,13 +193,6 @@ class Exchange(Repository):
         head = work.returned(_RECOUNT)
         assert head is not None
         return int(head[0])
-
-    def _was_sent(self, message_id: str, way: Mapping[str, str | None]) -> bool:
-        row = self._work.row(_SENT, message=message_id)
-        if row is not None and row != tuple(way.values()):
-            sender, recipient, channel = row
-            raise Conflict(f"The message {message_id!r} was sent before, by {sender!r} to {recipient!r} in {channel!r}.")
-        return row is not None
 
     def _page(
         self, which: str, owner: str, channel: str | None, limit: int, after: str | None, *, unread: bool = False
@@ -202,3 +209,11 @@ class Exchange(Repository):
     def _values(self, owner: str, channel: str | None) -> dict[str, Any]:
         values: dict[str, Any] = {"owner": self._work.label("owner", owner)}
         return values if channel is None else values | {"channel": self._work.label("channel", channel)}
+
+
+def _was_sent(found: Pending[Row | None], message_id: str, way: Mapping[str, str | None]) -> bool:
+    """Whether a batch found the message sent. Conflict if it went another way."""
+    if found.result is not None and found.result != tuple(way.values()):
+        sender, recipient, channel = found.result
+        raise Conflict(f"The message {message_id!r} was sent before, by {sender!r} to {recipient!r} in {channel!r}.")
+    return found.result is not None

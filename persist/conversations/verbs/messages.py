@@ -12,17 +12,18 @@ from persist.conversations.storage.message_rows import (
     add_message,
     find_message,
     find_messages,
+    message_rows,
     put_message,
     stored_message,
     type_number,
     write_messages,
 )
+from persist.conversations.storage.progression_extension import Extension
 from persist.conversations.validation import message_fields, message_list
 from persist.conversations.verbs.progressions import id_list
 from persist.db.schema.column_types import EpochReal, Label
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
-from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.json import Json
 from persist.errors import Conflict, NotFound
 
@@ -87,15 +88,38 @@ class ConvMessages(Repository):
         fields = [message_fields(work, one, path=f"messages[{index}]") for index, one in enumerate(message_list(messages))]
         pools = id_list(work, progression_ids, "progression_ids")
         if session_id is not None:
-            pools.append(_pool(work, work.label("session_id", session_id)))
-        membership.check_progressions(work, pools)
-        write_messages(work, fields)
+            pools.append(self._checked(pools, work.label("session_id", session_id)))
+        else:
+            membership.check_progressions(work, pools)
         ids = [one["id"] for one in fields]
-        for pool in sorted(set(pools)):  # all writers use one order: no deadlock
-            membership.extend(work, pool, ids)
-        if session_id is not None and ids:
-            work.run(_ACTIVITY, row_id=session_id, first=ids[0], last=ids[-1], at=work.now())
+        growing = [Extension(work, pool, ids) for pool in sorted(set(pools))]  # one order: no deadlock
+        rows = message_rows(work, fields)
+        if rows or growing:
+            with work.batch(last=not growing) as batch:
+                write_messages(batch, rows)
+                for one in growing:
+                    one.ask(batch)
+        if not growing:
+            return len(fields)
+        folds = [one.plan() for one in growing]
+        with work.batch(last=not any(folds)) as batch:
+            for one in growing:
+                one.add(batch)
+            if session_id is not None and ids:
+                batch.run(_ACTIVITY, row_id=session_id, first=ids[0], last=ids[-1], at=work.now())
+        for one in growing:
+            one.end()
         return len(fields)
+
+    def _checked(self, progression_ids: Sequence[str], session_id: str) -> str:
+        """The session's pool. NotFound for the session or one of the progressions."""
+        with self._work.batch() as batch:
+            pool = batch.row(_SESSION_POOL, row_id=session_id)
+            progressions = membership.ask_progressions(batch, progression_ids)
+        if pool.result is None:
+            raise NotFound("session", session_id)
+        membership.check_found(progressions)
+        return str(pool.result[0])
 
     @reads
     def get(self, id: str) -> ConvMessage | None:
@@ -130,12 +154,17 @@ class ConvMessages(Repository):
         """
         work = self._work
         fields = message_fields(work, message)
-        row = work.row(_BRANCH, row_id=work.label("branch_id", branch_id))
-        if row is None:
-            raise NotFound("branch", branch_id)
-        session_id, own, pool, inherited = row
         message_id = fields["id"]
-        shown = bool(inherited) and lineage.inherits(work, branch_id, message_id)
+        with work.batch() as batch:
+            found = batch.row(_BRANCH, row_id=work.label("branch_id", branch_id))
+            inherits = lineage.ask_inherits(batch, branch_id, message_id) if work.runtime.dialect.pipelines else None
+        if found.result is None:
+            raise NotFound("branch", branch_id)
+        session_id, own, pool, inherited = found.result
+        if inherits is None:
+            shown = bool(inherited) and lineage.inherits(work, branch_id, message_id)
+        else:
+            shown = inherits.result is not None
         number = type_number(work, fields["lion_class"])
         with work.batch() as batch:
             stored = add_message(batch, fields, number)
@@ -146,10 +175,3 @@ class ConvMessages(Repository):
         for progression_id, added in appended:
             membership.note_added(work, progression_id, added)
         return stored_message(stored)
-
-
-def _pool(work: UnitOfWork, session_id: str) -> str:
-    row = work.row(_SESSION_POOL, row_id=session_id)
-    if row is None:
-        raise NotFound("session", session_id)
-    return str(row[0])
