@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, delete, false, func, select, tuple_, update
 from sqlalchemy.sql.expression import ColumnElement
 
 from persist.db.expressions.conditional_insert import insert_where
-from persist.db.expressions.upsert import insert_missing, unless_taken
+from persist.db.expressions.upsert import insert_missing, merging
 from persist.db.schema.column_types import Whole
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
@@ -61,7 +61,7 @@ _is_stale = func.coalesce(_S.last_activity_at, _before) < _before
 _DEACTIVATE_STALE = Statement(update(sessions).where(*_of_key, _is_stale).values(active=False))
 _INSERT = Statement(insert_missing(sessions))
 # With the condition, it does not wait for a transaction that uses the active session.
-_INSERT_UNLESS_ACTIVE = Statement(unless_taken(insert_where(sessions, ~select(_S.id).where(*_of_key).exists())))
+_INSERT_UNLESS_ACTIVE = Statement(merging(insert_where(sessions, ~select(_S.id).where(*_of_key).exists())))
 _IN_THREAD = Statement(select(*_COLUMNS).where(*_in_thread).order_by(*_newest_first).limit(1))
 _TOUCH = Statement(
     update(sessions)

@@ -39,14 +39,6 @@ def insert_missing(table: Table, *keys: str) -> Insert:
     return merge(table, *keys)
 
 
-def unless_taken(statement: Insert, *keys: str) -> Insert:
-    """The INSERT, which does nothing for a row whose key exists, as `insert_missing` does."""
-    table = statement.table
-    assert isinstance(table, Table)
-    end_with(statement, _OnConflict(table, keys, {}))
-    return statement
-
-
 def taken(statement: Statement, kind: str, id: str) -> Conflict:
     """The error for an INSERT that did nothing because its `id` is taken. The transaction stays usable after it."""
     table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one

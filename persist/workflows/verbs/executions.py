@@ -5,7 +5,7 @@ from typing import Any, Literal
 from sqlalchemy import and_, bindparam, func, select, update
 
 from persist.db.expressions.conditional_insert import insert_where
-from persist.db.expressions.upsert import insert_missing, taken, unless_taken
+from persist.db.expressions.upsert import insert_missing, merging, taken
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -25,7 +25,7 @@ _id = param("row_id")
 _INSERT = Statement(insert_missing(executions, "id").returning(*COLUMNS))
 _INSERT_HELD = {
     leased: Statement(
-        unless_taken(insert_where(executions, and_(runs.c.id == param("hold_id"), writable), of=runs, lock=True), "id").returning(
+        merging(insert_where(executions, and_(runs.c.id == param("hold_id"), writable), of=runs, lock=True), "id").returning(
             *COLUMNS
         )
     )
