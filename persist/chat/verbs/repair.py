@@ -36,13 +36,19 @@ _EXISTS = Statement(select(sessions.c.id).where(sessions.c.id == param("row_id")
 def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_input_tools: frozenset[str]) -> int:
     """Set unfinished tool parts of dead turns to `output-error`; the number of parts. Folds text of a given session."""
     now = work.now()
+    alive: dict[str, bool] = {}
     if session_id is None:
         found = [row for row in work.rows(_OF_ALL) if _is_idle(work, row, now - idle)]
     else:
-        if work.row(_EXISTS, row_id=session_id) is None:
+        with work.batch() as batch:
+            exists = batch.row(_EXISTS, row_id=session_id)
+            turn_row = batch.row(turns.READ, of_session=session_id)
+            rows = batch.rows(_OF_SESSION, session_id=session_id)
+        if exists.result is None:
             raise NotFound("session", session_id)
-        found = work.rows(_OF_SESSION, session_id=session_id)
-    alive: dict[str, bool] = {}
+        turn = turns.turn_of(turn_row.result)
+        alive[session_id] = turn is not None and turn.running(now)
+        found = rows.result
     repaired = 0
     for session, _, part_id, kind, state, _ in found:
         if state == ToolState.APPROVAL_REQUESTED:
@@ -61,7 +67,7 @@ def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_i
         data = aborted(part)
         work.run(REWRITE_PART, row_id=part_id, kind=kind, tool=ToolState.OUTPUT_ERROR, data=work.json("part", data), at=now)
         repaired += 1
-    if session_id is not None and not _is_alive(work, session_id, now):
+    if session_id is not None and not alive[session_id]:
         fold_session(work, session_id)
     return repaired
 
