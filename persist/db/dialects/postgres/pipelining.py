@@ -145,12 +145,14 @@ class PipelinedConnection:
         return self.driver
 
     def start_with(self, cursor: Any, sql: Any, parameters: Any) -> None:
-        """Execute a statement on a cursor of psycopg that is the first one of the transaction, in the same round trip."""
-        opening = [sql for sql in (self._begin, self._settings) if sql is not None]
-        self._begin = self._settings = None
+        """Execute a statement on a cursor of psycopg that is the first one of the transaction, in the same round trip.
+
+        psycopg puts its own BEGIN before it, with the isolation level that SQLAlchemy has set on the connection.
+        """
+        settings, self._begin, self._settings = self._settings, None, None
         with self.driver.pipeline():
-            for first in opening:
-                self.driver.execute(first)
+            if settings is not None:
+                self.driver.execute(settings)
             cursor.execute(sql, parameters)
 
     def execute(self, sql: str, args: Sequence[Any] = ()) -> Answer:
