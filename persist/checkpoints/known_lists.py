@@ -85,6 +85,6 @@ class GrownList:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Its row of `checkpoint_values`."""
+        """The row of `checkpoint_values` for this list."""
         stored = {"spans_json": self.stored.spans, "digest": self.stored.digest}
         return {**self.key, "version": self._version, "kind": None, "data": None, **stored}

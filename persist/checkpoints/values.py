@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
-from sqlalchemy import BigInteger, Numeric, Text, and_, bindparam, case, cast, func, literal_column, or_, select, true
+from sqlalchemy import and_, bindparam, or_, select, true
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.checkpoints.models import pieces, values
 from persist.checkpoints.schemas import Blob, Stored
 from persist.db.changes.batch import Batch, Pending
+from persist.db.expressions.json_ranges import ranges_in
 from persist.db.schema.column_types import Label, Whole
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -22,7 +23,6 @@ ThreadKey = dict[str, str]
 """The statement parameters `thread_id` and `namespace`."""
 
 _V, _P = values.c, pieces.c
-_MAX_POSITION = 2**62
 _CHANNELS_PER_QUERY = 16  # values of more channels are read by several queries
 
 _of_list = (_P.thread_id == param("thread_id"), _P.namespace == param("namespace"), _P.channel == param("channel"))
@@ -77,26 +77,18 @@ def _reading(count: int) -> Statement:
     return Statement(channel_versions.where(_channel_versions(count)), unreadable=OnUnreadable.RAISE)
 
 
-def _bound(span: ColumnElement[Any], place: int) -> ColumnElement[int]:
-    """One end of a range in JSONB as a position; NULL where there is no number."""
-    item, text = (span.op(operator)(literal_column(str(place))) for operator in ("->", "->>"))
-    number = case((func.jsonb_typeof(item, type_=Text()) == literal_column("'number'"), cast(text, Numeric)))
-    return cast(func.least(func.greatest(number, literal_column("0")), literal_column(str(_MAX_POSITION))), BigInteger)
-
-
 @cache
 def _reading_pieces(count: int) -> Statement:
-    """The SELECT of the pieces of those among `count` channels' values that are lists. For Postgres."""
-    is_list = func.jsonb_typeof(_V.spans_json, type_=Text()) == literal_column("'array'")
-    spans = func.jsonb_array_elements(case((is_list, _V.spans_json))).table_valued("value", name="span")
-    of_span = and_(
+    """The SELECT of the pieces of those among `count` channels' values that are lists."""
+    ranges, low, high = ranges_in(_V.spans_json)
+    of_range = and_(
         _P.thread_id == _V.thread_id,
         _P.namespace == _V.namespace,
         _P.channel == _V.channel,
-        _P.position >= _bound(spans.c.value, 0),
-        _P.position < _bound(spans.c.value, 1),
+        _P.position >= low,
+        _P.position < high,
     )
-    found = select(_P.channel, _P.position, _P.kind, _P.data).select_from(values.join(spans, true()).join(pieces, of_span))
+    found = select(_P.channel, _P.position, _P.kind, _P.data).select_from(values.join(ranges, true()).join(pieces, of_range))
     return Statement(found.where(_channel_versions(count)), unreadable=OnUnreadable.RAISE)
 
 
