@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import delete, insert, select, tuple_, update
+from sqlalchemy import bindparam, delete, insert, select, tuple_, update
 
 from persist.chat.models import sessions
 from persist.chat.permissions import BOUND, Source, validate_rule
@@ -13,7 +14,7 @@ from persist.chat.storage.statements import LOCK_SESSION
 from persist.chat.verbs import branching
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.upsert import insert_missing, taken
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_list
 from persist.db.values.clock import epoch_ms
@@ -42,6 +43,19 @@ _UNARCHIVE = Statement(
     update(sessions).where(_S.id == _id, _S.archived_at.is_not(None)).values(archived_at=None, updated_at=param("at"))
 )
 _DELETE = Statement(delete(sessions).where(_S.id == _id))
+
+
+@cache
+def _listing(include_archived: bool, goes_on: bool, *given: str) -> Statement:
+    """The SELECT of a list, with those of the filters `agent` and `workspace_root` that are given."""
+    query = select(*_COLUMNS).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
+    query = query.where(*(_S[name] == param(name) for name in given))
+    if not include_archived:
+        query = query.where(_S.archived_at.is_(None))
+    if goes_on:
+        place = (bindparam("after_at", type_=_S.updated_at.type), bindparam("after_id", type_=_S.id.type))
+        query = query.where(tuple_(_S.updated_at, _S.id) < tuple_(*place))
+    return Statement(query)
 
 
 def session_value(row: Row) -> ChatSession:
@@ -121,16 +135,14 @@ class ChatSessions(Repository):
         work = self._work
         limit = check_limit(limit)
         filters = {"agent": agent, "workspace_root": workspace_root, "include_archived": include_archived}
-        query = select(*_COLUMNS).order_by(_S.updated_at.desc(), _S.id.desc()).limit(limit + 1)
+        given: dict[str, Any] = {}
         if agent is not None:
-            query = query.where(_S.agent == work.label("agent", agent))
+            given["agent"] = work.label("agent", agent)
         if workspace_root is not None:
-            query = query.where(_S.workspace_root == work.label("workspace_root", workspace_root, empty=True))
-        if not include_archived:
-            query = query.where(_S.archived_at.is_(None))
-        if key := values_after(after, _LIST, filters):
-            query = query.where(tuple_(_S.updated_at, _S.id) < (key["after_at"], key["after_id"]))
-        rows = work.found(query)
+            given["workspace_root"] = work.label("workspace_root", workspace_root, empty=True)
+        after_key = values_after(after, _LIST, filters)
+        listing = _listing(bool(include_archived), bool(after_key), *given)
+        rows = work.rows(listing, **given, **after_key, limit=limit + 1)
         return Page.of(
             rows, limit, session_value, name=_LIST, filters=filters, key=lambda _, item: [epoch_ms(item.updated_at), item.id]
         )

@@ -74,7 +74,7 @@ class PostgresDialect(Dialect):
         self._names: WeakKeyDictionary[Any, pipelining.PreparedNames] = WeakKeyDictionary()
         """The prepared statements of each psycopg connection."""
         event.listen(engine, "connect", self._look)
-        event.listen(engine, "do_execute", _begin_first)
+        event.listen(engine, "do_execute", _begin_before)
         event.listen(engine, "do_executemany", _begin_before)
         self._engine = engine
 
@@ -273,17 +273,8 @@ class PostgresDialect(Dialect):
         return driver.cursor(f"persist_{next(_cursors)}", binary=True)  # binary: bytea in text form is twice as long
 
 
-def _begin_first(cursor: Any, statement: Any, parameters: Any, context: Any) -> bool:
-    """Let SQLAlchemy's statement travel with the BEGIN that waits for it, if there is one. False: SQLAlchemy executes it."""
-    pipelined = _pipelined(context.root_connection)
-    if pipelined is None or not pipelined.begins:
-        return False
-    pipelined.start_with(cursor, statement, parameters)
-    return True
-
-
 def _begin_before(cursor: Any, statement: Any, parameters: Any, context: Any) -> None:
-    """Send the BEGIN that waits for a statement, before SQLAlchemy executes many."""
+    """Send the BEGIN that waits for a statement, before SQLAlchemy executes one."""
     pipelined = _pipelined(context.root_connection)
     if pipelined is not None:
         pipelined.start()

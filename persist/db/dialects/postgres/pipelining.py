@@ -144,17 +144,6 @@ class PipelinedConnection:
             self.flush()
         return self.driver
 
-    def start_with(self, cursor: Any, sql: Any, parameters: Any) -> None:
-        """Execute a statement on a cursor of psycopg that is the first one of the transaction, in the same round trip.
-
-        psycopg puts its own BEGIN before it, with the isolation level that SQLAlchemy has set on the connection.
-        """
-        settings, self._begin, self._settings = self._settings, None, None
-        with self.driver.pipeline():
-            if settings is not None:
-                self.driver.execute(settings)
-            cursor.execute(sql, parameters)
-
     def execute(self, sql: str, args: Sequence[Any] = ()) -> Answer:
         """Execute one statement, with `%s` for its parameters, and wait for the answer."""
         answer = self.queue(sql, args)
