@@ -8,6 +8,7 @@ from persist import Store
 from persist.checkpoints.known_lists import KnownList
 from persist.checkpoints.schemas import Blob
 from persist.checkpoints.storing import extend, growing, new_state, store
+from persist.db.transactions.verb_frame import Verb
 from persist.store.transaction import each_verb
 
 
@@ -25,7 +26,7 @@ def put(opened: Store, id: str, version: str, *texts: str, known: KnownList | No
     """Store a checkpoint; how its list is stored then, None if it is not as known."""
 
     def run(work: Any) -> Any:
-        with work.verb("CheckpointStates.put", writes=True):
+        with Verb(work, "CheckpointStates.put", writes=True):
             values = {"said": (version, pieces(*texts)), "other": (version, Blob("text", texts[-1].encode())), **more}
             new = new_state(work, "t", id, head=Blob("h", b"1"), versions={"said": version, "other": version}, values=values)
             if known is None:
