@@ -135,10 +135,15 @@ def test_a_lost_connection_is_told_by_us_alone(proxy: Proxy, caplog: pytest.LogC
     with Store.open(proxy.url) as store:
         create(store)
         caplog.clear()
-        with pytest.raises(Unavailable), store.begin() as tx:
-            assert not tx.checkpoints.threads.delete("t")
-            proxy.judge = nth(1, Fate.CUT_BEFORE)
-            tx.checkpoints.threads.delete("t")
+
+        def lost() -> None:
+            with store.begin() as tx:
+                assert not tx.checkpoints.threads.delete("t")
+                proxy.judge = nth(1, Fate.CUT_BEFORE)
+                tx.checkpoints.threads.delete("t")
+
+        with pytest.raises(Unavailable):
+            lost()
         assert {record.name for record in caplog.records} <= {"persist"}
         create(store)
 
