@@ -232,11 +232,13 @@ class UnitOfWork:
         """Several statements that travel together; see persist.db.changes.batch.
 
         `last`: the verb has written everything once these are executed. A verb outside of a transaction then commits with them.
+        If they wrote nothing, it may go on in a new transaction.
         """
         driver, journal, runtime = self.transaction.driver, self.events.journal, self.runtime
         if driver is None or self.carried or not runtime.dialect.pipelines:
             return ImmediateBatch(self, one_writer=runtime.dialect.one_writer)
-        flush = self._flush_and_commit if last and self.is_alone and journal is None else driver.flush
+        commits = last and self.is_alone and self.depth == 1 and journal is None
+        flush = self._flush_and_commit if commits else driver.flush
         return PipelinedBatch(driver, flush, runtime.prepared, journal, self._batch_by, self._batch_sent)
 
     def _flush_and_commit(self) -> None:
@@ -250,6 +252,9 @@ class UnitOfWork:
 
     def _batch_sent(self, wrote: bool) -> None:
         self.wrote = self.wrote or wrote
+        driver = self.transaction.driver
+        if not self.wrote and self.runtime.dialect.pipelines and driver is not None and driver.committed:
+            driver.begin_again()
 
     # -- statements that are built for one call
 

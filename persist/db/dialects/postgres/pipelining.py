@@ -104,17 +104,18 @@ class PipelinedConnection:
     `driver` is the psycopg connection; whatever executes on it directly calls `start` before.
     """
 
-    __slots__ = ("_begin", "_loader", "_names", "_queue", "_renew", "_settings", "committed", "driver")
+    __slots__ = ("_begin", "_last_settings", "_loader", "_names", "_queue", "_renew", "_settings", "committed", "driver")
 
     def __init__(self, driver: Any, names: PreparedNames) -> None:
         self.driver, self._names = driver, names
         self._loader = adapt.Transformer(driver)
         self._begin: bytes | None = None
         self._settings: bytes | None = None
+        self._last_settings: bytes | None = None
         self._renew: Callable[[], tuple[Any, PreparedNames]] | None = None
         self._queue: list[_Command] = []
         self.committed = False
-        """Whether `flush` has committed the transaction."""
+        """Whether `flush` has committed the transaction, whose end has not been told yet."""
 
     def begin(
         self, *, write: bool, settings: bytes | None = None, renew: Callable[[], tuple[Any, PreparedNames]] | None = None
@@ -124,7 +125,8 @@ class PipelinedConnection:
         settings  a SELECT of set_config() that is sent right after BEGIN
         renew     returns another connection, for the case that this one was lost while it was idle
         """
-        self._begin, self._settings, self._renew = _BEGIN if write else _SNAPSHOT, settings, renew
+        self._begin, self._renew = _BEGIN if write else _SNAPSHOT, renew
+        self._settings = self._last_settings = settings
         self.committed = False
 
     @property
@@ -160,7 +162,12 @@ class PipelinedConnection:
         """Add a statement to those that `flush` sends; the answer has arrived after that."""
         return self._add(sql, args)
 
+    def begin_again(self) -> None:
+        """Begin a transaction for writing with the next statement, after one that was committed and had written nothing."""
+        self._begin, self._settings, self.committed = _BEGIN, self._last_settings, False
+
     def _add(self, sql: str, args: Sequence[Any]) -> Answer:
+        assert not self.committed, "a verb sent its last batch, which wrote, and then another statement"
         answer = Answer(self._loader)
         self._queue.append((_numbered(sql), args, answer))
         return answer
@@ -196,14 +203,14 @@ class PipelinedConnection:
         """Commit what was sent, if anything was."""
         if self._begin is None and not self.committed:
             self.driver.commit()
-        self._begin = None
+        self._begin, self.committed = None, False
 
     def rollback(self) -> None:
         """Roll back what was sent, if anything was, and drop what was not."""
         self._queue.clear()
         if self._begin is None and not self.committed:
             self.driver.rollback()
-        self._begin = None
+        self._begin, self.committed = None, False
 
     def _run(self, commands: Sequence[_Command]) -> None:
         """Send all commands, then read their results. The connection is in pipeline mode only in between."""
