@@ -136,10 +136,11 @@ class MessagingSessions(Repository):
         since = _ago("idle", now, idle)
         key = {**_thread_params(work, platform, channel_id, thread_id), "key_user": work.label("user_id", user_id)}
         names = {"platform": platform, "channel_id": channel_id, "user_id": user_id, "thread_id": thread_id}
+        new_session = _new(work, now, **names)
         if not work.runtime.dialect.one_writer:
             with work.batch() as batch:
                 batch.run(_DEACTIVATE_STALE, **key, before=since)
-                batch.run(_INSERT_UNLESS_ACTIVE, **key, **_new(work, now, **names))
+                batch.run(_INSERT_UNLESS_ACTIVE, **key, **new_session)
                 active = batch.row(_OF_KEY, **key)
             if active.result is not None and _used_since(found := _value(active.result), since):
                 return found
@@ -152,7 +153,6 @@ class MessagingSessions(Repository):
                 if _used_since(found, since):
                     return found
                 work.run(_DEACTIVATE_KEY, **key)
-            new_session = _new(work, now, **names)
             if work.run(_INSERT, **new_session):
                 return construct(MessagingSession, new_session)
         raise Conflict("The active session of this key kept changing; try again.")

@@ -134,11 +134,13 @@ def test_cells_of_a_server(postgres_url: str) -> None:
 
 
 def _spoilt(place: Place, cell: Cell) -> str:
-    """Write it into the first row; the statement that undoes it."""
+    """Write it into the first row by its key; the statement that undoes it."""
     table, column, value = cell
     named, name = place.named(str(table.name)), f'"{column.name}"'
-    ((saved,),) = place.ask(f"SELECT quote_nullable(CAST({name} AS TEXT)) FROM {named} ORDER BY ctid LIMIT 1")
-    place.run(f"UPDATE {named} SET {name} = {value} WHERE ctid = (SELECT min(ctid) FROM {named})")
+    key = ", ".join(f'"{part.name}"' for part in table.primary_key.columns) or "ctid"
+    first = f"(SELECT ctid FROM {named} ORDER BY {key} LIMIT 1)"
+    ((saved,),) = place.ask(f"SELECT quote_nullable(CAST({name} AS TEXT)) FROM {named} WHERE ctid = {first}")
+    place.run(f"UPDATE {named} SET {name} = {value} WHERE ctid = {first}")
     return f"UPDATE {named} SET {name} = {saved} WHERE {name} = {value}"
 
 
