@@ -161,10 +161,9 @@ class Memories(Repository):
             for memory in validation.items("found", found, Memory)
             if memory.ttl_minutes is not None
         ]
-        if refreshed:
-            with work.batch(last=True) as batch:
-                for values in refreshed:
-                    batch.run(_REFRESH, **values)
+        with work.batch(last=True) as batch:
+            for values in refreshed:
+                batch.run(_REFRESH, **values)
 
     @writes
     def sweep(self) -> int:

@@ -170,6 +170,8 @@ class PipelinedBatch(Batch):
         if kind is not None:
             self._driver.drop()
             return
+        if not self._waiting:
+            return
         try:
             self._flush()
         except Exception as failed:

@@ -73,7 +73,9 @@ class UnitOfWork:
         before = self.runtime.log
         self.transaction.begin(cancelled, prepare)
         # as before BEGIN: another thread may have switched the log while we waited
-        self.events = TransactionEvents((before or self.runtime.log) if self.writable else None)
+        log = before or self.runtime.log
+        if self.writable and log is not None:
+            self.events = TransactionEvents(log)
 
     def commit(self) -> None:
         """Commit. A transaction in which a verb failed is rolled back instead and raises TransactionAborted."""

@@ -153,7 +153,7 @@ class PostgresDialect(Dialect):
             if not connection.in_transaction():
                 connection.begin()
             if write:
-                driver.execute(self._locals(), prepare=False)
+                driver.execute(self._settings, prepare=False)
             return driver
 
         def renewed() -> tuple[Any, Any]:
@@ -175,11 +175,6 @@ class PostgresDialect(Dialect):
         """
         logged = f", set_config('{SETTING}', 'on', true)" if self.keeps_log else ""
         return f"SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true){logged}".encode()
-
-    def _locals(self) -> str:
-        """The SET LOCAL statements of a write transaction."""
-        keeps = f"; SET LOCAL {SETTING} = 'on'" if self.keeps_log else ""
-        return f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'{keeps}"
 
     def join(self, connection: Connection) -> None:
         theirs: Any = connection.connection.dbapi_connection  # any driver that SQLAlchemy supports, not only psycopg
