@@ -19,6 +19,8 @@ _ANSWER = "40 KB answer in 20-character chunks, a commit each"
 _LIST = "newest 20 of 1,000,000 runs"
 _JOB = "500 messages, a commit each, and read back"
 _THREAD = "LangGraph: put and get of 150 checkpoints"
+_CHAT = "LangGraph: checkpoints of a chat of 150 turns"
+_TASKS = "LangGraph: checkpoints of 50 tasks at once, 5 times"
 _ITEMS = "OpenAI Agents: 500 items added one by one and read"
 GOALS = (
     Goal("stream", f"{_ANSWER}, vs raw in-place rewrite", 0.35),
@@ -47,8 +49,15 @@ GOALS = (
     Goal("job-peers-postgres", f"Postgres: {_JOB}, vs the fastest peer", 1.0),
     Goal("job-raw-postgres", f"Postgres: {_JOB}, vs raw statements on the same tables", 1.3),
     Goal("langgraph", f"{_THREAD}, vs SqliteSaver", 1.0),
+    Goal("langgraph-equal", f"{_THREAD}, vs SqliteSaver at our durability", 1.0),
     Goal("langgraph-bytes", "LangGraph: bytes of 500 checkpoints with a growing list, vs SqliteSaver", 0.1),
     Goal("langgraph-postgres", f"Postgres: {_THREAD}, vs PostgresSaver", 1.0),
+    Goal("chat", f"{_CHAT}, vs SqliteSaver", 1.0),
+    Goal("chat-equal", f"{_CHAT}, vs SqliteSaver at our durability", 1.0),
+    Goal("chat-postgres", f"Postgres: {_CHAT}, vs PostgresSaver", 1.0),
+    Goal("fan-out", f"{_TASKS}, vs SqliteSaver", 1.0),
+    Goal("fan-out-equal", f"{_TASKS}, vs SqliteSaver at our durability", 1.0),
+    Goal("fan-out-postgres", f"Postgres: {_TASKS}, vs PostgresSaver", 1.0),
     Goal("agents", f"{_ITEMS}, vs SQLAlchemySession", 1.0),
     Goal("agents-own", f"{_ITEMS}, vs our own `chat.messages`", 1.5),
     Goal("agents-postgres", f"Postgres: {_ITEMS}, vs SQLAlchemySession", 1.0),

@@ -46,6 +46,7 @@ PARTS = (
     Part("backup", "Backup", postgres=False, quick=False),
     Part("copying", "Copying", quick=False),
     Part("sessionlog", "Session logs", postgres=False),
+    Part("savers", "Checkpointers of LangGraph", peers=True, quick=False),
     Part("integrations", "Integrations", peers=True, quick=False),
     Part("peers", "The same job in other libraries", peers=True, quick=False),
 )
