@@ -151,6 +151,8 @@ class UnitOfWork:
 
     def label(self, path: str, value: object, *, empty: bool = False) -> str:
         """A checked identifier or filter."""
+        if type(value) is str and value and value.isascii() and "\x00" not in value:
+            return value
         text = check_label(path, value)
         if not text and not empty:
             raise InvalidValue(path, "it is empty.")
