@@ -10,7 +10,6 @@ from sqlalchemy import Connection
 from persist.db.concurrency.ownership import Owner
 from persist.db.concurrency.writer_lock import Waiting
 from persist.db.transactions.runtime import Runtime
-from persist.errors import ReadOnlyTransaction, StoreForked
 
 log = logging.getLogger("persist")
 
@@ -54,7 +53,10 @@ class DatabaseTransaction:
             self._give_up()
             raise
         try:
-            self.runtime.retrying_lock(lambda: self._start(cancelled, prepare), self._asked)
+            try:
+                self._start(cancelled, prepare)
+            except Exception as error:
+                self.runtime.begin_later(lambda: self._start(cancelled, prepare), error, self._asked)
         except BaseException:
             self._release()
             raise
@@ -62,14 +64,10 @@ class DatabaseTransaction:
         self.is_open = True
 
     def _enter(self, cancelled: Callable[[], bool] | None) -> None:
-        runtime = self.runtime
-        runtime.check_usable()
-        if not self.writable:
-            runtime.enter_read(self.owner, "read()", cancelled)
-        elif runtime.read_only:
-            raise ReadOnlyTransaction("begin()")
+        if self.writable:
+            self.runtime.enter_write(self.owner, "begin()", cancelled)
         else:
-            runtime.enter_write(self.owner, "begin()", cancelled)
+            self.runtime.enter_read(self.owner, "read()", cancelled)
 
     def _start(self, cancelled: Callable[[], bool] | None, prepare: Prepare | None) -> None:
         runtime, dialect = self.runtime, self.runtime.dialect
@@ -84,11 +82,6 @@ class DatabaseTransaction:
         connection, self.connection = self.connection, None
         if connection is not None and not self.runtime.leave_to_parent(connection):
             self.runtime.dialect.discard(connection)
-
-    def check_process(self) -> None:
-        """Raise StoreForked in a forked child, whose parent owns the connection."""
-        if self.runtime.leave_to_parent(self.connection):
-            raise StoreForked
 
     def commit(self) -> None:
         """Commit, or end a snapshot. Unavailable with outcome "unknown" if the connection is lost in the middle of it."""

@@ -25,6 +25,7 @@ from persist.errors import (
     Closed,
     EventLogSwitched,
     PersistError,
+    ReadOnlyTransaction,
     StoreBusy,
     StoreForked,
     StoreInUse,
@@ -85,7 +86,8 @@ class Runtime:
         self.tables: Callable[[], Sequence[Table]] = list
         """Every table, referenced tables first; set by the code that wires the store."""
         self.make_log: Callable[[], EventLog] | None = None
-        self._forks = PROCESS.forks
+        self.forks = PROCESS.forks
+        """The count of forks in the process that opened the store."""
         self.closed = False
         self._writing: set[Owner] = set()
         self._reading: set[Owner] = set()
@@ -96,7 +98,7 @@ class Runtime:
 
     def check_usable(self) -> None:
         """Raise StoreForked or Closed, before any file descriptor is touched."""
-        if self._forks != PROCESS.forks:
+        if self.forks != PROCESS.forks:
             raise StoreForked
         if self.closed:
             raise Closed("store")
@@ -104,11 +106,11 @@ class Runtime:
     @property
     def forked(self) -> bool:
         """Whether this is a child of the process that opened the store."""
-        return self._forks != PROCESS.forks
+        return self.forks != PROCESS.forks
 
     def check_process(self) -> None:
         """Raise StoreForked in a forked child, before any lock is taken: the thread that holds it may not exist here."""
-        if self._forks != PROCESS.forks:
+        if self.forks != PROCESS.forks:
             raise StoreForked
 
     def leave_to_parent(self, connection: Any) -> bool:
@@ -120,6 +122,9 @@ class Runtime:
 
     def enter_write(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
         """Register a writer; on SQLite wait for the store's writer lock. TransactionOpen inside of the caller's own one."""
+        self.check_usable()
+        if self.read_only:
+            raise ReadOnlyTransaction(what)
         self.refuse_inside_transaction(what)
         if self.dialect.one_writer:
             self.refuse_blocking_loop(what)
@@ -142,6 +147,7 @@ class Runtime:
 
     def enter_read(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
         """Register a reader. The one connection of `:memory:` serves one transaction at a time."""
+        self.check_usable()
         if self.one_connection:
             self.refuse_inside_transaction(what)
         if self.dialect.in_memory:
@@ -165,6 +171,8 @@ class Runtime:
 
     def refuse_inside_transaction(self, what: str) -> None:
         """Raise TransactionOpen inside the caller's own transaction: another one, or a recorder's commit, would wait for ever."""
+        if not (self._writing or self.one_connection):
+            return
         deadline: float | None = None
         while (mark := inside(self._writing) or (inside(self._reading) if self.one_connection else None)) is not None:
             deadline = deadline or time.monotonic() + _HANDING_OVER
@@ -174,8 +182,7 @@ class Runtime:
 
     def refuse_blocking_loop(self, what: str) -> None:
         """Raise TransactionOpen if waiting would block the event loop that has to end the transaction that is waited for."""
-        loop = running_loop()
-        if loop is None or not self.dialect.one_writer:
+        if not self.dialect.one_writer or not (self._writing or self.dialect.in_memory) or (loop := running_loop()) is None:
             return
         if any(owner.loop is loop for owner in (*self._writing, *(self._reading if self.dialect.in_memory else ()))):
             raise TransactionOpen(what)
@@ -206,19 +213,27 @@ class Runtime:
 
         `asked`: when the lock was asked for, by time.monotonic(); the time since then counts as waiting.
         """
-        started, patience = time.monotonic() if asked is None else asked, self.dialect.patience
+        started = time.monotonic() if asked is None else asked
+        try:
+            begin()
+        except Exception as error:
+            self.begin_later(begin, error, started)
+
+    def begin_later(self, begin: Callable[[], None], error: Exception, since: float) -> None:
+        """Try to take the lock again, as `retrying_lock` says, after a first attempt that met this error."""
+        patience = self.dialect.patience
         for attempt in range(_ATTEMPTS):
+            classified = self.dialect.classify(error)
+            waited = time.monotonic() - since
+            if not isinstance(classified, StoreBusy):
+                raise (classified or error) from error
+            if attempt == _ATTEMPTS - 1 or waited >= patience:
+                raise StoreBusy(waited, classified.reason) from error
+            self.sleep(min(0.1 * 2**attempt, patience - waited))
             try:
                 return begin()
-            except Exception as error:
-                classified = self.dialect.classify(error)
-                waited = time.monotonic() - started
-                if not isinstance(classified, StoreBusy):
-                    raise (classified or error) from error
-                if attempt == _ATTEMPTS - 1 or waited >= patience:
-                    raise StoreBusy(waited, classified.reason) from error
-                self.sleep(min(0.1 * 2**attempt, patience - waited))
-        return None
+            except Exception as failed:
+                error = failed
 
     def keep_log(self, on: bool) -> None:
         """Write the log of events from the next transaction on, or stop writing it."""
