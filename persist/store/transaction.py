@@ -28,14 +28,14 @@ T = TypeVar("T")
 class Domains:
     """`<domain>.<aggregate>.<verb>`: the repositories of every domain, made at their first use."""
 
-    chat = on_demand(lambda work: chat.Chat(work))
-    checkpoints = on_demand(lambda work: checkpoints.Checkpoints(work))
-    conversations = on_demand(lambda work: conversations.Conversations(work))
-    events = on_demand(lambda work: events.Events(work))
-    messaging = on_demand(lambda work: messaging.Messaging(work))
-    programs = on_demand(lambda work: programs.Programs(work))
-    telemetry = on_demand(lambda work: telemetry.Telemetry(work))
-    workflows = on_demand(lambda work: workflows.Workflows(work))
+    chat = on_demand(find=lambda: chat.Chat)
+    checkpoints = on_demand(find=lambda: checkpoints.Checkpoints)
+    conversations = on_demand(find=lambda: conversations.Conversations)
+    events = on_demand(find=lambda: events.Events)
+    messaging = on_demand(find=lambda: messaging.Messaging)
+    programs = on_demand(find=lambda: programs.Programs)
+    telemetry = on_demand(find=lambda: telemetry.Telemetry)
+    workflows = on_demand(find=lambda: workflows.Workflows)
 
     def __init__(self, work: UnitOfWork | EachVerb) -> None:
         self._work = work
