@@ -109,7 +109,7 @@ class Recording:
                 return None  # `feeding` raises the same error and handles it
             part = change.part
         delta = chunk["delta"] if change is None else change.delta
-        size = 0 if delta is None else utf8_size(delta)
+        size = 0 if delta is None else len(delta) if delta.isascii() else utf8_size(delta)
         if part is None or delta is None or self._unfolded.should_fold(part, size) or part.base + size > self._maximum:
             self._stream.undo_delta(part, change)
             return None

@@ -2,20 +2,21 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sqlalchemy.pool import PoolProxiedConnection
 
 from persist.db.changes.batch import RequirementMissed
 from persist.db.changes.driver_statements import DriverStatements, StatementRunner
 from persist.db.changes.journal import COMMITTED
+from persist.db.concurrency.fork_count import PROCESS
 from persist.db.connections.pool_width import check_for_recorders
 from persist.db.group_commit.multi_row_insert import MultiRowInsert
 from persist.db.group_commit.tasks import Outcome, SingleRowInsert, WriteTask, by_statement
 from persist.db.statements.prepared import Statement
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.transaction_events import TransactionEvents
-from persist.errors import Conflict, EventLogSwitched, StoreBusy
+from persist.errors import Closed, Conflict, EventLogSwitched, StoreBusy, StoreForked
 
 R = TypeVar("R")
 
@@ -44,9 +45,7 @@ class PinnedConnection:
 
         A database error is raised as a PersistError: nothing was written, unless it is Unavailable with outcome "unknown".
         """
-        self.runtime.check_usable()
         with self._exclusive(what):
-            self.runtime.check_usable()  # the store may have closed while we waited; a connection opened now would leak
             try:
                 return self._run(job)
             except EventLogSwitched:
@@ -88,14 +87,19 @@ class PinnedConnection:
 
     def _autocommits(self) -> bool:
         """Whether a single statement may commit by itself. The database then writes its events, and no observer is notified."""
-        return self.runtime.dialect.autocommits_single_statement and not self.runtime.observers.wanted(COMMITTED)
+        runtime = self.runtime
+        return runtime.dialect.autocommits_single_statement and (runtime.log is None or not runtime.observers.wanted(COMMITTED))
 
     def _run_alone(self, job: WriteTask[R]) -> R:
         self._statements.journal = None
-        if self.runtime.log is None:
+        if self.runtime.log is not None:
+            with self.runtime.dialect.event_log.leave_to_database(self._driver):
+                return job.run(self._statements)
+        if not isinstance(job, SingleRowInsert):
             return job.run(self._statements)
-        with self.runtime.dialect.event_log.leave_to_database(self._driver):
-            return job.run(self._statements)
+        if not self._write_rows((job,)):
+            raise job.refusal(self._statements)
+        return cast("R", None)
 
     def look(self, question: Callable[[StatementRunner], R]) -> R:
         """Run one reading statement outside of any transaction, without the writer lock."""
@@ -122,9 +126,7 @@ class PinnedConnection:
             return [Outcome(error=ours) for _ in jobs]
 
     def _run_group(self, jobs: Sequence[WriteTask[Any]], what: str) -> list[Outcome[Any]]:
-        self.runtime.check_usable()
         with self._exclusive(what):
-            self.runtime.check_usable()  # the store may have closed while we waited
             self._ready()
             if self._written_alone(jobs):
                 return [Outcome() for _ in jobs]
@@ -166,6 +168,8 @@ class PinnedConnection:
 
     def _write_rows(self, rows: Sequence[SingleRowInsert]) -> bool:
         """Write the rows without an event log, one driver call per statement. False unless every row was written."""
+        if len(rows) == 1:
+            return self.runtime.prepared[rows[0].prepared].run(self._runner, rows[0].values) == 1
         return all(self._write_many(prepared, values) == len(values) for prepared, values in by_statement(rows).items())
 
     def _write_many(self, prepared: Statement, rows: Sequence[Mapping[str, Any]]) -> int:
@@ -200,7 +204,7 @@ class PinnedConnection:
 
     def _ready(self) -> Any:
         runtime, connections = self.runtime, self.runtime.connections
-        if self._driver is not None and not connections.alive(self._driver):
+        if self._driver is not None and not (runtime.dialect.one_file or connections.alive(self._driver)):
             self._drop()
         if self._driver is None:
             pooled, dialect = None, runtime.dialect
@@ -289,18 +293,23 @@ class PinnedConnection:
 
 
 class _Exclusive:
-    """Holds the store's writer lock (on a one-writer database) and the connection's mutex."""
+    """Holds the open store's writer lock (on a one-writer database) and the connection's mutex."""
 
-    __slots__ = ("_lock", "_mutex", "_what")
+    __slots__ = ("_lock", "_mutex", "_runtime", "_what")
 
     def __init__(self, held: PinnedConnection, what: str) -> None:
+        self._runtime, self._mutex, self._what = held.runtime, held.mutex, what
         self._lock = held.runtime.lock if held.runtime.dialect.one_writer else None
-        self._mutex, self._what = held.mutex, what
 
     def __enter__(self) -> None:
+        if self._runtime.forks != PROCESS.forks:
+            raise StoreForked
         if self._lock is not None:
             self._lock.acquire(threading.get_ident(), what=self._what)
         self._mutex.acquire()
+        if self._runtime.closed:  # perhaps while we waited; a connection opened now would leak
+            self.__exit__()
+            raise Closed("store")
 
     def __exit__(self, *_: object) -> None:
         self._mutex.release()

@@ -123,10 +123,9 @@ class Runtime:
 
     def enter_write(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
         """Register a writer; on SQLite wait for the store's writer lock. TransactionOpen inside of the caller's own one."""
-        self.check_usable()
+        self.check_outside(what)
         if self.read_only:
             raise ReadOnlyTransaction(what)
-        self.refuse_inside_transaction(what)
         if self.dialect.one_writer:
             self.refuse_blocking_loop(what)
             self.lock.acquire(owner, what=what, cancelled=cancelled)
@@ -148,9 +147,10 @@ class Runtime:
 
     def enter_read(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
         """Register a reader. The one connection of `:memory:` serves one transaction at a time."""
-        self.check_usable()
         if self.one_connection:
-            self.refuse_inside_transaction(what)
+            self.check_outside(what)
+        else:
+            self.check_usable()
         if self.dialect.in_memory:
             self.refuse_blocking_loop(what)
             self.lock.acquire(owner, what=what, cancelled=cancelled)
@@ -170,10 +170,17 @@ class Runtime:
         if self.dialect.in_memory:
             self.lock.release()
 
+    def check_outside(self, what: str) -> None:
+        """Raise StoreForked, Closed or TransactionOpen unless the caller may write now, in another transaction than its own."""
+        if self.forks != PROCESS.forks:
+            raise StoreForked
+        if self.closed:
+            raise Closed("store")
+        if self._writing or self.one_connection:
+            self.refuse_inside_transaction(what)
+
     def refuse_inside_transaction(self, what: str) -> None:
         """Raise TransactionOpen inside the caller's own transaction: another one, or a recorder's commit, would wait for ever."""
-        if not (self._writing or self.one_connection):
-            return
         deadline: float | None = None
         while (mark := inside(self._writing) or (inside(self._reading) if self.one_connection else None)) is not None:
             deadline = deadline or time.monotonic() + _HANDING_OVER
