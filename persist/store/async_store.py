@@ -168,7 +168,7 @@ class AsyncStore(AsyncDomains):
         await work.end(clean=True)
 
     async def _run_verb(self, verb: Callable[[UnitOfWork], T], writes: bool) -> T:
-        call = VerbRun(self._runtime, verb, writes=writes)
+        call = VerbRun(self._runtime, verb, writes=writes, interruptible=True)
         if writes or self._runtime.one_connection:
             self._runtime.refuse_inside_transaction("a verb outside of the transaction")
         result: T = await self._hops.whole(call.run, writable=writes, interrupt=call.interrupt)

@@ -114,10 +114,13 @@ def replayed(runtime: Runtime, block: Callable[[], TransactionBlock], fn: Callab
 
 
 class VerbRun:
-    """One call of a verb in a transaction of its own. A verb that writes is tried again, as Store.transact does."""
+    """One call of a verb in a transaction of its own. A verb that writes is tried again, as Store.transact does.
 
-    def __init__(self, runtime: Runtime, verb: Callable[[UnitOfWork], Any], *, writes: bool) -> None:
-        self._runtime, self._verb, self._writes = runtime, verb, writes
+    `interruptible`: another thread may call `interrupt`. On SQLite, waiting for the write lock then costs more.
+    """
+
+    def __init__(self, runtime: Runtime, verb: Callable[[UnitOfWork], Any], *, writes: bool, interruptible: bool = False) -> None:
+        self._runtime, self._verb, self._writes, self._interruptible = runtime, verb, writes, interruptible
         self._work: UnitOfWork | None = None
         self._cancelled = False
         self.announcements: list[tuple[str, Any]] = []
@@ -125,7 +128,10 @@ class VerbRun:
 
     def run(self) -> Any:
         """Run the verb and commit; its result."""
-        return retried(self._runtime, self._once, 5 if self._writes else 1, lambda: self._cancelled)
+        return retried(self._runtime, self._once, cancelled=self._is_cancelled) if self._writes else self._once()
+
+    def _is_cancelled(self) -> bool:
+        return self._cancelled
 
     def interrupt(self) -> None:
         """Cancel the call from another thread: its statement ends, and it is not tried again."""
@@ -136,7 +142,7 @@ class VerbRun:
     def _once(self) -> Any:
         work = self._work = UnitOfWork(self._runtime, writable=self._writes)
         work.is_alone, work.marks = True, False  # no code of the caller runs inside, so nothing can begin another transaction
-        work.begin(lambda: self._cancelled)
+        work.begin(self._is_cancelled if self._interruptible else None)
         try:
             result = self._verb(work)
         except BaseException:

@@ -52,7 +52,7 @@ class InlineConnection(PinnedConnection):
             self._ready()
         try:
             if len(rows) == 1:
-                return self._write_rows(rows)
+                return self.runtime.prepared[rows[0].prepared].run(self._runner, rows[0].values) == 1
             self._runner.execute("BEGIN IMMEDIATE")
             if not self._write_rows(rows):
                 self._undo()

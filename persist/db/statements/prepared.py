@@ -105,7 +105,8 @@ class CompiledStatement:
             if text is not None and (type(text) is not str or len(text) > length or not text.isascii() or "\x00" in text):
                 row[place] = code(text)
         for place, code in self._encoders:
-            row[place] = code(row[place])
+            if row[place] is not None:
+                row[place] = code(row[place])
         return row if self._spread is None else self._spread(row)
 
     def run(self, driver: Driver, values: Mapping[str, Any]) -> int:
@@ -208,7 +209,10 @@ _MAX_VALID_TYPES = 64
 def _picker(keys: Sequence[Any]) -> Callable[[Any], Sequence[Any]]:
     if len(keys) > 1:
         return itemgetter(*keys)
-    return lambda values: [values[key] for key in keys]  # an itemgetter of one key returns no tuple
+    if not keys:
+        return lambda _: ()
+    (key,) = keys
+    return lambda values: (values[key],)  # an itemgetter of one key returns no tuple
 
 
 def _decode(row: Row, decoders: Sequence[Decoder]) -> Row:

@@ -48,7 +48,10 @@ class DatabaseTransaction:
     def begin(self, cancelled: Callable[[], bool] | None = None, prepare: Prepare | None = None) -> None:
         """Take the lock, a connection and a transaction, or leave nothing behind."""
         try:
-            self._enter(cancelled)
+            if self.writable:
+                self.runtime.enter_write(self.owner, "begin()", cancelled)
+            else:
+                self.runtime.enter_read(self.owner, "read()", cancelled)
         except BaseException:
             self._give_up()
             raise
@@ -63,18 +66,13 @@ class DatabaseTransaction:
         self._began = time.monotonic()
         self.is_open = True
 
-    def _enter(self, cancelled: Callable[[], bool] | None) -> None:
-        if self.writable:
-            self.runtime.enter_write(self.owner, "begin()", cancelled)
-        else:
-            self.runtime.enter_read(self.owner, "read()", cancelled)
-
     def _start(self, cancelled: Callable[[], bool] | None, prepare: Prepare | None) -> None:
         runtime = self.runtime
         connection = self.connection = self.connection or runtime.connections.connect(write=self.writable)
         if prepare is not None and self._restore is None:
             self._restore = prepare(connection)
-        driver = runtime.transactions.begin(connection, write=self.writable, waiting=Waiting(self._asked, cancelled))
+        waiting = Waiting(self._asked, cancelled) if self.writable else None
+        driver = runtime.transactions.begin(connection, write=self.writable, waiting=waiting)
         self.driver = driver if runtime.owns_engine else None
 
     def _give_up(self) -> None:

@@ -14,7 +14,7 @@ from persist.db.concurrency.fork_count import PROCESS
 from persist.db.connections.host_connections import check_reachable
 from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import error_of
+from persist.db.unreadable.cells import Unreadable, error_of
 from persist.errors import Closed, PersistError, ReadOnlyTransaction, StoreForked, TransactionAborted, WrongOwner
 from persist.lazy_imports import lazy_module
 
@@ -141,26 +141,23 @@ class Verb:
         if work.depth > 1:
             return
         try:
-            self._begin(work)
+            if not work.transaction.is_open:  # another thread has just ended the transaction
+                raise Closed("transaction")
+            if work.marks:
+                work.owner.take_up()
+            work.wrote = False
+            work.carried, work.listing = [], not self._writes
+            if work.joined:
+                self._join(work)
+            journal = work.events.journal
+            if journal is not None:
+                self._mark = journal.mark()
+                journal.begin_verb(self.name)
         except BaseException as error:
             work.depth -= 1
             work.carried, work.listing = None, False
             work.owner.using.release()
             raise work.runtime.translate(error) from error
-
-    def _begin(self, work: UnitOfWork) -> None:
-        if not work.transaction.is_open:  # another thread has just ended the transaction
-            raise Closed("transaction")
-        if work.marks:
-            work.owner.take_up()
-        work.wrote = False
-        work.carried, work.listing = [], not self._writes
-        if work.joined:
-            self._join(work)
-        journal = work.events.journal
-        if journal is not None:
-            self._mark = journal.mark()
-            journal.begin_verb(self.name)
 
     def _join(self, work: UnitOfWork) -> None:
         connection = work.connection
@@ -177,12 +174,13 @@ class Verb:
         try:
             work.depth -= 1
             if not work.depth:
-                self._end(work, error)
+                carried, work.carried, work.listing = work.carried, None, False
+                if error is not None or self._savepoint is not None:
+                    self._end(work, error, carried)
         finally:
             work.owner.using.release()
 
-    def _end(self, work: UnitOfWork, error: BaseException | None) -> None:
-        carried, work.carried, work.listing = work.carried, None, False
+    def _end(self, work: UnitOfWork, error: BaseException | None, carried: list[Unreadable] | None) -> None:
         raised = error
         if carried and isinstance(error, Exception) and not isinstance(work.runtime.translate(error), PersistError):
             error = error_of(carried[0])  # code that got the placeholder failed on it, as timedelta() does

@@ -127,10 +127,11 @@ class Runtime:
         if self.read_only:
             raise ReadOnlyTransaction(what)
         if self.dialect.one_writer:
-            self.refuse_blocking_loop(what)
+            if self._writing or self.dialect.in_memory:
+                self.refuse_blocking_loop(what)
             self.lock.acquire(owner, what=what, cancelled=cancelled)
         with self._door:
-            refused = self._refuses(owner)
+            refused = (self.closed or self._closers) and self._refuses(owner)
             if not refused:
                 self._writing.add(owner)
         if refused:
@@ -155,7 +156,7 @@ class Runtime:
             self.refuse_blocking_loop(what)
             self.lock.acquire(owner, what=what, cancelled=cancelled)
         with self._door:
-            refused = self._refuses(owner)
+            refused = (self.closed or self._closers) and self._refuses(owner)
             if not refused:
                 self._reading.add(owner)
         if refused:
@@ -190,7 +191,8 @@ class Runtime:
 
     def refuse_blocking_loop(self, what: str) -> None:
         """Raise TransactionOpen if waiting would block the event loop that has to end the transaction that is waited for."""
-        if not self.dialect.one_writer or not (self._writing or self.dialect.in_memory) or (loop := running_loop()) is None:
+        loop = running_loop()
+        if loop is None or not self.dialect.one_writer:
             return
         if any(owner.loop is loop for owner in (*self._writing, *(self._reading if self.dialect.in_memory else ()))):
             raise TransactionOpen(what)
