@@ -8,12 +8,17 @@ inside of. A thread that runs all its jobs in one context counts as one owner.
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextvars import ContextVar
 from types import FrameType
 
-running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_running_loop
-"""Returns the event loop that runs in this thread, or None: `asyncio.get_running_loop` without an exception."""
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread, if one does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 class Owner:
