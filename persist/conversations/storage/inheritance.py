@@ -13,7 +13,8 @@ from persist.conversations.models import branches, members, progressions, sessio
 from persist.conversations.schemas import Branch
 from persist.conversations.storage import lineage
 from persist.conversations.storage.branch_rows import COLUMNS, FIELDS, branch_value
-from persist.conversations.storage.progression_members import add_progression, lock_progression, member_ids, replace
+from persist.conversations.storage.progression_folding import member_ids
+from persist.conversations.storage.progression_members import add_progression, lock_progression, replace
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.column_types import EpochReal, Label
 from persist.db.statements.prepared import Statement, param

@@ -9,6 +9,7 @@ from persist.conversations.models import members, progressions
 from persist.conversations.schemas import Progression
 from persist.conversations.storage import deletion as removal
 from persist.conversations.storage import progression_members as membership
+from persist.conversations.storage.progression_folding import member_ids
 from persist.conversations.validation import node_metadata as checked_metadata
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
@@ -54,7 +55,7 @@ class Progressions(Repository):
     @reads
     def get(self, id: str) -> list[str]:
         """The ids in order; empty for an unknown progression."""
-        return membership.member_ids(self._work, self._work.label("id", id))
+        return member_ids(self._work, self._work.label("id", id))
 
     @reads
     def describe(self, id: str) -> Progression:
