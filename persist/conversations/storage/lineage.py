@@ -97,6 +97,16 @@ def item_ids(work: UnitOfWork, branch_id: str, end: int = NO_END) -> list[str]:
     return [message_id for _, message_id in _ordered(work.rows(_IDS, row_id=branch_id, first=0, end=end))]
 
 
+def ask_item_ids(batch: Batch, branch_id: str, end: int) -> Pending[list[Row]]:
+    """Ask with a batch for `item_ids`, which `found_item_ids` are."""
+    return batch.rows(_IDS, row_id=branch_id, first=0, end=end)
+
+
+def found_item_ids(items: Pending[list[Row]]) -> list[str]:
+    """The message ids, in order."""
+    return [message_id for _, message_id in _ordered(items.result)]
+
+
 def history(work: UnitOfWork, branch_id: str, *, first: int, end: int) -> list[ConvMessage]:
     """The messages at the positions from `first` to before `end`, in order; deleted messages are left out.
 

@@ -42,4 +42,5 @@ class Extension:
         if self._ends.result is None:
             raise NotFound("progression", self._id)
         if self._added.result:
-            fold_if_long(self._work, self._id, *self._ends.result)
+            with self._work.batch() as batch:
+                fold_if_long(self._work, batch, self._id, *self._ends.result)

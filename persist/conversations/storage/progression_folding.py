@@ -116,7 +116,7 @@ def fold_with(batch: Batch, array: Mapping[str, Any]) -> None:
 
 
 def ask_ends(work: UnitOfWork, batch: Batch, id: str) -> Pending[Row | None]:
-    """Ask with a batch how many places the published array has and the progression, for `end_folding`; fold it if it travels."""
+    """Ask with a batch how many places the published array has and the progression; where statements travel, fold it before."""
     if work.runtime.dialect.pipelines:
         batch.run(_FOLD_IF_LONG, row_id=id)
     return batch.row(ENDS, row_id=id)
@@ -127,16 +127,17 @@ def fold_some(work: UnitOfWork) -> int:
     return sum([fold(work, id) for (id,) in work.rows(_BEHIND)])
 
 
-def fold_if_long(work: UnitOfWork, id: str, folded: int, places: int) -> None:
-    """Rewrite the published array of a locked progression if it lags far behind, else note that it lags."""
-    if places - folded >= max(FOLD_EVERY, folded // FOLD_SHARE):
-        if work.runtime.dialect.pipelines:
-            work.run(_FOLD_THERE, row_id=id, upto=places)
-        else:
-            work.run(_FOLD, row_id=id, ids=as_array(member_ids(work, id)), upto=places)
-        _lagging(work).discard(id)
+def fold_if_long(work: UnitOfWork, batch: Batch, id: str, folded: int, places: int) -> None:
+    """Rewrite the published array of a locked progression with a batch if it lags far behind, else note that it lags."""
+    if places - folded < max(FOLD_EVERY, folded // FOLD_SHARE):
+        if folded != places:
+            note_lagging(work, id)
+        return
+    if work.runtime.dialect.pipelines:
+        batch.run(_FOLD_THERE, row_id=id, upto=places)
     else:
-        note_lagging(work, id)
+        batch.run(_FOLD, row_id=id, ids=as_array(member_ids(work, id)), upto=places)
+    _lagging(work).discard(id)
 
 
 def note_lagging(work: UnitOfWork, id: str) -> None:

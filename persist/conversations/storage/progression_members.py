@@ -25,7 +25,7 @@ from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.errors import InvalidValue, NotFound
+from persist.errors import NotFound
 
 _P, _M, _G = progressions.c, members.c, messages.c
 _id = param("row_id")
@@ -49,7 +49,8 @@ _IDS_FROM = Statement(select(_M.message_id).where(_M.progression_id == _id, _M.o
 _next_place = select(func.coalesce(func.max(_M.ord) + 1, 0)).where(_M.progression_id == _id)
 _is_there = exists().where(_M.message_id == param("message"), _M.progression_id == _id)
 _SIZE = Statement(select(_next_place.scalar_subquery(), _is_there))
-_FIRST = Statement(select(func.min(_M.ord)).where(_M.message_id == param("message"), _M.progression_id == _id))
+_first = select(func.min(_M.ord)).where(_M.message_id == param("message"), _M.progression_id == _id).scalar_subquery()
+_FROM_MESSAGE = Statement(select(_M.ord, _M.message_id).where(_M.progression_id == _id, _M.ord >= _first).order_by(_M.ord))
 _APPEND = Statement(
     insert(members)
     .from_select(
@@ -73,6 +74,13 @@ def add_progression(work: UnitOfWork, id: str, ids: Sequence[str] = (), *, last:
             batch.run_many(INSERT, member_rows(id, 0, ids))
             batch.lock(_HOLD_NEW, row_id=id, first=0)
     return True
+
+
+def add_members(work: UnitOfWork, batch: Batch, id: str, ids: Sequence[str]) -> None:
+    """Insert a progression of an id that is new, with these members, with a batch."""
+    add_row(work, batch, id, ids)
+    batch.run_many(INSERT, member_rows(id, 0, ids))
+    batch.lock(_HOLD_NEW, row_id=id, first=0)
 
 
 def add_row(work: UnitOfWork, batch: Batch, id: str, ids: Sequence[str] = (), **said: Any) -> Pending[int]:
@@ -106,11 +114,6 @@ def check_found(found: Iterable[tuple[str, Pending[Row | None]]]) -> None:
             raise NotFound("progression", id)
 
 
-def lock_progression(work: UnitOfWork, id: str) -> None:
-    """Lock the progression's row until the transaction ends; waits for its current writer."""
-    work.row(LOCK, row_id=id)
-
-
 def append(work: UnitOfWork, id: str, message_id: str) -> bool:
     """Append a message id; False if it is a member already, or the progression is unknown."""
     with work.batch() as batch:
@@ -132,73 +135,68 @@ def note_added(work: UnitOfWork, id: str, appended: Pending[Row | None]) -> bool
     if (added[0] + 1) % FOLD_EVERY:
         note_lagging(work, id)
     elif (row := work.row(LOCK, row_id=id)) is not None:
-        fold_if_long(work, id, row[0], added[0] + 1)
+        with work.batch() as batch:
+            fold_if_long(work, batch, id, row[0], added[0] + 1)
     return True
 
 
-def replace(work: UnitOfWork, id: str, ids: Sequence[str]) -> None:
-    """Replace the members and the published array; NotFound."""
-    if work.row(LOCK, row_id=id) is None:
-        raise NotFound("progression", id)
-    same = unchanged(work, id, ids)
-    work.run(_DELETE_FROM, row_id=id, first=same)
-    _insert(work, id, same, ids[same:])
-    _hold(work, id, same)
-    work.run(SET_ARRAY, row_id=id, ids=as_array(ids), upto=len(ids))
+class Places:
+    """A progression that is to be changed: locked and read with a batch, then rewritten from the first place that differs."""
+
+    def __init__(self, work: UnitOfWork, batch: Batch, id: str) -> None:
+        self._work, self.id = work, id
+        self._locked = batch.row(LOCK, row_id=id)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the progression exists."""
+        return self._locked.result is not None
+
+    def rewrite(self, batch: Batch, first: int, ids: Sequence[str], message_id: str | None = None) -> None:
+        """Let these ids be the members from place `first` on, with a batch. `message_id`: the one that was not there before."""
+        work, id = self._work, self.id
+        assert self._locked.result is not None
+        folded, places = self._locked.result[0], first + len(ids)
+        batch.run(_DELETE_FROM, row_id=id, first=first)
+        batch.run_many(INSERT, member_rows(id, first, ids))
+        if message_id is not None:
+            batch.lock(_HOLD, message=message_id)
+        if folded <= first:
+            fold_if_long(work, batch, id, folded, places)
+            return
+        # The array held places that have changed. Afterwards it lags by less than a sixteenth, as it does after appends.
+        upto = first if len(ids) < first // FOLD_SHARE else places
+        batch.run(SHOW, row_id=id, upto=upto)
+        if upto < places:
+            note_lagging(work, id)
+
+    def replace(self, batch: Batch, first: int, ids: Sequence[str]) -> None:
+        """Replace the members from place `first` on, and the published array, with a batch. `ids` are all members."""
+        batch.run(_DELETE_FROM, row_id=self.id, first=first)
+        batch.run_many(INSERT, member_rows(self.id, first, ids[first:]))
+        batch.lock(_HOLD_NEW, row_id=self.id, first=first)
+        batch.run(SET_ARRAY, row_id=self.id, ids=as_array(ids), upto=len(ids))
 
 
-def lock_to_insert(work: UnitOfWork, id: str, index: int, message_id: str) -> bool:
-    """Lock a progression; False if it is unknown or has the message. InvalidValue for an index beyond its end."""
-    with work.batch() as batch:
-        locked, found = batch.row(LOCK, row_id=id), batch.row(_SIZE, row_id=id, message=message_id)
-    if locked.result is None:
-        return False
-    assert found.result is not None
-    size, is_there = found.result
-    if index > size:
-        raise InvalidValue("index", f"the progression {id!r} has {size} items.")
-    return not is_there
+def ask_size(batch: Batch, id: str, message_id: str) -> Pending[Row | None]:
+    """Ask with a batch how many members a progression has, and whether the message is one."""
+    return batch.row(_SIZE, row_id=id, message=message_id)
 
 
-def lock_to_remove(work: UnitOfWork, id: str, message_id: str) -> int | None:
-    """Lock a progression; return the first place of the message, None if it is no member."""
-    with work.batch() as batch:
-        batch.lock(LOCK, row_id=id)
-        first = batch.row(_FIRST, row_id=id, message=message_id)
-    return None if first.result is None else first.result[0]
+def ask_ids(batch: Batch, id: str, first: int = 0) -> Pending[list[Row]]:
+    """The message ids from place `first` on, with a batch."""
+    return batch.rows(_IDS_FROM, row_id=id, first=first)
 
 
-def insert_at(work: UnitOfWork, id: str, place: int, message_id: str) -> None:
-    """Insert a message at a place of a locked progression; members from that place on move back by one."""
-    following = _ids_from(work, id, place)
-    if not work.runtime.dialect.one_writer:
-        work.row(_HOLD, message=message_id)
-    _rewrite(work, id, place, [message_id, *following])
+def ask_from(batch: Batch, id: str, message_id: str) -> Pending[list[Row]]:
+    """Places and message ids from the first place of a message on, with a batch; none if it is no member."""
+    return batch.rows(_FROM_MESSAGE, row_id=id, message=message_id)
 
 
-def remove_from(work: UnitOfWork, id: str, first: int, message_id: str) -> None:
-    """Remove every occurrence of a message from a locked progression; `first` is its first place. Later members move up."""
-    _rewrite(work, id, first, [one for one in _ids_from(work, id, first) if one != message_id])
-
-
-def _rewrite(work: UnitOfWork, id: str, first: int, ids: Sequence[str]) -> None:
-    work.run(_DELETE_FROM, row_id=id, first=first)
-    _insert(work, id, first, ids)
-    row = work.row(LOCK, row_id=id)
-    assert row is not None
-    places = first + len(ids)
-    if row[0] <= first:
-        fold_if_long(work, id, row[0], places)
-        return
-    # The array held places that have changed. Afterwards it lags by less than a sixteenth, as it does after appends.
-    upto = first if len(ids) < first // FOLD_SHARE else places
-    work.run(SHOW, row_id=id, upto=upto)
-    if upto < places:
-        note_lagging(work, id)
-
-
-def _ids_from(work: UnitOfWork, id: str, first: int) -> list[str]:
-    return [message_id for (message_id,) in work.rows(_IDS_FROM, row_id=id, first=first)]
+def unchanged(before: Sequence[Row], after: Sequence[str]) -> int:
+    """How many places from the first are the same in the rows of `ask_ids` and in `after`."""
+    differing = (place for place, ((old,), new) in enumerate(zip(before, after, strict=False)) if old != new)
+    return next(differing, min(len(before), len(after)))
 
 
 def cut(work: UnitOfWork, id: str, places: int) -> None:
@@ -206,23 +204,6 @@ def cut(work: UnitOfWork, id: str, places: int) -> None:
     if work.run(_DELETE_FROM, row_id=id, first=places):
         ids = member_ids(work, id)
         work.run(SET_ARRAY, row_id=id, ids=as_array(ids), upto=len(ids))
-
-
-def unchanged(work: UnitOfWork, id: str, after: Sequence[str]) -> int:
-    """How many places from the first are the same in the members and in `after`."""
-    before = member_ids(work, id)
-    differing = (place for place, (old, new) in enumerate(zip(before, after, strict=False)) if old != new)
-    return next(differing, min(len(before), len(after)))
-
-
-def _hold(work: UnitOfWork, id: str, first: int) -> None:
-    """Lock the messages of members from place `first` on against deletion until the transaction ends."""
-    if not work.runtime.dialect.one_writer:
-        work.row(_HOLD_NEW, row_id=id, first=first)
-
-
-def _insert(work: UnitOfWork, id: str, first: int, ids: Sequence[str]) -> None:
-    work.run_many(INSERT, member_rows(id, first, ids))
 
 
 def member_rows(id: str, first: int, ids: Sequence[str]) -> list[dict[str, Any]]:

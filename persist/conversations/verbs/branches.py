@@ -9,18 +9,18 @@ from sqlalchemy import select, update
 from persist.conversations.models import branches, messages
 from persist.conversations.schemas import CLONE_FROM, Branch, ConvMessage, Status, StatusTransition
 from persist.conversations.storage import deletion as removal
-from persist.conversations.storage import lineage, locking
+from persist.conversations.storage import lineage
 from persist.conversations.storage import progression_members as membership
 from persist.conversations.storage.branch_rows import (
     COLUMNS,
     FIELDS,
     ask_branch,
     branch_value,
-    find_branch,
     found_branch,
     get_branch,
     hold_with,
 )
+from persist.conversations.storage.locking import OF_BRANCH
 from persist.conversations.storage.session_rows import (
     ask_progression,
     ask_session,
@@ -126,11 +126,10 @@ class Branches(Repository):
     def delete(self, id: str) -> bool:
         """Delete a branch; False if there is none. Branches that were forked from it keep their history."""
         branch_id = self._work.label("id", id)
-        locking.lock_line(self._work, branches.c.id == branch_id)
-        branch = find_branch(self._work, branch_id, lock=True)
-        if branch is None:
+        doomed = OF_BRANCH.locked(self._work, lambda batch: removal.Doomed(batch, OF_BRANCH, row_id=branch_id), row_id=branch_id)
+        if not doomed.is_there:
             return False
-        removal.remove_branches(self._work, [branch.id])
+        removal.remove_branches(self._work, doomed)
         return True
 
     @reads

@@ -10,12 +10,11 @@ from persist.conversations import pruning
 from persist.conversations.models import sessions
 from persist.conversations.schemas import ConvSession, PruneReport, StatusTransition
 from persist.conversations.storage import deletion as removal
-from persist.conversations.storage.locking import lock_whole
+from persist.conversations.storage.locking import OF_SESSIONS
 from persist.conversations.storage.session_rows import (
     ask_progression,
     ask_session,
     check_progression,
-    find_session,
     found_session,
     get_session,
     lock_with_pool,
@@ -240,10 +239,14 @@ class ConvSessions(Repository):
         Messages stay, until `prune` finds that nothing names them.
         """
         session_id = self._work.label("id", id)
-        lock_whole(self._work, [session_id])
-        if find_session(self._work, session_id, lock=True) is None:
+        session, doomed = OF_SESSIONS.locked(
+            self._work,
+            lambda batch: (removal.DoomedSessions(batch, [session_id]), ask_session(batch, session_id, lock=True))[::-1],
+            ids=[session_id],
+        )
+        if session.result is None:
             return False
-        removal.remove_sessions(self._work, [session_id])
+        removal.remove_sessions(self._work, doomed)
         return True
 
     @writes
