@@ -128,7 +128,7 @@ class _Restoring:
         try:
             self._raw.insert(table, cells)
         except Exception as error:
-            ours = self._work.runtime.dialect.classify(error)
+            ours = self._work.runtime.errors.classify(error)
             if not isinstance(ours, Conflict):
                 raise
             text = f"{name} cannot come back: {ours} Nothing was brought back."
@@ -174,7 +174,7 @@ def _unchecked(store: Store) -> Iterator[UnitOfWork]:
     dialect = store.runtime.dialect
 
     def uncheck(connection: Connection) -> Callable[[], None]:
-        raw = raw_rows_of(dialect, dialect.driver_of(connection))
+        raw = raw_rows_of(dialect, dialect.transactions.driver_of(connection))
         checked = raw.check_references(False)
 
         def recheck() -> None:

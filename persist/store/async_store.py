@@ -193,7 +193,7 @@ class AsyncStore(AsyncDomains):
                     result = await fn(tx)
                 return result
             except PersistError as error:
-                if attempt == attempts - 1 or not self._runtime.dialect.retryable(error):
+                if attempt == attempts - 1 or not self._runtime.errors.retryable(error):
                     raise
                 await self._hops.workers.call(lambda wait=0.1 * 2**attempt: self._runtime.sleep(wait))  # type: ignore[misc]  # a bound default
         raise AssertionError("unreachable: the last attempt returns or raises")

@@ -144,13 +144,13 @@ class Store(Domains):
             found = prepare(dialect, migrate=migrate)
         except BaseException:
             if owns_engine:
-                dialect.dispose()
+                dialect.connections.dispose()
             raise
         runtime = Runtime(dialect, settings, clock or system_clock, sleep or time.sleep, owns_engine=owns_engine)
         runtime.scopes = scopes = dict(found.scopes)
         runtime.tables = lambda: catalog.metadata.sorted_tables
         runtime.make_log = lambda: log_writing.EventWriter(
-            runtime.clock, scopes, dialect.notice, lambda: runtime.keep_log(False), runtime.wake_watchers
+            runtime.clock, scopes, dialect.event_log.notice, lambda: runtime.keep_log(False), runtime.wake_watchers
         )
         runtime.keep_log(found.logged_at is not None)
         store = cls(runtime)
@@ -194,7 +194,7 @@ class Store(Domains):
         runtime.stop_watchers()  # watchers that began while the store was closing
         self.held.close()
         if runtime.owns_engine:
-            runtime.dialect.dispose()
+            runtime.connections.dispose()
         forget(runtime)
 
     def _fold_progressions(self) -> None:

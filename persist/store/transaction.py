@@ -97,7 +97,7 @@ def retried(runtime: Runtime, transaction: Callable[[], T], attempts: int = 5, c
         try:
             return transaction()
         except PersistError as error:
-            if attempt == attempts - 1 or not runtime.dialect.retryable(error) or (cancelled is not None and cancelled()):
+            if attempt == attempts - 1 or not runtime.errors.retryable(error) or (cancelled is not None and cancelled()):
                 raise
             runtime.sleep(0.1 * 2**attempt)
     raise AssertionError("unreachable: the last attempt returns or raises")

@@ -65,4 +65,4 @@ class InlineConnection(PinnedConnection):
         return True
 
     def _prepare(self, driver: Any) -> Callable[[], None] | None:
-        return self.runtime.dialect.prepare_inline(driver)
+        return self.runtime.connections.prepare_inline(driver)

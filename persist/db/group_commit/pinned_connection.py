@@ -94,7 +94,7 @@ class PinnedConnection:
         self._statements.journal = None
         if self.runtime.log is None:
             return job.run(self._statements)
-        with self.runtime.dialect.leave_log_to_database(self._driver):
+        with self.runtime.dialect.event_log.leave_to_database(self._driver):
             return job.run(self._statements)
 
     def look(self, question: Callable[[StatementRunner], R]) -> R:
@@ -194,20 +194,20 @@ class PinnedConnection:
             if pooled is not None:
                 if self._restore is not None:
                     self._restore()
-                if self.runtime.dialect.disposed:
+                if self.runtime.connections.disposed:
                     pooled.invalidate()  # the disposed pool would keep the connection
                 pooled.close()
 
     def _ready(self) -> Any:
-        dialect = self.runtime.dialect
-        if self._driver is not None and not dialect.alive(self._driver):
+        runtime, connections = self.runtime, self.runtime.connections
+        if self._driver is not None and not connections.alive(self._driver):
             self._drop()
         if self._driver is None:
-            pooled = None
+            pooled, dialect = None, runtime.dialect
             if not dialect.one_writer:
-                check_for_recorders(dialect.writer.pool)
+                check_for_recorders(connections.writer.pool)
             try:
-                pooled = dialect.writer.raw_connection()
+                pooled = connections.writer.raw_connection()
                 driver: Any = pooled.driver_connection
                 self._restore = self._prepare(driver)
             except Exception as error:
@@ -215,18 +215,18 @@ class PinnedConnection:
                     pooled.invalidate()
                 raise self._ours(error) from error
             self._pooled, self._driver = pooled, driver
-            self._runner = dialect.runner(driver)
+            self._runner = runtime.transactions.runner(driver)
             self._statements = DriverStatements(
-                self.runtime.prepared, self._runner, dialect.to_plain_json, pipelines=dialect.pipelines
+                runtime.prepared, self._runner, dialect.to_plain_json, pipelines=dialect.pipelines
             )
         return self._runner
 
     def _prepare(self, driver: Any) -> Callable[[], None] | None:
-        return self.runtime.dialect.prepare_pinned(driver)
+        return self.runtime.connections.prepare_pinned(driver)
 
     def _begin(self) -> None:
         before = self.runtime.log
-        self.runtime.retrying_lock(lambda: self.runtime.dialect.begin_pinned(self._runner))
+        self.runtime.retrying_lock(lambda: self.runtime.transactions.begin_pinned(self._runner))
         self._events = TransactionEvents(before or self.runtime.log)
         self._statements.journal = self._events.journal
         self._statements.committing = False
@@ -245,14 +245,13 @@ class PinnedConnection:
             raise self._ours(error, committing=True) from error
 
     def _undo(self) -> None:
-        dialect = self.runtime.dialect
-        if self._driver is None or not dialect.usable(self._driver):
+        if self._driver is None or not self.runtime.connections.usable(self._driver):
             self._drop()
         else:
             try:
                 self._runner.rollback()
             except Exception as error:
-                if dialect.classify(error) is None:
+                if self.runtime.errors.classify(error) is None:
                     raise
                 self._drop()
 

@@ -59,6 +59,7 @@ class Runtime:
         self, dialect: Dialect, settings: "Settings", clock: Clock, sleep: Callable[[float], None], *, owns_engine: bool = True
     ) -> None:
         self.dialect = dialect
+        self.connections, self.transactions, self.errors = dialect.connections, dialect.transactions, dialect.errors
         self.settings = settings
         self.limits = JsonLimits(settings.max_json_bytes, settings.max_json_depth)
         self.clock = clock
@@ -66,9 +67,9 @@ class Runtime:
         self.sleep = sleep
         self.ids = IdMinter(clock)
         self.owns_engine = owns_engine
-        self.connections = None if owns_engine else width(dialect.writer.pool)
+        self.pool_width = None if owns_engine else width(dialect.connections.writer.pool)
         """How many connections the pool of a caller's engine lends at a time; None for the store's own engine."""
-        self.one_connection = dialect.in_memory or self.connections == 1
+        self.one_connection = dialect.in_memory or self.pool_width == 1
         """Whether there is a single connection, so that a snapshot inside a transaction would wait for its end."""
         self.scopes: dict[str, str] = {}
         """The owners of the file: run_id, instance_id and workspace_id from `_meta`."""
@@ -211,7 +212,7 @@ class Runtime:
             try:
                 return begin()
             except Exception as error:
-                classified = self.dialect.classify(error)
+                classified = self.errors.classify(error)
                 waited = time.monotonic() - started
                 if not isinstance(classified, StoreBusy):
                     raise (classified or error) from error
@@ -223,7 +224,7 @@ class Runtime:
     def keep_log(self, on: bool) -> None:
         """Write the log of events from the next transaction on, or stop writing it."""
         self.log = self.make_log() if on and self.make_log is not None else None
-        self.dialect.keeps_log = self.log is not None
+        self.dialect.event_log.kept = self.log is not None
 
     def commit_error(self, error: BaseException) -> BaseException:
         """Return the error for one that a COMMIT met: after a lost connection nobody knows whether it was carried out."""
@@ -248,7 +249,7 @@ class Runtime:
         """Return the PersistError for a driver's error; any other error as it is."""
         if isinstance(error, PersistError):
             return error
-        ours = self.dialect.classify(error)
+        ours = self.errors.classify(error)
         if isinstance(ours, EventLogSwitched):
             self.keep_log(True)
         return ours or error

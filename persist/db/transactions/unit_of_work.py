@@ -295,7 +295,7 @@ class UnitOfWork:
 
     def count_on(self, tables: Sequence[Table]) -> None:
         """Advance the id sequences of the tables, after rows were inserted with explicit ids."""
-        self.runtime.dialect.count_on(self.connection, tables)
+        self.runtime.dialect.tables.count_on(self.connection, tables)
 
     # -- connections
 

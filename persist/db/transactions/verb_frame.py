@@ -65,7 +65,7 @@ class Verb:
             return
         if work.journal is None and work.runtime.log is not None:
             work.events = TransactionEvents(work.runtime.log)
-        work.runtime.dialect.join(connection)
+        work.runtime.transactions.join(connection)
         self._savepoint = connection.begin_nested()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

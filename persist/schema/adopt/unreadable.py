@@ -52,7 +52,7 @@ def _reader(type: Any, dialect: Dialect) -> Reader | None:
     if isinstance(type, Json):
         return _json
     if isinstance(type, Instant):
-        words, readable = dialect.writer.dialect, instant_reader(type)
+        words, readable = dialect.connections.writer.dialect, instant_reader(type)
         same_form = type.store if isinstance(type, _AS_TEXT) else None
 
         def instant(value: Any) -> str | None:

@@ -1,5 +1,6 @@
 """Translates errors of Postgres and its drivers into PersistErrors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,21 @@ from persist.errors import (
     Unavailable,
     UnsupportedEngine,
 )
+
+
+def translation(psycopg: Any, database: str) -> Callable[[BaseException], PersistError | None]:
+    """The function that translates the drivers' errors for the database of that name."""
+
+    def translate(error: BaseException) -> PersistError | None:
+        facts = facts_of(psycopg, error)
+        return None if facts is None else meaning(facts, database)
+
+    return translate
+
+
+def retryable(error: PersistError) -> bool:
+    """Whether a retry of the whole transaction may succeed: after a lost connection only if it is known to be rolled back."""
+    return isinstance(error, StoreBusy) or (isinstance(error, Unavailable) and error.outcome == "rolled back")
 
 
 @dataclass(frozen=True, slots=True)
