@@ -43,7 +43,7 @@ _BRANCH_ITEMS = Statement(
     select(_P.message_id).join(branches, _B.progression_id == _P.progression_id).where(_B.session_id == _id).distinct()
 )
 _POOLS = Statement(select(_S.progression_id).where(_S.id == _id).union(select(_B.progression_id).where(_B.session_id == _id)))
-_COUNT_PLACES = Statement(select(func.count()).where(among_labels(_P.progression_id, "ids")))
+_COUNT_PLACES = Statement(select(func.count()).select_from(members).where(among_labels(_P.progression_id, "ids")))
 _SYSTEM = Statement(select(_B.system_msg_id).where(_B.session_id == _id))
 # the number of places is the highest `ord` plus 1, which an index finds at once
 _in_pool = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _S.progression_id).scalar_subquery()
