@@ -134,7 +134,7 @@ class Ancestry:
         self._held, self._descends = ask_branch(batch, parent), batch.row(_DESCENDS, row_id=parent, branch=branch_id)
 
     def check(self) -> None:
-        """Conflict if the parent was deleted meanwhile, or is the branch itself or descends from it."""
+        """Conflict if the parent was deleted since it was named, or is the branch itself or descends from it."""
         if self._named.result is not None and self._held.result is None:
             raise Conflict(f"The branch {self._parent!r} was deleted while a fork of it was made.")
         if self._parent == self._branch or self._descends.result is not None:
