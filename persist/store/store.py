@@ -37,7 +37,7 @@ with lazy_modules(globals()):
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
     from persist.chat.recording import recovery
-    from persist.conversations.storage import progression_members as membership
+    from persist.conversations.storage import progression_folding as folding
     from persist.events import writing as log_writing
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
@@ -199,11 +199,11 @@ class Store(Domains):
 
     def _fold_progressions(self) -> None:
         """Update the published arrays of progressions that this store appended to; their members are durable in any case."""
-        if not any(self.runtime.notes.values()) or not membership.has_lagging(self.runtime):
+        if not any(self.runtime.notes.values()) or not folding.has_lagging(self.runtime):
             return
         try:
             with self.begin() as tx:
-                membership.fold_lagging(work_of(tx))
+                folding.fold_lagging(work_of(tx))
         except PersistError as error:
             log.warning("progressions are left unfolded: %s", error)
 
