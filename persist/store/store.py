@@ -52,7 +52,7 @@ class Store(Domains):
     """One database. Threads may share a store; one thread at a time uses a transaction.
 
     `store.<domain>.<aggregate>.<verb>` runs one verb in a transaction of its own: a verb that reads in a snapshot, a verb that
-    writes with its own commit. On lock contention, serialization failure or deadlock it is tried again, as `transact` does.
+    writes with its own commit. The latter is tried again when `transact` would try again.
 
     `path` is the SQLite file, None elsewhere. `run_id` is the run that owns the file, or None if no run does.
     """
@@ -233,9 +233,10 @@ class Store(Domains):
         return Transaction(UnitOfWork(self.runtime, writable=not self.runtime.read_only, joined=connection))
 
     def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5) -> T:
-        """Run `fn` in a write transaction and run it again from the start on lock contention, serialization failure or deadlock.
+        """Run `fn` in a write transaction, and again from the start after lock contention, serialization failure or deadlock.
 
-        `attempts` counts all runs, the first included.
+        On Postgres also after a lost connection, if the transaction is known to be rolled back. `attempts` counts all runs, the
+        first included.
         """
         if attempts < 1:
             raise InvalidValue("attempts", "expected at least 1.")

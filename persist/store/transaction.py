@@ -89,7 +89,7 @@ class TransactionBlock:
 
 
 def retried(runtime: Runtime, transaction: Callable[[], T], attempts: int = 5, cancelled: Callable[[], bool] | None = None) -> T:
-    """Run a transaction, again from the start on lock contention, serialization failure or deadlock; its result.
+    """Run a transaction, again from the start after an error that the dialect's `retryable` names; its result.
 
     `attempts` counts all runs. None follows once `cancelled` is true.
     """

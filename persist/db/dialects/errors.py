@@ -8,6 +8,9 @@ from sqlalchemy import exc
 from persist.db.connections.host_connections import ONLY_INSIDE_RUN_SYNC
 from persist.errors import Closed, InvalidValue, PersistError, StoreBusy, StoreCorrupt
 
+_POOL_TIMEOUT = 30.0
+"""Seconds that a QueuePool of SQLAlchemy waits for a connection by default; persist's own engines leave it at that."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Errors:
@@ -17,7 +20,11 @@ class Errors:
     translate_driver_error: Callable[[BaseException], PersistError | None]
     """Translates an error that the driver raised into a PersistError; None for any other error."""
     retryable: Callable[[PersistError], bool]
-    """Whether a retry of the whole transaction may succeed: lock contention, serialization failure, deadlock."""
+    """Whether a retry of the whole transaction may succeed.
+
+    It may after StoreBusy: lock contention, serialization failure, deadlock. On Postgres it may also after Unavailable, if the
+    transaction is known to be rolled back.
+    """
 
     def classify(self, error: BaseException) -> PersistError | None:
         """Translate an error of the driver or of SQLAlchemy into a PersistError; None for any other error."""
@@ -37,5 +44,5 @@ class Errors:
         if isinstance(error, exc.InvalidRequestError):  # the caller's connection is in an unusable state
             return InvalidValue("connection", str(error).partition("\n")[0])
         if isinstance(error, exc.TimeoutError):
-            return StoreBusy(30.0, "every connection of the pool is in use")
+            return StoreBusy(_POOL_TIMEOUT, "every connection of the pool is in use")
         return None if original is None else self.translate_driver_error(original)

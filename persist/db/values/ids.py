@@ -1,8 +1,8 @@
 """Ids: `ses_ msg_ prt_ …` + 14 hex digits of `ms * 4096 + counter` + 12 base62 characters, 30 in all.
 
 Ids sort in the order in which a process minted them, even if its clock is set back; across processes the order is as
-good as their clocks. The published layout (12 hex + 14 base62) also fits, since hex digits are base62 digits: the 56-bit
-stamp needs 14 of them. See the chat persistency document, "ID strategy".
+good as their clocks. The chat persistency design (docs/designs.md) has 12 hex digits + 14 base62 characters, in which the 56-bit
+stamp does not fit. A reader of that layout accepts these ids too, since hex digits are base62 digits.
 UUIDs, for rows that other programs read, are minted from the same counter.
 """
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from persist.db.dialects.postgres.event_guards import SQLSTATE
+from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.errors import (
     Conflict,
     EventLogSwitched,
@@ -80,7 +81,7 @@ def meaning(error: Facts, database: str) -> PersistError:
     if state.startswith("23"):
         return Conflict(f"The database refuses the write: {text}.", constraint=error.constraint)
     if state in ("40001", "40P01", "55P03"):
-        return StoreBusy(5.0 if state == "55P03" else 0.0, text)
+        return StoreBusy(LOCK_TIMEOUT_SECONDS if state == "55P03" else 0.0, text)
     if state == "53100":
         return StoreFull(database)
     if state == "25006":
