@@ -7,7 +7,9 @@ waits for a worker because it was resumed or restarted has an expiry but no owne
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import literal_column, null, select, update
+from sqlalchemy import and_, literal_column, null, select, update
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.expression import FromClause
 
 from persist.db.changes.batch import Batch
 from persist.db.statements.prepared import Row, Statement, among, param
@@ -39,12 +41,27 @@ from persist.workflows.verbs import recovery
 _R = runs.c
 _FOREVER = datetime.max.replace(tzinfo=UTC)
 _id = param("row_id")
+
+
+def _queued(table: FromClause) -> ColumnElement[bool]:
+    """Whether a run of the table waits in the queue.
+
+    A range instead of an equation: only an index that begins with the status has the order of `_oldest_first` then. For an
+    equation Postgres would read all runs, the oldest first, while its statistics still say that most of them are queued.
+    """
+    return and_(table.c.status >= RunStatus.QUEUED, table.c.status <= RunStatus.QUEUED)
+
+
+def _oldest_first(table: FromClause) -> tuple[ColumnElement[Any], ...]:
+    return table.c.status.desc(), table.c.started_at, table.c.id
+
+
 _LOCKED = select(*COLUMNS).with_for_update(skip_locked=True)
 # `|| ''` keeps the planner off the index of all statuses, so that it uses the small partial index of the leased runs
 _running = _R.status.concat("") == RunStatus.RUNNING
 _named_as_well = _R.workflow_name.concat("") == param("workflow_name")
 _UNHELD = _LOCKED.where(IS_LEASED, _R.lease_expires_at <= param("at"), _running).order_by(_R.lease_expires_at, _R.id)
-_OLDEST = _LOCKED.where(_R.status == RunStatus.QUEUED).order_by(_R.started_at, _R.id)
+_OLDEST = _LOCKED.where(_queued(runs)).order_by(*_oldest_first(runs))
 _named = _R.workflow_name == param("workflow_name")
 _CLAIMABLE = {
     False: (FirstReadable(_UNHELD), FirstReadable(_OLDEST)),
@@ -71,10 +88,8 @@ _CLAIM = Statement(
         updated_at=param("at"),
     )
 )
-_ANY_QUEUED = {
-    False: Statement(select(_R.id).where(_R.status == RunStatus.QUEUED).limit(literal_column("1"))),
-    True: Statement(select(_R.id).where(_R.status == RunStatus.QUEUED, _named).limit(literal_column("1"))),
-}
+_any_queued = select(_R.id).where(_queued(runs)).order_by(*_oldest_first(runs)).limit(literal_column("1"))
+_ANY_QUEUED = {False: Statement(_any_queued), True: Statement(_any_queued.where(_named))}
 _UNDO_CLAIM = Statement(
     update(runs)
     .where(_R.id == _id)
@@ -120,8 +135,8 @@ def _claim_at_once(named: bool) -> Statement:
     waiting = runs.alias("waiting")
     query = (
         select(waiting.c.id, waiting.c.updated_at)
-        .where(waiting.c.status == RunStatus.QUEUED, unheld.scalar_subquery().is_(None), is_plain(waiting))
-        .order_by(waiting.c.started_at, waiting.c.id)
+        .where(_queued(waiting), unheld.scalar_subquery().is_(None), is_plain(waiting))
+        .order_by(*_oldest_first(waiting))
         .limit(literal_column("1"))
         .with_for_update(skip_locked=True)
     )
