@@ -13,10 +13,10 @@ from typing import Any
 import orjson
 
 import persist
+from benchmarks.filling import Raw, connect
 from benchmarks.goals import reached
 from benchmarks.measure import Operation, Row, interleaved, middle, us
 from benchmarks.place import Place
-from benchmarks.run_rows import Raw, connect
 
 FEW, MANY = 500, 50_000
 APPENDS = 3200

@@ -22,13 +22,14 @@ _THREAD = "LangGraph: put and get of 150 checkpoints"
 _CHAT = "LangGraph: checkpoints of a chat of 150 turns"
 _TASKS = "LangGraph: checkpoints of 50 tasks at once, 5 times"
 _ITEMS = "OpenAI Agents: 500 items added one by one and read"
+_CLAIM = "Postgres: a claim of a queued run"
 GOALS = (
     Goal("stream", f"{_ANSWER}, vs raw in-place rewrite", 0.35),
     Goal("stream-postgres", f"Postgres: {_ANSWER}, vs raw delta rows", 1.15),
     Goal("late-chunk", "chunk at 40 KB vs at 1 KB", 1.2),
     Goal("wal", "write-ahead log per commit of a chunk", 5.0, " KB"),
     Goal("async-1", "acknowledged chunk of an `AsyncStore`, 1 stream, vs an inline raw rewrite of a 2 KB part", 1.8),
-    Goal("async-16", "the same, 16 streams together", 0.5),
+    Goal("async-16", "the same, 16 streams together", 1.0),
     Goal("chunk-postgres", "Postgres: durable chunk vs raw delta insert", 1.15),
     Goal("async-32-postgres", "Postgres: 32 async streams together, per chunk, vs one raw delta insert", 0.2),
     Goal("list-growth", f"{_LIST} vs of 1,000", 1.2),
@@ -37,6 +38,8 @@ GOALS = (
     Goal("list-growth-postgres", f"Postgres: {_LIST} vs of 1,000", 1.2),
     Goal("list-values-postgres", f"Postgres: {_LIST}, as values, vs a query by hand to frozen Pydantic values", 2.0),
     Goal("list-rows-postgres", f"Postgres: {_LIST}, as rows, vs the rows of a query by hand", 1.5),
+    Goal("claims-growth", f"{_CLAIM}, 32 workers together, 10,000 queued among 1,000,000 finished vs among 1,000", 1.2),
+    Goal("claims-workers", f"{_CLAIM}, 16 workers together vs one", 1.0),
     Goal("wire", "500 messages x 5 parts to JSON, vs raw rows and orjson", 0.8),
     Goal("dicts", "500 messages x 5 parts to dicts, vs raw rows and orjson", 1.2),
     Goal("append-growth", "append to a progression of 50,000 vs of 500", 1.5),

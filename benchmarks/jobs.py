@@ -26,7 +26,7 @@ _PART = (
     " VALUES (?, ?, ?, 0, 'text', ?, ?, ?)"
 )
 _TOUCH = "UPDATE chat_sessions SET updated_at = ? WHERE id = ?"
-_AT_ONCE = """
+AT_ONCE = """
 WITH message AS (
   INSERT INTO chat_messages (id, session_id, role, created_at, updated_at, metadata_json)
   VALUES (%(id)s, %(session)s, %(role)s, %(at)s, %(at)s, '{}')
@@ -148,7 +148,7 @@ def by_hand_on_server(raw: "psycopg.Connection[Any]") -> Times:
     clock = Clock()
     for number in range(MESSAGES):
         values = {"id": f"{session}_msg_{number:06}", "part": f"{session}_prt_{number:06}", "session": session}
-        run(_AT_ONCE, values | {"role": role(number), "at": now_ms(), "data": _data(number)}, prepare=True)
+        run(AT_ONCE, values | {"role": role(number), "at": now_ms(), "data": _data(number)}, prepare=True)
     clock.appended()
     return clock.read(len(transcript(raw, session)))
 

@@ -1,18 +1,16 @@
 """Many workflow runs at once, and the queries that a careful programmer writes by hand to list them."""
 
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
-import psycopg
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from benchmarks.floors import connect as connect_file
+from benchmarks import filling
+from benchmarks.filling import Raw
 
-_STATUSES = ("succeeded", "failed", "succeeded", "cancelled", "succeeded", "running", "succeeded", "paused")
+STATUSES = ("succeeded", "failed", "succeeded", "cancelled", "succeeded", "running", "succeeded", "paused")
 _NAMES = ("triage", "build", "review", "release")
 _RETIRED = "nightly"
 """The last of the names, in the older half: nobody has started that workflow since."""
@@ -21,18 +19,6 @@ _LISTED = (
     "id, workflow_name, trigger_id, repo, issue_number, current_phase, phase_history, status, restart_count,"
     " started_at, updated_at, finished_at"
 )
-
-_TABLES = "('workflow_runs', 'executions')"
-_LITE = ("PRAGMA journal_mode=OFF", "PRAGMA synchronous=OFF", "PRAGMA cache_size=-400000"), ("PRAGMA journal_mode=WAL",)
-_WRITE_BACK = "DO $$ BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN CHECKPOINT; END IF; END $$"
-_SERVER = ("SET maintenance_work_mem = '512MB'",), ("VACUUM ANALYZE workflow_runs", "VACUUM ANALYZE executions", _WRITE_BACK)
-"""What a fresh file allows, and what a server would do by itself some time later."""
-
-_LITE_INDEXES = f"SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL AND tbl_name IN {_TABLES}"
-_SERVER_INDEXES = f"""
-SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = current_schema() AND tablename IN {_TABLES}
-AND indexname NOT IN (SELECT conname FROM pg_constraint)
-"""
 
 TRIGGER = "issue/7"
 FILTERS: dict[str, Mapping[str, Any]] = {
@@ -45,51 +31,32 @@ FILTERS: dict[str, Mapping[str, Any]] = {
 """Each has at least twenty rows among a thousand."""
 
 
-class Raw(Protocol):
-    """A driver's connection in autocommit."""
-
-    def execute(self, sql: Any, values: Any = ..., /) -> Any: ...
-    def cursor(self) -> Any: ...
-    def close(self) -> None: ...
-
-
-def connect(url: str, schema: str | None = None) -> Raw:
-    """A raw connection with the same durability as ours; a schema on Postgres, where every statement is prepared."""
-    if url.startswith("sqlite"):
-        return connect_file(url.removeprefix("sqlite:///"))
-    return psycopg.connect(url, autocommit=True, prepare_threshold=0, options=f"-c search_path={schema or 'persist'}")
-
-
 def fill(url: str, schema: str | None, count: int) -> None:
     """That many runs, about 600 bytes each, with two executions each, into empty tables. Nobody else may have a file open."""
-    with closing(connect(url, schema)) as raw:
-        lite = isinstance(raw, sqlite3.Connection)
-        before, after = _LITE if lite else _SERVER
-        indexes = raw.execute(_LITE_INDEXES if lite else _SERVER_INDEXES).fetchall()
-        drop, create = [f"DROP INDEX {name}" for name, _ in indexes], [made for _, made in indexes]  # sorted once, not grown
-        fill = (_runs(count, lite=lite), _executions(count, lite=lite))
-        for statement in (*before, "BEGIN", *drop, *fill, *create, "COMMIT", *after):
-            raw.execute(statement)
+    lite = url.startswith("sqlite")
+    filling.fill(url, schema, ("workflow_runs", "executions"), (runs(count, lite=lite), executions(count, lite=lite)))
 
 
-def _runs(count: int, *, lite: bool) -> str:
+def runs(count: int, *, lite: bool, statuses: Sequence[str] = STATUSES) -> str:
+    """The statement that makes so many runs, every one a second after the one before, with these statuses in turn."""
     at, text, name = _at("n", lite=lite), _text_of_at("n", lite=lite), _name("n", count)
-    status = _one_of(_STATUSES, f"n / {len(_NAMES)}")
+    status = _one_of(statuses, f"n / {len(_NAMES)}")
     phases = " || ',' || ".join(f"""'{{"phase":"{phase}","timestamp":"' || {text} || '"}}'""" for phase in ("plan", "apply"))
     title = "Something does not work " * 4
     context = f"""'{{"title":"{title}","url":"https://example.org/issues/' || n || '","labels":["bug","new"]}}'"""
     scratch = f"""'{{"branch":"fix/' || n || '","notes":"{"x" * 60}"}}'"""
     blob = "" if lite else "::jsonb"
     return f"""
-{_counted(count, lite=lite, insert=f"workflow_runs ({_LISTED}, max_restarts, lease_token, context, scratch)")}
-SELECT {_id("run", "n", lite=lite)}, {name}, {_trigger("n", count)}, 'example/project', n, 'apply',
+{filling.counted(count, lite=lite, insert=f"workflow_runs ({_LISTED}, max_restarts, lease_token, context, scratch)")}
+SELECT {filling.id_of("run", "n", lite=lite)}, {name}, {_trigger("n", count)}, 'example/project', n, 'apply',
        ('[' || {phases} || ']'){blob}, {status}, 0, {at}, {at},
        CASE WHEN {status} IN ('running', 'paused') THEN NULL ELSE {at} END,
        3, 0, ({context}){blob}, ({scratch}){blob}
 FROM n"""
 
 
-def _executions(count: int, *, lite: bool) -> str:
+def executions(count: int, *, lite: bool) -> str:
+    """The statement that makes two executions for each of so many runs."""
     run = "(n / 2)"
     at = _at(run, lite=lite)
     columns = (
@@ -97,34 +64,21 @@ def _executions(count: int, *, lite: bool) -> str:
         " output_tokens, cache_read_input_tokens, workflow_run_id"
     )
     return f"""
-{_counted(2 * count, lite=lite, insert=f"executions ({columns})")}
-SELECT {_id("exe", "n", lite=lite)}, 'github', {_trigger(run, count)},
+{filling.counted(2 * count, lite=lite, insert=f"executions ({columns})")}
+SELECT {filling.id_of("exe", "n", lite=lite)}, 'github', {_trigger(run, count)},
        {_name(run, count)} || CASE n % 2 WHEN 0 THEN ':plan' ELSE ':apply' END, {at}, {at}, TRUE, 4, 1200, 0.0125, 1000,
-       200, 300, {_id("run", run, lite=lite)}
+       200, 300, {filling.id_of("run", run, lite=lite)}
 FROM n"""
-
-
-def _counted(count: int, *, lite: bool, insert: str) -> str:
-    """The head of a statement that inserts one row for every n."""
-    if lite:
-        numbers = f"WITH RECURSIVE n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < {count - 1})"
-    else:
-        numbers = f"WITH n AS (SELECT generate_series(0, {count - 1}) AS n)"
-    return f"{numbers} INSERT INTO {insert}" if lite else f"INSERT INTO {insert} {numbers}"
-
-
-def _id(prefix: str, number: str, *, lite: bool) -> str:
-    return f"printf('{prefix}_%026d', {number})" if lite else f"'{prefix}_' || lpad({number}::text, 26, '0')"
 
 
 def _at(number: str, *, lite: bool) -> str:
     """Every run a second after the one before."""
-    return _text_of_at(number, lite=True) if lite else f"to_timestamp({_FIRST} + {number})"
+    return filling.instant(f"{_FIRST} + {number}", lite=lite)
 
 
 def _text_of_at(number: str, *, lite: bool) -> str:
     if lite:
-        return f"strftime('%Y-%m-%dT%H:%M:%S.000Z', {_FIRST} + {number}, 'unixepoch')"
+        return _at(number, lite=True)
     return f"""to_char(to_timestamp({_FIRST} + {number}) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS".000Z"')"""
 
 
@@ -170,7 +124,7 @@ _LINES = TypeAdapter(list[Listed])
 
 def page_query(raw: Raw, filters: Mapping[str, str]) -> str:
     """The newest 20 and one more, with the tokens and the cost of each: the quickest way that we know on each database."""
-    lite = isinstance(raw, sqlite3.Connection)
+    lite = filling.is_file(raw)
     where = " AND ".join(f"{name} = {'?' if lite else '%s'}" for name in filters)
     columns = _LISTED if lite else _LISTED.replace("phase_history", "phase_history::text")
     page = f"SELECT {columns} FROM workflow_runs {'WHERE ' * bool(where)}{where} ORDER BY started_at DESC, id DESC LIMIT 21"
@@ -188,7 +142,7 @@ def page_query(raw: Raw, filters: Mapping[str, str]) -> str:
 def rows_by_hand(raw: Raw, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Run it, and decode what the database has as text: the history is JSON, and a file has instants as text too."""
     found = raw.execute(query, values).fetchall()
-    if not isinstance(raw, sqlite3.Connection):
+    if not filling.is_file(raw):
         return [(*row[:6], orjson.loads(row[6]), *row[7:]) for row in found]
     at = datetime.fromisoformat
     return [

@@ -13,9 +13,9 @@ from itertools import count
 from typing import Any
 
 import persist
+from benchmarks.filling import Raw, connect
 from benchmarks.measure import Row, interleaved, middle, us
 from benchmarks.place import Place
-from benchmarks.run_rows import Raw, connect
 from persist.telemetry import trim
 from persist.telemetry.windows import sizes
 

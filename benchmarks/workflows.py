@@ -7,6 +7,7 @@ from typing import Any
 
 import persist
 from benchmarks import run_rows
+from benchmarks.filling import Raw, connect
 from benchmarks.goals import reached
 from benchmarks.measure import Operation, Row, interleaved, middle, us
 from benchmarks.place import Place
@@ -24,7 +25,7 @@ class Size:
 
     rows: int
     store: persist.Store
-    raw: run_rows.Raw
+    raw: Raw
 
     def listing(self, filters: Any, after: str | None = None, face: str = "list") -> Operation:
         """The list as a program asks for it: a transaction for one page."""
@@ -132,6 +133,6 @@ def _sized(stack: ExitStack, url: str, count: int, schema: str | None = None) ->
     persist.upgrade(url, schema=schema)
     run_rows.fill(url, schema, count)
     store = stack.enter_context(persist.Store.open(url, schema=schema))
-    raw = run_rows.connect(url, schema)
+    raw = connect(url, schema)
     stack.callback(raw.close)
     return Size(count, store, raw)

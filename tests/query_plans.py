@@ -54,6 +54,7 @@ def plan(url: str, asked: Asked) -> list[str]:
             lite.close()
     with psycopg.connect(url, options="-c search_path=persist") as connection:
         explained = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}".encode(), params).fetchone()
+        connection.rollback()  # a statement that writes has been run
     assert explained is not None
     found = explained[0] if isinstance(explained[0], list) else json.loads(explained[0])
     return [

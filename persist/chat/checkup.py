@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from persist.chat.models import IS_UNFINISHED, VISIBLE, deltas, messages, parts, turns
-from persist.chat.recording.recovery import OLD_AFTER
+from persist.chat.recording.recovery import old_before
 from persist.chat.schemas import ToolState, TurnState
 from persist.chat.storage.folding import PART_ID, fold_each, has_tail, log_left_unfolded, part_ids
 from persist.chat.storage.turns import Turn, end_turn, read_turn
@@ -51,7 +51,7 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
     for session, owner in dead:
         message = f"its turn says running, and {owner} is gone; the next recorder takes over, and so does --fix."
         yield Problem("turn_dead", Severity.WARNING, f"session {session}", message, partial(_drop, session=session))
-    yield from _tails(work, alive, now - OLD_AFTER)
+    yield from _tails(work, alive, old_before(now))
     calls: Iterable[Any] = work.found(_CALLS.where(_P.updated_at < now - _IDLE), unreadable=OnUnreadable.LEAVE_OUT)
     for session, part, kind, state in calls:
         if session not in alive:

@@ -1,4 +1,4 @@
-"""Values and vocabularies of chat. Fields are as in the chat persistency document; JSON columns are Python objects."""
+"""Values and vocabularies of chat, with the fields of the chat persistency design (docs/designs.md), JSON columns decoded."""
 
 from datetime import datetime
 from enum import StrEnum

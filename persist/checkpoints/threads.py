@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-from sqlalchemy import bindparam, delete, insert, select, tuple_
+from sqlalchemy import bindparam, delete, exists, insert, select, tuple_
 
 from persist.checkpoints import validation as validation
 from persist.checkpoints.models import BELOW, states, threads
 from persist.checkpoints.pruning_values import Step, trim
 from persist.checkpoints.schemas import CheckpointThread
-from persist.db.expressions.upsert import insert_missing
+from persist.db.expressions.conditional_insert import insert_where
+from persist.db.expressions.upsert import merging
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
@@ -28,7 +29,8 @@ _target = bindparam("target", type_=Label())
 
 _GET = Statement(select(*_COLUMNS).where(_T.id == param("row_id")))
 _LOCK = Statement(select(_T.id).where(_T.id == param("row_id")).with_for_update())
-_MAKE = Statement(insert_missing(threads, "id"))
+_EXISTS = Statement(select(_T.id).where(_T.id == param("source")))
+_MAKE = Statement(merging(insert_where(threads, exists().where(_T.id == param("source"))), "id"))
 _DELETE = Statement(delete(threads).where(_T.id == param("row_id")))
 _DELETE_BELOW = [Statement(delete(table).where(table.c.thread_id == param("in_thread"))) for table in reversed(BELOW)]
 _COPY_BELOW = [
@@ -91,12 +93,13 @@ class CheckpointThreads(Repository):
         """Copy a thread with everything in it to a new id. False for an unknown source; Conflict if the target exists."""
         work = self._work
         names = {"source": work.label("source", source), "target": work.label("target", target)}
+        now = work.now()
         with work.batch() as batch:
-            found, taken = batch.row(_GET, row_id=names["source"]), batch.row(_GET, row_id=names["target"])
+            found = batch.row(_EXISTS, source=names["source"])
+            made = batch.run(_MAKE, source=names["source"], id=names["target"], created_at=now, updated_at=now)
         if found.result is None:
             return False
-        now = work.now()
-        if taken.result is not None or not work.run(_MAKE, id=names["target"], created_at=now, updated_at=now):
+        if not made.result:
             raise Conflict(f"The thread {target!r} is there already.", constraint="checkpoint_threads.id")
         with work.batch(last=True) as batch:
             for prepared in _COPY_BELOW:

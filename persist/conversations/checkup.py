@@ -9,7 +9,7 @@ from persist.conversations.models import members, progressions
 from persist.conversations.repository import Conversations
 from persist.conversations.staleness import stale_sessions
 from persist.conversations.storage import fork_pointers as pointers
-from persist.conversations.storage import progression_members as membership
+from persist.conversations.storage import progression_folding as folding
 from persist.db.dialects.findings import Problem, Severity
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
@@ -28,7 +28,7 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
     for branch, why, mends in pointers.astray(work):
         repair = partial(pointers.adopt, id=branch.id) if mends else None
         yield Problem("branch_pointers", Severity.WARNING, f"branch {branch.id}", why, repair)
-    lagging = [id for (id,) in work.found(_LAGGING, unreadable=OnUnreadable.LEAVE_OUT) if not membership.folds_at_close(work, id)]
+    lagging = [id for (id,) in work.found(_LAGGING, unreadable=OnUnreadable.LEAVE_OUT) if not folding.folds_at_close(work, id)]
     if lagging:
         message = f"progressions whose published array lags behind the members, which are what counts: {len(lagging):,}."
         yield Problem("progressions_lagging", Severity.INFO, "table progressions", message, partial(_fold, ids=lagging))
@@ -36,4 +36,4 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
 
 def _fold(work: UnitOfWork, *, ids: Sequence[str]) -> None:
     for id in ids:
-        membership.fold(work, id)
+        folding.fold(work, id)

@@ -9,8 +9,10 @@ from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, or_
 from persist.conversations.models import branches, exchange_cursors, exchange_items, members, messages, progressions, sessions
 from persist.conversations.schemas import PruneReport, Status
 from persist.conversations.storage import deletion as removal
-from persist.conversations.storage.locking import lock_whole
+from persist.conversations.storage.locking import OF_SESSIONS
+from persist.db.changes.batch import Batch
 from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed, delete_rows
+from persist.db.schema.arrays import among_labels
 from persist.db.schema.column_types import Amount, Whole
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.dry_run import always_rolled_back
@@ -22,6 +24,8 @@ from persist.db.values.clock import epoch_us
 from persist.errors import InvalidValue
 
 _BATCH = 100
+_TOGETHER = 500
+"""Messages that are deleted in one round trip."""
 _MAX_PLACES = 5_000
 """The most progression members deleted in one transaction, unless a single conversation has more."""
 ORPHAN_GRACE = timedelta(days=1)
@@ -32,14 +36,14 @@ _latest = select(_S.id).order_by(_S.updated_at.desc(), _S.id.desc()).limit(bindp
 _may_go = and_(or_(_S.status.is_(None), _S.status != Status.RUNNING), _S.updated_at < param("cutoff"))
 _VICTIMS = Statement(select(_S.id).where(_may_go, _S.id.not_in(_latest)).order_by(_S.updated_at, _S.id))
 _id = param("row_id")
-_STILL = Statement(select(_S.id).where(_S.id == _id, _may_go).with_for_update())
+_STILL = Statement(select(_S.id).where(among_labels(_S.id, "ids"), _may_go).order_by(_S.id).with_for_update())
 _POINTED_AT = Statement(select(_S.first_msg_id, _S.last_msg_id).where(_S.id == _id))
 _POOL = Statement(select(_P.message_id).join(sessions, _S.progression_id == _P.progression_id).where(_S.id == _id).distinct())
 _BRANCH_ITEMS = Statement(
     select(_P.message_id).join(branches, _B.progression_id == _P.progression_id).where(_B.session_id == _id).distinct()
 )
 _POOLS = Statement(select(_S.progression_id).where(_S.id == _id).union(select(_B.progression_id).where(_B.session_id == _id)))
-_COUNT_PLACES = Statement(select(func.count()).where(_P.progression_id == _id))
+_COUNT_PLACES = Statement(select(func.count()).select_from(members).where(among_labels(_P.progression_id, "ids")))
 _SYSTEM = Statement(select(_B.system_msg_id).where(_B.session_id == _id))
 # the number of places is the highest `ord` plus 1, which an index finds at once
 _in_pool = select(func.coalesce(func.max(_P.ord) + 1, 0)).where(_P.progression_id == _S.progression_id).scalar_subquery()
@@ -85,48 +89,77 @@ def prune(work: UnitOfWork, *, keep_days: int, keep_n: int, dry_run: bool, orpha
 
 def _prune(work: UnitOfWork, keep_days: int, keep_n: int, grace: timedelta) -> PruneReport:
     cutoff, guard = _ago(work, "keep_days", keep_days), _ago(work, "orphan_grace", grace)
-    several = not work.runtime.dialect.one_writer
     victims = [*bindable(_S.id, (id for (id,) in work.rows(_VICTIMS, keep=keep_n, cutoff=cutoff)))]
     gone, candidates = Removed(), set[str]()
     for start in range(0, len(victims), _BATCH):
         gone.add(_remove(work, victims[start : start + _BATCH], cutoff, candidates))
     gone.add(_remove_unnamed(work, candidates))  # last: other writers lock messages after everything else
-    if several:
-        work.row(_LOCK_ORPHANS, guard=epoch_us(guard) / 1_000_000)
-    gone.rows[messages.name] += work.run(_SWEEP, guard=epoch_us(guard) / 1_000_000)
+    with work.batch() as together:
+        together.lock(_LOCK_ORPHANS, guard=epoch_us(guard) / 1_000_000)
+        swept = together.run(_SWEEP, guard=epoch_us(guard) / 1_000_000)
+    gone.rows[messages.name] += swept.result
     return PruneReport(**{table.name: gone.rows[table.name] for table in (sessions, branches, progressions, messages)})
+
+
+class _Doomed:
+    """Sessions that are to be pruned, and the messages that they name, asked for with a batch."""
+
+    def __init__(self, batch: Batch, ids: Sequence[str], cutoff: datetime) -> None:
+        self.sessions = removal.DoomedSessions(batch, ids)
+        self.still = batch.rows(_STILL, ids=self.sessions.ids, cutoff=cutoff)
+        self._named = [batch.rows(one, row_id=id) for id in ids for one in (_POINTED_AT, _POOL, _BRANCH_ITEMS, _SYSTEM)]
+        self._pools = [batch.rows(_POOLS, row_id=id) for id in ids]
+
+    def messages(self) -> set[str]:
+        """The ids of messages that the sessions and their branches name; inherited ones belong to the branch they come from."""
+        return {id for rows in self._named for row in rows.result for id in row if id is not None}
+
+    def pools(self) -> list[str]:
+        """The progressions that they own."""
+        return [*dict.fromkeys(pool for rows in self._pools for (pool,) in rows.result)]
 
 
 def _remove(work: UnitOfWork, batch: Sequence[str], cutoff: datetime, candidates: set[str]) -> Removed:
     """Delete the sessions of the batch that may still be pruned; add the messages they named to `candidates`."""
-    lock_whole(work, batch)
-    batch = [id for id in batch if work.row(_STILL, row_id=id, cutoff=cutoff) is not None]
-    candidates.update(message_id for id in batch for message_id in _messages_of(work, id))
-    pools = [pool for id in batch for (pool,) in work.rows(_POOLS, row_id=id)]
+    ids = list(batch)
+    doomed = _doomed(work, ids, cutoff)
+    while ids and len(doomed.still.result) < len(ids):
+        ids = [id for (id,) in doomed.still.result]
+        doomed = _doomed(work, ids, cutoff)
+    candidates |= doomed.messages()
+    pools = doomed.pools()
     places = _places(work, pools)
-    inside, pools_gone = removal.remove_sessions(work, batch)
+    inside, pools_gone = removal.remove_sessions(work, doomed.sessions)
     gone = Removed()
-    gone.rows[sessions.name] = len(batch)
+    gone.rows[sessions.name] = len(ids)
     gone.rows[branches.name] = inside
     gone.rows[progressions.name] = pools_gone
     gone.rows[members.name] = places - _places(work, pools)
     return gone
 
 
+def _doomed(work: UnitOfWork, ids: list[str], cutoff: datetime) -> _Doomed:
+    return OF_SESSIONS.locked(work, lambda batch: _Doomed(batch, ids, cutoff), ids=ids)
+
+
 def _remove_unnamed(work: UnitOfWork, candidates: Iterable[str]) -> Removed:
     """Delete those of the messages that nothing names."""
     gone = Removed()
-    for message_id in bindable(_M.id, sorted(candidates)):
-        if not work.runtime.dialect.one_writer:
-            work.row(_LOCK, row_id=message_id)
-        gone.rows[messages.name] += work.run(_DELETE_UNNAMED, row_id=message_id)
+    ids = [*bindable(_M.id, sorted(candidates))]
+    for start in range(0, len(ids), _TOGETHER):
+        deleted = []
+        with work.batch() as batch:
+            for message_id in ids[start : start + _TOGETHER]:
+                batch.lock(_LOCK, row_id=message_id)
+                deleted.append(batch.run(_DELETE_UNNAMED, row_id=message_id))
+        gone.rows[messages.name] += sum(one.result for one in deleted)
     return gone
 
 
 def _places(work: UnitOfWork, pools: Sequence[str]) -> int:
     """How many members these progressions have in all."""
-    counted = [work.row(_COUNT_PLACES, row_id=pool) for pool in set(pools)]
-    return sum(row[0] for row in counted if row is not None)
+    row = work.row(_COUNT_PLACES, ids=[*bindable(_P.progression_id, pools)])
+    return 0 if row is None else int(row[0])
 
 
 def _ago(work: UnitOfWork, path: str, span: timedelta | int) -> datetime:
@@ -134,15 +167,6 @@ def _ago(work: UnitOfWork, path: str, span: timedelta | int) -> datetime:
         return work.now() - (span if isinstance(span, timedelta) else timedelta(days=span))
     except OverflowError:
         raise InvalidValue(path, "it reaches back before the year 1.") from None
-
-
-def _messages_of(work: UnitOfWork, session_id: str) -> set[str]:
-    """The ids of messages that a session and its branches name; inherited ones belong to the branch they come from."""
-    named = set()
-    for statement in (_POINTED_AT, _POOL, _BRANCH_ITEMS, _SYSTEM):
-        for row in work.rows(statement, row_id=session_id):
-            named |= {message_id for message_id in row if message_id is not None}
-    return named
 
 
 class _Sessions(Pruning):

@@ -6,11 +6,10 @@ from persist.conversations.verbs.messages import ConvMessages
 from persist.conversations.verbs.progressions import Progressions
 from persist.conversations.verbs.sessions import ConvSessions
 from persist.conversations.verbs.vectors import Vectors
-from persist.db.transactions.repository import EachVerb, on_demand
-from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.repository import Domain, on_demand
 
 
-class Conversations:
+class Conversations(Domain):
     """Sessions, their branches, the messages that branches share, and the exchange of messages between owners."""
 
     sessions = on_demand(ConvSessions)
@@ -19,6 +18,3 @@ class Conversations:
     progressions = on_demand(Progressions)
     exchange = on_demand(Exchange)
     vectors = on_demand(Vectors)
-
-    def __init__(self, work: UnitOfWork | EachVerb) -> None:
-        self._work = work

@@ -1,4 +1,4 @@
-"""Values and vocabularies of conversations. Shapes: lionagi ADR-0009, "Data model", with instants as aware datetimes."""
+"""Values and vocabularies of conversations, with the fields of lionagi's ADR-0009 (docs/designs.md) and aware datetimes."""
 
 from datetime import datetime
 from enum import StrEnum

@@ -1,6 +1,6 @@
 """Validates a message as its runtime dumps it and makes the columns of its row; writes nothing.
 
-Source: lionagi ADR-0009, "messages"; the fields match `Message.model_dump()`, with or without mode="db".
+The fields are those of lionagi's `Message.model_dump()`, with or without mode="db" (docs/designs.md: ADR-0009).
 """
 
 from collections.abc import Mapping, Sequence

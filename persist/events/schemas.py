@@ -23,7 +23,7 @@ SNAPSHOT_CONTINUED = "snapshot.continued"
 
 
 class Event(Value):
-    """One event of the log (chat persistency spec, event log). `seq` counts in its stream, `position` in the whole log."""
+    """One event of the log. `seq` counts in its stream, `position` in the whole log."""
 
     stream_id: str
     seq: int

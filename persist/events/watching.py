@@ -41,7 +41,7 @@ class Watcher:
         self._timeout = timeout
         self._deadline: float | None = None
         self._outage = False
-        self._wakeups = runtime.dialect.wakeups(runtime.listen_url)
+        self._wakeups = runtime.dialect.event_log.wakeups(runtime.listen_url)
         runtime.watchers.add(self._wakeups)
 
     def check(self) -> None:

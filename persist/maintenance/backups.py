@@ -39,8 +39,7 @@ def backup(
     if not target.name:
         raise InvalidValue("path", "expected the path of a file.")
     runtime = store.runtime
-    runtime.check_usable()
-    runtime.refuse_inside_transaction("backup()")
+    runtime.check_outside("backup()")
     with translated(store):
         pages, size = operations_of(runtime.dialect).backup(target, progress=progress, overwrite=overwrite)
     return BackupReport(target, pages, size)

@@ -7,7 +7,7 @@ from functools import partial
 
 from persist.chat.recording.recovery import Sweep, old_before
 from persist.chat.storage.turns import clear_dead
-from persist.conversations.storage.progression_members import fold_some as fold_some_progressions
+from persist.conversations.storage.progression_folding import fold_some as fold_some_progressions
 from persist.db.dialects.backends import operations_of
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag

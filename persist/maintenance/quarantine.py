@@ -23,8 +23,8 @@ from persist.db.dialects.raw_rows import Cells, RawRows
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import LIMIT, Row, Statement
+from persist.db.transactions.repository import Verb
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_count
 from persist.db.values.frozen import Value, construct
 from persist.errors import Conflict, NotFound
@@ -128,7 +128,7 @@ class _Restoring:
         try:
             self._raw.insert(table, cells)
         except Exception as error:
-            ours = self._work.runtime.dialect.classify(error)
+            ours = self._work.runtime.errors.classify(error)
             if not isinstance(ours, Conflict):
                 raise
             text = f"{name} cannot come back: {ours} Nothing was brought back."
@@ -174,7 +174,7 @@ def _unchecked(store: Store) -> Iterator[UnitOfWork]:
     dialect = store.runtime.dialect
 
     def uncheck(connection: Connection) -> Callable[[], None]:
-        raw = raw_rows_of(dialect, dialect.driver_of(connection))
+        raw = raw_rows_of(dialect, dialect.transactions.driver_of(connection))
         checked = raw.check_references(False)
 
         def recheck() -> None:

@@ -3,7 +3,7 @@
 from sqlalchemy import bindparam, func, select
 
 from persist.chat.storage.folding import fold_all
-from persist.conversations.storage.progression_members import fold_some
+from persist.conversations.storage.progression_folding import fold_some
 from persist.db.changes.event_streams import logged_tables, place_of
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import Statement

@@ -48,7 +48,7 @@ def session(store: Store, *, writable: bool) -> Iterator[Session]:
             raise UnsupportedEngine("an engine of the caller's", "open the store by its URL to move whole tables.")
         dialect = store.runtime.dialect
         verify(connection, dialect)  # an older persist would leave out tables and columns of a newer schema
-        bulk = bulk_of(dialect, dialect.driver_of(connection))
+        bulk = bulk_of(dialect, dialect.transactions.driver_of(connection))
         try:
             yield Session(store, work, bulk)
         finally:

@@ -53,15 +53,15 @@ def bad_rows(work: UnitOfWork) -> Iterator[BadRow]:
         return
     there = work.whole_tables.names()
     with work.whole_tables.raw_rows() as raw:
-        for table in sorted(metadata.sorted_tables, key=_turn):
+        for table in sorted(metadata.sorted_tables, key=_repair_order):
             if table.name in there:
                 yield from _in_table(raw, table)
 
 
-def _turn(table: Table) -> int:
-    """Sort key: event_heads comes first, because repairs of other tables write events; event_log comes last.
+def _repair_order(table: Table) -> int:
+    """Sort key of tables. event_heads comes first: repairing other tables writes events, which needs readable heads.
 
-    Repairing other tables may write events about their rows again.
+    event_log comes last: those repairs may rewrite events.
     """
     return -1 if table is event_heads else 1 if table is event_log else 0
 

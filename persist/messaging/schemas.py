@@ -1,4 +1,4 @@
-"""Values and vocabularies of messaging. Fields: the Last Light state document, "messaging_sessions + messaging_messages"."""
+"""Values and vocabularies of messaging, with the fields of Last Light's state (docs/designs.md)."""
 
 from datetime import datetime
 from enum import StrEnum

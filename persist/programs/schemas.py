@@ -1,4 +1,4 @@
-"""Values and vocabularies of programs. Shapes: OpenProse's SQLite state document; instants have whole seconds."""
+"""Values and vocabularies of programs, with the fields of OpenProse's SQLite state (docs/designs.md), in whole seconds."""
 
 from datetime import datetime
 from enum import StrEnum

@@ -72,7 +72,7 @@ def _dialect(database: str | Engine | Connection, schema: str | None, *, read_on
     try:
         yield dialect
     finally:
-        dialect.dispose()
+        dialect.connections.dispose()
 
 
 def _look(database: str | Engine | Connection, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
@@ -81,12 +81,12 @@ def _look(database: str | Engine | Connection, schema: str | None, question: Cal
             if isinstance(database, Connection):
                 with _as_ours(database, dialect):
                     return question(database, dialect)
-            with dialect.reader.connect() as connection:
+            with dialect.connections.reader.connect() as connection:
                 return question(connection, dialect)
         except PersistError:
             raise
         except Exception as error:
-            raise (dialect.classify(error) or error) from error
+            raise (dialect.errors.classify(error) or error) from error
 
 
 @contextmanager
@@ -105,8 +105,8 @@ def _as_ours(connection: Connection, dialect: Dialect) -> Iterator[None]:
 
 @contextmanager
 def _transaction(dialect: Dialect) -> Iterator[Connection]:
-    with dialect.connect(write=True) as connection:
-        dialect.begin(connection, write=True)
+    with dialect.connections.connect(write=True) as connection:
+        dialect.transactions.begin(connection, write=True)
         yield connection
         connection.commit()
 
@@ -115,7 +115,7 @@ def _transaction(dialect: Dialect) -> Iterator[Connection]:
 def _savepoint(connection: Connection, dialect: Dialect) -> Iterator[Connection]:
     """A savepoint in the caller's transaction, which stays usable after a failure."""
     check_reachable(connection)
-    dialect.join(connection)
+    dialect.transactions.join(connection)
     with _as_ours(connection, dialect), connection.begin_nested():
         yield connection
 
@@ -144,7 +144,7 @@ def upgrade_with(dialect: Dialect, within: Connection | None = None) -> None:
     except (SchemaTooNew, SchemaUnknown, UnmanagedDatabase):
         raise
     except Exception as error:
-        ours = dialect.classify(error) or error
+        ours = dialect.errors.classify(error) or error
         if not started:
             raise ours from error
         where = str(dialect.path or dialect.schema)

@@ -43,35 +43,35 @@ class Found:
 def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
     """Check the version; create or upgrade the schema if `migrate` is true (None: on SQLite yes, on Postgres no)."""
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
-        raise SchemaOutdated(None, HEAD, dialect.upgrade_command())  # connecting would leave an empty file behind
+        raise SchemaOutdated(None, HEAD, dialect.tables.upgrade_command())  # connecting would leave an empty file behind
     try:
-        driver = dialect.first()
+        driver = dialect.connections.first()
         found = None if driver is None else _found(driver, dialect, HEAD)
         if found is None:
             return _prepared(dialect, migrate=migrate, looked=driver is not None)
-        dialect.settle(driver)
+        dialect.connections.settle(driver)
         return found
     except PersistError:
         raise
     except Exception as error:
-        raise (dialect.classify(error) or error) from error
+        raise (dialect.errors.classify(error) or error) from error
 
 
 def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
     """Verify or upgrade through an engine. `looked`: the first connection has already been checked and was not current."""
-    connection = (dialect.reader if dialect.read_only else dialect.writer).connect()
+    connection = (dialect.connections.reader if dialect.read_only else dialect.connections.writer).connect()
     try:
         driver: Any = connection.connection.driver_connection
         found = None if looked else _found(driver, dialect, HEAD)
         if found is None:
             _bring_up(connection, dialect, migrate=migrate)
             found = _found(driver, dialect, None) or Found({})
-        dialect.settle(driver)
+        dialect.connections.settle(driver)
     except BaseException:
         connection.close()
         raise
     if dialect.one_file:
-        dialect.release(connection, write=not dialect.read_only)
+        dialect.connections.release(connection, write=not dialect.read_only)
     else:
         connection.close()  # writers and readers share this pool, so one connection suffices at first
     return found
@@ -93,7 +93,7 @@ def _found(driver: Any, dialect: Dialect, revision: str | None) -> Found | None:
         problem = f"a value of {error.table} cannot be read ({error.reason}); correct it, or restore a backup."
         raise StoreCorrupt(where, problem) from error
     except Exception as error:  # no such table: `verify` examines the new, foreign or older database next
-        if dialect.translate_driver_error(error) is None:
+        if dialect.errors.translate_driver_error(error) is None:
             raise
         return None
     finally:
@@ -124,7 +124,7 @@ def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None)
 
 def _note_head(connection: Connection, dialect: Dialect) -> None:
     """Correct a `_meta.schema_version` that another program left outdated or missing in an up-to-date database."""
-    dialect.begin(connection, write=True)
+    dialect.transactions.begin(connection, write=True)
     if not connection.execute(update(_meta).where(_meta.c.key == "schema_version").values(value=HEAD)).rowcount:
         connection.execute(insert(_meta), {"key": "schema_version", "value": HEAD})
     connection.commit()
@@ -132,7 +132,7 @@ def _note_head(connection: Connection, dialect: Dialect) -> None:
 
 def _create(connection: Connection, dialect: Dialect) -> None:
     """Create the tables and seed rows of a new file in one transaction, after a second check under the write lock."""
-    dialect.begin(connection, write=True)
+    dialect.transactions.begin(connection, write=True)
     try:
         verify(connection, dialect)
     except SchemaOutdated as outdated:
@@ -164,7 +164,7 @@ def _ddl(kind: Kind, schema: str | None) -> Sequence[str]:
 
 def table_ddl(dialect: Dialect, table: Table) -> list[str]:
     """The DDL statements that create one table and its indexes."""
-    return _table(dialect.writer.dialect, dialect.schema, table)
+    return _table(dialect.connections.writer.dialect, dialect.schema, table)
 
 
 def _table(dialect: SADialect, schema: str | None, table: Table) -> list[str]:

@@ -15,7 +15,7 @@ with lazy_modules(globals()):
 
 def found_revision(connection: Connection, dialect: Dialect) -> str | None:
     """The revision of a database; None if persist never created its tables there."""
-    return read_version(connection) if VERSION_TABLE in dialect.tables(connection) else None
+    return read_version(connection) if VERSION_TABLE in dialect.tables.names(connection) else None
 
 
 def verify(connection: Connection, dialect: Dialect) -> None:
@@ -24,7 +24,7 @@ def verify(connection: Connection, dialect: Dialect) -> None:
     The version row says what the tables are. A `_meta.schema_version` that lags behind it, as another program writes it, is
     none of these.
     """
-    tables = dialect.tables(connection)  # read only once: another process may be creating them
+    tables = dialect.tables.names(connection)  # read only once: another process may be creating them
     found = read_version(connection) if VERSION_TABLE in tables else None
     noted = read_noted(connection) if found is not None and Meta.__tablename__ in tables else None
     for mark in (noted, found):
@@ -40,4 +40,4 @@ def verify(connection: Connection, dialect: Dialect) -> None:
             raise UnmanagedDatabase(strangers)
     elif found not in REVISIONS:
         raise SchemaUnknown(found, HEAD, f"{VERSION_TABLE}.version_num")
-    raise SchemaOutdated(found, HEAD, dialect.upgrade_command())
+    raise SchemaOutdated(found, HEAD, dialect.tables.upgrade_command())

@@ -168,7 +168,7 @@ class AsyncStore(AsyncDomains):
         await work.end(clean=True)
 
     async def _run_verb(self, verb: Callable[[UnitOfWork], T], writes: bool) -> T:
-        call = VerbRun(self._runtime, verb, writes=writes)
+        call = VerbRun(self._runtime, verb, writes=writes, interruptible=True)
         if writes or self._runtime.one_connection:
             self._runtime.refuse_inside_transaction("a verb outside of the transaction")
         result: T = await self._hops.whole(call.run, writable=writes, interrupt=call.interrupt)
@@ -193,7 +193,7 @@ class AsyncStore(AsyncDomains):
                     result = await fn(tx)
                 return result
             except PersistError as error:
-                if attempt == attempts - 1 or not self._runtime.dialect.retryable(error):
+                if attempt == attempts - 1 or not self._runtime.errors.retryable(error):
                     raise
                 await self._hops.workers.call(lambda wait=0.1 * 2**attempt: self._runtime.sleep(wait))  # type: ignore[misc]  # a bound default
         raise AssertionError("unreachable: the last attempt returns or raises")

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from persist.db.changes.journal import COMMITTED
+from persist.db.transactions.repository import Verb
 from persist.db.transactions.runtime import Runtime
-from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_flag
 from persist.errors import InvalidValue
 from persist.lazy_imports import lazy_modules

@@ -25,10 +25,10 @@ def _after_fork_in_child() -> None:
     """Drop the parent's connections in the child without closing them; references keep the garbage collector from doing so."""
     for runtime, held in list(_open.items()):
         dialect = runtime.dialect
-        pools = [engine.pool for engine in dialect.engines]
+        pools = [engine.pool for engine in dialect.connections.engines]
         _inherited.append((held, dialect, pools, runtime.watchers.members()))
         if runtime.owns_engine:
-            dialect.abandon()
+            dialect.connections.abandon()
     _open.clear()
 
 

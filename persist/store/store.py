@@ -37,7 +37,7 @@ with lazy_modules(globals()):
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
     from persist.chat.recording import recovery
-    from persist.conversations.storage import progression_members as membership
+    from persist.conversations.storage import progression_folding as folding
     from persist.events import writing as log_writing
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
@@ -52,7 +52,7 @@ class Store(Domains):
     """One database. Threads may share a store; one thread at a time uses a transaction.
 
     `store.<domain>.<aggregate>.<verb>` runs one verb in a transaction of its own: a verb that reads in a snapshot, a verb that
-    writes with its own commit. On lock contention, serialization failure or deadlock it is tried again, as `transact` does.
+    writes with its own commit. The latter is tried again when `transact` would try again.
 
     `path` is the SQLite file, None elsewhere. `run_id` is the run that owns the file, or None if no run does.
     """
@@ -144,13 +144,13 @@ class Store(Domains):
             found = prepare(dialect, migrate=migrate)
         except BaseException:
             if owns_engine:
-                dialect.dispose()
+                dialect.connections.dispose()
             raise
         runtime = Runtime(dialect, settings, clock or system_clock, sleep or time.sleep, owns_engine=owns_engine)
         runtime.scopes = scopes = dict(found.scopes)
         runtime.tables = lambda: catalog.metadata.sorted_tables
         runtime.make_log = lambda: log_writing.EventWriter(
-            runtime.clock, scopes, dialect.notice, lambda: runtime.keep_log(False), runtime.wake_watchers
+            runtime.clock, scopes, dialect.event_log.notice, lambda: runtime.keep_log(False), runtime.wake_watchers
         )
         runtime.keep_log(found.logged_at is not None)
         store = cls(runtime)
@@ -194,16 +194,16 @@ class Store(Domains):
         runtime.stop_watchers()  # watchers that began while the store was closing
         self.held.close()
         if runtime.owns_engine:
-            runtime.dialect.dispose()
+            runtime.connections.dispose()
         forget(runtime)
 
     def _fold_progressions(self) -> None:
         """Update the published arrays of progressions that this store appended to; their members are durable in any case."""
-        if not any(self.runtime.notes.values()) or not membership.has_lagging(self.runtime):
+        if not any(self.runtime.notes.values()) or not folding.has_lagging(self.runtime):
             return
         try:
             with self.begin() as tx:
-                membership.fold_lagging(work_of(tx))
+                folding.fold_lagging(work_of(tx))
         except PersistError as error:
             log.warning("progressions are left unfolded: %s", error)
 
@@ -233,9 +233,10 @@ class Store(Domains):
         return Transaction(UnitOfWork(self.runtime, writable=not self.runtime.read_only, joined=connection))
 
     def transact(self, fn: Callable[[Transaction], T], *, attempts: int = 5) -> T:
-        """Run `fn` in a write transaction and run it again from the start on lock contention, serialization failure or deadlock.
+        """Run `fn` in a write transaction, and again from the start after lock contention, serialization failure or deadlock.
 
-        `attempts` counts all runs, the first included.
+        On Postgres also after a lost connection, if the transaction is known to be rolled back. `attempts` counts all runs, the
+        first included.
         """
         if attempts < 1:
             raise InvalidValue("attempts", "expected at least 1.")

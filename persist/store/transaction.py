@@ -28,14 +28,14 @@ T = TypeVar("T")
 class Domains:
     """`<domain>.<aggregate>.<verb>`: the repositories of every domain, made at their first use."""
 
-    chat = on_demand(lambda work: chat.Chat(work))
-    checkpoints = on_demand(lambda work: checkpoints.Checkpoints(work))
-    conversations = on_demand(lambda work: conversations.Conversations(work))
-    events = on_demand(lambda work: events.Events(work))
-    messaging = on_demand(lambda work: messaging.Messaging(work))
-    programs = on_demand(lambda work: programs.Programs(work))
-    telemetry = on_demand(lambda work: telemetry.Telemetry(work))
-    workflows = on_demand(lambda work: workflows.Workflows(work))
+    chat = on_demand(find=lambda: chat.Chat)
+    checkpoints = on_demand(find=lambda: checkpoints.Checkpoints)
+    conversations = on_demand(find=lambda: conversations.Conversations)
+    events = on_demand(find=lambda: events.Events)
+    messaging = on_demand(find=lambda: messaging.Messaging)
+    programs = on_demand(find=lambda: programs.Programs)
+    telemetry = on_demand(find=lambda: telemetry.Telemetry)
+    workflows = on_demand(find=lambda: workflows.Workflows)
 
     def __init__(self, work: UnitOfWork | EachVerb) -> None:
         self._work = work
@@ -89,7 +89,7 @@ class TransactionBlock:
 
 
 def retried(runtime: Runtime, transaction: Callable[[], T], attempts: int = 5, cancelled: Callable[[], bool] | None = None) -> T:
-    """Run a transaction, again from the start on lock contention, serialization failure or deadlock; its result.
+    """Run a transaction, again from the start after an error that the dialect's `retryable` names; its result.
 
     `attempts` counts all runs. None follows once `cancelled` is true.
     """
@@ -97,7 +97,7 @@ def retried(runtime: Runtime, transaction: Callable[[], T], attempts: int = 5, c
         try:
             return transaction()
         except PersistError as error:
-            if attempt == attempts - 1 or not runtime.dialect.retryable(error) or (cancelled is not None and cancelled()):
+            if attempt == attempts - 1 or not runtime.errors.retryable(error) or (cancelled is not None and cancelled()):
                 raise
             runtime.sleep(0.1 * 2**attempt)
     raise AssertionError("unreachable: the last attempt returns or raises")
@@ -114,10 +114,13 @@ def replayed(runtime: Runtime, block: Callable[[], TransactionBlock], fn: Callab
 
 
 class VerbRun:
-    """One call of a verb in a transaction of its own. A verb that writes is tried again, as Store.transact does."""
+    """One call of a verb in a transaction of its own. A verb that writes is tried again, as Store.transact does.
 
-    def __init__(self, runtime: Runtime, verb: Callable[[UnitOfWork], Any], *, writes: bool) -> None:
-        self._runtime, self._verb, self._writes = runtime, verb, writes
+    `interruptible`: another thread may call `interrupt`. On SQLite, waiting for the write lock then costs more.
+    """
+
+    def __init__(self, runtime: Runtime, verb: Callable[[UnitOfWork], Any], *, writes: bool, interruptible: bool = False) -> None:
+        self._runtime, self._verb, self._writes, self._interruptible = runtime, verb, writes, interruptible
         self._work: UnitOfWork | None = None
         self._cancelled = False
         self.announcements: list[tuple[str, Any]] = []
@@ -125,7 +128,10 @@ class VerbRun:
 
     def run(self) -> Any:
         """Run the verb and commit; its result."""
-        return retried(self._runtime, self._once, 5 if self._writes else 1, lambda: self._cancelled)
+        return retried(self._runtime, self._once, cancelled=self._is_cancelled) if self._writes else self._once()
+
+    def _is_cancelled(self) -> bool:
+        return self._cancelled
 
     def interrupt(self) -> None:
         """Cancel the call from another thread: its statement ends, and it is not tried again."""
@@ -136,7 +142,7 @@ class VerbRun:
     def _once(self) -> Any:
         work = self._work = UnitOfWork(self._runtime, writable=self._writes)
         work.is_alone, work.marks = True, False  # no code of the caller runs inside, so nothing can begin another transaction
-        work.begin(lambda: self._cancelled)
+        work.begin(self._is_cancelled if self._interruptible else None)
         try:
             result = self._verb(work)
         except BaseException:

@@ -1,4 +1,4 @@
-"""Values and vocabularies of telemetry. Fields are as in the jackin' storage document; instants are whole seconds."""
+"""Values and vocabularies of telemetry, with the fields of jackin's storage (docs/designs.md), instants in whole seconds."""
 
 from datetime import datetime
 from enum import StrEnum

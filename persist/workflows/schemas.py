@@ -1,4 +1,4 @@
-"""Values and vocabularies of workflows. Shapes: the Last Light state document, "SQLite tables"."""
+"""Values and vocabularies of workflows, with the fields of Last Light's state (docs/designs.md)."""
 
 from datetime import datetime
 from enum import StrEnum

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from persist import AsyncStore, Conflict, Settings, Store, StoreBusy
-from persist.db.changes.driver_statements import DriverStatements
 from persist.db.group_commit.tasks import FunctionTask
 from persist.db.group_commit.writer import GroupCommitter
+from persist.db.statements.prepared import CompiledStatement
 from tests.aio.conftest import new_session, text_of
 from tests.statement_log import seen_statements
 
@@ -101,11 +101,11 @@ def test_a_commit_that_waits_for_the_disk_is_not_the_loops(
     sqlite_url: str, synchronous: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
-    write = DriverStatements.write
+    run = CompiledStatement.run
 
-    def told(self: DriverStatements, *args: Any) -> int:
+    def told(self: CompiledStatement, *args: Any) -> int:
         threads.append(threading.get_ident())
-        return write(self, *args)
+        return run(self, *args)
 
     async def body() -> None:
         settings = Settings(fold_ms=600_000, synchronous=synchronous)
@@ -117,7 +117,7 @@ def test_a_commit_that_waits_for_the_disk_is_not_the_loops(
             assert await text_in(store, recorder) == "begunmore"
             await recorder.close()
 
-    monkeypatch.setattr(DriverStatements, "write", told)
+    monkeypatch.setattr(CompiledStatement, "run", told)
     asyncio.run(body())
 
 

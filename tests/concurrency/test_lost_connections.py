@@ -12,8 +12,9 @@ import pytest
 from sqlalchemy import make_url
 
 from persist import AsyncStore, Store
-from persist.db.dialects.postgres import dialect as postgres
+from persist.db.dialects.postgres import connections as postgres_connections
 from persist.db.dialects.postgres import timeouts as postgres_patience
+from persist.db.dialects.postgres import transactions as postgres_transactions
 from persist.db.expressions import locking as turns
 from persist.db.statements.compiled import compiled_for
 from persist.errors import NotFound, StoreBusy, Unavailable
@@ -50,7 +51,7 @@ def proxy(database_url: str) -> Iterator[Proxy]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Locks are waited for 50 ms."""
-    for module in (turns, postgres):
+    for module in (turns, postgres_transactions):
         monkeypatch.setattr(module, "LOCK_TIMEOUT", "50ms")
     compiled_for.cache_clear()
     yield
@@ -94,7 +95,7 @@ def test_a_connection_that_ended_with_a_snapshot_is_replaced_and_nobody_is_told(
     caplog: pytest.LogCaptureFixture,
     rest: float,
 ) -> None:
-    monkeypatch.setattr(postgres, "_IDLE_SECONDS", rest)
+    monkeypatch.setattr(postgres_connections, "_IDLE_SECONDS", rest)
     store = open_store()
     session = create(store)
     for _ in range(3):
@@ -226,7 +227,7 @@ def test_a_watch_listens_at_the_host_of_several_that_answers(proxy: Proxy, raw: 
 def test_connections_are_made_and_found_dead_in_time_unless_the_url_says_otherwise(proxy: Proxy) -> None:
     for url, seconds in ((proxy.url, "10"), (f"{proxy.url}&connect_timeout=3", "3")):
         with Store.open(url) as store:
-            pooled = store.runtime.dialect.writer.raw_connection()
+            pooled = store.runtime.connections.writer.raw_connection()
             driver: Any = pooled.driver_connection
             said = driver.info.get_parameters()
             pooled.close()

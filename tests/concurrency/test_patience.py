@@ -9,7 +9,9 @@ import pytest
 from persist import Store
 from persist.db.concurrency.writer_lock import Waiting
 from persist.db.dialects.sqlite import dialect as sqlite_dialect
-from persist.db.dialects.sqlite.dialect import SqliteDialect
+from persist.db.dialects.sqlite.connections import SqliteConnections
+from persist.db.dialects.sqlite.event_log import SqliteEventLog
+from persist.db.dialects.sqlite.transactions import SqliteTransactions
 from persist.errors import StoreBusy
 from persist.settings import Settings
 from tests.contract.chat.scenes import create
@@ -67,8 +69,10 @@ class Recorded:
 @pytest.mark.parametrize("cancelled", [None, lambda: False], ids=["sync", "async"])
 @pytest.mark.parametrize(("waited", "left"), [(4.5, range(1, 501)), (60.0, [100])], ids=["in time", "too late"])
 def test_what_was_waited_for_in_this_process_counts(cancelled: Callable[[], bool] | None, waited: float, left: Any) -> None:
-    dialect, driver = SqliteDialect(None, Settings(busy_timeout_ms=5000)), Recorded()
-    dialect._begin_immediate(driver, Waiting(time.monotonic() - waited, cancelled))
+    settings, event_log, driver = Settings(busy_timeout_ms=5000), SqliteEventLog(None), Recorded()
+    connections = SqliteConnections(None, settings, event_log.say_whether_kept)
+    transactions = SqliteTransactions(connections, event_log, settings)
+    transactions._begin_immediate(driver, Waiting(time.monotonic() - waited, cancelled))
     before, begin, after = driver.ran
     assert begin == "BEGIN IMMEDIATE"
     assert int(before.removeprefix("PRAGMA busy_timeout=")) in (left if cancelled is None else [*left, 100])

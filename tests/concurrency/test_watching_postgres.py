@@ -74,7 +74,7 @@ def test_a_listening_connection_that_is_cut_is_replaced(
     assert data(reader.take(1)) == [0]
     for number in (1, 2):
         wait_for(raw, _LISTENERS)
-        raw.execute(f"SELECT pg_terminate_backend(pid) {_LISTENERS}")
+        raw.execute(f"SELECT pg_terminate_backend(pid, 60000) {_LISTENERS}")  # waits until that connection is gone
         append(store, "a", number)
         assert data(reader.take(1)) == [number]
     wait_for(raw, _LISTENERS)

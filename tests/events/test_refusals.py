@@ -89,5 +89,5 @@ def test_events_of_callers_change_nothing(source: Store, target_url: str) -> Non
 
 
 def source_url(store: Store) -> str:
-    url = store.runtime.dialect.writer.url
+    url = store.runtime.connections.writer.url
     return f"sqlite:///{store.path}" if store.path else url.set(drivername="postgresql").render_as_string(hide_password=False)

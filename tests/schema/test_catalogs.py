@@ -31,14 +31,14 @@ def by_models(place: Place) -> None:
         return
     place.create_schema()
     dialect = dialect_for(place.url, Settings())
-    with dialect.writer.begin() as connection:
+    with dialect.connections.writer.begin() as connection:
         for statement in ddl(dialect):
             connection.exec_driver_sql(statement)
         for table in metadata.sorted_tables:
             for row in table.info.get("seed", ()):
                 connection.execute(insert(table), row)
         connection.execute(insert(version_table), {"version_num": HEAD})
-    dialect.dispose()
+    dialect.connections.dispose()
 
 
 @pytest.mark.parametrize("make", [by_alembic, by_persist_upgrade])

@@ -15,7 +15,8 @@ from tests.schema.places import ROOT, TABLES, Place
 UPGRADE = "import persist; persist.upgrade(url)"
 OPEN = """
 import persist
-with persist.Store.open(url) as store:
+# eight in turn on a busy machine take longer than the five seconds that a store waits by default
+with persist.Store.open(url, settings=persist.Settings(busy_timeout_ms=60_000)) as store:
     with store.begin() as tx:
         tx.chat.sessions.create(agent="build", model={})
 """

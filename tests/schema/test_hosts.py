@@ -211,7 +211,7 @@ def test_an_upgrade_leaves_the_connections_search_path_alone(empty_postgres_url:
     place = Place(empty_postgres_url)
     command.upgrade(host(place), "head")
     with Store.open(empty_postgres_url, migrate=True) as store:
-        connections = [store.runtime.dialect.writer.connect() for _ in range(3)]
+        connections = [store.runtime.connections.writer.connect() for _ in range(3)]
         for connection in connections:
             assert connection.exec_driver_sql("SHOW search_path").scalar() == '"$user", public'
             connection.close()

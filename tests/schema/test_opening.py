@@ -128,7 +128,9 @@ def test_every_connection_has_its_pragmas(sqlite_url: str, settings: Settings, s
         with store.record(session.id) as recorder:
             recorder.feed({"type": "start"})
             assert pragmas(store.held._driver) == [*ours, 0]
-        connections = [dialect.writer.raw_connection() for _ in range(2)] + [dialect.reader.raw_connection() for _ in range(3)]
+        connections = [dialect.connections.writer.raw_connection() for _ in range(2)] + [
+            dialect.connections.reader.raw_connection() for _ in range(3)
+        ]
         for connection, query_only in zip(connections, [0, 0, 1, 1, 1], strict=True):
             assert pragmas(connection.driver_connection) == [*ours, query_only]
             connection.close()
@@ -137,7 +139,7 @@ def test_every_connection_has_its_pragmas(sqlite_url: str, settings: Settings, s
 def test_a_read_only_store_cannot_write(sqlite_url: str) -> None:
     Store.open(sqlite_url).close()
     with Store.open(sqlite_url, read_only=True) as store:
-        for engine in (store.runtime.dialect.writer, store.runtime.dialect.reader):
+        for engine in (store.runtime.connections.writer, store.runtime.connections.reader):
             connection = engine.raw_connection()
             assert pragmas(connection.driver_connection) == ["wal", 1, 5000, 1, 1000, 1]
             connection.close()

@@ -64,7 +64,7 @@ def _opened(folder: Path) -> "Store":
 
 def _durable(store: "Store") -> None:
     """What each connection is told, which only a Mac needs."""
-    with store.runtime.dialect.writer.connect() as connection:
+    with store.runtime.connections.writer.connect() as connection:
         told = [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("fullfsync", "checkpoint_fullfsync")]
     assert told == ([1, 1] if sys.platform == "darwin" else [0, 0]), told
 

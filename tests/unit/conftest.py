@@ -12,8 +12,8 @@ from tests.unit.laboratory import Laboratory, specimens
 def laboratory(database_url: str, backend: str) -> Iterator[Laboratory]:
     with Store.open(database_url) as store:
         dialect = store.runtime.dialect
-        with dialect.writer.connect() as connection:
-            dialect.begin(connection, write=True)
+        with dialect.connections.writer.connect() as connection:
+            dialect.transactions.begin(connection, write=True)
             if backend == "postgres":  # a server's zone must not matter, nor a session's
                 connection.exec_driver_sql("SET LOCAL TIME ZONE 'Asia/Kolkata'")
             specimens.create(connection)

@@ -93,6 +93,6 @@ class Laboratory:
         with pytest.raises(Exception) as caught:  # noqa: PT011  # whose error it is, is what is looked at
             self.put(3, prepared=prepared, **{name: value})
         savepoint.rollback()
-        ours = self.dialect.classify(caught.value)
+        ours = self.dialect.errors.classify(caught.value)
         assert isinstance(ours, InvalidValue)
         return ours

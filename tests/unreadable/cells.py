@@ -83,7 +83,7 @@ def cells(table: Table, *, lite: bool) -> Iterator[Cell]:
 def spoil(tx: Any, cell: Cell) -> bool:
     """Put it there; False where there is no such row, or the database refuses."""
     work = work_of(tx)
-    driver = work.runtime.dialect.driver_of(work.connection)
+    driver = work.runtime.transactions.driver_of(work.connection)
     if work.runtime.dialect.schema is None:
         driver.execute("PRAGMA ignore_check_constraints=ON")
         driver.execute("PRAGMA defer_foreign_keys=ON")

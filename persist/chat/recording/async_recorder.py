@@ -54,16 +54,14 @@ class AsyncRecorder:
 
     async def feed(self, chunk: Mapping[str, Any]) -> None:
         """See Recorder.feed."""
-        self._runtime.check_process()
+        self._runtime.check_outside("feed()")
         lease = self._lease()
         if not self._lock.enter(lease):
             await self._lock.wait(lease)
         try:
             recording = self._recording
-            if recording.opened:
-                self._check("feed()")
-            else:
-                await self._open("feed()")
+            if recording.closed or not recording.opened:
+                await self._open()
             delta_insert = recording.delta_insert(chunk)
             if delta_insert is None:
                 await self._drive(recording.feeding((chunk,)))
@@ -97,7 +95,8 @@ class AsyncRecorder:
         self._runtime.check_process()
         async with self._lease():
             if self._sse_queue.take(data):
-                await self._open("feed_sse()")
+                self._runtime.check_outside("feed_sse()")
+                await self._open()
                 await self._drive(self._sse_queue.recording())
 
     async def step_usage(self, step: int, **tokens: int | float) -> None:
@@ -127,9 +126,9 @@ class AsyncRecorder:
         self._sse_queue.raise_refusal()
 
     async def __aenter__(self) -> "AsyncRecorder":
-        self._runtime.check_process()
+        self._runtime.check_outside("record()")
         async with self._lease():
-            await self._open("record()")
+            await self._open()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -168,19 +167,14 @@ class AsyncRecorder:
         self._lock.release(claim)
 
     async def _run_steps(self, what: str, steps: Callable[[Recording], DatabaseSteps]) -> None:
-        self._runtime.check_process()
+        self._runtime.check_outside(what)
         async with self._lease():
-            await self._open(what)
+            await self._open()
             await self._drive(steps(self._recording))
 
-    def _check(self, what: str) -> None:
-        self._runtime.check_usable()
-        self._runtime.refuse_inside_transaction(what)
+    async def _open(self) -> None:
         if self._recording.closed:
             raise Closed("recorder")
-
-    async def _open(self, what: str) -> None:
-        self._check(what)
         if not self._recording.opened:
             await self._drive(self._recording.opening())
 

@@ -74,7 +74,7 @@ class FlushPlan:
             elif unit.patches or not current.marked:
                 write.owned = owned
             for part, at in unit.dirty.items():
-                write.parts.append(self._part_write(part, unit, current.id, at, runtime, had_tail=part in unfolded.parts))
+                write.parts.append(self._part_write(part, unit, current.id, at, runtime, had_deltas=part in unfolded.parts))
                 if part.frame is not None and part.pieces:
                     write.deltas.append(_delta_of(part, part.pieces))
                 to_fold.pop(part, None)
@@ -85,7 +85,7 @@ class FlushPlan:
             self._written.append(unit)
         for part, (message_id, at) in self.pending.earlier_message_parts.items():
             flush.earlier_message_parts.append(
-                (message_id, self._part_write(part, None, message_id, at, runtime, had_tail=False))
+                (message_id, self._part_write(part, None, message_id, at, runtime, had_deltas=False))
             )
         if to_fold:
             flush.messages.append(MessageWrite("", new=False, folds=[self._fold(part, runtime) for part in to_fold]))
@@ -103,13 +103,13 @@ class FlushPlan:
             unfolded.delta_stored(part, size)
 
     def _part_write(
-        self, part: PartState, unit: Unit | None, message_id: str, at: Any, runtime: Runtime, *, had_tail: bool
+        self, part: PartState, unit: Unit | None, message_id: str, at: Any, runtime: Runtime, *, had_deltas: bool
     ) -> PartWrite:
         assert part.id is not None
         data = part.snapshot() if part.frame is None else part.data
         call_id, state = tool_columns(data)
         text = encode(data, data["type"], runtime.limits)
-        write = PartWrite(part.id, text, data["type"], call_id, state, at, had_tail=had_tail, frame=part.frame)
+        write = PartWrite(part.id, text, data["type"], call_id, state, at, had_deltas=had_deltas, frame=part.frame)
         if unit is not None and part in unit.new:
             write.created = (message_id, part.index, unit.new[part])
         return write

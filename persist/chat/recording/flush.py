@@ -91,7 +91,7 @@ class PartWrite:
     at: datetime
     created: tuple[str, int, datetime] | None = None
     """(message id, index, created_at) of a new part; None for a rewritten one."""
-    had_tail: bool = False
+    had_deltas: bool = False
     frame: JsonFrame | None = None
     """The stored JSON around a long text that is not rewritten: the text in `data` is empty then."""
 
@@ -111,12 +111,12 @@ class MessageWrite:
     folds: list[tuple[str, JsonText | JsonFrame]] = field(default_factory=list)
     """(part id, complete data); for long text, which is folded in the database, the JSON around it instead of the data."""
     events_only: list[tuple[str, int, str]] = field(default_factory=list)
-    """(part id, seq, text) that a fold stores without ever writing a delta row; only the event log needs them."""
+    """(part id, seq, text). Written as delta rows only while the event log is on; otherwise the fold alone stores the text."""
     deltas: list[tuple[str, int, str]] = field(default_factory=list)
     usage: list[tuple[int, StepUsage]] = field(default_factory=list)
     touch: bool = False
 
-    def needs_answers(self) -> bool:
+    def reads_own_writes(self) -> bool:
         """Whether writing the message means reading what was just written: long text, a compaction, steps of usage."""
         return bool(
             self.usage
@@ -149,7 +149,11 @@ class Flush:
     failed: bool = False
     end: bool = False
     held_back: bool = False
-    """Whether it writes earlier chunks. The COMMIT then travels alone: if the connection is lost before it, all is repeated."""
+    """Whether this flush also writes chunks that an earlier call accepted.
+
+    COMMIT is then sent separately: if the connection is lost before it, the outcome is known (rolled back), and the flush can be
+    retried.
+    """
 
     def delta_only(self) -> bool:
         """Whether the flush is one delta row alone: a single statement, which checks the turn's owner itself."""
@@ -185,27 +189,35 @@ class Flush:
         return "part.delta" if any(message.deltas or message.events_only for message in self.messages) else "message.updated"
 
     def run(self, db: DriverStatements) -> None:
-        """Write the flush. NotFound if the session was deleted; RequirementMissed if it is to be refused."""
+        """Write the flush. Raises NotFound if the session was deleted, RequirementMissed if the flush is to be refused.
+
+        On Postgres a single delta is one round trip, and so is any other flush, its BEGIN and COMMIT included. It needs further
+        round trips if it begins the turn (one to read the former turn), merges metadata into a stored message (one to read that),
+        is held back (one for COMMIT alone), or has to read what it wrote (one for each statement).
+        """
         db.begin_event(self.kind_of_change(), self.session_id)
         if self.delta_only():
-            (piece,) = self.messages[0].deltas
-            DeltaRow(self.session_id, self.owner, self.at_ms, *piece).add(db)
+            (delta,) = self.messages[0].deltas
+            DeltaRow(self.session_id, self.owner, self.at_ms, *delta).add(db)
             return
         former = None
         if self.begin:
             former = turns.former_turn(db, self.session_id, self.owner, self.at, takeover=self.takeover)
         merges: dict[str, Merge] = {}
-        merged = [message for message in self.messages if not message.new and (message.patches or message.owned)]
-        if merged:
+        to_merge = [message for message in self.messages if not message.new and (message.patches or message.owned)]
+        if to_merge:
             with db.batch() as batch:
                 self._claim(batch, former)
-                asked = {message.id: Merge.ask(batch, message.id, message.patches) for message in merged}
-            merges = {message.id: asked[message.id].merged(db, message.patches, message.owned) for message in merged}
-        together = not any(message.needs_answers() for message in self.messages)
-        together = together and not any(merge.compacted for merge in merges.values())
-        together = together and not any(part.frame for _, part in self.earlier_message_parts)
-        with db.batch(last=not self.held_back) if together else db.one_by_one() as batch:
-            if not merged:
+                merges = {message.id: Merge.ask(batch, message.id, message.patches) for message in to_merge}
+            for message in to_merge:
+                merges[message.id].apply(db, message.patches, message.owned)
+        reads_own_writes = (
+            any(message.reads_own_writes() for message in self.messages)
+            or any(merge.compacted for merge in merges.values())
+            or any(part.frame for _, part in self.earlier_message_parts)
+        )
+        with db.one_by_one() if reads_own_writes else db.batch(last=not self.held_back) as batch:
+            if not to_merge:
                 self._claim(batch, former)
             self._write(db, batch, merges)
 
@@ -220,7 +232,7 @@ class Flush:
         return turns.lost_turn_error(db, self.session_id)
 
     def _claim(self, batch: Batch, former: turns.Turn | None) -> None:
-        """Begin or hold the turn, and require messages that it continues to be shown.
+        """Begin or hold the turn, and require that the messages it continues are still visible.
 
         From here on a rewind that hides one of them ends this turn.
         """
@@ -279,15 +291,15 @@ class Flush:
                 usage.recompute(db, self.session_id)
         elif message.touch:
             batch.run(_TOUCH_MESSAGE, row_id=message.id, at=self.at)
-        for piece in message.deltas:
-            batch.run(DeltaRow.prepared, **DeltaRow(self.session_id, self.owner, self.at_ms, *piece).values)
+        for delta in message.deltas:
+            batch.run(DeltaRow.prepared, **DeltaRow(self.session_id, self.owner, self.at_ms, *delta).values)
         for part in message.parts:
             self._part(db, batch, part)
         if any(part.kind == usage.COMPACTION for part in message.parts):
             usage.recompute(db, self.session_id)
         if db.journal is not None:
-            for piece in message.events_only:
-                batch.run(DeltaRow.prepared, **DeltaRow(self.session_id, self.owner, self.at_ms, *piece).values)
+            for delta in message.events_only:
+                batch.run(DeltaRow.prepared, **DeltaRow(self.session_id, self.owner, self.at_ms, *delta).values)
         for part_id, data in message.folds:
             if isinstance(data, JsonFrame):
                 fold_in_database(db, part_id, data)
@@ -303,7 +315,7 @@ class Flush:
             return
         if part.created is None:
             batch.run(REWRITE_PART, row_id=part.id, kind=part.kind, tool=part.tool_state, data=part.data, at=part.at)
-            if part.had_tail:
+            if part.had_deltas:
                 batch.run(DROP_DELTAS, row_id=part.id)
             return
         message_id, index, created_at = part.created

@@ -45,8 +45,8 @@ class Merge:
         batch.lock(usage.LOCK_OWN_SESSION, row_id=id)
         return cls(id, stored, batch.row(usage.HAS_STEPS, row_id=id), usage.boundary_of(batch, id))
 
-    def merged(self, db: StatementRunner, patches: Sequence[Patch], owned: Mapping[str, Any]) -> "Merge":
-        """Itself, with the metadata to store. RequirementMissed if the message is gone."""
+    def apply(self, db: StatementRunner, patches: Sequence[Patch], owned: Mapping[str, Any]) -> None:
+        """Merge into the stored metadata that was read. Raises RequirementMissed if the message is gone."""
         if self.stored.result is None:
             raise RequirementMissed
         if self.steps is not None and self.steps.result is not None:
@@ -56,4 +56,3 @@ class Merge:
         self.added = usage.counters_of(Role.ASSISTANT, stored, self.metadata)
         if self.added and self.boundary is not None:
             self.compacted = usage.is_before(self.id, self.boundary.result)
-        return self

@@ -56,10 +56,11 @@ class Recorder:
         next chunk. StreamProtocolError: the chunk cannot follow the earlier ones. Those are stored, and the recorder is closed.
         StoreBusy and other database errors: the chunk was not recorded and may be fed again.
         """
-        self._runtime.check_process()
+        self._runtime.check_outside("feed()")
         with self._lock:
-            self._open("feed()")
             recording = self._recording
+            if recording.closed or not recording.opened:
+                self._open("feed()")
             delta_insert = recording.delta_insert(chunk)
             if delta_insert is None:
                 self._drive(recording.feeding((chunk,)), "feed()")
@@ -88,6 +89,7 @@ class Recorder:
         self._runtime.check_process()
         with self._lock:
             if self._sse_queue.take(data):
+                self._runtime.check_outside("feed_sse()")
                 self._open("feed_sse()")
                 self._drive(self._sse_queue.recording(), "feed_sse()")
 
@@ -119,7 +121,7 @@ class Recorder:
         self._sse_queue.raise_refusal()
 
     def __enter__(self) -> "Recorder":
-        self._runtime.check_process()
+        self._runtime.check_outside("record()")
         with self._lock:
             self._open("record()")
         return self
@@ -143,14 +145,12 @@ class Recorder:
             self._lock.release()
 
     def _run_steps(self, what: str, steps: Any) -> None:
-        self._runtime.check_process()
+        self._runtime.check_outside(what)
         with self._lock:
             self._open(what)
             self._drive(steps(self._recording), what)
 
     def _open(self, what: str) -> None:
-        self._runtime.check_usable()
-        self._runtime.refuse_inside_transaction(what)
         if self._recording.closed:
             raise Closed("recorder")
         if not self._recording.opened:

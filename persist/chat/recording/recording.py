@@ -21,6 +21,7 @@ from persist.chat.recording.unfolded_parts import Unfolded
 from persist.chat.reducer.chunks import ChunkType
 from persist.chat.schemas import StepUsage
 from persist.chat.storage import owners, turns, usage
+from persist.chat.storage.liveness import HEARTBEAT
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.group_commit.tasks import FunctionTask
 from persist.db.transactions.runtime import Runtime
@@ -30,6 +31,7 @@ from persist.errors import Conflict, NotFound, PersistError, StoreBusy, StoreFul
 from persist.settings import SaveOn
 
 # a tuple, not a set: a chunk's `type` may be anything, also unhashable
+_HEARTBEAT_SECONDS = HEARTBEAT.total_seconds()
 _GROWING = (ChunkType.TEXT_DELTA.value, ChunkType.REASONING_DELTA.value, ChunkType.TOOL_INPUT_DELTA.value)
 
 
@@ -109,7 +111,7 @@ class Recording:
                 return None  # `feeding` raises the same error and handles it
             part = change.part
         delta = chunk["delta"] if change is None else change.delta
-        size = 0 if delta is None else utf8_size(delta)
+        size = 0 if delta is None else len(delta) if delta.isascii() else utf8_size(delta)
         if part is None or delta is None or self._unfolded.should_fold(part, size) or part.base + size > self._maximum:
             self._stream.undo_delta(part, change)
             return None
@@ -179,7 +181,7 @@ class Recording:
         self._end()
 
     def timed(self, now: float) -> DatabaseSteps:
-        """Do what is due: flush the buffer after buffer_ms, fold deltas, write a heartbeat every 20 s."""
+        """Do what is due: flush the buffer after buffer_ms, fold deltas, write a heartbeat."""
         if self._due.buffer is not None and self._due.buffer <= now:
             yield from self.flushing()
         if self._due.fold is not None and self._due.fold <= now and self._unfolded:
@@ -189,7 +191,7 @@ class Recording:
         if self._due.heartbeat is not None and self._due.heartbeat <= now:
             at = self._runtime.clock()
             yield FunctionTask(lambda db: turns.heartbeat(db, self._session_id, self._owner, at))
-            self._due.heartbeat = now + turns.HEARTBEAT_SECONDS
+            self._due.heartbeat = now + _HEARTBEAT_SECONDS
 
     def using(self, step: int, counts: StepUsage) -> DatabaseSteps:
         """Record a step's token usage: at once if the message is stored, otherwise together with its row."""
@@ -263,7 +265,7 @@ class Recording:
             self._turn_message_id = flush.message_id
         if flush.begin:
             self._running, self._errored = True, False
-            self._due.heartbeat = now + turns.HEARTBEAT_SECONDS
+            self._due.heartbeat = now + _HEARTBEAT_SECONDS
         self._errored = self._errored or flush.failed
         if plan.end or plan.stop:
             self._running = False

@@ -1,11 +1,12 @@
 """Folding deltas that a dead process left behind: on opening a SQLite file for writing, elsewhere during maintenance."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import BigInteger, bindparam, select
 
 from persist.chat.models import deltas
 from persist.chat.storage.folding import fold_each, log_left_unfolded, part_ids
+from persist.chat.storage.liveness import LEFT_AFTER
 from persist.chat.storage.unfolded_probe import ANY_PIECES
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.json_text import stored_text
@@ -14,7 +15,6 @@ from persist.db.group_commit.tasks import FunctionTask
 from persist.db.statements.prepared import Statement, param
 from persist.errors import UnreadableRow
 
-OLD_AFTER = timedelta(seconds=5)
 _BATCH = 100
 _old = select(deltas.c.part_id).where(deltas.c.created_at < param("before")).distinct().order_by(deltas.c.part_id)
 _found = _old.limit(_BATCH).offset(bindparam("left", type_=BigInteger())).subquery()
@@ -23,7 +23,7 @@ _OLD = Statement(select(stored_text(_found.c.part_id)))
 
 def old_before(now: datetime) -> datetime:
     """Deltas older than this instant belong to no recording in progress: a recorder folds its own sooner."""
-    return now - OLD_AFTER
+    return now - LEFT_AFTER
 
 
 class Sweep:
@@ -48,7 +48,7 @@ class Sweep:
 
 
 def fold_old_tails(connection: PinnedConnection) -> int:
-    """Fold deltas older than 5 s, a hundred parts per transaction; the number of parts. Without deltas this costs one query."""
+    """Fold the deltas of dead recorders, 100 parts per transaction; the number of parts. One query if there are no deltas."""
     sweep = Sweep(old_before(connection.runtime.clock()))
     if not connection.look(lambda db: db.row(ANY_PIECES)):
         return 0

@@ -54,11 +54,14 @@ class Unfolded:
                 tail.fold(db, batch)
 
     def delta_stored(self, part: PartState, size: int) -> None:
-        """A delta row with `size` bytes of the part's text was stored."""
+        """A delta row with all unstored text of the part, `size` bytes, is durable."""
         self._grew = time.monotonic()
         if not self.parts:
             self._began = self._grew
-        part.delta_stored(size)
+        part.seq += 1
+        part.tail += size
+        if part.frame is not None:
+            part.pieces = []
         self.parts[part] = None
 
     def part_stored(self, part: PartState) -> None:

@@ -60,13 +60,6 @@ class PartState:
     def restore(self, data: Part, pieces: list[str]) -> None:
         self.data, self.pieces = data, pieces
 
-    def delta_stored(self, size: int) -> None:
-        """A delta row with all unstored text of this part, `size` bytes, is durable."""
-        self.seq += 1
-        self.tail += size
-        if self.frame is not None:
-            self.pieces = []
-
     def part_stored(self) -> None:
         """The part's row is durable with all of its text. Text that is done or long is from now on kept only in the database."""
         if self.frame is None:

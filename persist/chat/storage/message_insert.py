@@ -30,7 +30,7 @@ from persist.db.schema.column_types import Whole
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.frozen import construct
-from persist.db.values.json import Json, JsonText, decode, plain_object
+from persist.db.values.json import Json, JsonText, decode, encode, plain_object
 from persist.errors import InvalidValue, NotFound
 
 _M, _S = messages.c, sessions.c
@@ -66,7 +66,12 @@ INSERT_LAST = Statement(
 INSERT_LAST_OF_TURN = Statement(insert_where(messages, _S.id == param("session"), _last_values, of=sessions))
 """As INSERT_LAST, without its lock: the recorder's turn keeps the session, and others wait for a lock of the turn before it."""
 _INSERT_PART = Statement(
-    insert_where(parts, _M.id == bindparam("message_id", type_=_M.id.type), {"message_id": _M.id}, of=messages)
+    insert_where(
+        parts,
+        _M.id == bindparam("message_id", type_=_M.id.type),
+        {"message_id": _M.id, "created_at": _now, "updated_at": _now},
+        of=messages,
+    )
 )
 PLACE_LAST = Statement(
     update(messages)
@@ -91,10 +96,11 @@ def check_parts(work: UnitOfWork, parts: Sequence[Json]) -> list[tuple[Mapping[s
     if isinstance(parts, (str, bytes, Mapping)) or not isinstance(parts, Sequence):
         raise InvalidValue("parts", "expected a list of parts.")
     checked: list[tuple[Mapping[str, Any], JsonText]] = []
+    limits = work.runtime.limits
     for index, part in enumerate(parts):
         path = f"parts[{index}]"
         data = plain_object(part, path)
-        text = work.json(path, data)
+        text = encode(data, path, limits)
         work.label(f"{path}.type", data.get("type"))
         checked.append((data, text))
     return checked
@@ -105,10 +111,10 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
 
     `tail`: the id where the tail of a compaction starts; NotFound if the session shows no such message.
     """
-    metadata = work.json("metadata", posting.metadata)
+    metadata = encode(posting.metadata, "metadata", work.runtime.limits)
     session_id, now = posting.session_id, work.now()
     id = work.runtime.ids.mint("msg", now) if id is None else id
-    added = counters_of(posting.role, {}, posting.metadata)
+    added = counters_of(posting.role, {}, posting.metadata) if posting.role is Role.ASSISTANT else {}
     marker = next((data for data, _ in reversed(posting.parts) if data["type"] == COMPACTION), None)
     shown = posting.metadata.get("queued_at") is None and posting.metadata.get("hidden_at") is None
     totals = None if marker is None or not shown else _totals_with(work, posting, id, marker, tail)
@@ -158,8 +164,7 @@ def _part_rows(work: UnitOfWork, posting: Posting, message_id: str, now: datetim
                 "type": data["type"],
                 "tool_call_id": call_id,
                 "tool_state": state,
-                "created_at": now,
-                "updated_at": now,
+                "at": now,
                 "data_json": text,
             }
         )

@@ -10,10 +10,11 @@ import socket
 import sys
 from collections import deque
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 
+from persist.chat.storage.liveness import STALE_AFTER
 from persist.db.concurrency.fork_count import PROCESS, in_each_child
 from persist.lazy_imports import lazy_modules
 
@@ -21,14 +22,13 @@ with lazy_modules(globals()):
     from persist.chat.storage import windows_processes
 
 PROC = Path("/proc")
-_STALE_AFTER = timedelta(seconds=60)
 _UNKNOWN = "-"
 _ENDED_STATES = (b"Z", b"X")
 """States of a process that ended but keeps its pid until its parent waits for it, which some parents never do."""
 
 _live: set[str] = set()
 _ended: deque[str] = deque(maxlen=1000)
-"""The latest owners that were closed or dropped in this process. One that falls out counts as stale after 60 s."""
+"""The latest owners that were closed or dropped in this process. One that falls out counts as stale after STALE_AFTER."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ def retire_owner(owner: str) -> None:
 
 
 def is_stale(owner: str, seen_at: datetime, now: datetime) -> bool:
-    """Whether the owner's recorder or process is known to be gone or, where that cannot be known, `seen_at` is over 60 s ago."""
+    """Whether the owner is known to be gone or, where that cannot be known, was not seen for STALE_AFTER."""
     if owner in _live:
         return False
-    return owner in _ended or _is_gone(owner) or now - seen_at > _STALE_AFTER
+    return owner in _ended or _is_gone(owner) or now - seen_at > STALE_AFTER
 
 
 def _in_child() -> None:

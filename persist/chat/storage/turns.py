@@ -5,13 +5,14 @@ A row in state `error` does not count as running; it stays until the next record
 """
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import Exists, bindparam, delete, exists, insert, select, update
 from sqlalchemy.types import TypeEngine
 
 from persist.chat.models import sessions, turns
 from persist.chat.schemas import TurnState
+from persist.chat.storage.liveness import CLEAR_AFTER
 from persist.chat.storage.owners import is_stale
 from persist.db.changes.batch import Batch, Requirement
 from persist.db.changes.driver_statements import StatementRunner
@@ -19,8 +20,6 @@ from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import Conflict, NotFound, PersistError
 
-HEARTBEAT_SECONDS = 20.0
-_DEAD_AFTER = timedelta(minutes=5)
 _NO_OWNER = "-"
 
 _T = turns.c
@@ -111,9 +110,9 @@ def refuse(turn: Turn | None, session_id: str, now: datetime, doing: str) -> Non
 
 
 def clear_dead(work: UnitOfWork) -> int:
-    """Delete turns whose process is gone and whose heartbeat is over five minutes old; the number deleted."""
+    """Delete turns whose process is gone and whose last heartbeat is older than CLEAR_AFTER; the number deleted."""
     now = work.now()
-    rows = work.rows(_RUNNING, before=now - _DEAD_AFTER)
+    rows = work.rows(_RUNNING, before=now - CLEAR_AFTER)
     dead = [(session, owner, seen) for session, owner, seen in rows if is_stale(owner, seen, now)]
     return sum([work.run(_CLEAR, of_session=session, owner_id=owner, seen=seen) for session, owner, seen in dead])
 

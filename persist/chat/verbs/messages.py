@@ -11,7 +11,7 @@ from persist.chat.storage.usage import add_step, check_step, step_counts
 from persist.chat.verbs import approvals, compaction, queueing, repair
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_choice, check_list
-from persist.db.values.json import Json
+from persist.db.values.json import Json, plain_object
 from persist.errors import InvalidValue
 
 List = list
@@ -37,7 +37,7 @@ class ChatMessages(Repository):
         work = self._work
         speaker = check_choice("role", role, Role)
         posting = Posting(
-            work.label("session_id", session_id), speaker, check_parts(work, parts), work.json_object("metadata", metadata)
+            work.label("session_id", session_id), speaker, check_parts(work, parts), plain_object(metadata, "metadata")
         )
         return post(work, posting, id=None if id is None else work.label("id", id))
 

@@ -50,10 +50,5 @@ def found_branch(found: Pending[Row | None], id: str) -> Branch:
 
 
 def hold_with(batch: Batch, id: str) -> None:
-    """What `hold_branch` does, with a batch."""
+    """Lock the branch and its places with a batch until the transaction ends, so that later reads are current."""
     batch.lock(_HOLD, row_id=id)
-
-
-def hold_branch(work: UnitOfWork, id: str) -> bool:
-    """Lock the branch and its places until the transaction ends, so that later reads are current; False without it."""
-    return work.row(_HOLD, row_id=id) is not None

@@ -1,20 +1,23 @@
-"""Deleting branches and sessions, and changing the order of progressions, without losing what remaining branches show.
+"""Deleting branches and sessions without losing what remaining branches show.
 
 A progression is deleted with its last owner (session or branch), a former branch (see inheritance) with the last branch
 forked from it; messages stay.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from sqlalchemy import delete, exists, func, or_, select
 
 from persist.conversations.models import branches, messages, progressions, sessions
+from persist.conversations.schemas import Branch
 from persist.conversations.storage.branch_rows import COLUMNS, branch_value
-from persist.conversations.storage.inheritance import Heirs, copied_progression, forks_of, is_shared
-from persist.conversations.storage.locking import lock_line
-from persist.conversations.storage.progression_members import cut, lock_progression
+from persist.conversations.storage.inheritance import Heirs, is_shared
+from persist.conversations.storage.locking import OF_SESSIONS, Line, lock_sessions
+from persist.conversations.storage.progression_members import cut
 from persist.db.changes.batch import Batch, Pending
+from persist.db.schema.arrays import among_labels
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable import results
@@ -24,10 +27,7 @@ from persist.errors import Conflict
 _S, _B, _P = sessions.c, branches.c, progressions.c
 _id = param("row_id")
 _MESSAGE = Statement(select(messages.c.id).where(messages.c.id == _id))
-_BRANCH = Statement(select(*COLUMNS).where(_B.id == _id).with_for_update())
-_OWNERS = Statement(select(*COLUMNS).where(_B.progression_id == _id).order_by(_B.id).with_for_update())
-_OF_SESSION = Statement(select(_B.id).where(_B.session_id == _id).order_by(_B.id).with_for_update())
-_SESSION_POOL = Statement(select(_S.progression_id).where(_S.id == _id))
+_POOLS_OF = Statement(select(_S.progression_id).where(among_labels(_S.id, "ids")))
 _DELETE_BRANCH = Statement(delete(branches).where(_B.id == _id))
 _DELETE_NAMELESS = Statement(delete(branches).where(_B.session_id == _id))
 """Deletes branches of a session that have unreadable ids."""
@@ -42,63 +42,89 @@ _FORMER = Statement(
 _SHOWN_UPTO = Statement(select(func.max(_B.forked_at_ord)).where(_B.parent_branch_id == _id))
 
 
-def remove_sessions(work: UnitOfWork, ids: Sequence[str]) -> tuple[int, int]:
+class Doomed:
+    """Branches that are to be deleted, and their forks, locked and read with a batch."""
+
+    def __init__(self, batch: Batch, line: Line, **values: Any) -> None:
+        chosen, forks = _doomed(line)
+        self._chosen, self._forks = batch.rows(chosen, **values), batch.rows(forks, **values)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is any."""
+        return bool(self._chosen.result)
+
+    def found(self) -> tuple[list[Branch], list[Branch], bool]:
+        """The branches, the forks that stay, and whether there are branches that have no readable id."""
+        victims = [branch_value(row) for row in self._chosen.result]
+        named = [branch for branch in victims if not is_unreadable(branch.id)]
+        going = {branch.id for branch in named}
+        forks = [branch_value(row) for row in self._forks.result]
+        staying = [fork for fork in forks if fork.id not in going and fork.parent_branch_id in going]
+        return named, staying, len(named) < len(victims)
+
+
+@cache
+def _doomed(line: Line) -> tuple[Statement, Statement]:
+    chosen = select(*COLUMNS).where(line.chosen).order_by(_B.id).with_for_update()
+    parents = select(_B.id).where(line.chosen)
+    return Statement(chosen), Statement(
+        select(*COLUMNS).where(_B.parent_branch_id.in_(parents)).order_by(_B.id).with_for_update()
+    )
+
+
+class DoomedSessions:
+    """Sessions that are to be deleted, with their branches, locked and read with a batch."""
+
+    def __init__(self, batch: Batch, ids: Sequence[str]) -> None:
+        self.ids = list(ids)
+        lock_sessions(batch, self.ids)
+        self.branches = Doomed(batch, OF_SESSIONS, ids=self.ids)
+        self.pools = batch.rows(_POOLS_OF, ids=self.ids)
+
+
+def remove_sessions(work: UnitOfWork, doomed: DoomedSessions) -> tuple[int, int]:
     """Delete sessions with their branches; return the net decrease in rows of branches and of progressions."""
-    found = [branch for id in ids for (branch,) in work.rows(_OF_SESSION, row_id=id)]
-    branches_gone, pools_gone = remove_branches(work, [id for id in found if not is_unreadable(id)])
-    pools = [pool for id in ids for (pool,) in work.rows(_SESSION_POOL, row_id=id) if not is_unreadable(pool)]
-    if any(map(is_unreadable, found)):
-        branches_gone += sum(work.run(_DELETE_NAMELESS, row_id=id) for id in ids)
-    for id in ids:
-        work.run(_DELETE_SESSION, row_id=id)
-    return branches_gone, pools_gone + remove_unowned(work, pools)
+    return remove_branches(work, doomed.branches, doomed)
 
 
-def remove_branches(work: UnitOfWork, ids: Sequence[str]) -> tuple[int, int]:
-    """Delete branches; return the net decrease in rows of branches and of progressions."""
-    victims = [branch_value(row) for id in ids for row in work.rows(_BRANCH, row_id=id)]
-    going = {branch.id for branch in victims}
-    forks = [fork for branch in victims for fork in forks_of(work, branch.id) if fork.id not in going]
+def remove_branches(work: UnitOfWork, doomed: Doomed, ending: DoomedSessions | None = None) -> tuple[int, int]:
+    """Delete branches, and sessions that end with them; return the net decrease in rows of branches and of progressions."""
+    victims, forks, has_nameless = doomed.found()
     if work.carried and not forks:  # what cannot be read of them goes with them; a fork would be told by it what it shows
         victims = [results.without_unreadable_cells(branch, writes=True) for branch in victims]
-    heirs = Heirs(work, victims, forks)
-    kept = heirs.keep()
-    for branch in victims:
-        work.run(_DELETE_BRANCH, row_id=branch.id)
-    heirs.copy()
-    pools_gone = remove_unowned(work, [branch.progression_id for branch in victims])
-    settled, pools_settled = _settle(work, [*kept, *(branch.parent_branch_id for branch in victims)])
-    return len(victims) - len(kept) + settled, pools_gone + pools_settled
+    kept: list[str] = []
+    if forks:
+        heirs = Heirs(work, victims, forks)
+        kept = heirs.keep()
+        with work.batch() as batch:
+            batch.run_many(_DELETE_BRANCH, [{"row_id": branch.id} for branch in victims])
+        heirs.copy()
+    nameless: list[Pending[int]] = []
+    with work.batch() as batch:
+        if not forks:
+            batch.run_many(_DELETE_BRANCH, [{"row_id": branch.id} for branch in victims])
+        pools_gone = _ask_unowned(batch, [branch.progression_id for branch in victims])
+        parents = dict.fromkeys([*kept, *(branch.parent_branch_id for branch in victims)])
+        formers = [(id, batch.row(_FORMER, row_id=id)) for id in parents if id is not None]
+        if ending is not None:
+            if has_nameless:
+                nameless = [batch.run(_DELETE_NAMELESS, row_id=id) for id in ending.ids]
+            batch.run_many(_DELETE_SESSION, [{"row_id": id} for id in ending.ids])
+            pools_gone += _ask_unowned(batch, [pool for (pool,) in ending.pools.result if not is_unreadable(pool)])
+    settled, pools_settled = settle(work, [id for id, former in formers if former.result is not None])
+    branches_gone = len(victims) - len(kept) + sum(one.result for one in nameless) + settled
+    return branches_gone, sum(one.result for one in pools_gone) + pools_settled
+
+
+def _ask_unowned(batch: Batch, pools: Sequence[str | None]) -> list[Pending[int]]:
+    """Delete with a batch those of the progressions that no session or branch owns."""
+    return [batch.run(_DELETE_POOL, row_id=pool) for pool in dict.fromkeys(pools) if pool is not None]
 
 
 def remove_unowned(work: UnitOfWork, pools: Sequence[str | None]) -> int:
     """Delete those of the progressions that no session or branch owns; return how many."""
     return sum(work.run(_DELETE_POOL, row_id=pool) for pool in dict.fromkeys(pools) if pool is not None)
-
-
-def lock_owners(work: UnitOfWork, pool: str) -> None:
-    """Lock the branches that show a progression, and their forks; call it before locking the progression."""
-    lock_line(work, _B.progression_id == pool)
-
-
-def spare_forks(work: UnitOfWork, pool: str, unchanged: Callable[[], int]) -> None:
-    """Preserve what forks show of places that are about to change; the progression's owners are locked.
-
-    `unchanged` returns how many places from the first stay as they are; called under the lock, only if there are forks.
-    """
-    owners = [branch_value(row) for row in work.rows(_OWNERS, row_id=pool)]
-    forks = [(fork, owner.forked_at_ord or 0) for owner in owners for fork in forks_of(work, owner.id)]
-    if not forks:
-        return
-    lock_progression(work, pool)
-    stay = unchanged()
-    losing = [fork for fork, inherited in forks if (fork.forked_at_ord or 0) > inherited + stay]
-    if not losing:
-        return
-    heirs = Heirs(work, owners, losing)
-    kept = heirs.keep(of=copied_progression(work, pool)) if heirs.keeping else []
-    heirs.copy()
-    _settle(work, [*kept, *(owner.id for owner in owners)], but=pool)
 
 
 Pointers = list[tuple[str, str, Pending[Row | None]]]
@@ -117,7 +143,7 @@ def check_pointers(found: Pointers) -> None:
             raise Conflict(f"There is no message {message_id!r} for {name} to point at.", constraint=f"fk_sessions_{name}")
 
 
-def _settle(work: UnitOfWork, ids: Iterable[str | None], *, but: str | None = None) -> tuple[int, int]:
+def settle(work: UnitOfWork, ids: Iterable[str | None], *, but: str | None = None) -> tuple[int, int]:
     """Cut former branches among `ids` to what their forks show, and delete those without forks.
 
     Returns how many branches and progressions were deleted. `but`: the progression that is being written, which stays.

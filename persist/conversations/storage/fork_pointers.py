@@ -9,7 +9,7 @@ from persist.conversations.models import branches
 from persist.conversations.schemas import Branch
 from persist.conversations.storage import lineage
 from persist.conversations.storage.branch_rows import find_branch
-from persist.conversations.storage.progression_members import member_ids
+from persist.conversations.storage.progression_folding import member_ids
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable

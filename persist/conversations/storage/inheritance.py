@@ -12,8 +12,8 @@ from sqlalchemy import bindparam, exists, insert, null, or_, select, update
 from persist.conversations.models import branches, members, progressions, sessions
 from persist.conversations.schemas import Branch
 from persist.conversations.storage import lineage
-from persist.conversations.storage.branch_rows import COLUMNS, FIELDS, branch_value
-from persist.conversations.storage.progression_members import add_progression, lock_progression, member_ids, replace
+from persist.conversations.storage.branch_rows import FIELDS
+from persist.conversations.storage.progression_members import Places, add_members, ask_ids, unchanged
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.column_types import EpochReal, Label
 from persist.db.statements.prepared import Statement, param
@@ -24,7 +24,6 @@ MAX_COPIED = 1_000
 
 _S, _B, _P, _M = sessions.c, branches.c, progressions.c, members.c
 _id = param("row_id")
-_FORKS = Statement(select(*COLUMNS).where(_B.parent_branch_id == _id).order_by(_B.id).with_for_update())
 _of_others = or_(
     exists().where(_B.progression_id == _P.id, _B.id != param("branch")),
     exists().where(_S.progression_id == _P.id),
@@ -63,7 +62,9 @@ class Heirs:
         self._copying = [fork for fork in forks if few or not _inherited(fork)]
         self.keeping = [fork for fork in forks if not few and _inherited(fork)]
         """Forks that inherit too many places to copy."""
-        self._items = {fork.id: lineage.item_ids(work, fork.id, end=_inherited(fork)) for fork in self._copying}
+        with work.batch() as batch:
+            asked = {fork.id: lineage.ask_item_ids(batch, fork.id, end=_inherited(fork)) for fork in self._copying}
+        self._items = {id: lineage.found_item_ids(items) for id, items in asked.items()}
 
     def keep(self, *, of: str | None = None) -> list[str]:
         """Add former branches for the forks and return their ids.
@@ -80,8 +81,11 @@ class Heirs:
 
     def copy(self) -> None:
         """Copy small inheritances to their forks; call it once deleted branches no longer share the forks' progressions."""
-        for fork in self._copying:
-            _stand_alone(self._work, fork, self._items[fork.id])
+        waiting = self._copying
+        while waiting:  # a fork that gets a progression of its own leaves the one that it shared to the next
+            now = {fork.progression_id: fork for fork in reversed(waiting)}.values()
+            _stand_alone(self._work, {fork.id: fork for fork in now}, self._items)
+            waiting = [fork for fork in waiting if all(fork is not one for one in now)]
 
     def _former_ids(self) -> dict[str, tuple[str, str]]:
         """By id of a branch whose places must be kept: the new former branch's id, and the session of a fork for it."""
@@ -120,11 +124,6 @@ class Heirs:
         self._work.run(_POINT, row_id=fork.id, parent=parent, value=self._work.json("node_metadata", metadata))
 
 
-def forks_of(work: UnitOfWork, id: str) -> list[Branch]:
-    """The branches that were forked from this one, locked."""
-    return [branch_value(row) for row in work.rows(_FORKS, row_id=id)]
-
-
 def is_shared(work: UnitOfWork, pool: str, branch_id: str) -> bool:
     """Whether another branch or a session owns the branch's progression too."""
     return work.row(_SHARED, row_id=pool, branch=branch_id) is not None
@@ -142,15 +141,21 @@ def _inherited(branch: Branch) -> int:
     return branch.forked_at_ord or 0
 
 
-def _stand_alone(work: UnitOfWork, fork: Branch, inherited: Sequence[str]) -> None:
-    """Make the inherited items the fork's own, in a new progression if others share the one it has."""
-    pool = fork.progression_id
-    lock_progression(work, pool)  # waits for a message that is being recorded, to read it as a member
-    items = [*inherited, *member_ids(work, pool)]
-    if not is_shared(work, pool, fork.id):
-        replace(work, pool, items)
-    else:
-        pool = work.runtime.ids.mint_uuid()
-        add_progression(work, pool, items)
-    metadata = {key: value for key, value in (fork.node_metadata or {}).items() if key not in lineage.POINTERS}
-    work.run(_STAND_ALONE, row_id=fork.id, pool=pool, value=work.json("node_metadata", metadata))
+def _stand_alone(work: UnitOfWork, forks: Mapping[str, Branch], inherited: Mapping[str, Sequence[str]]) -> None:
+    """Make the inherited items the forks' own, in a new progression if others share the one it has. No two have the same."""
+    asked = []
+    with work.batch() as batch:
+        for fork in forks.values():
+            places = Places(work, batch, fork.progression_id)  # waits for a message that is being recorded, to read it
+            own = ask_ids(batch, fork.progression_id)
+            asked.append((fork, places, own, batch.row(_SHARED, row_id=fork.progression_id, branch=fork.id)))
+    with work.batch() as batch:
+        for fork, places, own, shared in asked:
+            pool, items = fork.progression_id, [*inherited[fork.id], *(one for (one,) in own.result)]
+            if shared.result is None:
+                places.replace(batch, unchanged(own.result, items), items)
+            else:
+                pool = work.runtime.ids.mint_uuid()
+                add_members(work, batch, pool, items)
+            metadata = {key: value for key, value in (fork.node_metadata or {}).items() if key not in lineage.POINTERS}
+            batch.run(_STAND_ALONE, row_id=fork.id, pool=pool, value=work.json("node_metadata", metadata))

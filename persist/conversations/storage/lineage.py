@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, case, func, literal, select
 
 from persist.conversations.models import branches, members, messages
 from persist.conversations.schemas import ConvMessage
+from persist.conversations.storage.branch_rows import ask_branch, hold_with
 from persist.conversations.storage.message_rows import COLUMNS, WITH_TYPE, message_values
 from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.column_types import Whole
@@ -96,6 +97,16 @@ def item_ids(work: UnitOfWork, branch_id: str, end: int = NO_END) -> list[str]:
     return [message_id for _, message_id in _ordered(work.rows(_IDS, row_id=branch_id, first=0, end=end))]
 
 
+def ask_item_ids(batch: Batch, branch_id: str, end: int) -> Pending[list[Row]]:
+    """Ask with a batch for `item_ids`, which `found_item_ids` are."""
+    return batch.rows(_IDS, row_id=branch_id, first=0, end=end)
+
+
+def found_item_ids(items: Pending[list[Row]]) -> list[str]:
+    """The message ids, in order."""
+    return [message_id for _, message_id in _ordered(items.result)]
+
+
 def history(work: UnitOfWork, branch_id: str, *, first: int, end: int) -> list[ConvMessage]:
     """The messages at the positions from `first` to before `end`, in order; deleted messages are left out.
 
@@ -111,6 +122,23 @@ def history(work: UnitOfWork, branch_id: str, *, first: int, end: int) -> list[C
 def descends(work: UnitOfWork, branch_id: str, ancestor_id: str) -> bool:
     """Whether the branch is the ancestor or descends from it; the ancestor's own row may be gone."""
     return branch_id == ancestor_id or work.row(_DESCENDS, row_id=branch_id, branch=ancestor_id) is not None
+
+
+class Ancestry:
+    """Whether a branch may be made as a fork of `parent`, asked for with a batch that holds the parent until the end."""
+
+    def __init__(self, batch: Batch, parent: str, branch_id: str) -> None:
+        self._parent, self._branch = parent, branch_id
+        self._named = ask_branch(batch, parent)
+        hold_with(batch, parent)
+        self._held, self._descends = ask_branch(batch, parent), batch.row(_DESCENDS, row_id=parent, branch=branch_id)
+
+    def check(self) -> None:
+        """Conflict if the parent was deleted since it was named, or is the branch itself or descends from it."""
+        if self._named.result is not None and self._held.result is None:
+            raise Conflict(f"The branch {self._parent!r} was deleted while a fork of it was made.")
+        if self._parent == self._branch or self._descends.result is not None:
+            raise Conflict(f"The branch {self._branch!r} would descend from itself.")
 
 
 def inherits(work: UnitOfWork, branch_id: str, message_id: str) -> bool:

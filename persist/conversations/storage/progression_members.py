@@ -1,42 +1,37 @@
-"""The members of a progression: appending in constant time, and folding members into the published array.
+"""The members of a progression: appending in constant time, inserting and removing at any place.
 
-A writer is alone on its database or locks the progression's row first, since places are assigned one after another. Every 64
-places the array is rewritten if a sixteenth of it is new; every 64 unconditionally would be quadratic in long progressions.
+A writer is alone on its database or locks the progression's row first, since places are assigned one after another.
 """
 
-import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, func, insert, select, update
+from sqlalchemy import bindparam, delete, exists, func, insert, select
 
 from persist.conversations.models import members, messages, progressions
+from persist.conversations.storage.progression_folding import (
+    FOLD_EVERY,
+    FOLD_SHARE,
+    LOCK,
+    SET_ARRAY,
+    SHOW,
+    as_array,
+    fold_if_long,
+    member_ids,
+    note_lagging,
+)
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.upsert import insert_missing
-from persist.db.schema.arrays import labels_array
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.json import JsonLimits, JsonText, encode
-from persist.errors import InvalidValue, NotFound, PayloadTooLarge, UnreadableRow
-from persist.quoting import shown
-
-log = logging.getLogger("persist")
-
-FOLD_EVERY = 64
-_FOLD_SHARE = 16
-_MAX_LAGGING = 1000  # the most progressions folded at close; `maintain` folds the others
-_NOTE = "progressions whose array lags"
-_SOME = 100
-_ANY_SIZE = JsonLimits(max_bytes=2**31)  # the size limit of JSON values is for arguments of verbs, not for this array
+from persist.errors import NotFound
 
 _P, _M, _G = progressions.c, members.c, messages.c
 _id = param("row_id")
 _ADD = Statement(insert_missing(progressions, "id"))
 _REMOVE = Statement(delete(progressions).where(_P.id == _id))
 _EXISTS = Statement(select(_P.id).where(_P.id == _id))
-LOCK = Statement(select(_P.folded).where(_P.id == _id).with_for_update())
 # A message that a transaction names cannot be deleted until it ends; ids without a message may be named too.
 _message = select(_G.id).where(_G.id == param("message")).with_for_update(read=True, key_share=True)
 _HOLD = Statement(_message)
@@ -50,13 +45,12 @@ _HOLD_NEW = Statement(
         _among_new.order_by(_G.id).with_for_update(read=True, key_share=True, of=messages).subquery()
     )
 )
-_IDS = Statement(select(_M.message_id).where(_M.progression_id == _id).order_by(_M.ord))
 _IDS_FROM = Statement(select(_M.message_id).where(_M.progression_id == _id, _M.ord >= param("first")).order_by(_M.ord))
 _next_place = select(func.coalesce(func.max(_M.ord) + 1, 0)).where(_M.progression_id == _id)
-NEXT = Statement(_next_place)
 _is_there = exists().where(_M.message_id == param("message"), _M.progression_id == _id)
 _SIZE = Statement(select(_next_place.scalar_subquery(), _is_there))
-_FIRST = Statement(select(func.min(_M.ord)).where(_M.message_id == param("message"), _M.progression_id == _id))
+_first = select(func.min(_M.ord)).where(_M.message_id == param("message"), _M.progression_id == _id).scalar_subquery()
+_FROM_MESSAGE = Statement(select(_M.ord, _M.message_id).where(_M.progression_id == _id, _M.ord >= _first).order_by(_M.ord))
 _APPEND = Statement(
     insert(members)
     .from_select(
@@ -67,13 +61,6 @@ _APPEND = Statement(
 )
 INSERT = Statement(insert(members))
 _DELETE_FROM = Statement(delete(members).where(_M.progression_id == _id, _M.ord >= param("first")))
-_SET_ARRAY = Statement(update(progressions).where(_P.id == _id).values(collection=param("ids"), folded=param("upto")))
-_FOLD = Statement(_SET_ARRAY.statement, silent=True)
-_shown = select(_M.message_id, _M.ord).where(_M.progression_id == _id, _M.ord < param("upto"))
-_SHOW = Statement(update(progressions).where(_P.id == _id).values(collection=labels_array(_shown), folded=param("upto")))
-_BEHIND = Statement(
-    select(_P.id).where(exists().where(_M.progression_id == _P.id, _M.ord >= _P.folded)).order_by(_P.id).limit(_SOME)
-)
 
 
 def add_progression(work: UnitOfWork, id: str, ids: Sequence[str] = (), *, last: bool = False, **said: Any) -> bool:
@@ -89,10 +76,17 @@ def add_progression(work: UnitOfWork, id: str, ids: Sequence[str] = (), *, last:
     return True
 
 
+def add_members(work: UnitOfWork, batch: Batch, id: str, ids: Sequence[str]) -> None:
+    """Insert a progression of an id that is new, with these members, with a batch."""
+    add_row(work, batch, id, ids)
+    batch.run_many(INSERT, member_rows(id, 0, ids))
+    batch.lock(_HOLD_NEW, row_id=id, first=0)
+
+
 def add_row(work: UnitOfWork, batch: Batch, id: str, ids: Sequence[str] = (), **said: Any) -> Pending[int]:
     """Insert the row of a progression with a batch, and not its members; 0, and no change, if the id exists."""
     columns = {"created_at": work.now(), "name": None, "node_metadata": None, **said}
-    return batch.run(_ADD, id=id, folded=len(ids), collection=_array(ids), **columns)
+    return batch.run(_ADD, id=id, folded=len(ids), collection=as_array(ids), **columns)
 
 
 def remove_progression(work: UnitOfWork, id: str) -> None:
@@ -120,16 +114,6 @@ def check_found(found: Iterable[tuple[str, Pending[Row | None]]]) -> None:
             raise NotFound("progression", id)
 
 
-def lock_progression(work: UnitOfWork, id: str) -> None:
-    """Lock the progression's row until the transaction ends; waits for its current writer."""
-    work.row(LOCK, row_id=id)
-
-
-def member_ids(work: UnitOfWork, id: str) -> list[str]:
-    """The message ids in order; empty for an unknown progression."""
-    return [message_id for (message_id,) in work.rows(_IDS, row_id=id)]
-
-
 def append(work: UnitOfWork, id: str, message_id: str) -> bool:
     """Append a message id; False if it is a member already, or the progression is unknown."""
     with work.batch() as batch:
@@ -149,177 +133,77 @@ def note_added(work: UnitOfWork, id: str, appended: Pending[Row | None]) -> bool
     if added is None:
         return False
     if (added[0] + 1) % FOLD_EVERY:
-        _note_lagging(work, id)
+        note_lagging(work, id)
     elif (row := work.row(LOCK, row_id=id)) is not None:
-        fold_if_long(work, id, row[0], added[0] + 1)
+        with work.batch() as batch:
+            fold_if_long(work, batch, id, row[0], added[0] + 1)
     return True
 
 
-def replace(work: UnitOfWork, id: str, ids: Sequence[str]) -> None:
-    """Replace the members and the published array; NotFound."""
-    if work.row(LOCK, row_id=id) is None:
-        raise NotFound("progression", id)
-    same = unchanged(work, id, ids)
-    work.run(_DELETE_FROM, row_id=id, first=same)
-    _insert(work, id, same, ids[same:])
-    _hold(work, id, same)
-    work.run(_SET_ARRAY, row_id=id, ids=_array(ids), upto=len(ids))
+class Places:
+    """A progression that is to be changed: locked and read with a batch, then rewritten from the first place that differs."""
+
+    def __init__(self, work: UnitOfWork, batch: Batch, id: str) -> None:
+        self._work, self.id = work, id
+        self._locked = batch.row(LOCK, row_id=id)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the progression exists."""
+        return self._locked.result is not None
+
+    def rewrite(self, batch: Batch, first: int, ids: Sequence[str], message_id: str | None = None) -> None:
+        """Let these ids be the members from place `first` on, with a batch. `message_id`: the one that was not there before."""
+        work, id = self._work, self.id
+        assert self._locked.result is not None
+        folded, places = self._locked.result[0], first + len(ids)
+        batch.run(_DELETE_FROM, row_id=id, first=first)
+        batch.run_many(INSERT, member_rows(id, first, ids))
+        if message_id is not None:
+            batch.lock(_HOLD, message=message_id)
+        if folded <= first:
+            fold_if_long(work, batch, id, folded, places)
+            return
+        # The array held places that have changed. Afterwards it lags by less than a sixteenth, as it does after appends.
+        upto = first if len(ids) < first // FOLD_SHARE else places
+        batch.run(SHOW, row_id=id, upto=upto)
+        if upto < places:
+            note_lagging(work, id)
+
+    def replace(self, batch: Batch, first: int, ids: Sequence[str]) -> None:
+        """Replace the members from place `first` on, and the published array, with a batch. `ids` are all members."""
+        batch.run(_DELETE_FROM, row_id=self.id, first=first)
+        batch.run_many(INSERT, member_rows(self.id, first, ids[first:]))
+        batch.lock(_HOLD_NEW, row_id=self.id, first=first)
+        batch.run(SET_ARRAY, row_id=self.id, ids=as_array(ids), upto=len(ids))
 
 
-def lock_to_insert(work: UnitOfWork, id: str, index: int, message_id: str) -> bool:
-    """Lock a progression; False if it is unknown or has the message. InvalidValue for an index beyond its end."""
-    with work.batch() as batch:
-        locked, found = batch.row(LOCK, row_id=id), batch.row(_SIZE, row_id=id, message=message_id)
-    if locked.result is None:
-        return False
-    assert found.result is not None
-    size, is_there = found.result
-    if index > size:
-        raise InvalidValue("index", f"the progression {id!r} has {size} items.")
-    return not is_there
+def ask_size(batch: Batch, id: str, message_id: str) -> Pending[Row | None]:
+    """Ask with a batch how many members a progression has, and whether the message is one."""
+    return batch.row(_SIZE, row_id=id, message=message_id)
 
 
-def lock_to_remove(work: UnitOfWork, id: str, message_id: str) -> int | None:
-    """Lock a progression; return the first place of the message, None if it is no member."""
-    with work.batch() as batch:
-        batch.lock(LOCK, row_id=id)
-        first = batch.row(_FIRST, row_id=id, message=message_id)
-    return None if first.result is None else first.result[0]
+def ask_ids(batch: Batch, id: str, first: int = 0) -> Pending[list[Row]]:
+    """The message ids from place `first` on, with a batch."""
+    return batch.rows(_IDS_FROM, row_id=id, first=first)
 
 
-def insert_at(work: UnitOfWork, id: str, place: int, message_id: str) -> None:
-    """Insert a message at a place of a locked progression; members from that place on move back by one."""
-    following = _ids_from(work, id, place)
-    if not work.runtime.dialect.one_writer:
-        work.row(_HOLD, message=message_id)
-    _rewrite(work, id, place, [message_id, *following])
+def ask_from(batch: Batch, id: str, message_id: str) -> Pending[list[Row]]:
+    """Places and message ids from the first place of a message on, with a batch; none if it is no member."""
+    return batch.rows(_FROM_MESSAGE, row_id=id, message=message_id)
 
 
-def remove_from(work: UnitOfWork, id: str, first: int, message_id: str) -> None:
-    """Remove every occurrence of a message from a locked progression; `first` is its first place. Later members move up."""
-    _rewrite(work, id, first, [one for one in _ids_from(work, id, first) if one != message_id])
-
-
-def _rewrite(work: UnitOfWork, id: str, first: int, ids: Sequence[str]) -> None:
-    work.run(_DELETE_FROM, row_id=id, first=first)
-    _insert(work, id, first, ids)
-    row = work.row(LOCK, row_id=id)
-    assert row is not None
-    places = first + len(ids)
-    if row[0] <= first:
-        fold_if_long(work, id, row[0], places)
-        return
-    # The array held places that have changed. Afterwards it lags by less than a sixteenth, as it does after appends.
-    upto = first if len(ids) < first // _FOLD_SHARE else places
-    work.run(_SHOW, row_id=id, upto=upto)
-    if upto < places:
-        _note_lagging(work, id)
-
-
-def _ids_from(work: UnitOfWork, id: str, first: int) -> list[str]:
-    return [message_id for (message_id,) in work.rows(_IDS_FROM, row_id=id, first=first)]
+def unchanged(before: Sequence[Row], after: Sequence[str]) -> int:
+    """How many places from the first are the same in the rows of `ask_ids` and in `after`."""
+    differing = (place for place, ((old,), new) in enumerate(zip(before, after, strict=False)) if old != new)
+    return next(differing, min(len(before), len(after)))
 
 
 def cut(work: UnitOfWork, id: str, places: int) -> None:
     """Keep only the first `places` members, and rewrite the array."""
     if work.run(_DELETE_FROM, row_id=id, first=places):
         ids = member_ids(work, id)
-        work.run(_SET_ARRAY, row_id=id, ids=_array(ids), upto=len(ids))
-
-
-def unchanged(work: UnitOfWork, id: str, after: Sequence[str]) -> int:
-    """How many places from the first are the same in the members and in `after`."""
-    before = member_ids(work, id)
-    differing = (place for place, (old, new) in enumerate(zip(before, after, strict=False)) if old != new)
-    return next(differing, min(len(before), len(after)))
-
-
-def fold(work: UnitOfWork, id: str) -> bool:
-    """Rewrite the published array if it lags behind the members; False if it does not, or cannot be read, which is logged."""
-    array = lagging_array(work, id)
-    if array is not None:
-        work.run(_FOLD, **array)
-    return array is not None
-
-
-def lagging_array(work: UnitOfWork, id: str) -> dict[str, Any] | None:
-    """Lock the progression; what `fold_with` writes. None if the array does not lag, or cannot be read, which is logged."""
-    try:
-        with work.batch() as batch:
-            locked, following = batch.row(LOCK, row_id=id), batch.row(NEXT, row_id=id)
-        if locked.result is None or following.result is None or locked.result[0] == following.result[0]:
-            return None
-        upto = following.result[0]
-        if type(upto) is not int:
-            raise UnreadableRow("progression_members", [id], "ord", "a number is stored where an integer belongs")
-        return {"row_id": id, "ids": _array(member_ids(work, id)), "upto": upto}
-    except (UnreadableRow, InvalidValue, PayloadTooLarge) as error:  # nothing was written yet
-        log.warning("the progression %s is left as it is: %s", shown(id), error)
-        return None
-
-
-def fold_with(batch: Batch, array: Mapping[str, Any]) -> None:
-    """Rewrite the published array with a batch."""
-    batch.run(_FOLD, **array)
-
-
-def fold_some(work: UnitOfWork) -> int:
-    """Fold up to a hundred progressions whose array lags behind their members; how many."""
-    return sum([fold(work, id) for (id,) in work.rows(_BEHIND)])
-
-
-def fold_if_long(work: UnitOfWork, id: str, folded: int, places: int) -> None:
-    """Rewrite the published array of a locked progression if it lags far behind, else note that it lags."""
-    if is_long(folded, places):
-        work.run(_FOLD, row_id=id, ids=_array(member_ids(work, id)), upto=places)
-        _lagging(work).discard(id)
-    else:
-        _note_lagging(work, id)
-
-
-def is_long(folded: int, places: int) -> bool:
-    """Whether a published array of `folded` places lags so far behind that it is to be rewritten."""
-    return places - folded >= max(FOLD_EVERY, folded // _FOLD_SHARE)
-
-
-def _note_lagging(work: UnitOfWork, id: str) -> None:
-    if len(_lagging(work)) < _MAX_LAGGING:
-        _lagging(work).add(id)
-
-
-def fold_lagging(work: UnitOfWork) -> None:
-    """Fold the progressions that this store left unfolded; called when the store closes."""
-    for id in sorted(_lagging(work)):
-        fold(work, id)
-    _lagging(work).clear()
-
-
-def has_lagging(runtime: Runtime) -> bool:
-    """Whether `fold_lagging` has anything to do."""
-    return bool(runtime.notes[_NOTE])
-
-
-def folds_at_close(work: UnitOfWork, id: str) -> bool:
-    """Whether this store has appended to the progression and will fold it when it closes."""
-    return id in _lagging(work)
-
-
-def _lagging(work: UnitOfWork) -> set[str]:
-    return work.runtime.notes[_NOTE]
-
-
-def _hold(work: UnitOfWork, id: str, first: int) -> None:
-    """Lock the messages of members from place `first` on against deletion until the transaction ends."""
-    if not work.runtime.dialect.one_writer:
-        work.row(_HOLD_NEW, row_id=id, first=first)
-
-
-def _array(ids: Sequence[str]) -> JsonText:
-    return encode(list(ids), "ids", _ANY_SIZE)
-
-
-def _insert(work: UnitOfWork, id: str, first: int, ids: Sequence[str]) -> None:
-    work.run_many(INSERT, member_rows(id, first, ids))
+        work.run(SET_ARRAY, row_id=id, ids=as_array(ids), upto=len(ids))
 
 
 def member_rows(id: str, first: int, ids: Sequence[str]) -> list[dict[str, Any]]:

@@ -9,19 +9,18 @@ from sqlalchemy import select, update
 from persist.conversations.models import branches, messages
 from persist.conversations.schemas import CLONE_FROM, Branch, ConvMessage, Status, StatusTransition
 from persist.conversations.storage import deletion as removal
-from persist.conversations.storage import lineage, locking
+from persist.conversations.storage import lineage
 from persist.conversations.storage import progression_members as membership
 from persist.conversations.storage.branch_rows import (
     COLUMNS,
     FIELDS,
     ask_branch,
     branch_value,
-    find_branch,
     found_branch,
     get_branch,
-    hold_branch,
     hold_with,
 )
+from persist.conversations.storage.locking import OF_BRANCH
 from persist.conversations.storage.session_rows import (
     ask_progression,
     ask_session,
@@ -102,37 +101,35 @@ class Branches(Repository):
             session = ask_session(batch, work.label("id", session_id))
             existing = ask_branch(batch, branch_id)
             message = _ask_message(batch, system)
+            line = None if parent is None else lineage.Ancestry(batch, parent, branch_id)
             pool = ask_progression(batch, wanted)
+            creation = lifecycle.Creation(batch, "branch", branch_id, word)
         found_session(session, session_id)
         if existing.result is not None:
             return _of_session(found_branch(existing, branch_id), session_id)
         _check_message(message, system)
-        if parent is not None and find_branch(work, parent) is not None and not hold_branch(work, parent):
-            raise Conflict(f"The branch {parent!r} was deleted while a fork of it was made.")
-        if parent is not None and lineage.descends(work, parent, branch_id):
-            raise Conflict(f"The branch {branch_id!r} would descend from itself.")
+        if line is not None:
+            line.check()
         check_progression(pool, wanted)
         with work.batch() as batch:
             fields["progression_id"] = owned_progression(work, batch, wanted)
             inserted = batch.run(_INSERT, **{**dict.fromkeys(FIELDS), **fields, "session_id": session_id, "former_of": None})
-            latest = None if word is None else lifecycle.ask_latest(batch, "branch", branch_id)
+            creation.log(work, batch)
             stored = ask_branch(batch, branch_id)
         if not inserted.result:  # another writer was faster
+            creation.undo(work)
             if wanted is None:
                 membership.remove_progression(work, fields["progression_id"])
-        elif word is not None and latest is not None:
-            lifecycle.log_creation(work, latest.result, "branch", branch_id, word)
         return _of_session(found_branch(stored, branch_id), session_id)
 
     @writes
     def delete(self, id: str) -> bool:
         """Delete a branch; False if there is none. Branches that were forked from it keep their history."""
         branch_id = self._work.label("id", id)
-        locking.lock_line(self._work, branches.c.id == branch_id)
-        branch = find_branch(self._work, branch_id, lock=True)
-        if branch is None:
+        doomed = OF_BRANCH.locked(self._work, lambda batch: removal.Doomed(batch, OF_BRANCH, row_id=branch_id), row_id=branch_id)
+        if not doomed.is_there:
             return False
-        removal.remove_branches(self._work, [branch.id])
+        removal.remove_branches(self._work, doomed)
         return True
 
     @reads
@@ -267,12 +264,12 @@ class Branches(Repository):
         branch_id = self._work.label("id", id)
         with self._work.batch() as batch:
             locked = ask_branch(batch, branch_id, lock=True)
-            latest = lifecycle.ask_latest(batch, "branch", branch_id)
+            known = lifecycle.Known(self._work, batch, "branch", branch_id)
         return lifecycle.set_status(
             self._work,
             found_branch(locked, id),
             status,
-            latest=latest.result,
+            known=known,
             expected=expected,
             reason=reason,
             reason_code=reason_code,
@@ -299,10 +296,10 @@ class Branches(Repository):
         branch_id = work.label("id", id)
         with work.batch() as batch:
             locked = ask_branch(batch, branch_id, lock=True)
-            latest = lifecycle.ask_latest(batch, "branch", branch_id)
+            known = lifecycle.Known(work, batch, "branch", branch_id)
         if locked.result is None:
             return False
-        return lifecycle.finalize_branch(work, found_branch(locked, id), wanted, ended, latest.result)
+        return lifecycle.finalize_branch(work, found_branch(locked, id), wanted, ended, known)
 
 
 def _of_session(branch: Branch, session_id: str) -> Branch:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import exists, func, or_, select, update
 
 from persist.conversations.models import exchange_cursors, exchange_items, messages
 from persist.conversations.schemas import ConvMessage
@@ -24,7 +24,8 @@ from persist.conversations.storage.message_rows import (
 from persist.conversations.storage.session_rows import ask_session, found_session
 from persist.conversations.validation import message_fields
 from persist.db.changes.batch import Pending
-from persist.db.expressions.upsert import insert_missing
+from persist.db.expressions.conditional_insert import insert_where
+from persist.db.expressions.upsert import insert_missing, merging
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_flag, optional_label
@@ -44,6 +45,14 @@ _HEAD = Statement(update(exchange_cursors).where(_C.owner == "", _C.channel == "
 _LAST = select(func.coalesce(func.max(_I.seq), 0) + 1).scalar_subquery()
 _RECOUNT = Statement(update(exchange_cursors).where(_C.owner == "", _C.channel == "").values(seq=_LAST).returning(_C.seq))
 _ADD = Statement(insert_missing(exchange_items, "seq"))
+_was_added = exists().where(_I.message_id == param("message_id"))
+_ADD_NEXT = Statement(
+    merging(
+        insert_where(exchange_items, (_C.owner == "") & (_C.channel == "") & ~_was_added, {"seq": _C.seq}, of=exchange_cursors),
+        "seq",
+    )
+)
+"""Adds an item with the seq that `_HEAD` gave, unless its message was sent before."""
 _channel = func.coalesce(_I.channel, "")
 _for_owner = or_(_I.recipient == param("owner"), _I.recipient.is_(None) & (_I.sender != param("owner")))
 _with_cursor = exchange_items.outerjoin(exchange_cursors, (_C.owner == param("owner")) & (_C.channel == _channel))
@@ -172,19 +181,24 @@ class Exchange(Repository):
             pool = None if session is None or session_id is None else found_session(session, session_id).progression_id
             was_sent = sent is not None and _was_sent(sent, message_id, way)
         number = 0 if was_sent else type_number(work, fields["lion_class"])
+        item = {"message_id": message_id, "sent_at": work.now(), **way}
         with work.batch() as batch:
             stored = ask_message(batch, message_id) if was_sent else add_message(batch, fields, number)
             appended = None if pool is None else membership.add(batch, pool, message_id)
-            head = None if was_sent else batch.returned(_HEAD)
-            # a concurrent sender of the same message has committed its seq by now, so it is visible
-            sent = None if minted or was_sent else batch.row(_SENT, message=message_id)
+            if not was_sent:
+                batch.returned(_HEAD)
+            added = None if was_sent else batch.run(_ADD_NEXT, **item)
         if pool is not None and appended is not None:
             membership.note_added(work, pool, appended)
-        if head is not None and (sent is None or not _was_sent(sent, message_id, way)):
-            item = {"message_id": message_id, "sent_at": work.now(), **way}
-            if head.result is None or not work.run(_ADD, seq=head.result[0], **item):
-                work.run(_ADD, seq=self._recounted(), **item)
+        # another sender of the same message, or another program that changed the row of the last seq
+        if added is not None and not added.result and not self._is_sent(message_id, way):
+            work.run(_ADD, seq=self._recounted(), **item)
         return stored_message(stored)
+
+    def _is_sent(self, message_id: str, way: Mapping[str, str | None]) -> bool:
+        with self._work.batch() as batch:
+            sent = batch.row(_SENT, message=message_id)
+        return _was_sent(sent, message_id, way)
 
     def _recounted(self) -> int:
         """The next seq, counted from existing items: another program deleted or changed the row that holds the last seq."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from persist.conversations.models import branches, sessions, transitions
 from persist.conversations.schemas import Branch, ConvSession, Status, StatusTransition, TransitionSource
-from persist.conversations.storage.progression_members import fold_with, lagging_array
+from persist.conversations.storage.progression_folding import OF_BRANCH, OF_SESSION, ask_lag, fold_with, lagging_array
 from persist.conversations.validation import plain
 from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
@@ -31,6 +31,7 @@ BY_ADMIN = frozenset({Status.FAILED, Status.ABORTED, Status.CANCELLED})
 _FIELDS = tuple(StatusTransition.model_fields)
 _NO_CODE = ""  # the published column is NOT NULL in files of the original program
 _LOG = Statement(insert(transitions))
+_UNLOG = Statement(delete(transitions).where(_T.id == param("row_id")))
 _of_entity = (_T.entity_type == param("kind")) & (_T.entity_id == param("entity"))
 _OF_ENTITY = Statement(select(*[_T[name] for name in _FIELDS]).where(_of_entity).order_by(_T.created_at, _T.id))
 _LATEST = Statement(select(_T.created_at, _T.id).where(_of_entity).order_by(_T.created_at.desc(), _T.id.desc()).limit(1))
@@ -48,6 +49,15 @@ _SET_SESSION = Statement(
     )
 )
 _SET_BRANCH = Statement(update(branches).where(_B.id == param("row_id")).values(**_STATUS))
+
+
+class Known:
+    """What a change of status needs to know beside the locked session or branch, asked for with a batch."""
+
+    def __init__(self, work: UnitOfWork, batch: Batch, kind: str, id: str) -> None:
+        self.latest = ask_latest(batch, kind, id)
+        """The newest row of its history."""
+        self.lag = ask_lag(work, batch, OF_SESSION if kind == "session" else OF_BRANCH, id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +85,12 @@ def set_status(
     actor: str | None = None,
     override: str | None = None,
     last: bool = True,
-    latest: Row | None,
+    known: Known,
 ) -> bool:
     """See ConvSessions.set_status; the session, or the branch, is locked.
 
-    latest  the row of `ask_latest`, asked with or after the lock
-    last    nothing is written after this
+    known  asked with or after the lock
+    last   nothing is written after this
     """
     to = check_choice("status", status, Status)
     by = check_choice("source", source, TransitionSource)
@@ -101,8 +111,9 @@ def set_status(
     if current == to or (current in TERMINAL and excuse is None):
         raise TransitionError(f"{kind} {entity.id!r}", str(current), to)
     before = None if is_unreadable(entity.ended_at) else entity.ended_at
+    latest = known.latest.result
     change = log_row(work, latest, kind, entity.id, current, to, because=because, source=by, actor=who, override=excuse)
-    array = lagging_array(work, entity.progression_id)
+    array = lagging_array(work, entity.progression_id, known.lag)
     with work.batch(last=last) as batch:
         _write(work, batch, entity, to, (before or work.now()) if to in TERMINAL else None, because)
         batch.run(_LOG, **change)
@@ -144,12 +155,12 @@ def beginning(work: UnitOfWork, status: Status | None, started_at: datetime | No
     }
 
 
-def finalize_branch(work: UnitOfWork, branch: Branch, status: Status, ended_at: datetime | None, latest: Row | None) -> bool:
-    """See Branches.finalize; the branch is locked. `latest`: as of `set_status`."""
+def finalize_branch(work: UnitOfWork, branch: Branch, status: Status, ended_at: datetime | None, known: Known) -> bool:
+    """See Branches.finalize; the branch is locked. `known`: as of `set_status`."""
     if status not in TERMINAL or branch.status not in (None, Status.RUNNING):
         return False
-    change = log_row(work, latest, "branch", branch.id, branch.status, status, source=TransitionSource.EXECUTOR)
-    array = lagging_array(work, branch.progression_id)
+    change = log_row(work, known.latest.result, "branch", branch.id, branch.status, status, source=TransitionSource.EXECUTOR)
+    array = lagging_array(work, branch.progression_id, known.lag)
     with work.batch(last=True) as batch:
         _write(work, batch, branch, status, ended_at or work.now(), NO_REASON)
         batch.run(_LOG, **change)
@@ -163,11 +174,28 @@ def ask_latest(batch: Batch, kind: str, id: str) -> Pending[Row | None]:
     return batch.row(_LATEST, kind=kind, entity=id)
 
 
-def log_creation(work: UnitOfWork, latest: Row | None, kind: str, id: str, status: Status) -> None:
-    """Write the first history row of a session or branch that is created with a status, as the last write of a verb."""
-    row = log_row(work, latest, kind, id, None, status, source=TransitionSource.EXECUTOR)
-    with work.batch(last=True) as batch:
-        batch.run(_LOG, **row)
+class Creation:
+    """The first history row of a session or branch that is created with a status; without one, nothing.
+
+    `latest` is that of an entity which had the id before, asked for before it is taken anew.
+    """
+
+    def __init__(self, batch: Batch, kind: str, id: str, status: Status | None) -> None:
+        self._kind, self._id, self._status = kind, id, status
+        self._latest = None if status is None else ask_latest(batch, kind, id)
+        self._row: dict[str, Any] | None = None
+
+    def log(self, work: UnitOfWork, batch: Batch) -> None:
+        """Write it with a batch."""
+        if self._latest is not None and self._status is not None:
+            latest = self._latest.result
+            self._row = log_row(work, latest, self._kind, self._id, None, self._status, source=TransitionSource.EXECUTOR)
+            batch.run(_LOG, **self._row)
+
+    def undo(self, work: UnitOfWork) -> None:
+        """Delete it: another writer was faster to create the session or branch."""
+        if self._row is not None:
+            work.run(_UNLOG, row_id=self._row["id"])
 
 
 def log_row(

@@ -94,15 +94,10 @@ class ConvMessages(Repository):
         ids = [one["id"] for one in fields]
         growing = [Extension(work, pool, ids) for pool in sorted(set(pools))]  # one order: no deadlock
         rows = message_rows(work, fields)
-        if rows or growing:
-            with work.batch(last=not growing) as batch:
-                write_messages(batch, rows)
-                for one in growing:
-                    one.ask(batch)
-        if not growing:
-            return len(fields)
-        folds = [one.plan() for one in growing]
-        with work.batch(last=not any(folds)) as batch:
+        if not rows and not growing:
+            return 0
+        with work.batch(last=not growing) as batch:
+            write_messages(batch, rows)
             for one in growing:
                 one.add(batch)
             if session_id is not None and ids:

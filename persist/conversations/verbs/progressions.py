@@ -7,8 +7,9 @@ from sqlalchemy import select
 
 from persist.conversations.models import members, progressions
 from persist.conversations.schemas import Progression
-from persist.conversations.storage import deletion as removal
 from persist.conversations.storage import progression_members as membership
+from persist.conversations.storage.place_changes import Change
+from persist.conversations.storage.progression_folding import member_ids
 from persist.conversations.validation import node_metadata as checked_metadata
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
@@ -54,7 +55,7 @@ class Progressions(Repository):
     @reads
     def get(self, id: str) -> list[str]:
         """The ids in order; empty for an unknown progression."""
-        return membership.member_ids(self._work, self._work.label("id", id))
+        return member_ids(self._work, self._work.label("id", id))
 
     @reads
     def describe(self, id: str) -> Progression:
@@ -74,9 +75,13 @@ class Progressions(Repository):
         """Replace all ids; NotFound. Forks of branches that show the progression keep what they inherit."""
         work = self._work
         progression_id, given = work.label("id", id), id_list(work, ids)
-        removal.lock_owners(work, progression_id)
-        removal.spare_forks(work, progression_id, lambda: membership.unchanged(work, progression_id, given))
-        membership.replace(work, progression_id, given)
+        change = Change(work, progression_id, membership.ask_ids)
+        if not change.places.is_there:
+            raise NotFound("progression", id)
+        same = membership.unchanged(change.found.result, given)
+        change.spare_forks(same)
+        with work.batch(last=True) as batch:
+            change.places.replace(batch, same, given)
 
     @writes
     def insert(self, id: str, index: int, message_id: str) -> bool:
@@ -87,11 +92,23 @@ class Progressions(Repository):
         work = self._work
         progression_id, message = work.label("id", id), work.label("message_id", message_id)
         place = check_count("index", index)
-        removal.lock_owners(work, progression_id)
-        if not membership.lock_to_insert(work, progression_id, place, message):
+        change = Change(
+            work,
+            progression_id,
+            lambda batch, pool: (membership.ask_size(batch, pool, message), membership.ask_ids(batch, pool, place)),
+        )
+        found, following = change.found
+        if not change.places.is_there:
             return False
-        removal.spare_forks(work, progression_id, lambda: place)
-        membership.insert_at(work, progression_id, place, message)
+        assert found.result is not None
+        size, is_there = found.result
+        if place > size:
+            raise InvalidValue("index", f"the progression {id!r} has {size} items.")
+        if is_there:
+            return False
+        change.spare_forks(place)
+        with work.batch(last=True) as batch:
+            change.places.rewrite(batch, place, [message, *(one for (one,) in following.result)], message)
         return True
 
     @writes
@@ -102,12 +119,13 @@ class Progressions(Repository):
         """
         work = self._work
         progression_id, message = work.label("id", id), work.label("message_id", message_id)
-        removal.lock_owners(work, progression_id)
-        first = membership.lock_to_remove(work, progression_id, message)
-        if first is None:
+        change = Change(work, progression_id, lambda batch, pool: membership.ask_from(batch, pool, message))
+        if not (found := change.found.result):
             return False
-        removal.spare_forks(work, progression_id, lambda: first)
-        membership.remove_from(work, progression_id, first, message)
+        first = found[0][0]
+        change.spare_forks(first)
+        with work.batch(last=True) as batch:
+            change.places.rewrite(batch, first, [one for _, one in found if one != message])
         return True
 
     @reads

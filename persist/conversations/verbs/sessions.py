@@ -10,12 +10,11 @@ from persist.conversations import pruning
 from persist.conversations.models import sessions
 from persist.conversations.schemas import ConvSession, PruneReport, StatusTransition
 from persist.conversations.storage import deletion as removal
-from persist.conversations.storage.locking import lock_whole
+from persist.conversations.storage.locking import OF_SESSIONS
 from persist.conversations.storage.session_rows import (
     ask_progression,
     ask_session,
     check_progression,
-    find_session,
     found_session,
     get_session,
     lock_with_pool,
@@ -93,6 +92,7 @@ class ConvSessions(Repository):
             existing = ask_session(batch, row_id)
             pointers = removal.ask_pointers(batch, fields)
             pool = ask_progression(batch, wanted)
+            creation = lifecycle.Creation(batch, "session", row_id, fields["status"])
         if existing.result is not None:
             return found_session(existing, row_id)
         removal.check_pointers(pointers)
@@ -100,12 +100,11 @@ class ConvSessions(Repository):
         with work.batch() as batch:
             fields["progression_id"] = owned_progression(work, batch, wanted)
             inserted = batch.run(_INSERT, **fields)
-            latest = None if fields["status"] is None else lifecycle.ask_latest(batch, "session", row_id)
+            creation.log(work, batch)
             stored = ask_session(batch, row_id)
         if not inserted.result:  # another writer was faster
+            creation.undo(work)
             removal.remove_unowned(work, [] if wanted is not None else [fields["progression_id"]])
-        elif latest is not None:
-            lifecycle.log_creation(work, latest.result, "session", row_id, fields["status"])
         return found_session(stored, row_id)
 
     @reads
@@ -160,11 +159,11 @@ class ConvSessions(Repository):
         with work.batch() as batch:
             locked = lock_with_pool(batch, row_id) if says_status else ask_session(batch, row_id, lock=True)
             pointers = removal.ask_pointers(batch, changes)
-            latest = lifecycle.ask_latest(batch, "session", row_id) if says_status else None
+            known = lifecycle.Known(work, batch, "session", row_id) if says_status else None
         session = found_session(locked, id)
         removal.check_pointers(pointers)
-        if latest is not None and (status is None or status != session.status):
-            lifecycle.set_status(work, session, status, last=False, latest=latest.result)
+        if known is not None and (status is None or status != session.status):
+            lifecycle.set_status(work, session, status, last=False, known=known)
         now = work.now()
         patched = None if patch is None else work.json("node_metadata", merge_patch(session.node_metadata or {}, patch))
         with work.batch(last=True) as batch:
@@ -210,12 +209,12 @@ class ConvSessions(Repository):
         row_id = self._work.label("id", id)
         with self._work.batch() as batch:
             locked = lock_with_pool(batch, row_id)
-            latest = lifecycle.ask_latest(batch, "session", row_id)
+            known = lifecycle.Known(self._work, batch, "session", row_id)
         return lifecycle.set_status(
             self._work,
             found_session(locked, id),
             status,
-            latest=latest.result,
+            known=known,
             expected=expected,
             reason=reason,
             reason_code=reason_code,
@@ -240,10 +239,14 @@ class ConvSessions(Repository):
         Messages stay, until `prune` finds that nothing names them.
         """
         session_id = self._work.label("id", id)
-        lock_whole(self._work, [session_id])
-        if find_session(self._work, session_id, lock=True) is None:
+        session, doomed = OF_SESSIONS.locked(
+            self._work,
+            lambda batch: (removal.DoomedSessions(batch, [session_id]), ask_session(batch, session_id, lock=True))[::-1],
+            ids=[session_id],
+        )
+        if session.result is None:
             return False
-        removal.remove_sessions(self._work, [session_id])
+        removal.remove_sessions(self._work, doomed)
         return True
 
     @writes

@@ -120,7 +120,8 @@ class ImmediateBatch(Batch):
             raise RequirementMissed
 
     def run_many(self, prepared: Statement, values: Sequence[Mapping[str, Any]]) -> None:
-        self._runner.run_many(prepared, values)
+        if values:
+            self._runner.run_many(prepared, values)
 
     def run(self, prepared: Statement, /, **values: Any) -> Pending[int]:
         return _known(self._runner.run(prepared, **values))

@@ -9,16 +9,16 @@ import asyncio
 import sys
 import threading
 from collections.abc import Collection
-from contextlib import suppress
 from contextvars import ContextVar
 from types import FrameType
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """The event loop that runs in this thread, if one does."""
-    with suppress(RuntimeError):
+    try:
         return asyncio.get_running_loop()
-    return None
+    except RuntimeError:
+        return None
 
 
 class Owner:
@@ -53,7 +53,7 @@ class Owner:
         self.holder = Mark(self)
         self.loop = running_loop() or self.loop
         self.frame = frame or self.frame
-        _marks.set((*[mark for mark in marks if mark.owner.open], self.holder))
+        _marks.set((*_of_open(marks), self.holder))
 
     def end(self) -> None:
         """The transaction has ended. Contexts may still have marks of it, which no longer count."""
@@ -99,7 +99,11 @@ def forget_ended() -> None:
     """Remove the marks of ended transactions from the caller's context."""
     marks = _marks.get()
     if marks:
-        _marks.set(tuple(mark for mark in marks if mark.owner.open))
+        _marks.set(_of_open(marks))
+
+
+def _of_open(marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    return tuple([mark for mark in marks if mark.owner.open]) if marks else ()
 
 
 _marks: ContextVar[tuple[Mark, ...]] = ContextVar("persist_entered", default=())

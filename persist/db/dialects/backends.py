@@ -42,7 +42,7 @@ def raw_rows_of(dialect: Dialect, driver: Any) -> "RawRows":
     """Access to raw rows inside the driver connection's current transaction."""
     if dialect.schema is None:
         return sqlite_raw_rows.SqliteRawRows(driver)
-    return postgres_raw_rows.PostgresRawRows(driver, dialect.schema, dialect.reading_cursor)
+    return postgres_raw_rows.PostgresRawRows(driver, dialect.schema, dialect.transactions.reading_cursor)
 
 
 def event_guards_of(dialect: Dialect) -> "EventGuards":

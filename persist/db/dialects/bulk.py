@@ -44,7 +44,7 @@ class Bulk(ABC):
         large = [index for index, column in enumerate(columns) if form_of(column).large]
         size = _FIRST
         try:
-            with closing(self.dialect.reading_cursor(self.driver)) as cursor:
+            with closing(self.dialect.transactions.reading_cursor(self.driver)) as cursor:
                 cursor.execute(compiled.sql, compiled.args(values or {}))
                 while found := cursor.fetchmany(size):
                     yield converted(found, columns, steps)
@@ -105,11 +105,11 @@ class Bulk(ABC):
 
     def quoted(self, name: str) -> str:
         """Quote an identifier for SQL text, where it needs quotes."""
-        return str(self.dialect.writer.dialect.identifier_preparer.quote(name))
+        return str(self.dialect.connections.writer.dialect.identifier_preparer.quote(name))
 
     def explained(self, error: Exception, columns: Columns) -> Exception:
         """Translate a driver's error that occurred while these columns were read."""
-        return self.dialect.classify(error) or error
+        return self.dialect.errors.classify(error) or error
 
 
 def converted(rows: Sequence[Row], columns: Columns, steps: Sequence[Step | None]) -> list[Row]:

@@ -54,7 +54,7 @@ class HasPath(Protocol):
 
 
 IN_USE: WeakGroup[HasPath] = WeakGroup()
-"""The dialects of this process that are not disposed."""
+"""The connections of every store of this process that is not closed."""
 
 
 def identities_in_use() -> frozenset[tuple[int, int]]:

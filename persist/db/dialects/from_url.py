@@ -31,10 +31,10 @@ def dialect_for(
     if parsed is None:  # the text itself may hold a password, so it is not repeated, nor is the error about it kept
         raise InvalidValue("url", "expected sqlite:///path/to/file.db or postgresql://host/database.")
     if parsed.drivername in _SQLITE:
-        return sqlite.SqliteDialect(_file(parsed), settings, read_only=read_only)
+        return sqlite.sqlite_dialect(_file(parsed), settings, read_only=read_only)
     if parsed.drivername in _POSTGRES:
         _check_host("url", parsed)
-        return postgres.PostgresDialect(
+        return postgres.postgres_dialect(
             parsed, check_schema(schema or settings.schema_name), pooler=pooler or settings.pooler, read_only=read_only
         )
     raise UnsupportedEngine(parsed.drivername, "persist runs on sqlite:/// and postgresql:// URLs.")
@@ -83,16 +83,16 @@ _SMALL_PAGE = 1024
 
 def file_dialect(path: Path, settings: "Settings", *, read_only: bool = False) -> Dialect:
     """Create the dialect of a file that belongs to one run, agent or instance. A new file gets small pages."""
-    return sqlite.SqliteDialect(path, settings, read_only=read_only, page_size=_SMALL_PAGE)
+    return sqlite.sqlite_dialect(path, settings, read_only=read_only, page_size=_SMALL_PAGE)
 
 
 def dialect_of(engine: Engine, settings: "Settings", *, schema: str | None = None) -> Dialect:
     """Create the dialect for a caller's engine, whose pool, pragmas and settings stay as they are."""
     engine = check_engine(engine)
     if engine.dialect.name == "sqlite" and engine.dialect.driver == "pysqlite":
-        return sqlite.SqliteDialect.of_engine(engine, settings)
+        return sqlite.of_engine(engine, settings)
     if engine.dialect.name == "postgresql" and engine.dialect.driver == "psycopg":
-        return postgres.PostgresDialect.of_engine(engine, check_schema(schema or settings.schema_name))
+        return postgres.of_engine(engine, check_schema(schema or settings.schema_name))
     found = f"{engine.dialect.name}+{engine.dialect.driver}"
     raise UnsupportedEngine(found, "persist runs on engines of sqlite (the standard library's driver) and postgresql+psycopg.")
 
@@ -103,9 +103,9 @@ def lent_dialect(given: Engine | Connection, settings: "Settings", *, schema: st
         check_connection(given, given.dialect.name, asynchronous=False)
     engine = given.engine if isinstance(given, Connection) else check_engine(given)
     if engine.dialect.name == "sqlite":
-        return sqlite.SqliteDialect.lent(engine, settings)
+        return sqlite.lent(engine, settings)
     if engine.dialect.name == "postgresql":
-        return postgres.PostgresDialect.of_engine(engine, check_schema(schema or settings.schema_name))
+        return postgres.of_engine(engine, check_schema(schema or settings.schema_name))
     raise UnsupportedEngine(engine.dialect.name, "persist runs on SQLite and Postgres.")
 
 

@@ -10,7 +10,8 @@ from sqlalchemy.types import NullType
 
 from persist.db.sqlalchemy_private import made_of
 
-LOCK_TIMEOUT = "5s"
+LOCK_TIMEOUT_SECONDS = 5.0
+LOCK_TIMEOUT = f"{LOCK_TIMEOUT_SECONDS:.0f}s"
 """How long a writer waits for a row that another transaction has locked."""
 
 

@@ -39,7 +39,7 @@ def _converted(row: Mapping[str, Any], by: Mapping[str, Convert]) -> dict[str, A
 
 def _conversions(kind: TypeEngine[Any]) -> tuple[Convert, Convert] | None:
     if isinstance(kind, Instant):
-        return lambda value: kind.store(value, _PUBLISHED), lambda value: kind.fetch(value, _PUBLISHED)
+        return kind.storing(_PUBLISHED), kind.reading(_PUBLISHED)
     if isinstance(kind, Vocabulary):
         return str, str
     if isinstance(kind, Double):

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from persist.db.changes.journal import COMMITTED
 from persist.db.group_commit.pinned_connection import PinnedConnection
 from persist.db.group_commit.tasks import SingleRowInsert, WriteTask
 
@@ -35,34 +34,34 @@ class InlineConnection(PinnedConnection):
     def write(self, tasks: Sequence[WriteTask[Any]]) -> bool:
         """Write every row of a group durably, here and now. False: nothing was written, and the writer thread must try."""
         runtime = self.runtime
-        if not self._able or len(tasks) > MAX or runtime.log is not None or runtime.observers.wanted(COMMITTED):
+        if not self._able or len(tasks) > MAX or runtime.log is not None:
             return False
         rows = [task for task in tasks if isinstance(task, SingleRowInsert)]
         if len(rows) != len(tasks) or not runtime.lock.take(threading.get_ident()):
             return False
         try:
             with self.mutex:
-                runtime.check_usable()  # the connection is closed for good only after the store is
-                return self._write(rows)
+                return not runtime.closed and self._write(rows)  # the connection is closed for good only after the store is
         except Exception:  # the writer thread tries again, and reports the error if there still is one
             return False
         finally:
             runtime.lock.release()
 
     def _write(self, rows: Sequence[SingleRowInsert]) -> bool:
-        runner, statements = self._ready(), self._statements
+        if self._driver is None:
+            self._ready()
         try:
             if len(rows) == 1:
-                return statements.write(rows[0].prepared, rows[0].values) == 1
-            runner.execute("BEGIN IMMEDIATE")
+                return self.runtime.prepared[rows[0].prepared].run(self._runner, rows[0].values) == 1
+            self._runner.execute("BEGIN IMMEDIATE")
             if not self._write_rows(rows):
                 self._undo()
                 return False
-            runner.execute("COMMIT")
+            self._runner.execute("COMMIT")
         except BaseException:
             self._undo()
             raise
         return True
 
     def _prepare(self, driver: Any) -> Callable[[], None] | None:
-        return self.runtime.dialect.prepare_inline(driver)
+        return self.runtime.connections.prepare_inline(driver)

@@ -2,20 +2,21 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sqlalchemy.pool import PoolProxiedConnection
 
 from persist.db.changes.batch import RequirementMissed
 from persist.db.changes.driver_statements import DriverStatements, StatementRunner
 from persist.db.changes.journal import COMMITTED
+from persist.db.concurrency.fork_count import PROCESS
 from persist.db.connections.pool_width import check_for_recorders
 from persist.db.group_commit.multi_row_insert import MultiRowInsert
 from persist.db.group_commit.tasks import Outcome, SingleRowInsert, WriteTask, by_statement
 from persist.db.statements.prepared import Statement
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.transaction_events import TransactionEvents
-from persist.errors import Conflict, EventLogSwitched, StoreBusy
+from persist.errors import Closed, Conflict, EventLogSwitched, StoreBusy, StoreForked
 
 R = TypeVar("R")
 
@@ -44,9 +45,7 @@ class PinnedConnection:
 
         A database error is raised as a PersistError: nothing was written, unless it is Unavailable with outcome "unknown".
         """
-        self.runtime.check_usable()
         with self._exclusive(what):
-            self.runtime.check_usable()  # the store may have closed while we waited; a connection opened now would leak
             try:
                 return self._run(job)
             except EventLogSwitched:
@@ -88,14 +87,19 @@ class PinnedConnection:
 
     def _autocommits(self) -> bool:
         """Whether a single statement may commit by itself. The database then writes its events, and no observer is notified."""
-        return self.runtime.dialect.autocommits_single_statement and not self.runtime.observers.wanted(COMMITTED)
+        runtime = self.runtime
+        return runtime.dialect.autocommits_single_statement and (runtime.log is None or not runtime.observers.wanted(COMMITTED))
 
     def _run_alone(self, job: WriteTask[R]) -> R:
         self._statements.journal = None
-        if self.runtime.log is None:
+        if self.runtime.log is not None:
+            with self.runtime.dialect.event_log.leave_to_database(self._driver):
+                return job.run(self._statements)
+        if not isinstance(job, SingleRowInsert):
             return job.run(self._statements)
-        with self.runtime.dialect.leave_log_to_database(self._driver):
-            return job.run(self._statements)
+        if not self._write_rows((job,)):
+            raise job.refusal(self._statements)
+        return cast("R", None)
 
     def look(self, question: Callable[[StatementRunner], R]) -> R:
         """Run one reading statement outside of any transaction, without the writer lock."""
@@ -122,9 +126,7 @@ class PinnedConnection:
             return [Outcome(error=ours) for _ in jobs]
 
     def _run_group(self, jobs: Sequence[WriteTask[Any]], what: str) -> list[Outcome[Any]]:
-        self.runtime.check_usable()
         with self._exclusive(what):
-            self.runtime.check_usable()  # the store may have closed while we waited
             self._ready()
             if self._written_alone(jobs):
                 return [Outcome() for _ in jobs]
@@ -166,6 +168,8 @@ class PinnedConnection:
 
     def _write_rows(self, rows: Sequence[SingleRowInsert]) -> bool:
         """Write the rows without an event log, one driver call per statement. False unless every row was written."""
+        if len(rows) == 1:
+            return self.runtime.prepared[rows[0].prepared].run(self._runner, rows[0].values) == 1
         return all(self._write_many(prepared, values) == len(values) for prepared, values in by_statement(rows).items())
 
     def _write_many(self, prepared: Statement, rows: Sequence[Mapping[str, Any]]) -> int:
@@ -194,20 +198,20 @@ class PinnedConnection:
             if pooled is not None:
                 if self._restore is not None:
                     self._restore()
-                if self.runtime.dialect.disposed:
+                if self.runtime.connections.disposed:
                     pooled.invalidate()  # the disposed pool would keep the connection
                 pooled.close()
 
     def _ready(self) -> Any:
-        dialect = self.runtime.dialect
-        if self._driver is not None and not dialect.alive(self._driver):
+        runtime, connections = self.runtime, self.runtime.connections
+        if self._driver is not None and not (runtime.dialect.one_file or connections.alive(self._driver)):
             self._drop()
         if self._driver is None:
-            pooled = None
+            pooled, dialect = None, runtime.dialect
             if not dialect.one_writer:
-                check_for_recorders(dialect.writer.pool)
+                check_for_recorders(connections.writer.pool)
             try:
-                pooled = dialect.writer.raw_connection()
+                pooled = connections.writer.raw_connection()
                 driver: Any = pooled.driver_connection
                 self._restore = self._prepare(driver)
             except Exception as error:
@@ -215,18 +219,18 @@ class PinnedConnection:
                     pooled.invalidate()
                 raise self._ours(error) from error
             self._pooled, self._driver = pooled, driver
-            self._runner = dialect.runner(driver)
+            self._runner = runtime.transactions.runner(driver)
             self._statements = DriverStatements(
-                self.runtime.prepared, self._runner, dialect.to_plain_json, pipelines=dialect.pipelines
+                runtime.prepared, self._runner, dialect.to_plain_json, pipelines=dialect.pipelines
             )
         return self._runner
 
     def _prepare(self, driver: Any) -> Callable[[], None] | None:
-        return self.runtime.dialect.prepare_pinned(driver)
+        return self.runtime.connections.prepare_pinned(driver)
 
     def _begin(self) -> None:
         before = self.runtime.log
-        self.runtime.retrying_lock(lambda: self.runtime.dialect.begin_pinned(self._runner))
+        self.runtime.retrying_lock(lambda: self.runtime.transactions.begin_pinned(self._runner))
         self._events = TransactionEvents(before or self.runtime.log)
         self._statements.journal = self._events.journal
         self._statements.committing = False
@@ -245,14 +249,13 @@ class PinnedConnection:
             raise self._ours(error, committing=True) from error
 
     def _undo(self) -> None:
-        dialect = self.runtime.dialect
-        if self._driver is None or not dialect.usable(self._driver):
+        if self._driver is None or not self.runtime.connections.usable(self._driver):
             self._drop()
         else:
             try:
                 self._runner.rollback()
             except Exception as error:
-                if dialect.classify(error) is None:
+                if self.runtime.errors.classify(error) is None:
                     raise
                 self._drop()
 
@@ -290,18 +293,23 @@ class PinnedConnection:
 
 
 class _Exclusive:
-    """Holds the store's writer lock (on a one-writer database) and the connection's mutex."""
+    """Holds the open store's writer lock (on a one-writer database) and the connection's mutex."""
 
-    __slots__ = ("_lock", "_mutex", "_what")
+    __slots__ = ("_lock", "_mutex", "_runtime", "_what")
 
     def __init__(self, held: PinnedConnection, what: str) -> None:
+        self._runtime, self._mutex, self._what = held.runtime, held.mutex, what
         self._lock = held.runtime.lock if held.runtime.dialect.one_writer else None
-        self._mutex, self._what = held.mutex, what
 
     def __enter__(self) -> None:
+        if self._runtime.forks != PROCESS.forks:
+            raise StoreForked
         if self._lock is not None:
             self._lock.acquire(threading.get_ident(), what=self._what)
         self._mutex.acquire()
+        if self._runtime.closed:  # perhaps while we waited; a connection opened now would leak
+            self.__exit__()
+            raise Closed("store")
 
     def __exit__(self, *_: object) -> None:
         self._mutex.release()

@@ -3,14 +3,16 @@
 from typing import Any
 
 import orjson
-from sqlalchemy import Dialect, Select, bindparam
+from sqlalchemy import Dialect, Select, bindparam, column
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.selectable import TableValuedAlias
 from sqlalchemy.types import UserDefinedType
 
 from persist.db.schema.base import Worded
-from persist.db.schema.column_types import Json, Processor
+from persist.db.schema.column_types import Json, Label, Processor, Whole
 from persist.db.schema.instants import is_postgres
 from persist.db.values.escaping import LEAD
 
@@ -78,3 +80,29 @@ def _among_lite(element: among_labels, compiler: SQLCompiler, **kw: Any) -> str:
 @compiles(among_labels, "postgresql")
 def _among_pg(element: among_labels, compiler: SQLCompiler, **kw: Any) -> str:
     return f"{compiler.process(element.column, **kw)} = ANY ({compiler.process(element.labels, **kw)})"
+
+
+class _LabelRows(FunctionElement[Any]):
+    """See label_rows."""
+
+    inherit_cache = False  # compiled once per store, as part of a prepared statement
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.labels = bindparam(name, type_=_Labels())
+
+
+def label_rows(name: str) -> TableValuedAlias:
+    """A list of labels in one parameter as rows: `value`, and `key`, by which they have the order of the list."""
+    return _LabelRows(name).table_valued(column("key", Whole()), column("value", Label()))
+
+
+@compiles(_LabelRows, "sqlite")
+def _label_rows_lite(element: _LabelRows, compiler: SQLCompiler, **kw: Any) -> str:
+    return f"json_each({compiler.process(element.labels, **kw)})"
+
+
+@compiles(_LabelRows, "postgresql")
+def _label_rows_pg(element: _LabelRows, compiler: SQLCompiler, **kw: Any) -> str:
+    labels = compiler.process(element.labels, **kw)
+    return f"(SELECT given.key, given.value FROM unnest({labels}) WITH ORDINALITY AS given (value, key))"

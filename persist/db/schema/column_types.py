@@ -17,6 +17,7 @@
 Every instant is cut to the column's precision before binding, so that both databases store the same instant.
 """
 
+import sys
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -51,7 +52,7 @@ from persist.db.schema.instants import is_postgres
 from persist.db.sqlalchemy_private import OperatesAsJson
 from persist.db.values.arguments import check_label
 from persist.db.values.escaping import escape_text, unescape_text, utf8_size
-from persist.db.values.json import decode, encode
+from persist.db.values.json import JsonText, decode, encode
 from persist.db.values.key_order import to_jsonb, value_of_jsonb
 from persist.errors import InvalidValue, PayloadTooLarge
 
@@ -103,6 +104,15 @@ def is_indexed(column: Column[Any]) -> bool:
     return any(part is column for term in terms for part in iterate(term))
 
 
+def ascii_unchanged(kind: TypeEngine[Any]) -> int:
+    """Up to how many characters ASCII text without NUL is stored as it is; 0 for a type that has to look at it."""
+    if isinstance(kind, Body):
+        return sys.maxsize
+    if not isinstance(kind, Label):
+        return 0
+    return kind.maximum if kind._column is not None and is_indexed(kind._column) else sys.maxsize
+
+
 def _bound_label(value: Any) -> str | None:
     if value is None or (type(value) is str and value.isascii() and "\x00" not in value):
         return value
@@ -150,7 +160,7 @@ class _LiteJson(OperatesAsJson, UserDefinedType[Any]):
         return "TEXT"
 
     def bind_processor(self, dialect: Dialect) -> Processor:
-        return lambda value: None if value is None else str(encode(value))
+        return lambda value: None if value is None else str(value if type(value) is JsonText else encode(value))
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
         return lambda text: None if text is None else decode(text)
@@ -241,9 +251,25 @@ class Vocabulary(TypeDecorator[StrEnum]):
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         return None if value is None else check_label("text", str(value))
 
+    def bind_processor(self, dialect: Dialect) -> Processor:
+        return _Texts({word: str(word) for word in self.words}).__getitem__
+
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
-        known = self.words._value2member_map_
-        return lambda value: known.get(value, value)
+        return _Words(self.words._value2member_map_).__getitem__
+
+
+class _Texts(dict[Any, str | None]):
+    """The stored text of each word. A word that this version does not know is checked."""
+
+    def __missing__(self, word: Any) -> str | None:
+        return None if word is None else check_label("text", str(word))
+
+
+class _Words(dict[Any, Any]):
+    """The word of each stored text; any other stored value is returned as it is."""
+
+    def __missing__(self, stored: Any) -> Any:
+        return stored
 
 
 def Whole() -> TypeEngine[int]:  # noqa: N802  # named like the types it stands among

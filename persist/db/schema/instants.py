@@ -2,15 +2,27 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import REAL, BigInteger, Dialect, Double, Integer, Text, func, literal_column, type_coerce
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeDecorator, TypeEngine, UserDefinedType
 
-from persist.db.values.clock import as_utc, epoch_ms, epoch_real, epoch_us, from_epoch_ms, from_epoch_s, iso_ms, to_ms
-from persist.errors import InvalidValue
-from persist.quoting import shown
+from persist.db.values.clock import (
+    decoder,
+    encoder,
+    epoch_ms,
+    epoch_real,
+    epoch_s,
+    from_epoch_ms,
+    from_epoch_s,
+    from_iso,
+    iso_ms,
+    sql_s,
+    to_ms,
+    to_s,
+)
 
 Processor = Callable[[Any], Any]
 
@@ -48,44 +60,34 @@ def _finite(value: datetime) -> datetime:
     return value + timedelta(microseconds=1) if value.replace(tzinfo=None) == datetime.min else value
 
 
-def _parsed(value: Any, like: str) -> datetime:
-    """The instant from ISO text in a SQLite file; without a zone it is UTC. `like`: an example, for the error."""
-    try:
-        instant = datetime.fromisoformat(value)
-        if instant.tzinfo is UTC:
-            return instant
-        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
-    except (ValueError, OverflowError, TypeError):  # another program may have written any value
-        raise InvalidValue("instant", f"{shown(value)} is stored, which is not like '{like}'.") from None
-
-
 class Instant(TypeDecorator[datetime]):
-    """An aware UTC instant; each subclass defines how it is stored (`store`) and read (`fetch`)."""
+    """An aware UTC instant; each subclass names the functions that convert it to what is stored, and back."""
 
     impl: TypeEngine[Any] | type[TypeEngine[Any]] = BigInteger
     cache_ok = True
 
-    def store(self, value: datetime, dialect: Dialect) -> Any:
-        raise AssertionError("a leaf type defines store()")
+    def storing(self, dialect: Dialect) -> Callable[[datetime], Any]:
+        """The function that converts an instant in UTC to what is stored."""
+        raise AssertionError("a leaf type defines storing()")
 
-    def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        raise AssertionError("a leaf type defines fetch()")
+    def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
+        """The function that converts what is stored to the instant in UTC."""
+        raise AssertionError("a leaf type defines reading()")
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
-        return None if value is None else self.store(as_utc("instant", value), dialect)
+        return encoder(self.storing(dialect))(value)
 
     def bind_processor(self, dialect: Dialect) -> Processor:
-        store = self.store
+        store = self.storing(dialect)
         if dialect.driver == "asyncpg" and isinstance(self.load_dialect_impl(dialect), _PgInstant):
-            return lambda value: None if value is None else _finite(store(as_utc("instant", value), dialect))
-        return lambda value: None if value is None else store(as_utc("instant", value), dialect)
+            return encoder(lambda value: _finite(store(value)))
+        return encoder(store)
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Processor:
         # Not wrapped around the processor of `impl`: that one needs the DBAPI type, which a prepared statement does not know.
         if isinstance(self.load_dialect_impl(dialect), _PgInstant):
             return _in_utc
-        fetch = self.fetch
-        return lambda value: None if value is None else fetch(value, dialect)
+        return decoder(self.reading(dialect))
 
 
 class EpochMs(Instant):
@@ -96,11 +98,11 @@ class EpochMs(Instant):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         return BigInteger() if is_postgres(dialect) else Integer()
 
-    def store(self, value: datetime, dialect: Dialect) -> int:
-        return epoch_ms(value)
+    def storing(self, dialect: Dialect) -> Callable[[datetime], Any]:
+        return epoch_ms
 
-    def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        return from_epoch_ms(value)
+    def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
+        return from_epoch_ms
 
 
 class EpochS(EpochMs):
@@ -108,11 +110,11 @@ class EpochS(EpochMs):
 
     cache_ok = True
 
-    def store(self, value: datetime, dialect: Dialect) -> int:
-        return epoch_us(value) // 1_000_000
+    def storing(self, dialect: Dialect) -> Callable[[datetime], Any]:
+        return epoch_s
 
-    def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        return from_epoch_s(value)
+    def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
+        return from_epoch_s
 
 
 class EpochReal(Instant):
@@ -123,11 +125,11 @@ class EpochReal(Instant):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         return Double() if is_postgres(dialect) else REAL()
 
-    def store(self, value: datetime, dialect: Dialect) -> float:
-        return epoch_real(value)
+    def storing(self, dialect: Dialect) -> Callable[[datetime], Any]:
+        return epoch_real
 
-    def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        return from_epoch_s(value)  # exact to the microsecond until 2242; multiplying floats would not be
+    def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
+        return from_epoch_s  # exact to the microsecond until 2242; multiplying floats would not be
 
 
 class IsoMs(Instant):
@@ -139,13 +141,11 @@ class IsoMs(Instant):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         return _PgInstant() if is_postgres(dialect) else Text()
 
-    def store(self, value: datetime, dialect: Dialect) -> Any:
-        if is_postgres(dialect):
-            return to_ms(value)
-        return iso_ms(value)
+    def storing(self, dialect: Dialect) -> Callable[[datetime], Any]:
+        return to_ms if is_postgres(dialect) else iso_ms
 
-    def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        return _parsed(value, "2026-01-31T12:00:00.000Z")
+    def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
+        return partial(from_iso, like="2026-01-31T12:00:00.000Z")
 
 
 class SqlSeconds(Instant):
@@ -157,9 +157,8 @@ class SqlSeconds(Instant):
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         return _PgInstant() if is_postgres(dialect) else Text()
 
-    def store(self, value: datetime, dialect: Dialect) -> Any:
-        whole_second = value.replace(microsecond=0)
-        return whole_second if is_postgres(dialect) else whole_second.replace(tzinfo=None).isoformat(" ")
+    def storing(self, dialect: Dialect) -> Callable[[datetime], Any]:
+        return to_s if is_postgres(dialect) else sql_s
 
-    def fetch(self, value: Any, dialect: Dialect) -> datetime:
-        return _parsed(value, "2026-01-31 12:00:00")
+    def reading(self, dialect: Dialect) -> Callable[[Any], datetime]:
+        return partial(from_iso, like="2026-01-31 12:00:00")

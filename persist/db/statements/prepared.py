@@ -15,6 +15,7 @@ from sqlalchemy.sql.selectable import Select
 from sqlalchemy.types import NullType, TypeEngine
 
 from persist.db.schema.base import SCHEMA_TOKEN
+from persist.db.schema.column_types import ascii_unchanged
 from persist.db.unreadable.cells import Cells, Decoder, OnUnreadable, kind_of
 from persist.db.unreadable.rereading import RAISING, By, Rereader
 
@@ -56,6 +57,8 @@ class CompiledStatement:
         "_kinds",
         "_pick",
         "_reader",
+        "_spread",
+        "_texts",
         "_valid_types",
         "names",
         "sql",
@@ -72,13 +75,18 @@ class CompiledStatement:
         assert not untyped, f"parameters without a type would reach the driver as they are: {untyped} in {self.sql}"
         binds = [compiled.binds[name] for name in names]
         encoders = [bind.type.dialect_impl(dialect).bind_processor(dialect) for bind in binds]
-        places = list(enumerate(zip(binds, encoders, strict=True)))
-        self._pick = _picker([name for name, bind in zip(names, binds, strict=True) if bind.required])
-        self._encoders = [(place, code) for place, (bind, code) in places if bind.required and code is not None]
+        by_name = dict(zip(names, zip(binds, encoders, strict=True), strict=True))
+        given = [name for name, (bind, _) in by_name.items() if bind.required]
+        self._pick = _picker(given)
+        coded = [(place, *by_name[name]) for place, name in enumerate(given) if by_name[name][1] is not None]
+        lengths = {place: ascii_unchanged(bind.type) for place, bind, _ in coded}
+        self._texts = [(place, lengths[place], code) for place, _, code in coded if lengths[place]]
+        self._encoders = [(place, code) for place, _, code in coded if not lengths[place]]
         # Values that the statement itself contains, such as the 'running' of a state filter.
-        self._constants = [
-            (place, bind.value if code is None else code(bind.value)) for place, (bind, code) in places if not bind.required
-        ]
+        own = [name for name in by_name if name not in given]
+        self._constants = [bind.value if code is None else code(bind.value) for bind, code in map(by_name.__getitem__, own)]
+        distinct = [*given, *own]
+        self._spread = None if distinct == list(names) else _picker([distinct.index(name) for name in names])
         columns = statement.selected_columns if isinstance(statement, Select) else getattr(statement, "exported_columns", ())
         decoders: list[Decoder] = [decoder_of(column.type, dialect) for column in columns]
         self._decoders: list[Decoder] | None = decoders if any(decoders) else None
@@ -89,14 +97,17 @@ class CompiledStatement:
         self._cells = Cells(statement, list(columns), decoders, kinds)
         self._reader, self._is_query = reader, isinstance(statement, Select)
 
-    def args(self, values: Mapping[str, Any]) -> list[Any]:
-        """The driver's positional arguments, each encoded by its column type."""
-        row = list(self._pick(values))
-        for place, constant in self._constants:
-            row.insert(place, constant)
+    def args(self, values: Mapping[str, Any]) -> Sequence[Any]:
+        """The driver's positional arguments. Each value is encoded by its column type, once however often it is used."""
+        row = [*self._pick(values), *self._constants]
+        for place, length, code in self._texts:
+            text = row[place]
+            if text is not None and (type(text) is not str or len(text) > length or not text.isascii() or "\x00" in text):
+                row[place] = code(text)
         for place, code in self._encoders:
-            row[place] = code(row[place])
-        return row
+            if row[place] is not None:
+                row[place] = code(row[place])
+        return row if self._spread is None else self._spread(row)
 
     def run(self, driver: Driver, values: Mapping[str, Any]) -> int:
         """Execute; the number of rows changed."""
@@ -195,10 +206,13 @@ class _WrongKindError(Exception):
 _MAX_VALID_TYPES = 64
 
 
-def _picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Iterable[Any]]:
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda values: [values[name] for name in names]  # an itemgetter of one name returns no tuple
+def _picker(keys: Sequence[Any]) -> Callable[[Any], Sequence[Any]]:
+    if len(keys) > 1:
+        return itemgetter(*keys)
+    if not keys:
+        return lambda _: ()
+    (key,) = keys
+    return lambda values: (values[key],)  # an itemgetter of one key returns no tuple
 
 
 def _decode(row: Row, decoders: Sequence[Decoder]) -> Row:

@@ -36,7 +36,7 @@ class WorkerPool:
 
     def __init__(self, runtime: Runtime, timer: Timer) -> None:
         self._runtime = runtime
-        connections = 2 * MAX + 1 if runtime.connections is None else runtime.connections
+        connections = 2 * MAX + 1 if runtime.pool_width is None else runtime.pool_width
         writers, readers = shares(connections, one_writer=runtime.dialect.one_writer)
         self.workers = Workers(writers + readers + 2)
         # Tasks wait here for their transaction, not on a thread that an open transaction may need, nor for the pool.
@@ -147,7 +147,7 @@ class AsyncUnitOfWork(Lease):
         """Open a snapshot on the loop if a connection is ready, which beats a thread switch. False: nothing was opened."""
         work, runtime = self.work, self.work.runtime
         runtime.check_usable()
-        ready = None if work.writable else runtime.dialect.ready_to_read()
+        ready = None if work.writable else runtime.connections.ready_to_read()
         if ready is not None:
             work.transaction.connection = ready
             work.begin()

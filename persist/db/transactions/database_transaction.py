@@ -10,7 +10,6 @@ from sqlalchemy import Connection
 from persist.db.concurrency.ownership import Owner
 from persist.db.concurrency.writer_lock import Waiting
 from persist.db.transactions.runtime import Runtime
-from persist.errors import ReadOnlyTransaction, StoreForked
 
 log = logging.getLogger("persist")
 
@@ -49,46 +48,38 @@ class DatabaseTransaction:
     def begin(self, cancelled: Callable[[], bool] | None = None, prepare: Prepare | None = None) -> None:
         """Take the lock, a connection and a transaction, or leave nothing behind."""
         try:
-            self._enter(cancelled)
+            if self.writable:
+                self.runtime.enter_write(self.owner, "begin()", cancelled)
+            else:
+                self.runtime.enter_read(self.owner, "read()", cancelled)
         except BaseException:
             self._give_up()
             raise
         try:
-            self.runtime.retrying_lock(lambda: self._start(cancelled, prepare), self._asked)
+            try:
+                self._start(cancelled, prepare)
+            except Exception as error:
+                self.runtime.begin_later(lambda: self._start(cancelled, prepare), error, self._asked)
         except BaseException:
             self._release()
             raise
         self._began = time.monotonic()
         self.is_open = True
 
-    def _enter(self, cancelled: Callable[[], bool] | None) -> None:
-        runtime = self.runtime
-        runtime.check_usable()
-        if not self.writable:
-            runtime.enter_read(self.owner, "read()", cancelled)
-        elif runtime.read_only:
-            raise ReadOnlyTransaction("begin()")
-        else:
-            runtime.enter_write(self.owner, "begin()", cancelled)
-
     def _start(self, cancelled: Callable[[], bool] | None, prepare: Prepare | None) -> None:
-        runtime, dialect = self.runtime, self.runtime.dialect
-        connection = self.connection = self.connection or dialect.connect(write=self.writable)
+        runtime = self.runtime
+        connection = self.connection = self.connection or runtime.connections.connect(write=self.writable)
         if prepare is not None and self._restore is None:
             self._restore = prepare(connection)
-        driver = dialect.begin(connection, write=self.writable, waiting=Waiting(self._asked, cancelled))
+        waiting = Waiting(self._asked, cancelled) if self.writable else None
+        driver = runtime.transactions.begin(connection, write=self.writable, waiting=waiting)
         self.driver = driver if runtime.owns_engine else None
 
     def _give_up(self) -> None:
         # neither cache the connection nor return it to the pool: the store may be closing both at this moment
         connection, self.connection = self.connection, None
         if connection is not None and not self.runtime.leave_to_parent(connection):
-            self.runtime.dialect.discard(connection)
-
-    def check_process(self) -> None:
-        """Raise StoreForked in a forked child, whose parent owns the connection."""
-        if self.runtime.leave_to_parent(self.connection):
-            raise StoreForked
+            self.runtime.connections.discard(connection)
 
     def commit(self) -> None:
         """Commit, or end a snapshot. Unavailable with outcome "unknown" if the connection is lost in the middle of it."""
@@ -97,9 +88,9 @@ class DatabaseTransaction:
         self.is_open = False
         try:
             if self.writable:
-                runtime.dialect.end(self.connection, self.driver, commit=True)
+                runtime.transactions.end(self.connection, self.driver, commit=True)
             else:
-                runtime.dialect.end_read(self.connection, self.driver)
+                runtime.transactions.end_read(self.connection, self.driver)
         except Exception as error:
             raise runtime.commit_error(error) from error
         finally:
@@ -108,7 +99,7 @@ class DatabaseTransaction:
     @property
     def ends_at_once(self) -> bool:
         """Whether the end of a snapshot waits for nothing."""
-        return self.connection is not None and self.runtime.dialect.ends_at_once(self.connection, self.driver)
+        return self.connection is not None and self.runtime.transactions.ends_at_once(self.connection, self.driver)
 
     def rollback(self) -> None:
         """Roll back; never raises for a connection that is already lost."""
@@ -117,9 +108,9 @@ class DatabaseTransaction:
             return
         try:
             if self.connection is not None:
-                self.runtime.dialect.end(self.connection, self.driver, commit=False)
+                self.runtime.transactions.end(self.connection, self.driver, commit=False)
         except Exception as error:
-            if self.runtime.dialect.classify(error) is None:
+            if self.runtime.errors.classify(error) is None:
                 raise
             log.warning("rolling back on a lost connection: %s", type(error).__name__)
         finally:
@@ -129,7 +120,7 @@ class DatabaseTransaction:
         """Cancel the statement that another thread is running in this transaction."""
         driver = self.driver
         if driver is not None:
-            self.runtime.dialect.interrupt(driver)
+            self.runtime.transactions.interrupt(driver)
 
     def _release(self) -> None:
         connection, self.connection, self.driver = self.connection, None, None
@@ -137,7 +128,7 @@ class DatabaseTransaction:
             if connection is not None:
                 if self._restore is not None and not connection.invalidated:
                     self._restore()
-                self.runtime.dialect.release(connection, write=self.writable)
+                self.runtime.connections.release(connection, write=self.writable)
         finally:
             if self.writable:
                 self.runtime.leave_write(self.owner)

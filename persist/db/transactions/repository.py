@@ -1,11 +1,21 @@
-"""The base of every repository, the two decorators that make a method a verb, and how repositories are reached."""
+"""The base of every repository, how repositories are reached, the decorators that make a method a verb, and its frame.
+
+The frame checks before a verb runs, translates errors, and decides what an error does to the transaction.
+"""
 
 from collections.abc import Callable
 from functools import wraps
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
+from sqlalchemy import NestedTransaction
+
+from persist.db.concurrency.fork_count import PROCESS
+from persist.db.connections.host_connections import check_reachable
+from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.transactions.verb_frame import Verb
+from persist.db.unreadable.cells import Unreadable, error_of
+from persist.errors import Closed, PersistError, ReadOnlyTransaction, StoreForked, TransactionAborted, WrongOwner
 from persist.lazy_imports import lazy_module
 
 if TYPE_CHECKING:
@@ -19,10 +29,13 @@ S = TypeVar("S", bound="Repository")
 
 
 class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word it is
-    """An attribute that is made from the object's `_work` on first access and then kept."""
+    """An attribute that is made from the object's `_work` on first access and then kept.
 
-    def __init__(self, make: Callable[[Any], R]) -> None:
-        self._make = make
+    `find`: returns what makes it, for a class whose module is imported at its first use.
+    """
+
+    def __init__(self, make: Callable[[Any], R] | None = None, *, find: Callable[[], Callable[[Any], R]] | None = None) -> None:
+        self._make, self._find = make, find
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -34,6 +47,9 @@ class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word i
     def __get__(self, instance: Any, owner: type) -> Self | R:
         if instance is None:
             return self
+        if self._make is None:
+            assert self._find is not None
+            self._make = self._find()
         made = instance.__dict__[self._name] = self._make(instance._work)
         return made
 
@@ -44,6 +60,13 @@ class EachVerb:
     def __init__(self, run: Callable[[Callable[[UnitOfWork], Any], bool], Any]) -> None:
         self.run = run
         """Runs a function in a new transaction, which writes or only reads."""
+
+
+class Domain:
+    """The repositories of one domain, as attributes."""
+
+    def __init__(self, work: UnitOfWork | EachVerb) -> None:
+        self._work = work
 
 
 class Repository:
@@ -88,3 +111,105 @@ def _verb(
 
     call.writes = writes_alone  # type: ignore[attr-defined]  # read by async_transactions
     return call
+
+
+class Verb:
+    """The context manager around one verb. A verb that is called inside a verb is part of the outer one."""
+
+    __slots__ = ("_mark", "_savepoint", "_work", "_writes", "name")
+
+    def __init__(self, work: UnitOfWork, name: str, *, writes: bool) -> None:
+        """Raise an error if the transaction cannot run such a verb."""
+        if work.runtime.forks != PROCESS.forks:  # before any lock is taken: the thread that holds it may not exist here
+            raise StoreForked
+        if not work.transaction.is_open:
+            raise Closed("transaction")
+        if work.doomed:
+            raise TransactionAborted
+        if writes and not work.writable:
+            raise ReadOnlyTransaction(name)
+        self.name = name
+        self._work, self._writes = work, writes
+        self._savepoint: NestedTransaction | None = None
+        self._mark = (0, 0)
+
+    def __enter__(self) -> None:
+        work = self._work
+        if not work.owner.using.acquire(blocking=False):
+            raise WrongOwner
+        work.depth += 1
+        if work.depth > 1:
+            return
+        try:
+            if not work.transaction.is_open:  # another thread has just ended the transaction
+                raise Closed("transaction")
+            if work.marks:
+                work.owner.take_up()
+            work.wrote = False
+            work.carried, work.listing = [], not self._writes
+            if work.joined:
+                self._join(work)
+            journal = work.events.journal
+            if journal is not None:
+                self._mark = journal.mark()
+                journal.begin_verb(self.name)
+        except BaseException as error:
+            work.depth -= 1
+            work.carried, work.listing = None, False
+            work.owner.using.release()
+            raise work.runtime.translate(error) from error
+
+    def _join(self, work: UnitOfWork) -> None:
+        connection = work.connection
+        check_reachable(connection)
+        if not self._writes:
+            return
+        if work.journal is None and work.runtime.log is not None:
+            work.events = TransactionEvents(work.runtime.log)
+        work.runtime.transactions.join(connection)
+        self._savepoint = connection.begin_nested()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        work = self._work
+        try:
+            work.depth -= 1
+            if not work.depth:
+                carried, work.carried, work.listing = work.carried, None, False
+                if error is not None or self._savepoint is not None:
+                    self._end(work, error, carried)
+        finally:
+            work.owner.using.release()
+
+    def _end(self, work: UnitOfWork, error: BaseException | None, carried: list[Unreadable] | None) -> None:
+        raised = error
+        if carried and isinstance(error, Exception) and not isinstance(work.runtime.translate(error), PersistError):
+            error = error_of(carried[0])  # code that got the placeholder failed on it, as timedelta() does
+        if self._savepoint is not None:
+            error = self._end_joined(self._savepoint, error)
+        if error is None:
+            return
+        if work.journal is not None:
+            work.journal.rollback_to(self._mark)
+        ours = work.runtime.translate(error)
+        from_database = ours is not error and getattr(error, "orig", None) is not ours
+        # a column type may refuse a value before it reaches the database; that needs no rollback
+        if (work.wrote or from_database) and not work.joined:
+            work.doomed = True
+        if ours is not raised:
+            raise ours from (raised if ours is error else error)
+
+    def _end_joined(self, savepoint: NestedTransaction, error: BaseException | None) -> BaseException | None:
+        """End the savepoint of a verb inside a host's transaction, which survives a refused verb.
+
+        The commit is the host's, so the verb's events are numbered now.
+        """
+        work = self._work
+        if error is None:
+            try:
+                work.store_events()
+                savepoint.commit()
+            except Exception as failed:
+                error = failed
+        if error is not None and savepoint.is_active:
+            savepoint.rollback()
+        return error

@@ -13,6 +13,6 @@ def chunks(work: UnitOfWork, prepared: Statement, rows: int, **values: Any) -> I
     if work.own_connection is None:  # a caller's connection may be in autocommit, where Postgres keeps no cursor
         yield from work.select(prepared.statement, values).partitions(rows)
         return
-    dialect, driver = work.runtime.dialect, work.runtime.dialect.driver_of(work.own_connection)
-    with closing(dialect.reading_cursor(driver)) as cursor:
+    transactions = work.runtime.transactions
+    with closing(transactions.reading_cursor(transactions.driver_of(work.own_connection))) as cursor:
         yield from work.runtime.prepared[prepared].chunks(cursor, values, rows, work.by(prepared.unreadable))

@@ -25,6 +25,7 @@ from persist.errors import (
     Closed,
     EventLogSwitched,
     PersistError,
+    ReadOnlyTransaction,
     StoreBusy,
     StoreForked,
     StoreInUse,
@@ -59,6 +60,7 @@ class Runtime:
         self, dialect: Dialect, settings: "Settings", clock: Clock, sleep: Callable[[float], None], *, owns_engine: bool = True
     ) -> None:
         self.dialect = dialect
+        self.connections, self.transactions, self.errors = dialect.connections, dialect.transactions, dialect.errors
         self.settings = settings
         self.limits = JsonLimits(settings.max_json_bytes, settings.max_json_depth)
         self.clock = clock
@@ -66,9 +68,9 @@ class Runtime:
         self.sleep = sleep
         self.ids = IdMinter(clock)
         self.owns_engine = owns_engine
-        self.connections = None if owns_engine else width(dialect.writer.pool)
+        self.pool_width = None if owns_engine else width(dialect.connections.writer.pool)
         """How many connections the pool of a caller's engine lends at a time; None for the store's own engine."""
-        self.one_connection = dialect.in_memory or self.connections == 1
+        self.one_connection = dialect.in_memory or self.pool_width == 1
         """Whether there is a single connection, so that a snapshot inside a transaction would wait for its end."""
         self.scopes: dict[str, str] = {}
         """The owners of the file: run_id, instance_id and workspace_id from `_meta`."""
@@ -85,7 +87,8 @@ class Runtime:
         self.tables: Callable[[], Sequence[Table]] = list
         """Every table, referenced tables first; set by the code that wires the store."""
         self.make_log: Callable[[], EventLog] | None = None
-        self._forks = PROCESS.forks
+        self.forks = PROCESS.forks
+        """The count of forks in the process that opened the store."""
         self.closed = False
         self._writing: set[Owner] = set()
         self._reading: set[Owner] = set()
@@ -96,7 +99,7 @@ class Runtime:
 
     def check_usable(self) -> None:
         """Raise StoreForked or Closed, before any file descriptor is touched."""
-        if self._forks != PROCESS.forks:
+        if self.forks != PROCESS.forks:
             raise StoreForked
         if self.closed:
             raise Closed("store")
@@ -104,11 +107,11 @@ class Runtime:
     @property
     def forked(self) -> bool:
         """Whether this is a child of the process that opened the store."""
-        return self._forks != PROCESS.forks
+        return self.forks != PROCESS.forks
 
     def check_process(self) -> None:
         """Raise StoreForked in a forked child, before any lock is taken: the thread that holds it may not exist here."""
-        if self._forks != PROCESS.forks:
+        if self.forks != PROCESS.forks:
             raise StoreForked
 
     def leave_to_parent(self, connection: Any) -> bool:
@@ -120,12 +123,15 @@ class Runtime:
 
     def enter_write(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
         """Register a writer; on SQLite wait for the store's writer lock. TransactionOpen inside of the caller's own one."""
-        self.refuse_inside_transaction(what)
+        self.check_outside(what)
+        if self.read_only:
+            raise ReadOnlyTransaction(what)
         if self.dialect.one_writer:
-            self.refuse_blocking_loop(what)
+            if self._writing or self.dialect.in_memory:
+                self.refuse_blocking_loop(what)
             self.lock.acquire(owner, what=what, cancelled=cancelled)
         with self._door:
-            refused = self._refuses(owner)
+            refused = (self.closed or self._closers) and self._refuses(owner)
             if not refused:
                 self._writing.add(owner)
         if refused:
@@ -143,12 +149,14 @@ class Runtime:
     def enter_read(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
         """Register a reader. The one connection of `:memory:` serves one transaction at a time."""
         if self.one_connection:
-            self.refuse_inside_transaction(what)
+            self.check_outside(what)
+        else:
+            self.check_usable()
         if self.dialect.in_memory:
             self.refuse_blocking_loop(what)
             self.lock.acquire(owner, what=what, cancelled=cancelled)
         with self._door:
-            refused = self._refuses(owner)
+            refused = (self.closed or self._closers) and self._refuses(owner)
             if not refused:
                 self._reading.add(owner)
         if refused:
@@ -162,6 +170,15 @@ class Runtime:
         owner.end()
         if self.dialect.in_memory:
             self.lock.release()
+
+    def check_outside(self, what: str) -> None:
+        """Raise StoreForked, Closed or TransactionOpen unless the caller may write now, in another transaction than its own."""
+        if self.forks != PROCESS.forks:
+            raise StoreForked
+        if self.closed:
+            raise Closed("store")
+        if self._writing or self.one_connection:
+            self.refuse_inside_transaction(what)
 
     def refuse_inside_transaction(self, what: str) -> None:
         """Raise TransactionOpen inside the caller's own transaction: another one, or a recorder's commit, would wait for ever."""
@@ -206,24 +223,32 @@ class Runtime:
 
         `asked`: when the lock was asked for, by time.monotonic(); the time since then counts as waiting.
         """
-        started, patience = time.monotonic() if asked is None else asked, self.dialect.patience
+        started = time.monotonic() if asked is None else asked
+        try:
+            begin()
+        except Exception as error:
+            self.begin_later(begin, error, started)
+
+    def begin_later(self, begin: Callable[[], None], error: Exception, since: float) -> None:
+        """Try to take the lock again, as `retrying_lock` says, after a first attempt that met this error."""
+        patience = self.dialect.patience
         for attempt in range(_ATTEMPTS):
+            classified = self.errors.classify(error)
+            waited = time.monotonic() - since
+            if not isinstance(classified, StoreBusy):
+                raise (classified or error) from error
+            if attempt == _ATTEMPTS - 1 or waited >= patience:
+                raise StoreBusy(waited, classified.reason) from error
+            self.sleep(min(0.1 * 2**attempt, patience - waited))
             try:
                 return begin()
-            except Exception as error:
-                classified = self.dialect.classify(error)
-                waited = time.monotonic() - started
-                if not isinstance(classified, StoreBusy):
-                    raise (classified or error) from error
-                if attempt == _ATTEMPTS - 1 or waited >= patience:
-                    raise StoreBusy(waited, classified.reason) from error
-                self.sleep(min(0.1 * 2**attempt, patience - waited))
-        return None
+            except Exception as failed:
+                error = failed
 
     def keep_log(self, on: bool) -> None:
         """Write the log of events from the next transaction on, or stop writing it."""
         self.log = self.make_log() if on and self.make_log is not None else None
-        self.dialect.keeps_log = self.log is not None
+        self.dialect.event_log.kept = self.log is not None
 
     def commit_error(self, error: BaseException) -> BaseException:
         """Return the error for one that a COMMIT met: after a lost connection nobody knows whether it was carried out."""
@@ -248,7 +273,7 @@ class Runtime:
         """Return the PersistError for a driver's error; any other error as it is."""
         if isinstance(error, PersistError):
             return error
-        ours = self.dialect.classify(error)
+        ours = self.errors.classify(error)
         if isinstance(ours, EventLogSwitched):
             self.keep_log(True)
         return ours or error

@@ -21,11 +21,11 @@ class TableOperations:
 
     def names(self) -> set[str]:
         """The names of all tables in the store's schema, also those of other programs."""
-        return self._dialect.tables(self._connection)
+        return self._dialect.tables.names(self._connection)
 
     def raw_rows(self) -> "RawRows":
         """Access to undecoded rows in this transaction."""
-        return raw_rows_of(self._dialect, self._dialect.driver_of(self._connection))
+        return raw_rows_of(self._dialect, self._dialect.transactions.driver_of(self._connection))
 
     def lock(self, tables: Sequence[Table]) -> None:
         """Lock the tables against changes by other transactions until this one ends."""

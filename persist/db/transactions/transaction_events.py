@@ -35,3 +35,7 @@ class TransactionEvents:
         """Tell the log that the stored events are durable."""
         if self.written and self.log is not None:
             self.log.committed(self.written)
+
+
+NO_EVENTS = TransactionEvents()
+"""For every transaction without an event log."""

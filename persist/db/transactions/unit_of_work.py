@@ -1,13 +1,13 @@
 """The unit of work: what verbs read, write and check with, in one transaction."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, CursorResult, Delete, Executable, Insert, NestedTransaction, Select, Table, Update
 
 from persist.db.changes.batch import Batch, ImmediateBatch, PipelinedBatch
 from persist.db.changes.journal import COMMITTED, Journal, VerbChanges, twin_of
+from persist.db.concurrency.fork_count import PROCESS
 from persist.db.concurrency.observers import undo_announcements
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.db.statements.core_statements import fetched
@@ -15,12 +15,12 @@ from persist.db.statements.prepared import Row, Statement
 from persist.db.transactions.database_transaction import DatabaseTransaction, Prepare
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.table_operations import TableOperations
-from persist.db.transactions.transaction_events import TransactionEvents
+from persist.db.transactions.transaction_events import NO_EVENTS, TransactionEvents
 from persist.db.unreadable.cells import OnUnreadable, Unreadable, without_unreadable
 from persist.db.unreadable.rereading import By
 from persist.db.values.arguments import check_body, check_label
 from persist.db.values.json import Json, JsonText, check_object, encode
-from persist.errors import InvalidValue, TransactionAborted
+from persist.errors import InvalidValue, StoreForked, TransactionAborted
 from persist.lazy_imports import lazy_modules
 
 with lazy_modules(globals()):
@@ -38,7 +38,9 @@ class UnitOfWork:
         self.runtime, self.writable = runtime, writable
         self.transaction = DatabaseTransaction(runtime, writable=writable, is_snapshot=is_snapshot, joined=joined)
         self.owner = self.transaction.owner
-        self.events = TransactionEvents()
+        self.now = runtime.now
+        """The store's current time, truncated to the milliseconds that columns keep."""
+        self.events = NO_EVENTS
         self.joined = joined is not None
         self.marks = joined is None and (writable or runtime.one_connection)
         """Whether verbs mark their caller as inside, which then cannot begin another one. The async API marks it itself."""
@@ -79,14 +81,16 @@ class UnitOfWork:
 
     def commit(self) -> None:
         """Commit. A transaction in which a verb failed is rolled back instead and raises TransactionAborted."""
-        self.transaction.check_process()
+        if self.runtime.forks != PROCESS.forks and self.runtime.leave_to_parent(self.transaction.connection):
+            raise StoreForked
         if self.doomed:
             self.rollback()
             raise TransactionAborted
         if self.events.log is not None:
             self._store_events()
         self.transaction.commit()
-        self.events.committed()
+        if self.events.written:
+            self.events.committed()
 
     def _store_events(self) -> None:
         """Store the transaction's events as its last statements; if that fails, roll back."""
@@ -151,6 +155,8 @@ class UnitOfWork:
 
     def label(self, path: str, value: object, *, empty: bool = False) -> str:
         """A checked identifier or filter."""
+        if type(value) is str and value and value.isascii() and "\x00" not in value:
+            return value
         text = check_label(path, value)
         if not text and not empty:
             raise InvalidValue(path, "it is empty.")
@@ -159,10 +165,6 @@ class UnitOfWork:
     def body(self, path: str, value: object) -> str:
         """Checked text of any content."""
         return check_body(path, value, self.runtime.settings.max_text_bytes)
-
-    def now(self) -> datetime:
-        """The store's current time, truncated to the milliseconds that columns keep."""
-        return self.runtime.now()
 
     def to_plain_json(self, text: str) -> str:
         """Plain JSON text for the stored text of a Json column."""
@@ -295,7 +297,7 @@ class UnitOfWork:
 
     def count_on(self, tables: Sequence[Table]) -> None:
         """Advance the id sequences of the tables, after rows were inserted with explicit ids."""
-        self.runtime.dialect.count_on(self.connection, tables)
+        self.runtime.dialect.tables.count_on(self.connection, tables)
 
     # -- connections
 

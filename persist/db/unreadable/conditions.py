@@ -72,11 +72,11 @@ def bindable(column: Column[Any], keys: Iterable[str]) -> Iterator[str]:
 
 def instant_reader(kind: Instant) -> Reader:
     """The check for one type of instants."""
-    fetch = kind.fetch
+    read = kind.reading(_FILE)
 
     def instant(value: Any) -> str | None:
         try:
-            fetch(value, _FILE)
+            read(value)
             return None
         except Exception:  # any value may be stored; this only checks it
             return NOT_UTF8 if isinstance(value, BadText) else "no instant"

@@ -22,7 +22,7 @@ def check_label(path: str, value: object) -> str:
     """Text that serves as an identifier or filter, without NUL or lone surrogate halves: databases compare those differently."""
     if not isinstance(value, str):
         raise InvalidValue(path, f"expected text, got {type(value).__name__}.")
-    if "\x00" in value or has_half(value):
+    if "\x00" in value or (not value.isascii() and has_half(value)):
         raise InvalidValue(path, "text used as an identifier or filter holds a NUL or a lone surrogate half.")
     return value if type(value) is str else str.__str__(value)  # a StrEnum member becomes its text
 

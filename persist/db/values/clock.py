@@ -4,14 +4,16 @@ import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from time import time_ns
+from typing import Any
 
 from persist.errors import InvalidValue
+from persist.quoting import shown
 
 Clock = Callable[[], datetime]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_REAL = math.nextafter(253_402_300_800, 0)
-_MILLISECOND = timedelta(milliseconds=1)
+MILLISECOND = timedelta(milliseconds=1)
 
 
 def system_clock() -> datetime:
@@ -47,6 +49,22 @@ def as_utc(path: str, value: object) -> datetime:
         raise InvalidValue(path, "the instant is not between the years 1 and 9999 in UTC.") from None
 
 
+def encoder(convert: Callable[[datetime], Any]) -> Callable[[Any], Any]:
+    """The function that checks an instant, as `as_utc` does, and converts it; None stays None."""
+
+    def encode(value: Any) -> Any:
+        if type(value) is datetime and value.tzinfo is UTC:
+            return convert(value)
+        return None if value is None else convert(as_utc("instant", value))
+
+    return encode
+
+
+def decoder(convert: Callable[[Any], datetime]) -> Callable[[Any], datetime | None]:
+    """The function that converts what is stored to the instant; None stays None."""
+    return lambda value: None if value is None else convert(value)
+
+
 def epoch_us(value: datetime) -> int:
     """Whole microseconds since 1970, by integer arithmetic: float seconds would lose some."""
     gap = value - EPOCH
@@ -55,7 +73,12 @@ def epoch_us(value: datetime) -> int:
 
 def epoch_ms(value: datetime) -> int:
     """Whole milliseconds since 1970, rounded down."""
-    return (value - EPOCH) // _MILLISECOND
+    return (value - EPOCH) // MILLISECOND
+
+
+def epoch_s(value: datetime) -> int:
+    """Whole seconds since 1970, rounded down."""
+    return epoch_us(value) // 1_000_000
 
 
 def epoch_real(value: datetime) -> float:
@@ -65,21 +88,24 @@ def epoch_real(value: datetime) -> float:
 
 def from_epoch_ms(value: int) -> datetime:
     """The instant `value` milliseconds after 1970 began."""
-    return _since_1970(value, "milliseconds")
+    try:
+        return EPOCH + timedelta(milliseconds=value)
+    except (OverflowError, ValueError, TypeError) as error:
+        raise _no_instant(error, value, "milliseconds") from None
 
 
 def from_epoch_s(value: float) -> datetime:
     """The instant `value` seconds after 1970 began."""
-    return _since_1970(value, "seconds")
-
-
-def _since_1970(value: float, unit: str) -> datetime:
     try:
-        return EPOCH + timedelta(**{unit: value})
-    except (OverflowError, ValueError):
-        raise InvalidValue("instant", "it is not between the years 1 and 9999.") from None
-    except TypeError:  # an adopted or damaged file may hold any type of value
-        raise InvalidValue("instant", f"{value!r} is stored, which is no number of {unit}.") from None
+        return EPOCH + timedelta(seconds=value)
+    except (OverflowError, ValueError, TypeError) as error:
+        raise _no_instant(error, value, "seconds") from None
+
+
+def _no_instant(error: Exception, value: object, unit: str) -> InvalidValue:
+    if isinstance(error, TypeError):  # an adopted or damaged file may hold any type of value
+        return InvalidValue("instant", f"{value!r} is stored, which is no number of {unit}.")
+    return InvalidValue("instant", "it is not between the years 1 and 9999.")
 
 
 def to_ms(value: datetime) -> datetime:
@@ -90,3 +116,24 @@ def to_ms(value: datetime) -> datetime:
 def iso_ms(value: datetime) -> str:
     """An aware UTC instant as ISO 8601 text with milliseconds and Z, which sorts as the instants do."""
     return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def to_s(value: datetime) -> datetime:
+    """The instant cut to whole seconds."""
+    return value.replace(microsecond=0)
+
+
+def sql_s(value: datetime) -> str:
+    """An aware UTC instant in whole seconds, as SQLite's datetime() writes it."""
+    return value.replace(microsecond=0, tzinfo=None).isoformat(" ")
+
+
+def from_iso(value: Any, like: str) -> datetime:
+    """The instant from ISO text in a SQLite file; without a zone it is UTC. `like`: an example, for the error."""
+    try:
+        instant = datetime.fromisoformat(value)
+        if instant.tzinfo is UTC:
+            return instant
+        return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
+    except (ValueError, OverflowError, TypeError):  # another program may have written any value
+        raise InvalidValue("instant", f"{shown(value)} is stored, which is not like '{like}'.") from None

@@ -1,8 +1,8 @@
 """Ids: `ses_ msg_ prt_ …` + 14 hex digits of `ms * 4096 + counter` + 12 base62 characters, 30 in all.
 
 Ids sort in the order in which a process minted them, even if its clock is set back; across processes the order is as
-good as their clocks. The published layout (12 hex + 14 base62) also fits, since hex digits are base62 digits: the 56-bit
-stamp needs 14 of them. See the chat persistency document, "ID strategy".
+good as their clocks. The chat persistency design (docs/designs.md) has 12 hex digits + 14 base62 characters, in which the 56-bit
+stamp does not fit. A reader of that layout accepts these ids too, since hex digits are base62 digits.
 UUIDs, for rows that other programs read, are minted from the same counter.
 """
 
@@ -13,7 +13,7 @@ from datetime import datetime
 from uuid import UUID
 
 from persist.db.concurrency.fork_count import PROCESS
-from persist.db.values.clock import Clock, epoch_ms, epoch_ms_clock
+from persist.db.values.clock import EPOCH, MILLISECOND, Clock, epoch_ms_clock
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LETTERS = bytes(ord(_BASE62[byte % 62]) for byte in range(256))
@@ -43,7 +43,7 @@ class IdMinter:
 
     def mint(self, prefix: str, at: datetime | None = None) -> str:
         """A new id, whose stamp is greater than that of every id this minter made before. `at`: the instant, instead of now."""
-        now = self._clock_ms() if at is None else epoch_ms(at)
+        now = self._clock_ms() if at is None else (at - EPOCH) // MILLISECOND
         with self._lock:
             stamp = self._next(now)
             if not self._pool or self._forks != PROCESS.forks:

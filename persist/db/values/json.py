@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from persist.db.values.escaping import has_half, join_halves, utf8_size
+from persist.db.values.escaping import has_half, join_halves
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.quoting import shown
 
@@ -106,11 +106,10 @@ def encode(value: Json, path: str = "value", limits: JsonLimits = DEFAULT_LIMITS
         walk.node(value, 0)
     except InvalidValue as error:
         raise InvalidValue(path + error.path, error.reason) from None
-    text = _write(value) if walk.special else orjson.dumps(value).decode()
-    size = utf8_size(text)
-    if size > limits.max_bytes:
-        raise PayloadTooLarge(path, size, limits.max_bytes, advice="Keep large content in a file and store its reference.")
-    return JsonText(text)
+    utf8 = _write(value).encode() if walk.special else orjson.dumps(value)
+    if len(utf8) > limits.max_bytes:
+        raise PayloadTooLarge(path, len(utf8), limits.max_bytes, advice="Keep large content in a file and store its reference.")
+    return JsonText(utf8, "utf-8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import exists, select
 
 from persist.db.changes.batch import Batch, Pending
 from persist.db.statements.prepared import Row, Statement, param
@@ -18,6 +18,8 @@ COLUMNS = tuple(_R[name] for name in FIELDS)
 GET_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")))
 _LOCK = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update())
 RUN_EXISTS = Statement(select(_R.id).where(_R.id == param("row_id")))
+IS_THERE = exists().where(_R.id == param("row_id"))
+"""The condition that the run `row_id` exists, for an INSERT of what belongs to it."""
 
 
 def run_value(row: Row) -> ProgramRun:
@@ -33,21 +35,9 @@ def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> ProgramRun:
     return run_value(row)
 
 
-def check_run_exists(work: UnitOfWork, id: str) -> None:
-    """NotFound unless the run exists."""
-    if work.row(RUN_EXISTS, row_id=work.label("run_id", id)) is None:
-        raise NotFound("program run", id)
-
-
 def outlives_runs(id: object, own: str | None) -> bool:
     """Whether the id is "project" or "user", in a file of that owner's agents or in a database of many (`own` None)."""
     return id in (AgentScope.PROJECT, AgentScope.USER) and own in (None, id)
-
-
-def check_agents_owner(work: UnitOfWork, id: str) -> None:
-    """NotFound unless the id is that of a run, or "project" or "user" where that may own agents."""
-    if not outlives_runs(work.label("run_id", id), work.runtime.scopes.get("run_id")):
-        check_run_exists(work, id)
 
 
 def ask_agents_owner(work: UnitOfWork, batch: Batch, id: str) -> Pending[Row | None] | None:

@@ -4,7 +4,8 @@ import logging
 
 from sqlalchemy import func, insert, select, update
 
-from persist.db.expressions.upsert import insert_missing
+from persist.db.expressions.conditional_insert import insert_where
+from persist.db.expressions.upsert import insert_missing, merge, merging
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, stored_scope
 from persist.db.transactions.repository import Repository, reads, writes
@@ -14,7 +15,7 @@ from persist.db.values.frozen import construct
 from persist.errors import NotFound
 from persist.programs.models import agents, segments
 from persist.programs.schemas import Agent, AgentScope, AgentSegment
-from persist.programs.storage.run_rows import ask_agents_owner, check_agents_owner, check_found, this_second
+from persist.programs.storage.run_rows import IS_THERE, ask_agents_owner, check_found, outlives_runs, this_second
 
 log = logging.getLogger("persist")
 
@@ -28,6 +29,10 @@ _GET = Statement(select(*_COLUMNS).where(_THIS))
 _LOCK = Statement(select(*_COLUMNS).where(_THIS).with_for_update())
 ALL_AGENTS = Statement(select(*_COLUMNS).where(_A.run_id == param("run")).order_by(_A.name))
 _ADD = Statement(insert_missing(agents, "run_id", "name").returning(*_COLUMNS))
+_REMEMBER = Statement(merge(agents, "run_id", "name", memory="new", updated_at="new").returning(*_COLUMNS))
+_REMEMBER_IN_RUN = Statement(
+    merging(insert_where(agents, IS_THERE), "run_id", "name", memory="new", updated_at="new").returning(*_COLUMNS)
+)
 _SET = Statement(update(agents).where(_THIS).values(memory=param("text"), updated_at=param("at")))
 _ITS_SEGMENTS = (_S.run_id == param("row_run")) & (_S.agent_name == param("row_name"))
 _SEGMENTS = Statement(select(*[_S[name] for name in _SEGMENT_FIELDS]).where(_ITS_SEGMENTS).order_by(_S.segment_number, _S.id))
@@ -62,7 +67,7 @@ class Agents(Repository):
                 raise NotFound("memory of the agent", label)
             return found
         if found is None:
-            return self._added(stored, label, word, None) or self._get(run_id, label)
+            return self._added(stored, label, word) or self._get(run_id, label)
         if found.memory is None:
             return found
         log.warning("agent %r starts fresh in %r although it remembers something, which is cleared", label, run_id)
@@ -73,9 +78,16 @@ class Agents(Repository):
         """Replace the agent's memory; a new agent is created with that scope. NotFound for the run."""
         work = self._work
         label, word = work.label("name", name), check_choice("scope", scope, AgentScope)
-        text, stored = work.body("memory", memory), stored_scope(work, "run_id", run_id)
-        check_agents_owner(work, run_id)
-        return self._added(stored, label, word, text) or self._set_memory(stored, label, text)
+        text, stored, now = work.body("memory", memory), stored_scope(work, "run_id", run_id), this_second(work)
+        fields = {"run_id": stored, "name": label, "scope": word, "memory": text, "created_at": now, "updated_at": now}
+        with work.batch(last=True) as batch:
+            if outlives_runs(run_id, work.runtime.scopes.get("run_id")):
+                written = batch.returned(_REMEMBER, **fields)
+            else:
+                written = batch.returned(_REMEMBER_IN_RUN, row_id=run_id, **fields)
+        if written.result is None:
+            raise NotFound("program run", run_id)
+        return self._value(written.result)
 
     @reads
     def recall(self, run_id: str, name: str) -> Agent | None:
@@ -128,10 +140,10 @@ class Agents(Repository):
         assert found is not None
         return found
 
-    def _added(self, stored: str, name: str, scope: AgentScope, memory: str | None) -> Agent | None:
+    def _added(self, stored: str, name: str, scope: AgentScope) -> Agent | None:
         """A new agent; None, and no change, if there is one of that name."""
         now = this_second(self._work)
-        row = self._work.returned(_ADD, run_id=stored, name=name, scope=scope, memory=memory, created_at=now, updated_at=now)
+        row = self._work.returned(_ADD, run_id=stored, name=name, scope=scope, memory=None, created_at=now, updated_at=now)
         return None if row is None else self._value(row)
 
     def _set_memory(self, stored: str, name: str, text: str | None) -> Agent:

@@ -3,11 +3,12 @@
 A raw writer can do anything to the file; audits find its traces. Not all are errors: a virtual machine may write raw too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sqlalchemy import select
 
-from persist.db.statements.prepared import Statement, param
+from persist.db.changes.batch import Batch, Pending
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import error_of, is_unreadable
@@ -32,16 +33,24 @@ _TREE = Statement(select(_E.id, _E.parent_id, _E.status, _E.written_status).wher
 _SEGMENTS = Statement(select(_S.id, _S.agent_name).where(_S.run_id == param("run")).order_by(_S.id))
 
 
-def audit_run(work: UnitOfWork, run_id: str) -> Iterator[AuditFinding]:
+class Audited:
+    """The rows that only audits read, asked for with a batch."""
+
+    def __init__(self, work: UnitOfWork, batch: Batch, run_id: str) -> None:
+        stored = stored_scope(work, "run_id", run_id)
+        self.run: Pending[Row | None] = batch.row(_RUN, run=run_id)
+        self.tree: Pending[list[Row]] = batch.rows(_TREE, run=stored)
+        self.segments: Pending[list[Row]] = batch.rows(_SEGMENTS, run=stored)
+
+
+def audit_run(row: Row | None, run_id: str) -> Iterator[AuditFinding]:
     """Check the run's status."""
-    row = work.row(_RUN, run=run_id)
     if row is not None and not any(map(is_unreadable, row)):
         yield from _status(f"run {run_id}", row[0], row[1], RunStatus)
 
 
-def audit_executions(work: UnitOfWork, run_id: str) -> Iterator[AuditFinding]:
+def audit_executions(rows: Sequence[Row]) -> Iterator[AuditFinding]:
     """Find statuses that this library did not write, missing parents, and circles of parents."""
-    rows = work.rows(_TREE, run=stored_scope(work, "run_id", run_id))
     parents = {id: parent for id, parent, _, _ in rows}
     for id, parent, status, written in rows:
         subject = f"execution {id}"
@@ -79,12 +88,12 @@ def audit_bindings(
         yield from _unused(folder, used)
 
 
-def audit_agents(work: UnitOfWork, run_id: str, known: dict[str, str | None]) -> Iterator[AuditFinding]:
+def audit_agents(rows: Sequence[Row], known: dict[str, str | None]) -> Iterator[AuditFinding]:
     """Find segments of missing agents, and unknown scopes."""
     for name, scope in known.items():
         if scope is not None and not isinstance(scope, AgentScope):
             yield AuditFinding.of("unknown_word", f"agent {name}", f"its scope is {scope!r}.")
-    for id, agent in work.rows(_SEGMENTS, run=stored_scope(work, "run_id", run_id)):
+    for id, agent in rows:
         if agent not in known:
             yield AuditFinding.of("orphan", f"segment {id}", f"its agent {agent!r} is not there.")
 

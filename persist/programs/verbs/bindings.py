@@ -11,10 +11,9 @@ from sqlalchemy import bindparam, case, select, update
 from persist.db.schema.column_types import Whole
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
-from persist.db.transactions.repository import Repository, reads, writes, writes_if_allowed
+from persist.db.transactions.repository import Repository, Verb, reads, writes, writes_if_allowed
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.transactions.verb_frame import Verb
 from persist.db.values.arguments import check_choice, check_count, optional_count
 from persist.errors import InvalidValue, NotFound
 from persist.programs import names

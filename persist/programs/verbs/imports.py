@@ -2,7 +2,8 @@
 
 from sqlalchemy import select
 
-from persist.db.expressions.upsert import upsert
+from persist.db.expressions.conditional_insert import insert_where
+from persist.db.expressions.upsert import overwriting
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, stored_scope
 from persist.db.transactions.repository import Repository, reads, writes
@@ -12,7 +13,7 @@ from persist.errors import NotFound
 from persist.programs import names
 from persist.programs.models import imports
 from persist.programs.schemas import Import
-from persist.programs.storage.run_rows import check_run_exists, this_second
+from persist.programs.storage.run_rows import IS_THERE, RUN_EXISTS, check_found, this_second
 
 List = list
 _I = imports.c
@@ -20,7 +21,7 @@ _FIELDS = tuple(Import.model_fields)
 _OF_RUN = select(*[_I[name] for name in _FIELDS]).where(_I.run_id == param("run")).order_by(_I.alias)
 _ALL = Statement(_OF_RUN)
 _GET = Statement(_OF_RUN.where(_I.alias == param("row_alias")))
-_PUT = Statement(upsert(imports, "run_id", "alias"))
+_PUT = Statement(overwriting(insert_where(imports, IS_THERE), "run_id", "alias"))
 
 
 class Imports(Repository):
@@ -34,17 +35,22 @@ class Imports(Repository):
         work.json("inputs_schema", inputs_schema)
         work.json("outputs_schema", outputs_schema)
         stored = stored_scope(work, "run_id", run_id)
-        check_run_exists(work, run_id)
-        work.run(
-            _PUT,
-            run_id=stored,
-            alias=name,
-            source_url=url,
-            fetched_at=this_second(work),
-            inputs_schema=inputs_schema,
-            outputs_schema=outputs_schema,
-        )
-        return self.get(run_id, name)
+        with work.batch(last=True) as batch:
+            run = batch.row(RUN_EXISTS, row_id=run_id)
+            batch.run(
+                _PUT,
+                row_id=run_id,
+                run_id=stored,
+                alias=name,
+                source_url=url,
+                fetched_at=this_second(work),
+                inputs_schema=inputs_schema,
+                outputs_schema=outputs_schema,
+            )
+            written = batch.row(_GET, run=stored, row_alias=name)
+        check_found(run, run_id)
+        assert written.result is not None, "it was written a moment ago"
+        return self._value(written.result)
 
     @reads
     def get(self, run_id: str, alias: str) -> Import:

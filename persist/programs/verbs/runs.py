@@ -11,6 +11,7 @@ from persist.db.changes.batch import Pending
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.schema.column_types import Label, SqlSeconds
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_choice, optional_label
 from persist.db.values.clock import epoch_ms
@@ -19,12 +20,23 @@ from persist.errors import InvalidValue
 from persist.programs import names
 from persist.programs.models import runs
 from persist.programs.schemas import AuditFinding, ProgramRun, ResumePoint, RunStatus
-from persist.programs.storage.run_rows import COLUMNS, GET_RUN, check_agents_owner, get_run, outlives_runs, run_value, this_second
+from persist.programs.storage.binding_rows import binding_value
+from persist.programs.storage.execution_rows import execution_value
+from persist.programs.storage.run_rows import (
+    COLUMNS,
+    GET_RUN,
+    ask_agents_owner,
+    check_found,
+    get_run,
+    outlives_runs,
+    run_value,
+    this_second,
+)
 from persist.programs.transitions import check_run
 from persist.programs.verbs import audits
-from persist.programs.verbs.agents import Agents
-from persist.programs.verbs.bindings import Bindings
-from persist.programs.verbs.executions import ProgramExecutions
+from persist.programs.verbs.agents import ALL_AGENTS, agent_value
+from persist.programs.verbs.bindings import ALL_BINDINGS
+from persist.programs.verbs.executions import ALL_EXECUTIONS
 from persist.programs.verbs.resume import resume_point
 
 List = list
@@ -119,15 +131,21 @@ class ProgramRuns(Repository):
         tables not named x_…. In the file of a project's or a user's agents the id is "project" or "user". NotFound.
         """
         work = self._work
-        check_agents_owner(work, id)
-        frames = {one.id for one in ProgramExecutions(work).list(id)}
-        agents = {agent.name: agent.scope for agent in Agents(work).list(id)}
+        stored = stored_scope(work, "run_id", id)
+        with work.batch() as batch:
+            owner = ask_agents_owner(work, batch, id)
+            executions, agents = batch.rows(ALL_EXECUTIONS, run=stored), batch.rows(ALL_AGENTS, run=stored)
+            bindings, audited = batch.rows(ALL_BINDINGS, run=stored), audits.Audited(work, batch, id)
+        check_found(owner, id)
+        frames = {execution_value(work, row).id for row in executions.result}
+        known = {agent.name: agent.scope for agent in (agent_value(work, row) for row in agents.result)}
+        bound = [binding_value(work, row) for row in bindings.result]
         has_folder = not outlives_runs(id, work.runtime.scopes.get("run_id"))
         found = [
-            *audits.audit_run(work, id),
-            *audits.audit_executions(work, id),
-            *audits.audit_bindings(work, id, Bindings(work).list(id), frames, unused=has_folder),
-            *audits.audit_agents(work, id, dict(agents)),
+            *audits.audit_run(audited.run.result, id),
+            *audits.audit_executions(audited.tree.result),
+            *audits.audit_bindings(work, id, bound, frames, unused=has_folder),
+            *audits.audit_agents(audited.segments.result, dict(known)),
             *audits.audit_tables(work, id, {VERSION_TABLE, *(table.name for table in runs.metadata.sorted_tables)}),
         ]
         return [*found, *audits.audit_cells(work)]

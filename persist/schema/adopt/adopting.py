@@ -47,7 +47,7 @@ def adopt(
             return _on_a_copy(dialect, path, settings)
         return _known(_adopt(dialect, backup=backup, clock=clock or system_clock), path)
     finally:
-        dialect.dispose()
+        dialect.connections.dispose()
 
 
 def adopt_if_foreign(dialect: Dialect, clock: Clock) -> None:
@@ -58,7 +58,7 @@ def adopt_if_foreign(dialect: Dialect, clock: Clock) -> None:
         try:
             _adopt(dialect, backup=True, clock=clock)
         except BaseException:
-            dialect.dispose()
+            dialect.connections.dispose()
             raise
 
 
@@ -70,7 +70,7 @@ def _on_a_copy(dialect: Dialect, path: Path, settings: Settings) -> AdoptReport:
         try:
             report = _adopt(copied, backup=False, clock=system_clock)
         finally:
-            copied.dispose()
+            copied.connections.dispose()
     return replace(_known(report, path), path=path)
 
 
@@ -113,13 +113,13 @@ def _adopt(dialect: Dialect, *, backup: bool, clock: Clock) -> AdoptReport | Non
 
 
 def _is_ours(dialect: Dialect, connection: Connection) -> bool:
-    return VERSION_TABLE in dialect.tables(connection) and read_version(connection) is not None
+    return VERSION_TABLE in dialect.tables.names(connection) and read_version(connection) is not None
 
 
 def _with_file(dialect: Dialect, work: Callable[[ForeignFile], R]) -> R:
     """Call `work` with the file on a connection of the dialect; roll back and translate any error."""
     try:
-        with dialect.writer.connect() as connection:
+        with dialect.connections.writer.connect() as connection:
             file = ForeignFile(dialect, connection)
             try:
                 return work(file)
@@ -129,4 +129,4 @@ def _with_file(dialect: Dialect, work: Callable[[ForeignFile], R]) -> R:
     except PersistError:
         raise
     except Exception as error:
-        raise (dialect.classify(error) or error) from error
+        raise (dialect.errors.classify(error) or error) from error

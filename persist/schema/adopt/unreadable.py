@@ -52,13 +52,14 @@ def _reader(type: Any, dialect: Dialect) -> Reader | None:
     if isinstance(type, Json):
         return _json
     if isinstance(type, Instant):
-        words, readable = dialect.writer.dialect, instant_reader(type)
-        same_form = type.store if isinstance(type, _AS_TEXT) else None
+        words, readable = dialect.connections.writer.dialect, instant_reader(type)
+        stored = type.storing(words) if isinstance(type, _AS_TEXT) else None
+        read = type.reading(words)
 
         def instant(value: Any) -> str | None:
             if readable(value) is not None:
                 return UNREADABLE_INSTANT
-            return OTHER_FORMAT if same_form is not None and same_form(type.fetch(value, words), words) != value else None
+            return OTHER_FORMAT if stored is not None and stored(read(value)) != value else None
 
         return instant
     return None

@@ -16,13 +16,13 @@ OPEN_GATE = Statement(select(_A.id, _A.gate).where(_of_run, IS_PENDING).order_by
 _CLOSE = Statement(
     update(approvals)
     .where(_of_run, IS_PENDING)
-    .values(status=ApprovalStatus.REJECTED, response=param("said"), responded_at=param("at"))
+    .values(status=ApprovalStatus.REJECTED, response=param("new_response"), responded_at=param("at"))
 )
 
 
 def close_gates(work: UnitOfWork, batch: Batch, run_id: str, why: str) -> None:
     """Reject every pending gate of a locked run, without a name: people who look for pending approvals must not find it."""
-    batch.run(_CLOSE, run_id=run_id, said=why, at=work.now())
+    batch.run(_CLOSE, run_id=run_id, new_response=why, at=work.now())
 
 
 def check_gate(run: WorkflowRun, found: Row | None) -> None:

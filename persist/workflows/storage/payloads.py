@@ -1,7 +1,7 @@
-"""The split rule: a run stores only small facts about its phases; large text is stored elsewhere.
+"""Last Light's split rule (docs/designs.md): a run stores only small facts about its phases; large text is stored elsewhere.
 
 `scratch`, `context` and `node_statuses` are objects whose every value has a cap (`Settings.max_scratch_bytes`, of its JSON
-text); so has an entry of the phase history. Source: the Last Light state document, "The split rule".
+text); so has an entry of the phase history.
 """
 
 from collections.abc import Mapping
@@ -76,8 +76,8 @@ def with_error(
     """The context with that error, the only change a context ever gets. An unreadable context stays unchanged."""
     if error is None:
         return context
-    said = small(work, path, work.body(path, error))
-    return context if is_unreadable(context) else {**(context or {}), "error": said}
+    message = small(work, path, work.body(path, error))
+    return context if is_unreadable(context) else {**(context or {}), "error": message}
 
 
 def marker_of(marker: object) -> tuple[Any, Any]:

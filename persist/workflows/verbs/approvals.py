@@ -21,7 +21,7 @@ from persist.workflows.storage.payloads import history_item, history_with, marke
 from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, get_run, held_run, run_value, written_run
 from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs import leases
-from persist.workflows.verbs.finishing import announced, end, ending
+from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
 
 _A, _R = approvals.c, runs.c
 _id = param("row_id")
@@ -40,7 +40,7 @@ _OF_RUN = Statement(select(*_COLUMNS).where(_A.workflow_run_id == param("run_id"
 _resolve = (
     update(approvals)
     .where(_A.id == _id, IS_PENDING)
-    .values(status=param("to"), responded_by=param("by"), response=param("said"), responded_at=param("at"))
+    .values(status=param("to"), responded_by=param("by"), response=param("new_response"), responded_at=param("at"))
 )
 _RESOLVE = Statement(_resolve)
 _RESOLVE_REPLY = Statement(_resolve.where(_A.kind == ApprovalKind.REPLY))
@@ -138,8 +138,8 @@ class Approvals(Repository):
     def resolve_reply(self, id: str, *, response: str, by: str | None = None) -> bool:
         """Answer a reply gate with free text; False if it was not pending, or no reply gate."""
         work = self._work
-        said = work.body("response", response)
-        values = _answer(work, work.label("id", id), ApprovalStatus.APPROVED, by=by, response=said)
+        new_response = work.body("response", response)
+        values = _answer(work, work.label("id", id), ApprovalStatus.APPROVED, by=by, response=new_response)
         return _answer_gate(work, _RESOLVE_REPLY, values)
 
     @writes
@@ -202,11 +202,11 @@ class Approvals(Repository):
         with_error(work, None, error, path="reason")
         answer = _answer(work, id, ApprovalStatus.REJECTED, by=by, response=reason)
         run = self._gate(id, RunStatus.FAILED)
-        values = ending(work, run, RunStatus.FAILED, context=with_error(work, run.context, error))
+        values = finish_values(work, run, RunStatus.FAILED, context=with_error(work, run.context, error))
         with work.batch(last=True) as batch:
             batch.run(_RESOLVE, **answer)
-            ended = end(work, batch, values)
-        return announced(work, ended)
+            ended = write_finish(work, batch, values)
+        return announce_finished(work, ended)
 
     def _gate(self, id: str, to: RunStatus) -> WorkflowRun:
         """The run of a pending gate, both locked: the run first, as everything does that ends a run and closes its gates."""
@@ -266,8 +266,8 @@ def _insert(work: UnitOfWork, batch: Batch, id: str | None, workflow_run_id: str
 
 def _answer(work: UnitOfWork, id: str, to: ApprovalStatus, *, by: str | None, response: str | None) -> dict[str, Any]:
     """The checked values of an answer."""
-    said = None if response is None else work.body("response", response)
-    return {"by": optional_label("by", by), "said": said, "row_id": id, "to": to, "at": work.now()}
+    new_response = None if response is None else work.body("response", response)
+    return {"by": optional_label("by", by), "new_response": new_response, "row_id": id, "to": to, "at": work.now()}
 
 
 def _answer_gate(work: UnitOfWork, statement: Statement, answer: dict[str, Any]) -> bool:

@@ -29,7 +29,7 @@ _FINISH = Statement(
         status=param("to"),
         current_phase=param("phase"),
         phase_history=param("history"),
-        context=param("said"),
+        context=param("new_context"),
         lease_owner=null(),
         lease_expires_at=null(),
         lease_token=param("token"),
@@ -37,23 +37,23 @@ _FINISH = Statement(
         finished_at=param("at"),
     )
 )
-_ENDED = {RunStatus.SUCCEEDED: "succeeded", RunStatus.FAILED: "failed", RunStatus.CANCELLED: "was cancelled"}
+_HOW_IT_ENDED = {RunStatus.SUCCEEDED: "succeeded", RunStatus.FAILED: "failed", RunStatus.CANCELLED: "was cancelled"}
 
 
 def finish_run(
     work: UnitOfWork, run: WorkflowRun, status: RunStatus, *, context: dict[str, Any] | None, marker: dict[str, Any] | None = None
 ) -> WorkflowRun:
     """End a locked run whose transition is allowed, as the last writes of the verb."""
-    values = ending(work, run, status, context=context, marker=marker)
+    values = finish_values(work, run, status, context=context, marker=marker)
     with work.batch(last=True) as batch:
-        ended = end(work, batch, values)
-    return announced(work, ended)
+        ended = write_finish(work, batch, values)
+    return announce_finished(work, ended)
 
 
-def ending(
+def finish_values(
     work: UnitOfWork, run: WorkflowRun, status: RunStatus, *, context: dict[str, Any] | None, marker: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The values for `end` of a locked run. A newer token fences out the worker of a cancelled run."""
+    """The values for `write_finish` of a locked run. A newer token fences out the worker of a cancelled run."""
     history: Any = run.phase_history
     if marker is not None and not is_unreadable(history):
         history = history_with(work, history, marker)
@@ -62,30 +62,30 @@ def ending(
         "to": status,
         "phase": run.current_phase if marker is None else marker["phase"],
         "history": history,
-        "said": context,
+        "new_context": context,
         "token": _fenced(run.lease_token) if status is RunStatus.CANCELLED else run.lease_token,
         "at": work.now(),
     }
 
 
-def end(work: UnitOfWork, batch: Batch, values: dict[str, Any]) -> Pending[Row | None]:
-    """End a locked run with the values of `ending`; its row after that.
+def write_finish(work: UnitOfWork, batch: Batch, values: dict[str, Any]) -> Pending[Row | None]:
+    """End a locked run with the values of `finish_values`; its row after that.
 
     Pending gates are rejected without a name: people who look for pending approvals must not find those of ended runs.
     """
     batch.run(_FINISH, **values)
-    close_gates(work, batch, values["row_id"], f"The run ended: it {_ENDED[values['to']]}.")
+    close_gates(work, batch, values["row_id"], f"The run ended: it {_HOW_IT_ENDED[values['to']]}.")
     return batch.row(GET_RUN, row_id=values["row_id"])
 
 
-def announced(work: UnitOfWork, ended: Pending[Row | None]) -> WorkflowRun:
-    """The run that has ended. Observers are told once the transaction has committed."""
+def announce_finished(work: UnitOfWork, ended: Pending[Row | None]) -> WorkflowRun:
+    """Announce the end of a run to the observers, who are told once the transaction has committed; the run."""
     finished = written_run(ended)
     work.announce(RUN_FINISHED, finished)
     return finished
 
 
-def end_run(
+def finish(
     work: UnitOfWork, id: str, status: str, error: str | None, terminal_marker: tuple[str, Json] | None, lease: Lease | None
 ) -> WorkflowRun:
     """See Runs.finish."""

@@ -5,9 +5,11 @@ waits for a worker because it was resumed or restarted has an expiry but no owne
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import literal_column, null, select, update
+from sqlalchemy import and_, literal_column, null, select, update
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.expression import FromClause
 
 from persist.db.changes.batch import Batch
 from persist.db.statements.prepared import Row, Statement, among, param
@@ -39,27 +41,42 @@ from persist.workflows.verbs import recovery
 _R = runs.c
 _FOREVER = datetime.max.replace(tzinfo=UTC)
 _id = param("row_id")
-_WAITING = select(*COLUMNS).with_for_update(skip_locked=True)
-# as expressions, or an index of all runs would be read instead of the one of the few that are leased
+
+
+def _queued(table: FromClause) -> ColumnElement[bool]:
+    """Whether a run of the table waits in the queue.
+
+    A range instead of an equation: only an index that begins with the status has the order of `_oldest_first` then. For an
+    equation Postgres would read all runs, the oldest first, while its statistics still say that most of them are queued.
+    """
+    return and_(table.c.status >= RunStatus.QUEUED, table.c.status <= RunStatus.QUEUED)
+
+
+def _oldest_first(table: FromClause) -> tuple[ColumnElement[Any], ...]:
+    return table.c.status.desc(), table.c.started_at, table.c.id
+
+
+_LOCKED = select(*COLUMNS).with_for_update(skip_locked=True)
+# `|| ''` keeps the planner off the index of all statuses, so that it uses the small partial index of the leased runs
 _running = _R.status.concat("") == RunStatus.RUNNING
 _named_as_well = _R.workflow_name.concat("") == param("workflow_name")
-_LET_GO = _WAITING.where(IS_LEASED, _R.lease_expires_at <= param("at"), _running).order_by(_R.lease_expires_at, _R.id)
-_OLDEST = _WAITING.where(_R.status == RunStatus.QUEUED).order_by(_R.started_at, _R.id)
+_UNHELD = _LOCKED.where(IS_LEASED, _R.lease_expires_at <= param("at"), _running).order_by(_R.lease_expires_at, _R.id)
+_OLDEST = _LOCKED.where(_queued(runs)).order_by(*_oldest_first(runs))
 _named = _R.workflow_name == param("workflow_name")
 _CLAIMABLE = {
-    False: (FirstReadable(_LET_GO), FirstReadable(_OLDEST)),
-    True: (FirstReadable(_LET_GO.where(_named_as_well)), FirstReadable(_OLDEST.where(_named))),
+    False: (FirstReadable(_UNHELD), FirstReadable(_OLDEST)),
+    True: (FirstReadable(_UNHELD.where(_named_as_well)), FirstReadable(_OLDEST.where(_named))),
 }
-_FIRST_LET_GO = {
-    False: Statement(_LET_GO.limit(literal_column("1"))),
-    True: Statement(_LET_GO.where(_named_as_well).limit(literal_column("1"))),
+_FIRST_UNHELD = {
+    False: Statement(_UNHELD.limit(literal_column("1"))),
+    True: Statement(_UNHELD.where(_named_as_well).limit(literal_column("1"))),
 }
 _HELD = Statement(
     select(*COLUMNS)
     .where(IS_LEASED, _R.lease_expires_at > param("at"), _R.lease_owner == param("worker"))
     .order_by(_R.started_at, _R.id)
 )
-_TAKE = Statement(
+_CLAIM = Statement(
     update(runs)
     .where(_R.id == _id)
     .values(
@@ -71,11 +88,9 @@ _TAKE = Statement(
         updated_at=param("at"),
     )
 )
-_ANY_QUEUED = {
-    False: Statement(select(_R.id).where(_R.status == RunStatus.QUEUED).limit(literal_column("1"))),
-    True: Statement(select(_R.id).where(_R.status == RunStatus.QUEUED, _named).limit(literal_column("1"))),
-}
-_UNTAKE = Statement(
+_any_queued = select(_R.id).where(_queued(runs)).order_by(*_oldest_first(runs)).limit(literal_column("1"))
+_ANY_QUEUED = {False: Statement(_any_queued), True: Statement(_any_queued.where(_named))}
+_UNDO_CLAIM = Statement(
     update(runs)
     .where(_R.id == _id)
     .values(
@@ -94,12 +109,14 @@ _RENEW_AT_ONCE = Statement(
     .returning(*COLUMNS)
 )
 _RENEW = Statement(update(runs).where(_R.id == _id).values(lease_expires_at=param("until")))
-_QUEUE = Statement(
+_REQUEUE = Statement(
     update(runs)
     .where(_R.id == _id)
     .values(status=RunStatus.QUEUED, lease_owner=null(), lease_expires_at=null(), updated_at=param("at"))
 )
-_LET = Statement(update(runs).where(_R.id == _id).values(lease_owner=null(), lease_expires_at=null(), updated_at=param("at")))
+_CLEAR_LEASE = Statement(
+    update(runs).where(_R.id == _id).values(lease_owner=null(), lease_expires_at=null(), updated_at=param("at"))
+)
 _resume = (
     update(runs)
     .where(_R.id == _id)
@@ -110,13 +127,16 @@ _RESUME_UNGATED = Statement(_resume.where(~OPEN_GATE.statement.exists()))  # typ
 
 
 def _claim_at_once(named: bool) -> Statement:
-    """Claim the oldest queued run, unless a run waits that was let go: that one comes first. Returns also its `updated_at`."""
-    let_go = (_LET_GO.where(_named_as_well) if named else _LET_GO).with_only_columns(_R.id).limit(literal_column("1"))
+    """Claim the oldest queued run, unless an unheld running run exists, which must be claimed first.
+
+    Returns the run, and its `updated_at` from before the claim, with which the claim can be undone.
+    """
+    unheld = (_UNHELD.where(_named_as_well) if named else _UNHELD).with_only_columns(_R.id).limit(literal_column("1"))
     waiting = runs.alias("waiting")
     query = (
         select(waiting.c.id, waiting.c.updated_at)
-        .where(waiting.c.status == RunStatus.QUEUED, let_go.scalar_subquery().is_(None), is_plain(waiting))
-        .order_by(waiting.c.started_at, waiting.c.id)
+        .where(_queued(waiting), unheld.scalar_subquery().is_(None), is_plain(waiting))
+        .order_by(*_oldest_first(waiting))
         .limit(literal_column("1"))
         .with_for_update(skip_locked=True)
     )
@@ -133,57 +153,77 @@ def _claim_at_once(named: bool) -> Statement:
     return Statement(update(runs).where(_R.id == oldest.c.id).values(taken).returning(*COLUMNS, oldest.c.updated_at))
 
 
-_AT_ONCE = {named: _claim_at_once(named) for named in (False, True)}
+_CLAIM_AT_ONCE = {named: _claim_at_once(named) for named in (False, True)}
 
 
 def claim(work: UnitOfWork, worker: str, lease: timedelta, workflow_name: str | None) -> Lease | None:
-    """See Runs.claim."""
+    """See Runs.claim.
+
+    On Postgres one round trip settles most calls: it claims the oldest queued run, or finds that there is none. If a value of the
+    claimed row cannot be decoded, the claim is undone. Whatever it does not settle is then done step by step, and on SQLite,
+    where no statement waits for a network, everything is.
+    """
     owner = work.label("worker", worker)
     span = check_timedelta("lease", lease, zero=False)
     name = optional_label("workflow_name", workflow_name)
     values = {} if name is None else {"workflow_name": name}
-    let_go, oldest = _CLAIMABLE[name is not None]
+    unheld, oldest = _CLAIMABLE[name is not None]
     now = work.now()
     until = _instant("lease", now, span)
     taken = {"worker": owner, "until": until, "at": now}
-    row = None
+    first = None
     if not work.runtime.dialect.one_writer:
-        run, row, is_over = _take_at_once(work, taken, values)
-        if is_over:
-            return None if run is None else _lease(run, owner)
-    while (row := row or let_go.find(work, at=now, **values) or oldest.find(work, **values)) is not None:
+        attempt = _try_at_once(work, taken, values)
+        if attempt.is_settled:
+            return None if attempt.claimed is None else _lease(attempt.claimed, owner)
+        first = attempt.unheld
+    while True:
+        row = first or unheld.find(work, at=now, **values) or oldest.find(work, **values)
+        if row is None:
+            return None
         run = run_value(row)
         died = run.lease_owner is not None
         if died and recovery.at_cap(run):
             recovery.fail_by_cap(work, run, "stale: lease expired")
-            row = None
+            first = None
             continue
         with work.batch(last=True) as batch:
             if died:
                 recovery.fail_executions_of_run(work, batch, run, "stale: lease expired")
-            batch.run(_TAKE, row_id=run.id, count=run.restart_count + died, token=run.lease_token + 1, **taken)
+            batch.run(_CLAIM, row_id=run.id, count=run.restart_count + died, token=run.lease_token + 1, **taken)
             written = batch.row(GET_RUN, row_id=run.id)
         return _lease(written_run(written), owner)
-    return None
 
 
-def _take_at_once(work: UnitOfWork, taken: dict[str, Any], values: dict[str, str]) -> tuple[WorkflowRun | None, Row | None, bool]:
-    """In one round trip: the oldest queued run, claimed; or a run to claim that was let go; and whether that is all there is."""
+class _Attempt(NamedTuple):
+    """What an attempt to claim in one round trip came to."""
+
+    claimed: WorkflowRun | None = None
+    unheld: Row | None = None
+    """A locked running run that no worker holds, which must be claimed first."""
+    is_settled: bool = False
+    """Whether nothing is left to do: a run is claimed, or there is none to claim."""
+
+
+def _try_at_once(work: UnitOfWork, taken: dict[str, Any], values: dict[str, str]) -> _Attempt:
+    """Try to claim in one round trip, on Postgres."""
     named, mark = bool(values), None if work.journal is None else work.journal.mark()
     with work.batch() as batch:
-        found = batch.returned(_AT_ONCE[named], **taken, **values)
-        let_go = batch.row(_FIRST_LET_GO[named], at=taken["at"], **values)
+        found = batch.returned(_CLAIM_AT_ONCE[named], **taken, **values)
+        unheld = batch.row(_FIRST_UNHELD[named], at=taken["at"], **values)
         queued = batch.row(_ANY_QUEUED[named], **values)
     if found.result is None:
-        first = let_go.result
-        return None, None if first is None or any(map(is_unreadable, first)) else first, first is None and queued.result is None
+        first = unheld.result
+        if first is None:
+            return _Attempt(is_settled=queued.result is None)
+        return _Attempt() if any(map(is_unreadable, first)) else _Attempt(unheld=first)
     *row, before = found.result
     if not any(map(is_unreadable, row)):
-        return run_value(tuple(row)), None, True
-    work.run(_UNTAKE, row_id=row[FIELDS.index("id")], at=before)
+        return _Attempt(claimed=run_value(tuple(row)), is_settled=True)
+    work.run(_UNDO_CLAIM, row_id=row[FIELDS.index("id")], at=before)
     if work.journal is not None and mark is not None:
         work.journal.rollback_to(mark)
-    return None, None, False
+    return _Attempt()
 
 
 def held_by(work: UnitOfWork, worker: str) -> list[Lease]:
@@ -226,14 +266,14 @@ def release(work: UnitOfWork, lease: Lease) -> None:
         requeue(work, run)
     else:
         with work.batch(last=True) as batch:
-            batch.run(_LET, row_id=run.id, at=work.now())
+            batch.run(_CLEAR_LEASE, row_id=run.id, at=work.now())
 
 
 def requeue(work: UnitOfWork, run: WorkflowRun) -> None:
     """Return a locked run to the queue without a holder, and fail its unfinished executions."""
     with work.batch(last=True) as batch:
         recovery.fail_executions_of_run(work, batch, run, "stale: the run was queued again")
-        batch.run(_QUEUE, row_id=run.id, at=work.now())
+        batch.run(_REQUEUE, row_id=run.id, at=work.now())
 
 
 def find_with_gate(work: UnitOfWork, id: str) -> tuple[WorkflowRun | None, Row | None]:

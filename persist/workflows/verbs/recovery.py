@@ -17,7 +17,7 @@ from persist.workflows.models import IS_UNFINISHED, executions, runs
 from persist.workflows.schemas import RunStatus, WorkflowRun
 from persist.workflows.storage.payloads import with_error
 from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, run_value, written_run
-from persist.workflows.verbs.finishing import announced, end, ending
+from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
 
 log = logging.getLogger("persist")
 
@@ -64,7 +64,7 @@ _RESTART = Statement(
     .where(_R.id == _id)
     .values(
         status=RunStatus.RUNNING,
-        context=param("said"),
+        context=param("new_context"),
         max_restarts=param("maximum"),
         restart_count=param("count"),
         lease_expires_at=param("until"),
@@ -84,12 +84,12 @@ def recover(work: UnitOfWork) -> tuple[list[WorkflowRun], list[WorkflowRun]]:
         for run, (ends, values) in changes:
             batch.run(_FAIL_OF_TRIGGER, of_trigger=run.trigger_id, reason="stale: harness restarted", at=now)
             if ends:
-                failed.append(end(work, batch, values))
+                failed.append(write_finish(work, batch, values))
             else:
                 batch.run(_COUNT, **values)
                 again.append(batch.row(GET_RUN, row_id=run.id))
         batch.run(_STAMP_QUEUED, at=now)
-    return [written_run(row) for row in again], [announced(work, row) for row in failed]
+    return [written_run(row) for row in again], [announce_finished(work, row) for row in failed]
 
 
 def _change(work: UnitOfWork, run: WorkflowRun, now: datetime) -> tuple[bool, dict[str, Any]] | None:
@@ -103,7 +103,7 @@ def _change(work: UnitOfWork, run: WorkflowRun, now: datetime) -> tuple[bool, di
                 raise InvalidValue(column.name, f"it is {reason}.")
         work.label("id", run.id)
         if at_cap(run):
-            return True, ending(work, run, RunStatus.FAILED, context=with_error(work, run.context, _too_often(run)))
+            return True, finish_values(work, run, RunStatus.FAILED, context=with_error(work, run.context, _too_often(run)))
     except (InvalidValue, PayloadTooLarge) as error:
         log.warning("%s is left as it is: %s", f"the workflow run {shown(run.id)}", error)
         return None
@@ -124,11 +124,11 @@ def at_cap(run: WorkflowRun) -> bool:
 
 def fail_by_cap(work: UnitOfWork, run: WorkflowRun, reason: str) -> None:
     """End a locked run that crashed too often, and fail its unfinished executions for that reason."""
-    values = ending(work, run, RunStatus.FAILED, context=with_error(work, run.context, _too_often(run)))
+    values = finish_values(work, run, RunStatus.FAILED, context=with_error(work, run.context, _too_often(run)))
     with work.batch() as batch:
         fail_executions_of_run(work, batch, run, reason)
-        ended = end(work, batch, values)
-    announced(work, ended)
+        ended = write_finish(work, batch, values)
+    announce_finished(work, ended)
 
 
 def _too_often(run: WorkflowRun) -> str:
@@ -151,10 +151,10 @@ def restart(work: UnitOfWork, run: WorkflowRun) -> None:
     """Restart a locked run that failed or was cancelled. A person asked for it, so the cap is raised if necessary."""
     now, count = work.now(), run.restart_count + 1
     maximum = None if run.max_restarts is None else max(run.max_restarts, count)
-    said = _without_error(run.context)
+    new_context = _without_error(run.context)
     until = handed_over_at(run, now)
     with work.batch(last=True) as batch:
-        batch.run(_RESTART, row_id=run.id, said=said, count=count, maximum=maximum, until=until, at=now)
+        batch.run(_RESTART, row_id=run.id, new_context=new_context, count=count, maximum=maximum, until=until, at=now)
 
 
 def handed_over_at(run: WorkflowRun, now: datetime) -> datetime | None:

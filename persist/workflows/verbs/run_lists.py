@@ -82,7 +82,7 @@ class Filters:
 def page(work: UnitOfWork, filters: Filters, limit: int, after: str | None, make: Callable[[Row], S]) -> Page[S]:
     """One page, newest started first; `make` turns a row into an item."""
     limit = check_limit(limit)
-    values = filters.values | values_after(after, _LIST, filters.plain())
+    values = filters.values if after is None else filters.values | values_after(after, _LIST, filters.plain())
     statement = page_statement(
         filters.statuses,
         named=filters.given("workflow_name"),

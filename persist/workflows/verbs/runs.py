@@ -19,7 +19,7 @@ from persist.workflows.storage.payloads import context_of, small_label
 from persist.workflows.storage.run_rows import COLUMNS, check_hold, find_run, get_run, held_run, run_value
 from persist.workflows.transitions import TERMINAL, allowed
 from persist.workflows.verbs import leases, progress, recovery, run_lists
-from persist.workflows.verbs.finishing import cancel_run, end_run
+from persist.workflows.verbs.finishing import cancel_run, finish
 
 List = list
 _R = runs.c
@@ -180,7 +180,7 @@ class Runs(Repository):
         lease: Lease | None = None,
     ) -> WorkflowRun:
         """End a run. `error` becomes `context.error`; the marker (phase, entry) joins the history. TransitionError if ended."""
-        return end_run(self._work, id, status, error, terminal_marker, lease)
+        return finish(self._work, id, status, error, terminal_marker, lease)
 
     @writes
     def cancel(self, id: str, *, reason: str | None = None) -> bool:
@@ -271,9 +271,10 @@ class Runs(Repository):
 
     @writes
     def claim(self, worker: str, *, lease: timedelta, workflow_name: str | None = None) -> Lease | None:
-        """Claim a run for the time `lease`, or None: first one whose worker died or released it, then the oldest queued one.
+        """Claim a run for the time `lease`; None if there is none to claim.
 
-        Many workers may claim at once; each run has one. A dead worker's run has its executions failed as stale and
+        First comes a running run that no worker holds: its worker died, or it was resumed or restarted. Then comes the oldest
+        queued one. Many workers may claim at once; each run has one. A dead worker's run has its executions failed as stale and
         counts as restarted; at its cap it fails, and the next one is claimed.
         """
         return leases.claim(self._work, worker, lease, workflow_name)

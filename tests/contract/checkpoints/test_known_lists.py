@@ -8,7 +8,7 @@ from persist import Store
 from persist.checkpoints.known_lists import KnownList
 from persist.checkpoints.schemas import Blob
 from persist.checkpoints.storing import extend, growing, new_state, store
-from persist.db.transactions.verb_frame import Verb
+from persist.db.transactions.repository import Verb
 from persist.store.transaction import each_verb
 
 

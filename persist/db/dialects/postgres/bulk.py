@@ -41,7 +41,7 @@ class PostgresBulk(Bulk):
                     for row in converted(batch, columns, steps):
                         write(row)
         except Exception as error:
-            raise (self.dialect.classify(error) or error) from error
+            raise (self.dialect.errors.classify(error) or error) from error
 
     def end_loading(self) -> None:
         """Do nothing: every COPY checks its foreign keys."""

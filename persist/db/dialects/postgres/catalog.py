@@ -39,12 +39,12 @@ _INDEXES = """
 
 def compare(dialect: "Dialect", ask: Ask, metadata: MetaData) -> Catalogs:
     """Compare definitions if the role may create a schema for comparison, else only names."""
-    with dialect.writer.connect() as connection:
+    with dialect.connections.writer.connect() as connection:
         try:
-            dialect.begin(connection, write=True)
+            dialect.transactions.begin(connection, write=True)
             return _definitions(connection, str(dialect.schema), metadata)
         except Exception as error:
-            if not isinstance(dialect.classify(error), NotPermitted | ReadOnlyTransaction):
+            if not isinstance(dialect.errors.classify(error), NotPermitted | ReadOnlyTransaction):
                 raise
         finally:
             connection.rollback()

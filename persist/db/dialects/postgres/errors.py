@@ -1,9 +1,11 @@
 """Translates errors of Postgres and its drivers into PersistErrors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from persist.db.dialects.postgres.event_guards import SQLSTATE
+from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.errors import (
     Conflict,
     EventLogSwitched,
@@ -19,6 +21,21 @@ from persist.errors import (
     Unavailable,
     UnsupportedEngine,
 )
+
+
+def translation(psycopg: Any, database: str) -> Callable[[BaseException], PersistError | None]:
+    """The function that translates the drivers' errors for the database of that name."""
+
+    def translate(error: BaseException) -> PersistError | None:
+        facts = facts_of(psycopg, error)
+        return None if facts is None else meaning(facts, database)
+
+    return translate
+
+
+def retryable(error: PersistError) -> bool:
+    """Whether a retry of the whole transaction may succeed: after a lost connection only if it is known to be rolled back."""
+    return isinstance(error, StoreBusy) or (isinstance(error, Unavailable) and error.outcome == "rolled back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +81,7 @@ def meaning(error: Facts, database: str) -> PersistError:
     if state.startswith("23"):
         return Conflict(f"The database refuses the write: {text}.", constraint=error.constraint)
     if state in ("40001", "40P01", "55P03"):
-        return StoreBusy(5.0 if state == "55P03" else 0.0, text)
+        return StoreBusy(LOCK_TIMEOUT_SECONDS if state == "55P03" else 0.0, text)
     if state == "53100":
         return StoreFull(database)
     if state == "25006":

@@ -135,7 +135,7 @@ class PostgresOperations(DatabaseOperations):
 
     def vacuum(self, tables: Sequence[Table]) -> None:
         refused: list[str] = []
-        with self._dialect.writer.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        with self._dialect.connections.writer.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             driver: Any = connection.connection.driver_connection
             names = connection.dialect.identifier_preparer
 
@@ -154,7 +154,9 @@ class PostgresOperations(DatabaseOperations):
             raise NotPermitted(f"{refused[0]}.")
 
     def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
-        url = self._dialect.writer.url._replace(drivername="postgresql", password=None).difference_update_query(SECRETS)
+        url = self._dialect.connections.writer.url._replace(drivername="postgresql", password=None).difference_update_query(
+            SECRETS
+        )
         shown = command_word(url.render_as_string(hide_password=False))
         command = f"pg_dump --format=custom --schema={self._dialect.schema} --file={command_word(str(target))} {shown}"
         raise UnsupportedEngine("postgresql", f"pg_dump makes its backups, while others write, too; run: {command}")

@@ -40,7 +40,7 @@ class SqliteBulk(Bulk):
         try:
             self.driver.executemany(f"INSERT INTO {self.named(table)} ({self.listed(columns)}) VALUES ({marks})", rows)
         except Exception as error:
-            ours = self.dialect.classify(error)
+            ours = self.dialect.errors.classify(error)
             if isinstance(ours, Conflict) and (scope := table.info.get("key_scope")) and "UNIQUE" in str(error):
                 raise Conflict(
                     f"{table.name}: several rows have the same id, each within its own {scope}; one file can hold only one"

@@ -1,58 +1,168 @@
-"""Connections to a file and the process that opened each: a forked child closes inherited ones before it connects.
+"""Connections to SQLite: the pragmas of each, the engines, cached ones, and the first connection before any engine."""
 
-SQLite tracks the locks on a file per process. A forked child inherits these records but not the locks. A new connection of the
-child would rely on locks that it does not hold. Another process could then delete the log that the child writes to.
-"""
-
-import os
 import sqlite3
-import weakref
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from persist.errors import StoreForked
+from sqlalchemy import Connection, Engine, QueuePool, StaticPool, create_engine
 
+from persist.db.connections.connection_cache import ConnectionCache
+from persist.db.dialects.connections import Connections
+from persist.db.dialects.database_files import IN_USE, make_private_file, warn_of_network
+from persist.db.dialects.sqlite.file_connections import connect
+from persist.db.dialects.sqlite.wal import never_waiting, use_wal
+from persist.db.files.paths import file_uri
+from persist.db.schema.base import SCHEMA_TOKEN
+from persist.errors import NotFound
 
-class FileConnection(sqlite3.Connection):
-    """A connection that records the process and the file (device and inode) for which it was opened."""
+if TYPE_CHECKING:
+    from persist.settings import Settings
 
-    made_by: int
-    file: tuple[int, int] | None
-
-    def close(self) -> None:
-        _made.pop(id(self), None)
-        super().close()
-
-
-_made: "weakref.WeakValueDictionary[int, FileConnection]" = weakref.WeakValueDictionary()
-
-
-def connect(path: Path, uri: str, **options: Any) -> FileConnection:
-    """Open a connection of this process. StoreForked in a child that was forked during a transaction of its parent."""
-    _close_inherited(_identity(path))
-    connection: FileConnection = sqlite3.connect(uri, uri=True, factory=FileConnection, **options)
-    connection.made_by, connection.file = os.getpid(), _identity(path)
-    _made[id(connection)] = connection
-    return connection
+_OURS: dict[str | None, str | None] = {SCHEMA_TOKEN: None}
+_IDLE_SECONDS = 3600.0
 
 
-def _close_inherited(file: tuple[int, int] | None) -> None:
-    """Close the connections that were inherited from the parent. The parent keeps its locks."""
-    here = os.getpid()
-    known = [ref() for ref in _made.valuerefs()]  # copied in one step: other threads may connect during the loop
-    inherited = [one for one in known if one is not None and one.made_by != here and one.file == file]
-    if any(connection.in_transaction for connection in inherited):
-        raise StoreForked(
-            "This process was forked while its parent was inside of a transaction on this file, and cannot open it; "
-            "fork when none is open, or start the child as a new process."
+class SqliteConnections(Connections):
+    """Connections to the file `path`, the single one to `:memory:` if it is None, or those of the caller's engine."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        settings: "Settings",
+        introduce: Callable[[sqlite3.Connection], object],
+        *,
+        read_only: bool = False,
+        page_size: int | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        """`introduce` is called with every new connection; `page_size` is the PRAGMA of a new file, None for SQLite's default."""
+        self.path = path
+        self.owned = engine is None
+        """Whether the connections are persist's own, not those of a caller's engine."""
+        self._settings, self._introduce = settings, introduce
+        self._read_only, self._page_size = read_only, page_size
+        self._callers = None if engine is None else engine.execution_options(schema_translate_map=_OURS)
+        self._writes_own_file = path is not None and engine is None and not read_only
+        self._first: list[sqlite3.Connection] = []
+        self._settled = False
+        IN_USE.add(self)
+        if path is not None and engine is None:
+            warn_of_network(path)
+            self.idle = {write: ConnectionCache(1 if write else 5, _IDLE_SECONDS, Connection.close) for write in (True, False)}
+
+    def _make_engine(self, *, write: bool) -> Engine:
+        if self._callers is not None:
+            return self._callers
+        if self.path is None:
+            return _engine(self._connect_memory, StaticPool) if write else self.writer
+        connect, read_only = self._connect, self._read_only
+        if write:
+            return _engine(lambda: self._kept() or connect(query_only=read_only), QueuePool, pool_size=2, max_overflow=2)
+        return _engine(lambda: connect(query_only=True), QueuePool, pool_size=5, max_overflow=20)
+
+    def first(self) -> sqlite3.Connection | None:
+        if not self._writes_own_file:
+            return None
+        self._first.append(self._connect(query_only=False))
+        return self._first[0]
+
+    def _kept(self) -> sqlite3.Connection | None:
+        """Take the connection from opening the store, for the first transaction; None if it is taken. Thread-safe."""
+        try:
+            return self._first.pop()
+        except IndexError:
+            return None
+
+    def settle(self, driver: Any) -> None:
+        """Switch a verified file to WAL. A file that was refused stays unchanged, since this is not called."""
+        self._settled = True
+        if self.path is not None and self._writes_own_file:
+            use_wal(driver, self.path)
+
+    def connect(self, *, write: bool) -> Connection:
+        kept = None if self.idle is None else self.idle[write].take()
+        return (self.writer if write else self.reader).connect() if kept is None else kept
+
+    def _ready(self, connection: Connection) -> bool:
+        return True
+
+    def release(self, connection: Connection, *, write: bool) -> None:
+        if connection.closed or connection.invalidated:
+            connection.close()
+            return
+        driver: Any = connection.connection.driver_connection
+        if self.disposed:
+            self.discard(connection)
+        elif self.idle is None or connection.get_transaction() is not None or driver.in_transaction:
+            connection.close()  # after a failed COMMIT the transaction is still open, though not active
+        else:
+            self.idle[write].put(connection)
+
+    def usable(self, driver: Any) -> bool:
+        return True
+
+    def alive(self, driver: Any) -> bool:
+        return True
+
+    def prepare_pinned(self, driver: Any) -> Callable[[], None]:
+        before = driver.isolation_level
+
+        def restore() -> None:
+            driver.isolation_level = before
+
+        driver.isolation_level = None
+        return restore
+
+    def prepare_inline(self, driver: Any) -> Callable[[], None] | None:
+        return never_waiting(driver, self._settings) if self.owned and not self._read_only else None
+
+    def dispose(self) -> None:
+        IN_USE.discard(self)
+        super().dispose()
+        if (unused := self._kept()) is not None:
+            unused.close()
+
+    def _connect_memory(self) -> sqlite3.Connection:
+        memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
+        memory.execute("PRAGMA foreign_keys=ON")
+        self._introduce(memory)
+        return memory
+
+    def _connect(self, *, query_only: bool) -> sqlite3.Connection:
+        assert self.path is not None
+        mode = "ro" if self._read_only else "rw" if self.path.exists() else "rwc"
+        if mode == "ro" and not self.path.exists():
+            raise NotFound("SQLite file", str(self.path))
+        if mode == "rwc":
+            make_private_file(self.path)
+        uri = file_uri(self.path, f"mode={mode}")
+        timeout = self._settings.busy_timeout_ms
+        connection = connect(
+            self.path, uri, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=timeout / 1000
         )
-    for connection in inherited:
-        connection.close()
+        try:
+            connection.execute(f"PRAGMA busy_timeout={timeout}")
+            if mode == "rwc" and self._page_size is not None:
+                connection.execute(f"PRAGMA page_size={self._page_size}")
+            if self._settled and not self._read_only:
+                use_wal(connection, self.path)
+            connection.execute(f"PRAGMA synchronous={self._settings.synchronous}")
+            if sys.platform == "darwin":  # fsync on macOS leaves writes in the drive's cache
+                connection.execute("PRAGMA fullfsync=ON")
+                connection.execute("PRAGMA checkpoint_fullfsync=ON")
+            connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute(f"PRAGMA wal_autocheckpoint={self._settings.wal_autocheckpoint}")
+            if query_only:
+                connection.execute("PRAGMA query_only=ON")
+            self._introduce(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+def _engine(creator: Callable[[], sqlite3.Connection], pool: type[Any], **options: Any) -> Engine:
+    engine = create_engine("sqlite://", creator=creator, poolclass=pool, **options)
+    return engine.execution_options(schema_translate_map=_OURS)

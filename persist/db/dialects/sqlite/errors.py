@@ -1,6 +1,9 @@
 """Translates errors of SQLite into PersistErrors."""
 
 import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from persist.db.dialects.event_guards import MESSAGE
 from persist.db.dialects.sqlite.event_guards import FUNCTION
@@ -17,6 +20,25 @@ from persist.errors import (
     StoreFull,
     Unavailable,
 )
+
+if TYPE_CHECKING:
+    from persist.settings import Settings
+
+
+def translation(path: Path | None, settings: "Settings", *, read_only: bool) -> Callable[[BaseException], PersistError | None]:
+    """The function that translates the driver's errors for the file `path`, or for `:memory:` if it is None."""
+
+    def translate(error: BaseException) -> PersistError | None:
+        if not isinstance(error, sqlite3.Error):
+            return None
+        return meaning(error, str(path or ":memory:"), settings.busy_timeout_ms / 1000, read_only=read_only)
+
+    return translate
+
+
+def retryable(error: PersistError) -> bool:
+    """Whether a retry of the whole transaction may succeed."""
+    return isinstance(error, StoreBusy)
 
 
 def error_name(error: BaseException) -> str:

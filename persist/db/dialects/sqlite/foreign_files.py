@@ -45,17 +45,17 @@ class ForeignFile:
         """Take the write lock. `enforcing`: foreign keys are enforced, which the rebuild of a table does not allow."""
         self._driver.execute(f"PRAGMA foreign_keys={'ON' if enforcing else 'OFF'}")
         self._driver.execute(f"PRAGMA legacy_alter_table={'OFF' if enforcing else 'ON'}")
-        self._dialect.begin(self.connection, write=True)
+        self._dialect.transactions.begin(self.connection, write=True)
         self._driver.execute("PRAGMA defer_foreign_keys=ON")
 
     def commit(self) -> None:
         """Commit all changes."""
-        self._dialect.end(self.connection, self._driver, commit=True)
+        self._dialect.transactions.end(self.connection, self._driver, commit=True)
         self._as_usual()
 
     def rollback(self) -> None:
         """Roll back all changes."""
-        self._dialect.end(self.connection, self._driver, commit=False)
+        self._dialect.transactions.end(self.connection, self._driver, commit=False)
         self._as_usual()
 
     def _as_usual(self) -> None:

@@ -141,13 +141,13 @@ class SqliteOperations(DatabaseOperations):
     # -- doing
 
     def checkpoint(self, mode: str) -> tuple[int, int, int]:
-        with self._dialect.writer.connect() as connection:
+        with self._dialect.connections.writer.connect() as connection:
             driver: Any = connection.connection.driver_connection
             busy, log, moved = driver.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
             return busy, log, moved
 
     def tidy(self) -> None:
-        with self._dialect.writer.connect() as connection:
+        with self._dialect.connections.writer.connect() as connection:
             driver: Any = connection.connection.driver_connection
             if self._dialect.in_memory:
                 driver.execute("PRAGMA query_only=OFF")
@@ -156,7 +156,7 @@ class SqliteOperations(DatabaseOperations):
             driver.execute("PRAGMA optimize")
 
     def vacuum(self, tables: Sequence[Table]) -> None:
-        with self._dialect.writer.connect() as connection:
+        with self._dialect.connections.writer.connect() as connection:
             driver: Any = connection.connection.driver_connection
             if self._dialect.in_memory:
                 driver.execute("PRAGMA query_only=OFF")
@@ -166,7 +166,7 @@ class SqliteOperations(DatabaseOperations):
 
     def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
         sqlite_backup.check_target(self._dialect.path, target, overwrite=overwrite)
-        with self._dialect.reader.connect() as connection:
+        with self._dialect.connections.reader.connect() as connection:
             driver: Any = connection.connection.driver_connection
             return sqlite_backup.backup(driver, target, progress=progress, overwrite=overwrite)
 

@@ -4,7 +4,7 @@ import sqlite3
 from pathlib import Path
 from time import monotonic
 
-from persist.db.dialects.sqlite.connections import connect
+from persist.db.dialects.sqlite.file_connections import connect
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.files.paths import file_uri
 

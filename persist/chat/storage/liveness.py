@@ -1,0 +1,15 @@
+"""When a recorder that is silent counts as dead: every interval in one place, since each one rests on the one before it."""
+
+from datetime import timedelta
+
+HEARTBEAT = timedelta(seconds=20)
+"""How often a running recorder updates its turn's `seen_at`, even if its stream sends nothing."""
+
+STALE_AFTER = 3 * HEARTBEAT
+"""A turn not seen for this long has missed three heartbeats: where its process cannot be examined, others may take it over."""
+
+CLEAR_AFTER = 5 * STALE_AFTER
+"""Maintenance deletes the row of a stale turn only after this time, when clocks that differ a little no longer matter."""
+
+LEFT_AFTER = timedelta(seconds=5)
+"""Deltas older than this were left by a dead recorder: a running one folds its own after `Settings.fold_ms`, usually 250 ms."""

@@ -1,0 +1,105 @@
+"""The interface of a dialect's connections: engines, cached connections, and what becomes of one after its transaction."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from persist.db.connections.connection_cache import ConnectionCache
+
+
+class Connections(ABC):
+    """The connections of one store to its database."""
+
+    disposed: bool = False
+    """Whether the store is closed: a connection released after that is closed instead of cached."""
+
+    idle: dict[bool, ConnectionCache] | None = None
+    """Cached connections for the next writer (True) and reader (False); None where every transaction uses the pool."""
+
+    @property
+    def writer(self) -> Engine:
+        """The engine for write transactions."""
+        return self._engine_for(write=True)
+
+    @property
+    def reader(self) -> Engine:
+        """The engine for snapshots."""
+        return self._engine_for(write=False)
+
+    def _engine_for(self, *, write: bool) -> Engine:
+        made: dict[bool, Engine] = vars(self).setdefault("_made", {})  # two threads at the same time both get the first engine
+        return made.get(write) or made.setdefault(write, self._make_engine(write=write))
+
+    @abstractmethod
+    def _make_engine(self, *, write: bool) -> Engine:
+        """Create the engine for write transactions or for snapshots; both may be one engine."""
+
+    @property
+    def engines(self) -> list[Engine]:
+        """The engines that were made so far."""
+        return list({id(engine): engine for engine in vars(self).get("_made", {}).values()}.values())
+
+    def first(self) -> Any:
+        """Open the driver connection of the first transaction before an engine exists; None where that is not possible."""
+        return None
+
+    @abstractmethod
+    def settle(self, driver: Any) -> None:
+        """Set up the database for use; called once, after the schema is verified or upgraded and before any other write."""
+
+    @abstractmethod
+    def connect(self, *, write: bool) -> Connection:
+        """Return a connection for one write transaction or one snapshot, cached or from the pool."""
+
+    def ready_to_read(self) -> Connection | None:
+        """Return a cached connection on which a snapshot can begin without blocking, or None."""
+        return None if self.idle is None else self.idle[False].take_if(self._ready)
+
+    @abstractmethod
+    def _ready(self, connection: Connection) -> bool:
+        """Whether a transaction can begin on a cached connection without blocking."""
+
+    @property
+    def has_room_for_reader(self) -> bool:
+        """Whether the connection of a snapshot would be cached, so that its release does not block."""
+        return self.idle is not None and self.idle[False].has_room
+
+    @abstractmethod
+    def release(self, connection: Connection, *, write: bool) -> None:
+        """Cache, return to the pool or close a connection from `connect`, after its transaction has ended."""
+
+    def discard(self, connection: Connection) -> None:
+        """Close a connection without its pool: a pool would try a rollback and log a traceback, or keep it though disposed of."""
+        connection.invalidate()
+        connection.close()
+
+    @abstractmethod
+    def usable(self, driver: Any) -> bool:
+        """Whether a driver connection can still be used."""
+
+    @abstractmethod
+    def alive(self, driver: Any) -> bool:
+        """Whether the database has left an idle connection open, as far as is known without a round trip."""
+
+    @abstractmethod
+    def prepare_pinned(self, driver: Any) -> Callable[[], None]:
+        """Set up a driver connection that stays checked out for recorders; return a function that restores it."""
+
+    def prepare_inline(self, driver: Any) -> Callable[[], None] | None:
+        """Set up a connection that raises instead of waiting, as `prepare_pinned` does; None where every commit has to wait."""
+        return None
+
+    def dispose(self) -> None:
+        """Close every connection of the store. A connection in use is closed when it is released."""
+        self.disposed = True
+        for idle in (self.idle or {}).values():
+            idle.close()
+        for engine in self.engines:
+            engine.dispose()
+
+    def abandon(self) -> None:
+        """Drop inherited connections in a forked child, without touching their file descriptors."""
+        for engine in self.engines:
+            engine.dispose(close=False)

@@ -1,0 +1,48 @@
+"""Translates the errors of drivers and of SQLAlchemy into those of persist."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import exc
+
+from persist.db.connections.host_connections import ONLY_INSIDE_RUN_SYNC
+from persist.errors import Closed, InvalidValue, PersistError, StoreBusy, StoreCorrupt
+
+_POOL_TIMEOUT = 30.0
+"""Seconds that a QueuePool of SQLAlchemy waits for a connection by default; persist's own engines leave it at that."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Errors:
+    """The errors of one database, which is called `where`."""
+
+    where: str
+    translate_driver_error: Callable[[BaseException], PersistError | None]
+    """Translates an error that the driver raised into a PersistError; None for any other error."""
+    retryable: Callable[[PersistError], bool]
+    """Whether a retry of the whole transaction may succeed.
+
+    It may after StoreBusy: lock contention, serialization failure, deadlock. On Postgres it may also after Unavailable, if the
+    transaction is known to be rolled back.
+    """
+
+    def classify(self, error: BaseException) -> PersistError | None:
+        """Translate an error of the driver or of SQLAlchemy into a PersistError; None for any other error."""
+        original = error.orig if isinstance(error, exc.StatementError) else error
+        if isinstance(original, PersistError):
+            return original
+        if isinstance(original, OverflowError):
+            return InvalidValue("value", "an integer must fit 64 bits.")
+        if isinstance(original, UnicodeEncodeError):
+            return InvalidValue("value", "the text holds a lone surrogate half.")
+        if isinstance(original, UnicodeDecodeError):  # the driver could not decode text, in a row or in its error message
+            return StoreCorrupt(self.where, f"stored text is not UTF-8 ({original.reason}).")
+        if isinstance(original or error, exc.MissingGreenlet):
+            return InvalidValue("connection", ONLY_INSIDE_RUN_SYNC)
+        if isinstance(error, exc.ResourceClosedError):
+            return Closed("connection")
+        if isinstance(error, exc.InvalidRequestError):  # the caller's connection is in an unusable state
+            return InvalidValue("connection", str(error).partition("\n")[0])
+        if isinstance(error, exc.TimeoutError):
+            return StoreBusy(_POOL_TIMEOUT, "every connection of the pool is in use")
+        return None if original is None else self.translate_driver_error(original)

@@ -1,0 +1,124 @@
+"""Connections to Postgres through psycopg 3, direct or through a pooler: pools, cached connections, whether one is still open."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Connection, Engine, event
+
+from persist.db.connections.connection_cache import ConnectionCache
+from persist.db.dialects.connections import Connections
+from persist.db.dialects.postgres.deferred_commits import DeferredCommits
+from persist.db.schema.base import SCHEMA_TOKEN
+from persist.lazy_imports import lazy_module
+
+if TYPE_CHECKING:
+    from persist.db.dialects.postgres import pipelining
+else:
+    pipelining = lazy_module("persist.db.dialects.postgres.pipelining")
+
+_SNAPSHOT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+_IDLE_SECONDS = 1.0  # a connection idle for longer goes through the pool, which pings it
+_LAST_ANSWER = 0.5
+"""Seconds that the answer to a COMMIT may take to arrive when its connection is returned to the pool."""
+
+
+class PostgresConnections(Connections):
+    """The connections of an engine. `owned`: it is persist's own. `pooled`: they are known to go through a pooler."""
+
+    def __init__(self, psycopg: Any, engine: Engine, schema: str, *, owned: bool, pooled: bool = False) -> None:
+        self.engine, self.owned = engine, owned
+        self._psycopg, self._schema, self._pooled = psycopg, schema, pooled
+        self.deferred_commits = DeferredCommits(psycopg)
+        self._names: WeakKeyDictionary[Any, pipelining.PreparedNames] = WeakKeyDictionary()
+        if owned:
+            self.idle = {write: ConnectionCache(2, _IDLE_SECONDS, self._give_back) for write in (True, False)}
+            event.listen(engine, "connect", self._look)
+
+    def _make_engine(self, *, write: bool) -> Engine:
+        snapshot = _SNAPSHOT if self.owned and not write else {}
+        return self.engine.execution_options(schema_translate_map={SCHEMA_TOKEN: self._schema}, **snapshot)
+
+    def _look(self, driver: Any, record: Any) -> None:
+        """Disable prepared statements on a new connection that goes through a pooler.
+
+        A pooler may run a prepared statement in another session, where the name can mean another statement. A pooler sends its
+        clients cancel keys of its own, so a pooled connection reports a process id other than pg_backend_pid().
+        """
+        found = driver.pgconn.exec_(b"SELECT pg_backend_pid()")
+        if found.status != self._psycopg.pq.ExecStatus.TUPLES_OK:
+            raise self._psycopg.errors.error_from_result(found)
+        pooled = self._pooled or int(found.get_value(0, 0)) != driver.info.backend_pid
+        self._names[driver] = pipelining.PreparedNames(enabled=not pooled)
+        driver.prepare_threshold = None  # psycopg would deallocate all prepared statements, also ours, after a ROLLBACK
+
+    def names(self, driver: Any) -> "pipelining.PreparedNames":
+        """The prepared statements of a psycopg connection; a caller's has none of persist's."""
+        return self._names[driver] if self.owned else pipelining.PreparedNames(enabled=False)
+
+    def settle(self, driver: Any) -> None:
+        """Do nothing: a Postgres database needs no setup by its clients."""
+
+    def connect(self, *, write: bool) -> Connection:
+        while self.idle is not None and (kept := self.idle[write].take()) is not None:
+            if self.alive(kept.connection.driver_connection):
+                return kept
+            self.discard(kept)
+        connection = (self.writer if write else self.reader).connect()
+        if self.owned:
+            return connection
+        # override the isolation level of the host's engine: AUTOCOMMIT would mean no transaction
+        return connection.execution_options(**({"isolation_level": "READ COMMITTED"} if write else _SNAPSHOT))
+
+    def _ready(self, connection: Connection, wait: float = 0.0) -> bool:
+        driver = connection.connection.driver_connection
+        try:
+            answered = self.deferred_commits.answered_within(driver, wait)
+        except self._psycopg.Error:
+            return False
+        return answered and self.alive(driver)
+
+    def release(self, connection: Connection, *, write: bool) -> None:
+        if connection.closed or connection.invalidated:
+            connection.close()
+            return
+        driver = connection.connection.driver_connection
+        if self.disposed or not self.usable(driver):
+            self.discard(connection)
+        elif self.idle is None or connection.get_transaction() is not None or self._in_transaction(driver):
+            connection.close()  # after a failed COMMIT the transaction is still open, though not active
+        else:
+            self.idle[write].put(connection)
+
+    def _in_transaction(self, driver: Any) -> bool:
+        idle = self._psycopg.pq.TransactionStatus.IDLE
+        return driver not in self.deferred_commits and bool(driver.info.transaction_status != idle)
+
+    def _give_back(self, connection: Connection) -> None:
+        """Return a cached connection to its pool."""
+        if self._ready(connection, wait=_LAST_ANSWER):
+            connection.close()
+        else:  # lost, or its last answer did not arrive: closing a store does not wait for a network that stalls
+            self.discard(connection)
+
+    def usable(self, driver: Any) -> bool:
+        return not (driver.closed or driver.broken)
+
+    def alive(self, driver: Any) -> bool:
+        try:
+            self.deferred_commits.settle(driver)
+            for _ in range(2):  # the first call may read the server's last message, the second then sees the end
+                driver.pgconn.consume_input()
+        except self._psycopg.Error:
+            return False
+        return self.usable(driver)
+
+    def prepare_pinned(self, driver: Any) -> Callable[[], None]:
+        before = driver.autocommit
+
+        def restore() -> None:
+            if self.usable(driver):
+                driver.autocommit = before
+
+        driver.autocommit = True
+        return restore

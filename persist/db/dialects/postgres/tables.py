@@ -1,0 +1,33 @@
+"""The tables of a schema on Postgres."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import URL, Connection, Table, text
+
+from persist.db.dialects.postgres.timeouts import SECRETS
+from persist.db.dialects.tables import Tables
+from persist.db.values.command_words import command_word
+
+
+class PostgresTables(Tables):
+    """The tables of one schema of the database at `url`."""
+
+    def __init__(self, url: URL, schema: str) -> None:
+        self._url, self._schema = url, schema
+
+    def names(self, connection: Connection) -> set[str]:
+        query = text("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = :schema")
+        return set(connection.execute(query, {"schema": self._schema}).scalars())
+
+    def count_on(self, connection: Connection, tables: Sequence[Table]) -> None:
+        for table in tables:
+            for column in table.columns:
+                if column.identity is not None:
+                    named = f'"{self._schema}"."{table.name}"'
+                    query = f'SELECT setval(pg_get_serial_sequence(%s, %s), (SELECT max("{column.name}") FROM {named}))'
+                    connection.exec_driver_sql(query, (named, column.name))
+
+    def upgrade_command(self) -> str:
+        schema = "" if self._schema == "persist" else f" --schema {self._schema}"
+        url = self._url.set(drivername="postgresql").difference_update_query(SECRETS).render_as_string(hide_password=True)
+        return f"persist upgrade --url {command_word(url)}{schema}"

@@ -1,0 +1,26 @@
+"""The tables of a SQLite file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sqlalchemy import Connection, Table
+
+from persist.db.dialects.tables import Tables
+from persist.db.values.command_words import command_word
+
+
+class SqliteTables(Tables):
+    """The tables of the file `path`, or of `:memory:` if it is None."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def names(self, connection: Connection) -> set[str]:
+        rows = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {name for (name,) in rows if not name.startswith("sqlite_")}
+
+    def count_on(self, connection: Connection, tables: Sequence[Table]) -> None:
+        """Do nothing: SQLite generates the number after the highest one in the table."""
+
+    def upgrade_command(self) -> str:
+        return f"persist upgrade --url {command_word(f'sqlite:///{self._path}')}"

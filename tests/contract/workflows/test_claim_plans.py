@@ -1,0 +1,66 @@
+"""A claim finds its run at the same cost however many runs have finished."""
+
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+
+from persist import Store
+from tests.contract.conftest import Raw
+from tests.contract.workflows.scenes import queue
+from tests.query_plans import Asked, asked_statements, plan, rows_read, scans
+
+FINISHED = 3000
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
+    return asked_statements(monkeypatch)
+
+
+def plant(url: str, status: str, count: int, *, analyze: bool = True) -> None:
+    """So many runs of the status, all older than those that a store makes now."""
+    with closing(Raw(url)) as raw:
+        series, day, history = "generate_series(1, ?) AS s(n)", "timestamptz '2025-01-01'", "'[]'::jsonb"
+        if raw.is_sqlite:
+            series = "(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < ?) SELECT n FROM s) AS s"
+            day, history = "'2025-01-01T00:00:00.000Z'", "'[]'"
+        raw.rows(
+            "INSERT INTO workflow_runs (id, workflow_name, trigger_id, current_phase, status, started_at, updated_at,"
+            f" phase_history) SELECT '{status}_' || n, 'build', 't', 'p', '{status}', {day}, {day}, {history} FROM {series}",
+            count,
+        )
+        if analyze:
+            raw.rows("ANALYZE")
+
+
+@pytest.mark.parametrize("name", [None, "build"])
+@pytest.mark.parametrize("analyzed", [True, False], ids=["analyzed", "statistics of an hour ago"])
+def test_a_claim_reads_no_finished_run(database_url: str, asked: list[Asked], analyzed: bool, name: str | None) -> None:
+    """Also while the statistics of the table say that every run is queued."""
+    with Store.open(database_url) as store:
+        ids = [queue(store) for _ in range(50)]
+        with closing(Raw(database_url)) as raw:
+            raw.rows("ANALYZE")
+        plant(database_url, "succeeded", FINISHED, analyze=analyzed)
+        asked.clear()
+        lease = store.workflows.runs.claim("w", lease=timedelta(hours=1), workflow_name=name)
+        assert lease is not None
+        assert lease.run_id == min(ids)
+    statements = [statement for statement in asked if "workflow_runs" in statement[0]]
+    assert statements
+    for statement in statements:
+        if database_url.startswith("sqlite"):
+            assert scans(database_url, statement) == []
+        else:
+            assert rows_read(database_url, statement) <= 60, plan(database_url, statement)
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+def test_a_claim_looks_at_few_queued_runs(database_url: str, asked: list[Asked]) -> None:
+    plant(database_url, "queued", FINISHED)
+    with Store.open(database_url) as store:
+        asked.clear()
+        assert store.workflows.runs.claim("w", lease=timedelta(hours=1)) is not None
+    looked = {rows_read(database_url, statement) for statement in asked if "workflow_runs" in statement[0]}
+    assert max(looked) <= 4
