@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, select, tuple_
 from persist.checkpoints import validation as validation
 from persist.checkpoints.models import pending, states, threads
 from persist.checkpoints.schemas import Blob, ChannelHistory, Checkpoint, Loaded, PendingWrite, Stored, Write
-from persist.checkpoints.storing import new_state, store, thread_key
+from persist.checkpoints.storing import NewState, store, thread_key
 from persist.checkpoints.values import Reading, read_values, stored_blob, stored_versions
 from persist.db.changes.batch import Pending
 from persist.db.expressions.upsert import insert_missing, upsert
@@ -94,22 +94,30 @@ class CheckpointStates(Repository):
         None deletes that version. Other channels' values were stored with earlier checkpoints under the same versions.
         `partial`: channels whose value is an ancestor's plus what was written to them since.
         """
-        store(
-            self._work,
-            new_state(
-                self._work,
-                thread_id,
-                id,
-                head=head,
-                namespace=namespace,
-                parent_id=parent_id,
-                run_id=run_id,
-                metadata=metadata,
-                versions=versions,
-                values=values,
-                partial=partial,
-            ),
-        )
+        work = self._work
+        key = thread_key(work, thread_id, namespace)
+        validation.check_blobs(work, "head", (head,), empty=False)
+        row = {
+            **key,
+            "id": work.label("id", id),
+            "parent_id": optional_label("parent_id", parent_id),
+            "run_id": optional_label("run_id", run_id, empty=True),
+            "created_at": work.now(),
+            "metadata_json": work.json("metadata", work.json_object("metadata", metadata)),
+            "versions_json": work.json("versions", validation.versions_of(work, versions)),
+            "partial_json": sorted(validation.labels(work, "partial", partial)) or None,
+            "head_kind": head.kind,
+            "head": head.data,
+        }
+        self._store(NewState(key, row, validation.values_of(work, values)))
+
+    def _reading(self) -> Reading:
+        """What reads values. That of a runner that keeps lists need not read these again."""
+        return Reading(self._work)
+
+    def _store(self, new: NewState) -> None:
+        """Store a checked checkpoint. A runner that knows how its lists are stored does it in another way."""
+        store(self._work, new)
 
     @writes
     def put_writes(
@@ -164,12 +172,11 @@ class CheckpointStates(Repository):
         if row is None:
             return None
         checkpoint = _value(row)
-        reading = Reading(work)
+        reading = self._reading()
         with work.batch() as batch:
             asked = reading.ask_whole(batch, key, checkpoint.versions)
             written = batch.rows(_WRITES, **key, row_id=checkpoint.id)
-        if not asked.pieces:
-            reading.read_pieces([asked])
+        reading.read_pieces([asked])
         return Loaded(checkpoint, reading.values(asked), _writes(written))
 
     @reads
@@ -197,7 +204,7 @@ class CheckpointStates(Repository):
     @reads
     def load(self, checkpoints: Sequence[Checkpoint]) -> List[Loaded]:
         """The checkpoints with their values and pending writes."""
-        reading = Reading(self._work)
+        reading = self._reading()
         given = validation.items("checkpoints", checkpoints, Checkpoint)
         if not given:
             return []

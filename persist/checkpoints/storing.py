@@ -1,6 +1,6 @@
 """Storing a checkpoint with its new values. A list that grew costs only what was added."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -8,8 +8,7 @@ from typing import Any
 from sqlalchemy import Insert, and_, bindparam, delete, exists, func, insert, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from persist.checkpoints import validation
-from persist.checkpoints.known_lists import GrownList, KnownList
+from persist.checkpoints.known_lists import Addition, GrownList, KnownList
 from persist.checkpoints.models import pieces, states, threads, values
 from persist.checkpoints.schemas import Blob, Stored
 from persist.checkpoints.values import ThreadKey, stored_spans
@@ -18,7 +17,6 @@ from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merge, merging, overwriting, upsert
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import optional_label
 
 _V, _P = values.c, pieces.c
 _MOST_LISTS = 4
@@ -53,7 +51,7 @@ class NewState:
 
     key: ThreadKey
     row: Mapping[str, Any]
-    values: Mapping[str, tuple[str, Stored | None]]
+    values: Mapping[str, tuple[str, Stored | Addition | None]]
 
     def touched(self, work: UnitOfWork) -> dict[str, Any]:
         """The row of the thread. Writing it locks it: other writers of the thread wait until the transaction ends."""
@@ -98,41 +96,14 @@ def thread_key(work: UnitOfWork, thread_id: str, namespace: str) -> ThreadKey:
     return {"thread_id": work.label("thread_id", thread_id), "namespace": work.label("namespace", namespace, empty=True)}
 
 
-def new_state(
-    work: UnitOfWork,
-    thread_id: str,
-    id: str,
-    *,
-    head: Blob,
-    namespace: str = "",
-    parent_id: str | None = None,
-    run_id: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    versions: Mapping[str, str] | None = None,
-    values: Mapping[str, tuple[str, Stored | None]] | None = None,
-    partial: Iterable[str] = (),
-) -> NewState:
-    """The checkpoint of these arguments of `CheckpointStates.put`, once they are checked."""
-    key = thread_key(work, thread_id, namespace)
-    validation.check_blobs(work, "head", (head,), empty=False)
-    row = {
-        **key,
-        "id": work.label("id", id),
-        "parent_id": optional_label("parent_id", parent_id),
-        "run_id": optional_label("run_id", run_id, empty=True),
-        "created_at": work.now(),
-        "metadata_json": work.json("metadata", work.json_object("metadata", metadata)),
-        "versions_json": work.json("versions", validation.versions_of(work, versions)),
-        "partial_json": sorted(validation.labels(work, "partial", partial)) or None,
-        "head_kind": head.kind,
-        "head": head.data,
-    }
-    return NewState(key, row, validation.values_of(work, values))
+def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList] | None:
+    """Store a checkpoint; how its lists are stored now, by channel. Creates its thread if needed, and locks it.
 
-
-def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList]:
-    """Store a checkpoint; how its lists are stored now, by channel. Creates its thread if needed, and locks it."""
+    None, and no checkpoint is stored, if an Addition is to another list than the one that is stored.
+    """
     lists = _planned(work, new)
+    if lists is None:
+        return None
     with work.batch(last=True) as batch:
         if not lists:
             _touch(work, batch, new)
@@ -143,8 +114,8 @@ def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList]:
     return _stored(lists)
 
 
-def _planned(work: UnitOfWork, new: NewState) -> list[GrownList]:
-    """The lists to store, with positions for their new pieces, read under the thread's lock."""
+def _planned(work: UnitOfWork, new: NewState) -> list[GrownList] | None:
+    """The lists to store, with positions for their new pieces, read under the thread's lock. None if one does not fit."""
     channels = [one.key["channel"] for one in new.grown(lambda channel: None)]
     if not channels:
         return []
@@ -153,6 +124,8 @@ def _planned(work: UnitOfWork, new: NewState) -> list[GrownList]:
         found = {channel: batch.row(_LATEST, **new.key, channel=channel) for channel in channels}
     latest = {channel: _known(new.key["thread_id"], pending.result) for channel, pending in found.items()}
     lists = new.grown(latest.__getitem__)
+    if not all(one.fits for one in lists):
+        return None
     unknown = [one for one in lists if one.base is None and _free(latest[one.key["channel"]]) != 0]
     stored = {}
     if unknown:

@@ -8,6 +8,7 @@ from typing import TypeGuard
 from sqlalchemy import and_, bindparam, or_, select, true
 from sqlalchemy.sql.elements import ColumnElement
 
+from persist.checkpoints.known_lists import key_of
 from persist.checkpoints.models import pieces, values
 from persist.checkpoints.schemas import Blob, Stored
 from persist.db.changes.batch import Batch, Pending
@@ -73,7 +74,7 @@ def _channel_versions(count: int) -> ColumnElement[bool]:
 @cache
 def _reading(count: int) -> Statement:
     """The SELECT of `count` channels' values, each at a version."""
-    channel_versions = select(_V.channel, _V.kind, _V.spans_json, _V.data)
+    channel_versions = select(_V.channel, _V.kind, _V.spans_json, _V.data, _V.digest)
     return Statement(channel_versions.where(_channel_versions(count)), unreadable=OnUnreadable.RAISE)
 
 
@@ -92,6 +93,22 @@ def _reading_pieces(count: int) -> Statement:
     return Statement(found.where(_channel_versions(count)), unreadable=OnUnreadable.RAISE)
 
 
+class KeptLists:
+    """Lists that a reader kept, by the keys of how they are stored. This one keeps none, and gives lists as they are read."""
+
+    def expected(self, channel: str, version: str) -> bool:
+        """Whether the list of a channel at a version is probably kept, so that its pieces need not be asked for with it."""
+        return False
+
+    def find(self, key: bytes) -> Stored | None:
+        """The kept list with that `known_lists.key_of`."""
+        return None
+
+    def keep(self, key: bytes, pieces: list[Blob]) -> Stored:
+        """Keep a list that was read; the value to return for it."""
+        return pieces
+
+
 @dataclass(slots=True)
 class Asked:
     """The values of channels at their versions that are being read, until `Reading.values` returns them."""
@@ -100,7 +117,13 @@ class Asked:
     versions: Mapping[str, str]
     rows: list[Pending[list[Row]]] = field(default_factory=list)
     pieces: list[Pending[list[Row]]] = field(default_factory=list)
-    """The pieces of their lists, if they are read together with the values."""
+    """The pieces of their lists, as far as they are read together with the values."""
+
+    kept: dict[str, Stored] = field(default_factory=dict)
+    """The lists that the reader had kept, by channel."""
+
+    whole: set[str] = field(default_factory=set)
+    """The channels whose pieces are read together with the values."""
 
     def found(self) -> Iterable[Row]:
         """The rows of the values."""
@@ -110,21 +133,21 @@ class Asked:
 class Reading:
     """Reads values within one transaction. Pieces that several checkpoints share are read once."""
 
-    def __init__(self, work: UnitOfWork) -> None:
+    def __init__(self, work: UnitOfWork, lists: KeptLists | None = None) -> None:
         self._work = work
+        self._lists = lists or KeptLists()
         self._seen: dict[tuple[str, ...], dict[int, Blob]] = {}
 
     def ask(self, batch: Batch, key: ThreadKey, versions: Mapping[str, str], *, with_pieces: bool = False) -> Asked:
         """Read the values of channels at their versions with a batch, with or without the pieces of their lists."""
         asked = Asked(key, stored_versions(key["thread_id"], versions))
-        channel_versions = list(asked.versions.items())
-        for start in range(0, len(channel_versions), _CHANNELS_PER_QUERY):
-            chunk = channel_versions[start : start + _CHANNELS_PER_QUERY]
-            named = {f"c_{n}": channel for n, (channel, _) in enumerate(chunk)}
-            named |= {f"v_{n}": version for n, (_, version) in enumerate(chunk)}
-            asked.rows.append(batch.rows(_reading(len(chunk)), **key, **named))
-            if with_pieces:
-                asked.pieces.append(batch.rows(_reading_pieces(len(chunk)), **key, **named))
+        for chunk in _chunks(asked.versions):
+            asked.rows.append(batch.rows(_reading(len(chunk)), **key, **_named(chunk)))
+        if with_pieces:
+            unknown = {name: version for name, version in asked.versions.items() if not self._lists.expected(name, version)}
+            asked.whole.update(unknown)
+            for chunk in _chunks(unknown):
+                asked.pieces.append(batch.rows(_reading_pieces(len(chunk)), **key, **_named(chunk)))
         return asked
 
     def ask_whole(self, batch: Batch, key: ThreadKey, versions: Mapping[str, str]) -> Asked:
@@ -133,24 +156,24 @@ class Reading:
 
     def values(self, asked: Asked) -> dict[str, Stored]:
         """The values in the order of `versions`, after the batch. Channels without one are left out."""
-        self._note(asked)
         found = {
-            channel: self._list(asked, channel, spans) if kind is None else stored_blob(kind, data)
-            for channel, kind, spans, data in asked.found()
+            channel: self._list(asked, channel, spans, digest) if kind is None else stored_blob(kind, data)
+            for channel, kind, spans, data, digest in asked.found()
         }
         return {channel: found[channel] for channel in asked.versions if channel in found}
 
-    def _note(self, asked: Asked) -> None:
-        for pending in asked.pieces:
-            for channel, position, kind, data in pending.result:
-                self._pieces_of(asked.key, channel)[position] = stored_blob(kind, data)
-
     def read_pieces(self, several: Sequence[Asked]) -> None:
-        """Read the pieces of all lists that were asked for without them."""
+        """Read the pieces of all lists that were neither kept nor read with their values."""
         ranges: dict[tuple[str, ...], list[int]] = {}
         for asked in several:
-            for channel, kind, spans, _ in asked.found():
-                for span in spans if kind is None and _are_ranges(spans) else ():
+            self._note(asked)
+            for channel, kind, spans, _, digest in asked.found():
+                if kind is not None or not _are_ranges(spans):
+                    continue
+                kept = self._lists.find(key_of(digest, spans)) if isinstance(digest, bytes) else None
+                if kept is not None:
+                    asked.kept[channel] = kept
+                for span in () if kept is not None or channel in asked.whole else spans:
                     ends = ranges.setdefault((*asked.key.values(), channel), list(span))
                     ends[:] = min(ends[0], span[0]), max(ends[1], span[1])
         if not ranges:
@@ -164,16 +187,35 @@ class Reading:
         for of, pending in found.items():
             self._seen.setdefault(of, {}).update((position, stored_blob(kind, data)) for position, kind, data in pending.result)
 
-    def _list(self, asked: Asked, channel: str, spans: Sequence[Sequence[int]]) -> list[Blob]:
+    def _note(self, asked: Asked) -> None:
+        for pending in asked.pieces:
+            for channel, position, kind, data in pending.result:
+                self._pieces_of(asked.key, channel)[position] = stored_blob(kind, data)
+
+    def _list(self, asked: Asked, channel: str, spans: Sequence[Sequence[int]], digest: object) -> Stored:
+        if (kept := asked.kept.get(channel)) is not None:
+            return kept
         try:
             seen = self._pieces_of(asked.key, channel)
-            return [seen[position] for low, high in spans for position in range(low, high)]
+            pieces = [seen[position] for low, high in spans for position in range(low, high)]
         except (KeyError, TypeError, ValueError):
             thread_id = asked.key["thread_id"]
             raise StoreCorrupt(f"thread {thread_id!r}", f"pieces of the channel {channel!r} are missing.") from None
+        return self._lists.keep(key_of(digest, spans), pieces) if isinstance(digest, bytes) else pieces
 
     def _pieces_of(self, key: ThreadKey, channel: str) -> dict[int, Blob]:
         return self._seen.setdefault((*key.values(), channel), {})
+
+
+def _chunks(versions: Mapping[str, str]) -> Iterable[list[tuple[str, str]]]:
+    """(channel, version) of so many channels as one query asks for."""
+    pairs = list(versions.items())
+    return (pairs[start : start + _CHANNELS_PER_QUERY] for start in range(0, len(pairs), _CHANNELS_PER_QUERY))
+
+
+def _named(chunk: list[tuple[str, str]]) -> dict[str, str]:
+    names = {f"c_{number}": channel for number, (channel, _) in enumerate(chunk)}
+    return names | {f"v_{number}": version for number, (_, version) in enumerate(chunk)}
 
 
 def read_values(work: UnitOfWork, key: ThreadKey, versions: Mapping[str, str]) -> dict[str, Stored]:
@@ -183,6 +225,5 @@ def read_values(work: UnitOfWork, key: ThreadKey, versions: Mapping[str, str]) -
     reading = Reading(work)
     with work.batch() as batch:
         asked = reading.ask_whole(batch, key, versions)
-    if not asked.pieces:
-        reading.read_pieces([asked])
+    reading.read_pieces([asked])
     return reading.values(asked)

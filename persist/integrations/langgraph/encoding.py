@@ -20,29 +20,38 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from persist.checkpoints.known_lists import Addition, KnownList
 from persist.checkpoints.schemas import Blob, ChannelHistory, Loaded, Stored, Write
 from persist.checkpoints.schemas import Checkpoint as Row
 from persist.db.values.json import check
 from persist.errors import InvalidValue, StoreCorrupt
 from persist.integrations.langgraph.carrying import CheckpointPut, Known, ThreadKey, version_of
+from persist.integrations.langgraph.fingerprints import Fingerprint, Fingerprinting, content
+from persist.integrations.langgraph.kept_lists import PACKED as _PACKED
+from persist.integrations.langgraph.kept_lists import KeptList, ListMemory, array_header
 from persist.integrations.langgraph.losses import check_text
 from persist.integrations.langgraph.strict import StrictSerializer
 
 LONG_ENOUGH = 512
 """Lists of at least this many bytes are stored element by element."""
 
-_PACKED = "msgpack"
 DELTAS = "counters_since_delta_snapshot"
 
 
 class Encoding:
-    """Encodes and decodes checkpoints, their values and writes with one serializer."""
+    """Encodes and decodes checkpoints, their values and writes with one serializer.
 
-    def __init__(self, serde: SerializerProtocol) -> None:
-        self._serde = serde
+    `most`: bytes of memory for lists that it read or wrote.
+    """
+
+    def __init__(self, serde: SerializerProtocol, most: int = 0) -> None:
+        self.serde = self._serde = serde
         # split only for JsonPlus: other serializers may not accept single elements, and encrypted ones never recur
         self._splits = isinstance(serde, JsonPlusSerializer)
         self._joins = type(serde) in (JsonPlusSerializer, StrictSerializer)
+        self.lists = ListMemory(serde, most) if self._joins and most else None
+        """Lists that need not be read or serialized again, where the serializer is one whose work is known."""
+
         inner = serde.serde if isinstance(serde, EncryptedSerializer) else serde
         self._replaces = isinstance(inner, JsonPlusSerializer)
 
@@ -71,20 +80,47 @@ class Encoding:
         known_versions = unchanged | {
             channel: version for channel, version in new.items() if channel in given and at.get(channel) == version
         }
+        carried = {channel: self.value(channel, value) for channel, value in given.items() if channel not in known_versions}
+        fingerprints: dict[str, Fingerprint | None] = {}
+        values: dict[str, builtins.tuple[str, Stored | Addition | None]] = {}
+        for channel, version in new.items():
+            value = given.get(channel)
+            if channel not in given:
+                values[channel] = version, None
+            elif self.lists is None or type(value) is not list or len(value) < 2:
+                values[channel] = version, self.value(channel, value)
+            else:
+                base = None if carried else known.lists.get(channel)
+                stored, fingerprints[channel] = self._list(channel, value, base, known.fingerprints.get(channel))
+                values[channel] = version, stored
         arguments = {
             "head": self.blob("checkpoint", (head, not_json) if not_json else (head,)),
             "parent_id": config["configurable"].get("checkpoint_id") or None,
             "run_id": run_id if isinstance(run_id, str) else None,
             "metadata": plain,
             "versions": at,
-            "values": {
-                channel: (version, self.value(channel, given[channel]) if channel in given else None)
-                for channel, version in new.items()
-            },
             "partial": [channel for channel in merged.get(DELTAS) or () if channel not in given],
         }
-        carried = {channel: self.value(channel, value) for channel, value in given.items() if channel not in known_versions}
-        return CheckpointPut(thread_key, checkpoint["id"], arguments, carried, known_versions, known)
+        return CheckpointPut(thread_key, checkpoint["id"], arguments, values, carried, known_versions, known, fingerprints)
+
+    def _list(
+        self, name: str, value: list[Any], base: KnownList | None, of_base: Fingerprint | None
+    ) -> builtins.tuple[Stored | Addition, Fingerprint | None]:
+        """A list and its fingerprint, if it has one. Only what was added is serialized if it begins with a list like `base`."""
+        kept = 0 if base is None or of_base is None else of_base.length
+        made = Fingerprinting()
+        if not (kept and kept <= len(value) and made.add(content(value[:kept]), kept) and made.fingerprint == of_base):
+            kept, made = 0, Fingerprinting()
+        new = value[kept:]
+        seen = content(new)
+        pieces = [self.blob(name, element) for element in new]
+        # another thread may have changed an element meanwhile: then nobody knows which state was serialized
+        known = seen is not None and seen == content(new) and made.add(seen, len(new))
+        if kept and base is not None:
+            return Addition(base, pieces), made.fingerprint if known else None
+        if sum(len(piece.data) for piece in pieces) < LONG_ENOUGH:
+            return self.blob(name, value), None
+        return pieces, made.fingerprint if known else None
 
     def writes(self, writes: Sequence[tuple[str, Any]]) -> list[Write]:
         """A task's writes, serialized. Of several to the same special channel the last."""
@@ -150,21 +186,18 @@ class Encoding:
 
     def read(self, stored: Stored) -> Any:
         """Deserialize a stored value."""
+        if isinstance(stored, KeptList) and self.lists is not None:
+            return self.lists.elements(stored)
         if isinstance(stored, Blob):
             return self._serde.loads_typed((stored.kind, stored.data))
         if self._joins and all(piece.kind == _PACKED for piece in stored):
             # joined to one array, as the serializer writes a list: one call reads it
-            return self._serde.loads_typed((_PACKED, _array(len(stored)) + b"".join(piece.data for piece in stored)))
+            return self._serde.loads_typed((_PACKED, array_header(len(stored)) + b"".join(piece.data for piece in stored)))
         return [self._serde.loads_typed((piece.kind, piece.data)) for piece in stored]
 
 
 def _damaged(row: Row) -> StoreCorrupt:
     return StoreCorrupt(f"thread {row.thread_id!r}", f"the checkpoint {row.id!r} is none of LangGraph's.")
-
-
-def _array(length: int) -> bytes:
-    """MessagePack's header of an array, in the 32-bit form."""
-    return b"\xdd" + length.to_bytes(4, "big")
 
 
 def config_of(row: Row, checkpoint_id: str) -> RunnableConfig:

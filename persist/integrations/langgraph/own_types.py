@@ -75,12 +75,15 @@ def _by_name(*classes: type) -> dict[Name, Any]:
     return {(cls.__module__, cls.__name__): cls for cls in classes}
 
 
+MESSAGES: tuple[type[messages.BaseMessage], ...] = tuple(
+    cls
+    for name in sorted(messages.__all__)
+    if isinstance(cls := getattr(messages, name), type) and issubclass(cls, messages.BaseMessage)
+)
+"""LangChain's classes of messages."""
+
 _MODELS: tuple[type, ...] = (
-    *(
-        cls
-        for name in messages.__all__
-        if isinstance(cls := getattr(messages, name), type) and issubclass(cls, messages.BaseMessage)
-    ),
+    *MESSAGES,
     Document,
     *(AgentAction, AgentActionMessageLog, AgentFinish, AgentStep),
     *(ChatGeneration, ChatGenerationChunk, ChatResult, Generation, GenerationChunk, LLMResult),

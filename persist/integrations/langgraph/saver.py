@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -20,8 +21,10 @@ from persist.checkpoints.schemas import Loaded
 from persist.checkpoints.states import CheckpointStates
 from persist.checkpoints.threads import CheckpointThreads
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.integrations.langgraph.carrying import CheckpointPut, Known, KnownThreads
+from persist.db.values.arguments import check_count
+from persist.integrations.langgraph.carrying import CheckpointPut, Known, KnownThreads, SaverStates
 from persist.integrations.langgraph.encoding import Encoding
+from persist.integrations.langgraph.kept_lists import SavedLists
 from persist.integrations.langgraph.listing import Listing
 from persist.integrations.langgraph.strict import Allowed, StrictSerializer
 from persist.integrations.store_bridge import StoreBridge
@@ -42,12 +45,19 @@ class PersistSaver(BaseCheckpointSaver[str]):
     ("package.module.Class"); other values are returned as plain data. `serde` replaces this serializer, as in every LangGraph
     checkpointer: `serde=JsonPlusSerializer()` builds whatever class the database names.
 
-    A channel's value is stored once per version, and a list that grew costs only what was added. A value that cannot be
-    serialized raises before anything is written, and so does a key with a NUL or lone surrogate (InvalidValue, a ValueError).
+    A channel's value is stored once per version, and a list that grew costs only what was added. The saver keeps the lists that
+    it stored or read last as bytes in memory, at most `memory_bytes` of them; every read asks the database whether it still has
+    these. A value that cannot be serialized raises before anything is written, and so does a key with a NUL or lone surrogate
+    (InvalidValue, a ValueError).
     """
 
     def __init__(
-        self, store: Store | AsyncStore, *, serde: SerializerProtocol | None = None, allow: Iterable[Allowed] = ()
+        self,
+        store: Store | AsyncStore,
+        *,
+        serde: SerializerProtocol | None = None,
+        allow: Iterable[Allowed] = (),
+        memory_bytes: int = 32 * 2**20,
     ) -> None:
         strict = StrictSerializer(allow)
         if serde is not None and allow:
@@ -55,6 +65,8 @@ class PersistSaver(BaseCheckpointSaver[str]):
         super().__init__(serde=serde or strict)
         self._bridge = StoreBridge(store)
         self._known = KnownThreads()
+        self._memory_bytes = check_count("memory_bytes", memory_bytes)
+        self._encodes: Encoding | None = None
 
     def put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
@@ -65,8 +77,9 @@ class PersistSaver(BaseCheckpointSaver[str]):
         count as unchanged at versions that this saver stored or read last. If it names none, every value is compared.
         """
         put = self._put(config, checkpoint, metadata, new_versions)
-        while not self._bridge.call_sync(put.run, writes=True):
-            pass
+        if not self._bridge.call_sync(put.run, writes=True):
+            put = self._put(config, checkpoint, metadata, new_versions, whole=True)
+            self._bridge.call_sync(put.run, writes=True)
         return self._remember(put)
 
     async def aput(
@@ -74,8 +87,9 @@ class PersistSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """See put."""
         put = self._put(config, checkpoint, metadata, new_versions)
-        while not await self._bridge.call_async(put.run, writes=True):
-            pass
+        if not await self._bridge.call_async(put.run, writes=True):
+            put = self._put(config, checkpoint, metadata, new_versions, whole=True)
+            await self._bridge.call_async(put.run, writes=True)
         return self._remember(put)
 
     def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
@@ -90,11 +104,11 @@ class PersistSaver(BaseCheckpointSaver[str]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The config's checkpoint or, without an id, the latest of its thread and namespace; None if there is none."""
-        return self._read(config, self._bridge.call_sync(_find(config), writes=False))
+        return self._read(config, self._bridge.call_sync(self._find(config), writes=False))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """See get_tuple."""
-        return self._read(config, await self._bridge.call_async(_find(config), writes=False))
+        return self._read(config, await self._bridge.call_async(self._find(config), writes=False))
 
     def list(
         self,
@@ -109,7 +123,7 @@ class PersistSaver(BaseCheckpointSaver[str]):
         `filter`: metadata that must be equal. `before`: only ids smaller than that config's. Checkpoints are read in pages. Each
         page's transaction ends before its first checkpoint is yielded.
         """
-        listing = Listing(Encoding(self.serde), config, filter, before, limit)
+        listing = Listing(self._encoding, config, filter, before, limit)
         while not listing.ended:
             yield from self._bridge.run_sync(listing.page, writes=False)
 
@@ -122,7 +136,7 @@ class PersistSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """See list."""
-        listing = Listing(Encoding(self.serde), config, filter, before, limit)
+        listing = Listing(self._encoding, config, filter, before, limit)
         while not listing.ended:
             for found in await self._bridge.run_async(listing.page, writes=False):
                 yield found
@@ -186,14 +200,36 @@ class PersistSaver(BaseCheckpointSaver[str]):
 
     # -- what to run in a transaction; arguments are checked before it begins
 
+    @property
+    def _encoding(self) -> Encoding:
+        """The encoding with the saver's serializer, which LangGraph replaces in copies of the saver."""
+        if self._encodes is None or self._encodes.serde is not self.serde:
+            self._encodes = Encoding(self.serde, self._memory_bytes)
+        return self._encodes
+
     def _put(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+        *,
+        whole: bool = False,
     ) -> CheckpointPut:
+        """The checkpoint to store; `whole`: with all of its lists, whatever is known about them."""
         thread_key = _thread_key(config)
-        return Encoding(self.serde).put(thread_key, config, checkpoint, metadata, new_versions, self._known.of(thread_key))
+        known = self._known.of(thread_key)
+        if whole:
+            known = Known(known.versions, {}, {})
+        return self._encoding.put(thread_key, config, checkpoint, metadata, new_versions, known)
 
     def _remember(self, put: CheckpointPut) -> RunnableConfig:
         self._known.note(put.thread_key, put.stored)
+        if (lists := self._encoding.lists) is not None:
+            for channel, addition in put.additions().items():
+                lists.grow(addition.base.key, addition.added, put.lists[channel].key)
+            for channel, pieces in put.pieces().items():
+                lists.add(put.lists[channel].key, pieces)
         thread_id, namespace = put.thread_key
         return {"configurable": {"thread_id": thread_id, "checkpoint_ns": namespace, "checkpoint_id": put.id}}
 
@@ -202,17 +238,24 @@ class PersistSaver(BaseCheckpointSaver[str]):
     ) -> Callable[[UnitOfWork], None]:
         thread_id, namespace = _thread_key(config)
         checkpoint_id = config["configurable"]["checkpoint_id"]
-        given = Encoding(self.serde).writes(writes)
+        given = self._encoding.writes(writes)
         task = {"task_id": task_id, "task_path": task_path, "namespace": namespace}
         return lambda work: CheckpointStates(work).put_writes(thread_id, checkpoint_id, given, **task)
+
+    def _find(self, config: RunnableConfig) -> Callable[[UnitOfWork], Loaded | None]:
+        thread_id, namespace = _thread_key(config)
+        id = get_checkpoint_id(config) or None
+        known, memory = self._known.of((thread_id, namespace)).lists, self._encoding.lists
+        kept = None if memory is None else SavedLists(memory, known)
+        return lambda work: SaverStates(work, known, kept=kept).find(thread_id, namespace=namespace, id=id)
 
     def _read(self, config: RunnableConfig, found: Loaded | None) -> CheckpointTuple | None:
         if found is None:
             return None
         thread_key, versions = _thread_key(config), found.checkpoint.versions
-        lists = self._known.of(thread_key).lists
-        self._known.note(thread_key, Known({channel: versions[channel] for channel in found.values}, lists))
-        return Encoding(self.serde).tuple(found, config if get_checkpoint_id(config) else None)
+        known = self._known.of(thread_key)
+        self._known.note(thread_key, replace(known, versions={channel: versions[channel] for channel in found.values}))
+        return self._encoding.tuple(found, config if get_checkpoint_id(config) else None)
 
     def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Callable[[Transaction], Histories]:
         thread_id, namespace = _thread_key(config)
@@ -226,7 +269,7 @@ class PersistSaver(BaseCheckpointSaver[str]):
                     return {channel: DeltaChannelHistory(writes=[]) for channel in channels}
                 at = latest[0].id
             found = tx.checkpoints.states.history(thread_id, at, channels, namespace=namespace)
-            return {channel: Encoding(self.serde).history(history_of_channel) for channel, history_of_channel in found.items()}
+            return {channel: self._encoding.history(history_of_channel) for channel, history_of_channel in found.items()}
 
         return history
 
@@ -234,12 +277,6 @@ class PersistSaver(BaseCheckpointSaver[str]):
 def _thread_key(config: RunnableConfig) -> tuple[str, str]:
     named = config["configurable"]
     return str(named["thread_id"]), named.get("checkpoint_ns") or ""
-
-
-def _find(config: RunnableConfig) -> Callable[[UnitOfWork], Loaded | None]:
-    thread_id, namespace = _thread_key(config)
-    id = get_checkpoint_id(config) or None
-    return lambda work: CheckpointStates(work).find(thread_id, namespace=namespace, id=id)
 
 
 def _delete(thread_id: str) -> Callable[[UnitOfWork], object]:

@@ -52,6 +52,8 @@ class StrictSerializer(JsonPlusSerializer):
                 raise TypeError(f"allow lists two classes that are both stored as {shown('.'.join(key))}; rename one of them.")
             self._allowed[key] = other or cls
         self._warned: set[str] = set()
+        self.plain_reads = 0
+        """How many objects were read as plain data, because their classes were not built."""
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[Allowed]) -> "StrictSerializer":
         """A serializer that allows these classes too."""
@@ -149,6 +151,7 @@ class StrictSerializer(JsonPlusSerializer):
 
     def _plain(self, key: Name, given: Any, error: Exception | None = None) -> Any:
         """`given`, after a warning that its class was not built."""
+        self.plain_reads += 1
         called = shown(".".join(key))
         if called not in self._warned and len(self._warned) < _MAX_WARNINGS:
             self._warned.add(called)

@@ -1,14 +1,15 @@
 """A put that remembers how its lists are stored writes nothing where that is no longer so."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from persist import Store
-from persist.checkpoints.known_lists import KnownList
+from persist.checkpoints.known_lists import Addition, KnownList
 from persist.checkpoints.schemas import Blob
-from persist.checkpoints.storing import extend, growing, new_state, store
-from persist.db.transactions.repository import Verb
+from persist.checkpoints.states import CheckpointStates
+from persist.checkpoints.storing import NewState, extend, growing, store
 from persist.store.transaction import each_verb
 
 
@@ -22,19 +23,44 @@ def opened(database_url: str) -> Any:
         yield opened
 
 
+class KnowingStates(CheckpointStates):
+    """States that are put by somebody who knows how a list is stored, and is given its whole value or what was added to it."""
+
+    known: KnownList | None = None
+    added: tuple[str, Addition] | None = None
+    stored: Any = None
+
+    def _store(self, new: NewState) -> None:
+        if self.added is not None:
+            new = replace(new, values={**new.values, "said": self.added})
+        lists = None if self.known is None else growing(new, {"said": self.known})
+        if self.known is not None and self.added is None:
+            assert lists is not None
+        found = store(self._work, new) if lists is None else extend(self._work, new, lists)
+        self.stored = None if found is None else found["said"]
+
+
 def put(opened: Store, id: str, version: str, *texts: str, known: KnownList | None = None, **more: Any) -> Any:
     """Store a checkpoint; how its list is stored then, None if it is not as known."""
 
     def run(work: Any) -> Any:
-        with Verb(work, "CheckpointStates.put", writes=True):
-            values = {"said": (version, pieces(*texts)), "other": (version, Blob("text", texts[-1].encode())), **more}
-            new = new_state(work, "t", id, head=Blob("h", b"1"), versions={"said": version, "other": version}, values=values)
-            if known is None:
-                return store(work, new)["said"]
-            lists = growing(new, {"said": known})
-            assert lists is not None
-            found = extend(work, new, lists)
-            return None if found is None else found["said"]
+        states = KnowingStates(work)
+        states.known = known
+        values = {"said": (version, pieces(*texts)), "other": (version, Blob("text", texts[-1].encode())), **more}
+        states.put("t", id, head=Blob("h", b"1"), versions={"said": version, "other": version}, values=values)
+        return states.stored
+
+    return each_verb(opened.runtime).run(run, True)
+
+
+def add(opened: Store, id: str, version: str, base: KnownList, *texts: str, known: KnownList | None = None) -> Any:
+    """Store a checkpoint whose list is `base` and more; how it is stored then, None if the list is another one."""
+
+    def run(work: Any) -> Any:
+        states = KnowingStates(work)
+        states.known, states.added = known, (version, Addition(base, pieces(*texts)))
+        states.put("t", id, head=Blob("h", b"1"), versions={"said": version})
+        return states.stored
 
     return each_verb(opened.runtime).run(run, True)
 
@@ -91,11 +117,33 @@ def test_a_put_that_is_tried_again_is_stored_once(opened: Store) -> None:
 def test_what_does_not_begin_with_the_known_list_is_not_extended(opened: Store) -> None:
     known = put(opened, "1", "1", "a", "b")
 
-    def planned(work: Any) -> list[Any]:
-        found = []
-        for texts in (("a",), ("b", "a", "c"), ("a", "x", "c")):
-            values = {"said": ("2", pieces(*texts))}
-            found.append(growing(new_state(work, "t", "2", head=Blob("h", b"1"), values=values), {"said": known}))
-        return found
+    for texts in (("a",), ("b", "a", "c"), ("a", "x", "c")):
+        new = NewState({"thread_id": "t", "namespace": ""}, {}, {"said": ("2", pieces(*texts))})
+        assert growing(new, {"said": known}) is None
 
-    assert each_verb(opened.runtime).run(planned, False) == [None] * 3
+
+@pytest.mark.parametrize("reads_first", [False, True], ids=["known", "looked up"])
+def test_what_was_added_is_enough(opened: Store, reads_first: bool) -> None:
+    whole = ["a", "b"]
+    last = known = put(opened, "1", "1", *whole)
+    for number, texts in enumerate((("c",), ("d", "d"), (), ("a", "f")), start=2):
+        last = add(opened, str(number), str(number), last, *texts, known=None if reads_first else last)
+        whole += texts
+        assert said(opened) == pieces(*whole)
+    assert said(opened, "1") == pieces("a", "b")
+    assert put(opened, "6", "6", *whole).digest == last.digest != known.digest
+
+
+@pytest.mark.parametrize("reads_first", [False, True], ids=["known", "looked up"])
+def test_nothing_is_added_to_another_list(opened: Store, reads_first: bool) -> None:
+    base = put(opened, "1", "1", "a", "b")
+    known = None if reads_first else base
+    assert put(opened, "2", "2", "a", "b", "x") is not None
+    before = opened.checkpoints.threads.get("t")
+    assert add(opened, "3", "3", base, "y", known=known) is None
+    assert opened.checkpoints.states.find("t", id="3") is None
+    assert opened.checkpoints.states.values("t", {"said": "3"}) == {}
+    opened.checkpoints.threads.delete("t")
+    assert add(opened, "3", "3", base, "y", known=known) is None
+    assert opened.checkpoints.states.find("t") is None
+    assert before is not None

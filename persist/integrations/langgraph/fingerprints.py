@@ -1,0 +1,76 @@
+"""Fingerprints of lists: elements with the fingerprint of stored ones would be stored alike, so they are not serialized again."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ormsgpack
+
+from persist.integrations.langgraph.own_types import MESSAGES
+
+_OPTIONS = (
+    ormsgpack.OPT_NON_STR_KEYS
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+"""The serializer's, except that text which is no UTF-8 is refused."""
+
+_KINDS = {cls: number for number, cls in enumerate((dict, list, str, int, float, bool, tuple, bytes, *MESSAGES))}
+_FIRST_MESSAGE = _KINDS[bytes] + 1
+"""The least number of a class of messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """The length of a list, and a digest of everything in it that the serializer writes."""
+
+    length: int
+    digest: bytes
+
+
+class Fingerprinting:
+    """Makes the fingerprint of a list to which elements are added."""
+
+    def __init__(self) -> None:
+        self._length = 0
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def add(self, content: bytes | None, length: int) -> bool:
+        """Add the content of `length` elements. False, and nothing is added, for None."""
+        if content is None:
+            return False
+        self._digest.update(memoryview(content)[_header(length) :])
+        self._length += length
+        return True
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The fingerprint of the elements added so far."""
+        return Fingerprint(self._length, self._digest.digest())
+
+
+def content(elements: Sequence[Any]) -> bytes | None:
+    """All that the elements hold now, so that a change in place shows; None if one holds anything but messages and plain data.
+
+    Plain data is what MessagePack writes by itself. Messages are those of LangChain's own classes, whose state the serializer
+    writes whole. Of anything else nobody knows what its serialization depends on.
+    """
+    try:
+        return ormsgpack.packb([_content(element) for element in elements], option=_OPTIONS)
+    except (ormsgpack.MsgpackEncodeError, KeyError):
+        return None
+
+
+def _content(element: Any) -> Any:
+    kind = _KINDS[type(element)]
+    if kind < _FIRST_MESSAGE:
+        return kind, element
+    return kind, element.__dict__, element.__pydantic_extra__
+
+
+def _header(length: int) -> int:
+    """The bytes that MessagePack writes before the elements of a list."""
+    return 1 if length < 16 else 3 if length < 2**16 else 5
