@@ -100,7 +100,7 @@ def messages_through(work: UnitOfWork, parent: Parent, session_id: str, at_messa
 
 
 def parts_of(work: UnitOfWork, parent: Parent, session_id: str) -> list[Row]:
-    """The parent's parts, folded before if text waits for one."""
+    """The parent's parts; deltas are folded first if there are any."""
     if not parent.tails.result:
         return parent.parts.result
     fold_session(work, session_id)

@@ -28,7 +28,10 @@ def compact(
 
 
 def model_view(work: UnitOfWork, session_id: str, summary_as: SummaryAs) -> list[UIMessage]:
-    """The summary, the messages from the tail start to the newest visible marker, and those after it; all without a marker."""
+    """The summary, the messages from `tail_start_id` to the newest visible marker, and those after it.
+
+    Every visible message if there is no marker.
+    """
     with work.batch() as batch:
         all_of_it = fetch_all(batch, session_id)
         newest = batch.row(NEWEST_MARKER, row_id=session_id)

@@ -50,5 +50,5 @@ def found_branch(found: Pending[Row | None], id: str) -> Branch:
 
 
 def hold_with(batch: Batch, id: str) -> None:
-    """Lock the branch and its places with a batch until the transaction ends, so that later reads are current."""
+    """Lock the branch FOR KEY SHARE with a batch: nobody deletes it until the transaction ends, and later reads are current."""
     batch.lock(_HOLD, row_id=id)

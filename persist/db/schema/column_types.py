@@ -57,13 +57,13 @@ from persist.db.values.key_order import to_jsonb, value_of_jsonb
 from persist.errors import InvalidValue, PayloadTooLarge
 
 LABEL_BYTES = 600
-"""The maximum size of an indexed label, in bytes of UTF-8: an index holds at most four of them."""
+"""The maximum size of an indexed label, in bytes of UTF-8. An index has at most four: 2,400 of the 2,704 bytes of an entry."""
 LONG_LABEL_BYTES = 2000
-"""The maximum size of indexed paths and addresses, in bytes of UTF-8: no index holds two of them."""
+"""The maximum size of indexed paths and addresses, in bytes of UTF-8. No index has two of them, so an entry has room."""
 
 
 class Label(TypeDecorator[str]):
-    """Identifiers, names and other text that is compared. `maximum`: its bytes of UTF-8 if the column is in an index."""
+    """Identifiers, names and other text that is compared. `maximum`: its limit in bytes if the column is indexed."""
 
     impl = Text
     cache_ok = True

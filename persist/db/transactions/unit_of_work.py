@@ -103,7 +103,7 @@ class UnitOfWork:
             self.announce(COMMITTED, self.events.written)
 
     def store_events(self, *more: VerbChanges) -> bool:
-        """Store events for the changes so far and for `more`. False if the log is off, or if no change became an event."""
+        """Store events for the changes so far and for `more`. False if the log is off, or if there were changes but no event."""
         return self.events.store(self, *more)
 
     def end_read(self) -> None:

@@ -120,7 +120,7 @@ class ProgramExecutions(Repository):
 
     @writes
     def start(self, run_id: str, id: int) -> ProgramExecution:
-        """Pending -> executing; TransitionError otherwise."""
+        """pending -> executing; TransitionError otherwise."""
         execution = get_execution(self._work, run_id, id, lock=True)
         if execution.status == ExecutionStatus.FAILED:  # only a retry executes again
             raise TransitionError(f"execution {id}", execution.status, ExecutionStatus.EXECUTING)
@@ -136,19 +136,19 @@ class ProgramExecutions(Repository):
 
     @writes
     def complete(self, run_id: str, id: int) -> ProgramExecution:
-        """Executing -> completed; TransitionError otherwise."""
+        """executing -> completed; TransitionError otherwise."""
         return become(self._work, get_execution(self._work, run_id, id, lock=True), ExecutionStatus.COMPLETED)
 
     @writes
     def fail(self, run_id: str, id: int, error_message: str) -> ProgramExecution:
-        """Pending or executing -> failed; TransitionError otherwise."""
+        """pending or executing -> failed; TransitionError otherwise."""
         message = self._work.body("error_message", error_message)
         execution = get_execution(self._work, run_id, id, lock=True)
         return become(self._work, execution, ExecutionStatus.FAILED, error=message)
 
     @writes
     def skip(self, run_id: str, id: int) -> ProgramExecution:
-        """Pending or executing -> skipped, as the losing branches of a parallel block are; TransitionError otherwise."""
+        """pending or executing -> skipped, as the losing branches of a parallel block are; TransitionError otherwise."""
         return become(self._work, get_execution(self._work, run_id, id, lock=True), ExecutionStatus.SKIPPED)
 
     @reads

@@ -103,7 +103,7 @@ class ProgramRuns(Repository):
 
     @writes
     def finish(self, id: str, status: Literal["completed", "failed", "interrupted"]) -> ProgramRun:
-        """Running -> that status; TransitionError for a run that is not running."""
+        """running -> that status; TransitionError for a run that is not running."""
         to = check_choice("status", status, RunStatus)
         if to is RunStatus.RUNNING:
             raise InvalidValue("status", "a run finishes as completed, failed or interrupted; resume() goes on with one.")

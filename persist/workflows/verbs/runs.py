@@ -189,12 +189,12 @@ class Runs(Repository):
 
     @writes
     def expire_queued(self, id: str, reason: str) -> bool:
-        """Queued -> cancelled, with the reason in `context.error`: it waited too long."""
+        """queued -> cancelled, with the reason in `context.error`: it waited too long."""
         return cancel_run(self._work, id, self._work.body("reason", reason), frozenset({RunStatus.QUEUED}))
 
     @writes
     def pause(self, id: str, *, lease: Lease | None = None) -> bool:
-        """Running -> paused. A worker that pauses a run then releases it."""
+        """running -> paused. A worker that pauses a run then releases it."""
         work = self._work
         run = find_run(work, id, lock=True)
         if run is None:
@@ -233,7 +233,7 @@ class Runs(Repository):
 
     @writes
     def requeue(self, id: str) -> bool:
-        """Running -> queued, its unfinished executions failed as stale; one that is queued is stamped as updated now."""
+        """running -> queued; unfinished executions are failed as stale. A run that is queued already gets a new `updated_at`."""
         work = self._work
         run = find_run(work, id, lock=True)
         if run is None or run.status not in (RunStatus.RUNNING, RunStatus.QUEUED):
@@ -244,7 +244,7 @@ class Runs(Repository):
 
     @writes
     def restart(self, id: str) -> bool:
-        """Failed or cancelled -> running, because a person asked: past the cap `max_restarts` is raised.
+        """failed or cancelled -> running. A person asked for it, so `max_restarts` is increased where necessary.
 
         Context (but for its error), scratch and history stay; `restart_count` grows by one.
         """
