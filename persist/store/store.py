@@ -23,7 +23,7 @@ from persist.db.values.json import Json
 from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction
 from persist.lazy_imports import lazy_modules
 from persist.schema.opening import prepare
-from persist.store.event_log import EventLog
+from persist.store.event_log import StoreEventLog
 from persist.store.forks import forget, remember
 from persist.store.transaction import Domains, Transaction, TransactionBlock, each_verb, replayed, work_of
 
@@ -60,7 +60,7 @@ class Store(Domains):
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(each_verb(runtime))
         self.runtime = runtime
-        self._event_log = EventLog(runtime)
+        self._event_log = StoreEventLog(runtime)
         self.held = PinnedConnection(runtime)
         self.timer = Timer()
         self._recorders: WeakGroup[recorders.Recorder] = WeakGroup()
@@ -152,13 +152,13 @@ class Store(Domains):
         runtime.make_log = lambda: log_writing.EventWriter(
             runtime.clock, scopes, dialect.event_log.notice, lambda: runtime.keep_log(False), runtime.wake_watchers
         )
-        runtime.keep_log(found.logged_at is not None)
+        runtime.keep_log(found.log_revision is not None)
         store = cls(runtime)
-        if found.logged_at not in (None, HEAD) and not dialect.read_only:
+        if found.log_revision not in (None, HEAD) and not dialect.read_only:
             store.switch_events(True)  # tables added by later revisions have no event guard yet
-        if found.tails and owns_engine:
+        if found.has_deltas and owns_engine:
             try:
-                recovery.fold_old_tails(store.held)
+                recovery.fold_left_deltas(store.held)
             except BaseException:
                 store.close()
                 raise

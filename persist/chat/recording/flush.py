@@ -314,7 +314,9 @@ class Flush:
             rewrite_long(db, part.id, part.frame, part.data, part.at)
             return
         if part.created is None:
-            batch.run(REWRITE_PART, row_id=part.id, kind=part.kind, tool=part.tool_state, data=part.data, at=part.at)
+            batch.run(
+                REWRITE_PART, row_id=part.id, new_type=part.kind, new_tool_state=part.tool_state, data=part.data, at=part.at
+            )
             if part.had_deltas:
                 batch.run(DROP_DELTAS, row_id=part.id)
             return

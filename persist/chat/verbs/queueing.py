@@ -93,7 +93,7 @@ def claim(work: UnitOfWork, session_id: str, human_input_tools: frozenset[str]) 
     now = work.now()
     with work.batch() as batch:
         session = batch.row(LOCK_SESSION, row_id=session_id)
-        turn_row = batch.row(turns.READ, of_session=session_id)
+        turn_row = batch.row(turns.READ_TURN, of_session=session_id)
         unfinished = batch.rows(_OPEN, row_id=session_id)
         rows = batch.rows(_QUEUED, row_id=session_id)
     if session.result is None:

@@ -237,7 +237,13 @@ class SessionItems(Repository):
         """The parameters of REWRITE_PART to change the part of a call, which shows or removes its output."""
         id, kind, part = row
         changed = change(part)
-        return {"row_id": id, "kind": kind, "tool": changed["state"], "data": self._work.json("output", changed), "at": now}
+        return {
+            "row_id": id,
+            "new_type": kind,
+            "new_tool_state": changed["state"],
+            "data": self._work.json("output", changed),
+            "at": now,
+        }
 
     def _items(self, rows: Sequence[Row]) -> list[tuple[str, Item, dict[str, Any]]]:
         """(message id, item, metadata) of visible messages that are readable items."""
