@@ -172,7 +172,7 @@ class Memories(Repository):
 
 
 def _namespace_text(work: UnitOfWork, namespace: Sequence[str]) -> str:
-    """The stored text of a namespace: its labels joined with dots. InvalidValue for a label with a dot."""
+    """The stored text of a namespace: its labels joined with dots. Raises InvalidValue for a label with a dot."""
     labels = check_list("namespace", namespace)
     for label in labels:
         if not work.label("namespace", label) or "." in label:

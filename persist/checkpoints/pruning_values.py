@@ -102,7 +102,7 @@ def trim(work: UnitOfWork, thread_id: str, keep: Callable[[Iterable[Step]], Iter
 
 
 def _step(thread_id: str, row: Row) -> Step:
-    """The Step of a row. StoreCorrupt if the row does not say which values it depends on."""
+    """The Step of a row. Raises StoreCorrupt if the row does not say which values it depends on."""
     step = Step(*row)
     partial: Any = [] if step.partial is None else step.partial
     if not isinstance(partial, list) or {type(name) for name in (step.id, *partial)} != {str}:

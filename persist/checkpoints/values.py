@@ -35,21 +35,21 @@ _PIECES = Statement(
 
 
 def stored_blob(kind: str, data: object) -> Blob:
-    """The Blob of a row. StoreCorrupt if its data is not bytes."""
+    """The Blob of a row. Raises StoreCorrupt if its data is not bytes."""
     if not isinstance(data, bytes | memoryview):
         raise StoreCorrupt("checkpoints", f"{data!r:.40} is stored, which is no value.")
     return Blob(kind, bytes(data))
 
 
 def stored_versions(thread_id: str, stored: object) -> dict[str, str]:
-    """A row's versions by channel. StoreCorrupt if the stored value is anything else."""
+    """A row's versions by channel. Raises StoreCorrupt if the stored value is anything else."""
     if isinstance(stored, dict) and all(isinstance(version, str) for version in stored.values()):
         return stored
     raise StoreCorrupt(f"thread {named(thread_id)}", "what is stored as versions of channels is none.")
 
 
 def stored_spans(thread_id: str, stored: object) -> list[list[int]]:
-    """A row's ranges of pieces, [[low, high), …]. StoreCorrupt if the stored value is anything else."""
+    """A row's ranges of pieces, [[low, high), …]. Raises StoreCorrupt if the stored value is anything else."""
     if _are_ranges(stored):
         return stored
     raise StoreCorrupt(f"thread {named(thread_id)}", "what is stored as ranges of a list is none.")

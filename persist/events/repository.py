@@ -47,7 +47,7 @@ class Events(Repository):
 
     @writes
     def append(self, stream_id: str, type: str, data: Json) -> Event:
-        """Append an event of your own. InvalidValue while the log is off.
+        """Append an event of your own. Raises InvalidValue while the log is off.
 
         The event is numbered at once, which locks the log: other writing transactions wait until this one ends.
         """
@@ -68,7 +68,7 @@ class Events(Repository):
         """Delete events older than `older_than`, except the newest `keep`, of one stream or of each (`*`); the number deleted.
 
         `keep=0` alone deletes all events so far. A snapshot of the stream is written first, and its numbers continue. A trimmed
-        stream can no longer be rebuilt from its log alone. InvalidValue if neither argument is given.
+        stream can no longer be rebuilt from its log alone. Raises InvalidValue if neither argument is given.
         """
         work = self._work
         stream, keep_newest = work.label("stream_id", stream_id), check_count("keep", 0 if keep is None else keep)

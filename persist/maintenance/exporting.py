@@ -47,8 +47,8 @@ def export(store: Store, path: Path | str | IO[bytes], *, session_id: str | None
     """Write all rows, or those of one session, from one snapshot. `persist.maintenance.lines` describes the format.
 
     `session_id`: the id of a chat session, a conversation, a messaging session, a workflow run, a program's run or a checkpoint
-    thread. NotFound for an unknown id. A file appears under its name only when it is complete, and only its owner may read it.
-    Conflict if the file exists, unless `overwrite`.
+    thread. Raises NotFound for an unknown id. A file appears under its name only when it is complete, and only its owner may read
+    it. Raises Conflict if the file exists, unless `overwrite`.
     """
     with session(store, writable=False) as reading:
         kind = None if session_id is None else kind_of(reading, check_label("session_id", session_id))

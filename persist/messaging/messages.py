@@ -46,7 +46,7 @@ class MessagingMessages(Repository):
 
     @writes
     def add(self, session_id: str, *, role: str, content: str, platform_message_id: str | None = None) -> MessagingMessage:
-        """Append a message to the session. NotFound without the session.
+        """Append a message to the session. Raises NotFound without the session.
 
         `content` is any text up to `Settings.max_text_bytes` (PayloadTooLarge). The session's row is not changed; see
         `sessions.touch`.
@@ -69,7 +69,7 @@ class MessagingMessages(Repository):
     def history(self, session_id: str, *, limit: int = 50, before: int | None = None) -> list[MessagingMessage]:
         """The newest `limit` messages (1 to 1000), oldest first. `before`: only messages before the one with that id.
 
-        NotFound without the session, or if it has no message `before`.
+        Raises NotFound without the session, or if it has no message `before`.
         """
         work = self._work
         id, maximum = work.label("session_id", session_id), check_limit(limit)

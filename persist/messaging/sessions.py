@@ -159,7 +159,7 @@ class MessagingSessions(Repository):
 
     @reads
     def get(self, id: str) -> MessagingSession:
-        """The session, active or not; NotFound."""
+        """The session, active or not. Raises NotFound."""
         row = self._work.row(_GET, row_id=self._work.label("id", id))
         if row is None:
             raise NotFound("messaging session", id)

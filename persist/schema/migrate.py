@@ -56,7 +56,7 @@ def current(database: str | Engine | Connection, *, schema: str | None = None) -
 
 
 def check(database: str | Engine | Connection, *, schema: str | None = None) -> None:
-    """SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at this code's revision.
+    """Raises SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at this code's revision.
 
     `database` as for `upgrade`.
     """

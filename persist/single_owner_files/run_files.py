@@ -67,7 +67,7 @@ def create_run_file(
 
 
 def open_run_file(path: Path, *, read_only: bool = False, settings: Settings | None = None, clock: Clock | None = None) -> Store:
-    """Open the store of a run, given its state.db or its folder. NotFound if the file is missing.
+    """Open the store of a run, given its state.db or its folder. Raises NotFound if the file is missing.
 
     If the process that created the file died before it wrote the run id, the id is that of the only run, else the folder's name.
     """

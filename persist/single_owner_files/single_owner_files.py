@@ -15,7 +15,7 @@ from persist.store.transaction import Transaction, work_of
 
 
 def open_file(path: Path, *, read_only: bool = False, settings: Settings | None = None, clock: Clock | None = None) -> Store:
-    """Open the store of an existing file; NotFound if it is missing."""
+    """Open the store of an existing file. Raises NotFound if it is missing."""
     if not check_path("path", path).exists():
         raise NotFound("file", str(path))
     return _open(path, read_only=read_only, settings=settings, clock=clock)
@@ -32,7 +32,7 @@ def open_or_create_file(
 ) -> Store:
     """Open or create the file that belongs to `id`; `fill` runs in the transaction that marks the owner.
 
-    Conflict if the file has another owner.
+    Raises Conflict if the file has another owner.
     """
     if check_path("path", path).is_dir():
         raise InvalidValue("path", f"{path} is a folder.")

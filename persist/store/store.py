@@ -176,7 +176,7 @@ class Store(Domains):
     def close(self) -> None:
         """Flush recorders without finishing them, stop timers, close the store's connections. A second call does nothing.
 
-        StoreInUse while a transaction is open.
+        Raises StoreInUse while a transaction is open.
         """
         runtime = self.runtime
         if runtime.closed:
@@ -276,7 +276,7 @@ class Store(Domains):
     def on_commit(self, callback: "Callable[[Sequence[Event]], object]") -> Callable[[], None]:
         """Call `callback` with the events of every transaction of this store, after its commit, but not in `join`.
 
-        InvalidValue while the log is off. An exception of the callback is logged, never raised. Call the returned function
+        Raises InvalidValue while the log is off. An exception of the callback is logged, never raised. Call the returned function
         to remove the callback.
         """
         return self._event_log.on_commit(callback)

@@ -42,7 +42,7 @@ class Domains:
 
 
 class Transaction(Domains):
-    """`tx.<domain>.<aggregate>.<verb>`. One thread at a time uses it, whichever entered it: WrongOwner for any other."""
+    """`tx.<domain>.<aggregate>.<verb>`. One thread at a time uses it, whichever entered it. Raises WrongOwner for any other."""
 
     _work: UnitOfWork
 

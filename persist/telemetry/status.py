@@ -131,7 +131,7 @@ class StatusLog(Repository):
     def latest(self, *, limit: int = 20, before: str | None = None) -> list[StatusEntry]:
         """The last transition of each instance, most recent first. `before`: only those after that instance in this order.
 
-        NotFound if `before` is an instance without transitions.
+        Raises NotFound if `before` is an instance without transitions.
         """
         work, maximum = self._work, check_limit(limit)
         if before is None:

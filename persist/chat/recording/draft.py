@@ -59,7 +59,7 @@ class FlushPlan:
         base: Mapping[str, Any],
         runtime: Runtime,
     ) -> None:
-        """Fill the flush with all pending writes. InvalidValue if a value cannot be encoded."""
+        """Fill the flush with all pending writes. Raises InvalidValue if a value cannot be encoded."""
         to_fold = dict(unfolded.parts) if self.fold_all else {}
         for current, unit in self.pending.units.items():
             if not unit.writable():

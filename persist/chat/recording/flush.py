@@ -64,7 +64,7 @@ ADD_PROMPT = Statement(insert_missing(prompts, "digest"))
 
 
 class DeltaRow(SingleRowInsert):
-    """A delta row, inserted only while this recorder owns the turn. Conflict if another recorder owns it."""
+    """A delta row, inserted only while this recorder owns the turn. Raises Conflict if another recorder owns it."""
 
     __slots__ = ()
     prepared = _ADD_DELTA
@@ -75,7 +75,7 @@ class DeltaRow(SingleRowInsert):
         self.stream = session_id
 
     def refusal(self, db: StatementRunner, /) -> PersistError:
-        """The error of an insert that matched no turn: Conflict, or NotFound if the session was deleted."""
+        """The error of an insert that matched no turn: a Conflict, or NotFound if the session was deleted."""
         return turns.lost_turn_error(db, self.stream)
 
 
@@ -222,7 +222,7 @@ class Flush:
             self._write(db, batch, merges)
 
     def refusal(self, db: StatementRunner) -> PersistError:
-        """Why the flush was refused: Conflict if a rewind hid a message or the turn is lost, NotFound without the session."""
+        """The error of a refused flush: Conflict if a rewind hid a message or the turn is lost, NotFound without the session."""
         hidden = {message_id for message_id, _ in self.earlier_message_parts}
         if self.begin or turns.owns(db, self.session_id, self.owner):
             try:

@@ -105,7 +105,7 @@ class Recorder:
     def close(self) -> None:
         """Flush, fold and end the turn, without finishing the message. A second call does nothing.
 
-        InvalidValue, raised after all that: the stream given to `feed_sse` ended inside a frame.
+        After all that it raises InvalidValue if the stream given to `feed_sse` ended inside a frame.
         """
         self._close(record_queued=True)
 

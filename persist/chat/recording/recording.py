@@ -77,7 +77,10 @@ class Recording:
     # -- the steps of a recording: generators that yield database work
 
     def opening(self) -> DatabaseSteps:
-        """Check the session. NotFound if there is none; Conflict while another recorder's turn runs in it, unless taking over."""
+        """Check the session.
+
+        Raises NotFound if there is none, Conflict while another recorder's turn runs in it, unless taking over.
+        """
         options, now = self._options, self._runtime.clock()
 
         def check_session(db: StatementRunner) -> str:

@@ -107,9 +107,9 @@ def check_parts(work: UnitOfWork, parts: Sequence[Json]) -> list[tuple[Mapping[s
 
 
 def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = True, tail: str | None = None) -> ChatMessage:
-    """Insert a message that sorts last in its session. NotFound without the session. `touch=False`: it is locked already.
+    """Insert a message that sorts last in its session. Raises NotFound without the session. `touch=False`: it is locked already.
 
-    `tail`: the id where the tail of a compaction starts; NotFound if the session shows no such message.
+    `tail`: the id where the tail of a compaction starts. Raises NotFound if the session shows no such message.
     """
     metadata = encode(posting.metadata, "metadata", work.runtime.limits)
     session_id, now = posting.session_id, work.now()
@@ -181,7 +181,7 @@ def touch_session(work: UnitOfWork, batch: Batch, session_id: str, metadata: Map
 
 
 def found_message(db: StatementRunner, id: str, row: Row | None) -> ChatMessage:
-    """The ChatMessage of a row of MESSAGE_COLUMNS; NotFound without one."""
+    """The ChatMessage of a row of MESSAGE_COLUMNS. Raises NotFound without one."""
     if row is None:
         raise NotFound("message", id)
     return message_value(db, row)

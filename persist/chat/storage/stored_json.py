@@ -54,7 +54,7 @@ def _decode_one(text: str) -> dict[str, Any] | None:
 
 
 def stored_part(part_id: str, stored: Any, to_plain_json: Callable[[str], str] = str) -> Part:
-    """The part in the `stored_text` of its data: an object with a type. UnreadableRow for anything else."""
+    """The part in the `stored_text` of its data: an object with a type. Raises UnreadableRow for anything else."""
     try:
         data = decode(to_plain_json(readable(stored)))
     except (ValueError, RecursionError):
@@ -81,7 +81,7 @@ def joined_deltas(part_id: str, pieces: Sequence[tuple[Any, Any]]) -> tuple[str,
 
 
 def grown_part(part_id: str, data: Part, tail: str) -> Part:
-    """The part with its deltas' text added. UnreadableRow if no text can be added to the part."""
+    """The part with its deltas' text added. Raises UnreadableRow if no text can be added to the part."""
     if not can_grow(data):
         raise UnreadableRow(_PARTS, (part_id,), "data_json", "no text can be added to what is stored")
     return grow(data, tail)

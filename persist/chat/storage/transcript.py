@@ -87,14 +87,14 @@ def fetch_all(batch: Batch, session_id: str) -> tuple[Pending[list[Row]], Pendin
 def all_messages(
     work: UnitOfWork, session_id: str, heads: Pending[list[Row]], parts: Pending[list[Row]], *, include_hidden: bool = False
 ) -> list[UIMessage]:
-    """The messages of a whole session, oldest first, without queued ones. NotFound without the session."""
+    """The messages of a whole session, oldest first, without queued ones. Raises NotFound without the session."""
     if not heads.result:
         _check_session(work, session_id)
     return _messages(work, _visible(heads.result, include_hidden), parts.result)
 
 
 def read_message(work: UnitOfWork, id: str) -> UIMessage:
-    """One message, even if hidden or queued; NotFound."""
+    """One message, even if hidden or queued. Raises NotFound."""
     with work.batch() as batch:
         heads = batch.rows(_ONE, id=id)
         parts = batch.rows(_ONE_PARTS, id=id)

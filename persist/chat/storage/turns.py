@@ -79,7 +79,7 @@ class Turn:
 
 
 def session_agent(db: StatementRunner, session_id: str) -> tuple[str, Turn | None]:
-    """The session's agent, and its turn; NotFound without the session."""
+    """The session's agent, and its turn. Raises NotFound without the session."""
     with db.batch(last=True) as batch:
         head = batch.row(_HEAD, of_session=session_id)
         turn = batch.row(READ_TURN, of_session=session_id)
@@ -118,7 +118,10 @@ def clear_dead(work: UnitOfWork) -> int:
 
 
 def former_turn(db: StatementRunner, session_id: str, owner: str, now: datetime, *, takeover: bool) -> Turn | None:
-    """The turn that `begin_turn` may replace. Conflict if another live recorder has it and not `takeover`; NotFound."""
+    """The turn that `begin_turn` may replace.
+
+    Raises Conflict if another live recorder has it and not `takeover`. Raises NotFound.
+    """
     with db.batch() as batch:
         session = batch.row(LOCK_SESSION_SHARED, of_session=session_id)
         row = batch.row(READ_TURN, of_session=session_id)
@@ -142,7 +145,7 @@ def begin_turn(batch: Batch, session_id: str, owner: str, message_id: str | None
 
 
 def guard(batch: Batch, session_id: str, owner: str) -> None:
-    """Lock the turn's row until the transaction ends. RequirementMissed unless `owner` still owns it."""
+    """Lock the turn's row until the transaction ends. Raises RequirementMissed unless `owner` still owns it."""
     batch.require(REQUIRE_OWN_TURN, of_session=session_id, owner_id=owner)
 
 
@@ -152,7 +155,7 @@ def owns(db: StatementRunner, session_id: str, owner: str) -> bool:
 
 
 def turn_to(batch: Batch, session_id: str, owner: str, message_id: str) -> None:
-    """Set the turn's message. RequirementMissed unless `owner` still owns the turn."""
+    """Set the turn's message. Raises RequirementMissed unless `owner` still owns the turn."""
     batch.run_required(_TURN_TO, REQUIRE_OWN_TURN, of_session=session_id, owner_id=owner, message=message_id)
 
 

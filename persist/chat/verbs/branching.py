@@ -81,9 +81,9 @@ class Parent:
 
 
 def messages_through(work: UnitOfWork, parent: Parent, session_id: str, at_message_id: str) -> list[Row]:
-    """(id, role, metadata, created_at) of visible messages through the fork point. Conflict while a turn runs.
+    """(id, role, metadata, created_at) of visible messages through the fork point. Raises Conflict while a turn runs.
 
-    NotFound for an unknown fork point, InvalidValue for a hidden or queued one.
+    Raises NotFound for an unknown fork point, InvalidValue for a hidden or queued one.
     """
     turns.refuse(turns.turn_of(parent.turn.result), session_id, work.now(), "Forking")
     visible_rows: list[Row] = []
@@ -219,7 +219,10 @@ class _Found:
         )
 
     def messages(self, work: UnitOfWork, session_id: str, anchor_id: str) -> tuple[list[_Message], int]:
-        """All messages, and the anchor's place. NotFound without session or anchor; InvalidValue if the anchor is queued."""
+        """All messages, and the anchor's place.
+
+        Raises NotFound without session or anchor, InvalidValue if the anchor is queued.
+        """
         if self.session.result is None:
             raise NotFound("session", session_id)
         found = [

@@ -13,7 +13,7 @@ from persist.errors import InvalidValue
 def compact(
     work: UnitOfWork, session_id: str, *, summary: str, tail_start_id: str | None, auto: bool, summary_tokens: int
 ) -> ChatMessage:
-    """Append the marker message. NotFound if `tail_start_id` is not a visible message of the session."""
+    """Append the marker message. Raises NotFound if `tail_start_id` is not a visible message of the session."""
     work.body("summary", summary)
     if type(auto) is not bool:
         raise InvalidValue("auto", "expected True or False.")

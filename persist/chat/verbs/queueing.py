@@ -138,7 +138,7 @@ def cancel(work: UnitOfWork, id: str) -> bool:
 
 
 def patch_metadata(work: UnitOfWork, id: str, patch: Mapping[str, Json]) -> ChatMessage:
-    """Merge a patch into any message's metadata. InvalidValue for keys that belong to queue and rewind."""
+    """Merge a patch into any message's metadata. Raises InvalidValue for keys that belong to queue and rewind."""
     owned = sorted(_OWN_KEYS & set(patch))
     if owned:
         raise InvalidValue(f"patch.{owned[0]}", "this key belongs to the queue and rewind verbs.")

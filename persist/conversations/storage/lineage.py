@@ -85,7 +85,7 @@ _LENGTH = Statement(select(SIZE).where(_B.id == param("row_id")))
 
 
 def length(work: UnitOfWork, branch_id: str) -> int:
-    """The number of items in the branch's history; NotFound."""
+    """The number of items in the branch's history. Raises NotFound."""
     row = work.row(_LENGTH, row_id=branch_id)
     if row is None:
         raise NotFound("branch", branch_id)
@@ -110,7 +110,7 @@ def found_item_ids(items: Pending[list[Row]]) -> list[str]:
 def history(work: UnitOfWork, branch_id: str, *, first: int, end: int) -> list[ConvMessage]:
     """The messages at the positions from `first` to before `end`, in order; deleted messages are left out.
 
-    NotFound for the branch, Conflict where its parents form a circle.
+    Raises NotFound for the branch, Conflict where its parents form a circle.
     """
     rows = work.rows(_MESSAGES, row_id=branch_id, first=first, end=end)
     ends = rows[0][1] if rows else _has_end(work, branch_id)
@@ -134,7 +134,7 @@ class Ancestry:
         self._held, self._descends = ask_branch(batch, parent), batch.row(_DESCENDS, row_id=parent, branch=branch_id)
 
     def check(self) -> None:
-        """Conflict if the parent was deleted since it was named, or is the branch itself or descends from it."""
+        """Raises Conflict if the parent was deleted since it was named, or is the branch itself or descends from it."""
         if self._named.result is not None and self._held.result is None:
             raise Conflict(f"The branch {self._parent!r} was deleted while a fork of it was made.")
         if self._parent == self._branch or self._descends.result is not None:

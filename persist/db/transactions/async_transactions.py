@@ -185,7 +185,7 @@ class AsyncUnitOfWork(Lease):
             raise cancelled
 
     def _desert(self, clean: bool) -> None:
-        """The block was left outside of its event loop, by the garbage collector or by mistake. WrongOwner if `clean`."""
+        """The block was left outside of its event loop, by the garbage collector or by mistake. Raises WrongOwner if `clean`."""
         assert self._gate is not None
         self._deserted = True
         if clean:

@@ -203,7 +203,10 @@ class Runtime:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Close the store: only the closing thread may begin transactions inside. StoreInUse while a transaction is open."""
+        """Close the store: only the closing thread may begin transactions inside.
+
+        Raises StoreInUse while a transaction is open.
+        """
         closer = threading.get_ident()
         with self._door:
             if self.anything_open():

@@ -273,7 +273,7 @@ def _parse_exactly(stored: Json) -> Item | None:
 
 
 def as_text(index: int, item: object) -> str:
-    """An item as JSON text, as the framework itself would write it. InvalidValue for values that JSON cannot express."""
+    """An item as JSON text, as the framework itself would write it. Raises InvalidValue for values that JSON cannot express."""
     path = f"items[{index}]"
     if not isinstance(item, dict):
         raise InvalidValue(path, f"expected a dict, got {type(item).__name__}.")

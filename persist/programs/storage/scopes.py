@@ -49,7 +49,7 @@ _DEEPEST = Statement(select(func.max(_CHAIN.c.depth)))
 def resolve(work: UnitOfWork, run_id: str, name: str, execution_id: int) -> Row:
     """The row of the binding that the name resolves to in that frame.
 
-    NotFound for the execution or the name; Conflict where the frames it was called from form a circle.
+    Raises NotFound for the execution or the name, Conflict where the frames it was called from form a circle.
     """
     maximum = _maximum(work)
     stored = stored_scope(work, "run_id", run_id)
