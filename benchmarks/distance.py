@@ -8,17 +8,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from psycopg import conninfo
 from sqlalchemy.engine import URL, make_url
 
+from tests.roundtrips.proxy import accepted, address_of, received
+
 ONE_WAY = 0.0005
 """Seconds from either end to the other."""
-
-_MOST_CONNECTIONS = 64
-_PIECE = 65536
-_STUCK_SECONDS = 20.0
 
 
 @contextmanager
@@ -52,9 +49,7 @@ class Proxy:
     """Passes bytes on in one thread, each piece when it is due. `select` waits for fractions of a millisecond, epoll does not."""
 
     def __init__(self, url: str) -> None:
-        parts = conninfo.conninfo_to_dict(url)
-        host, port = str(parts.get("host", "localhost")), int(str(parts.get("port", 5432)))
-        self._target: Any = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
+        self._target = address_of(conninfo.conninfo_to_dict(url))
         self._links: list[_Link] = []
         self._selector = selectors.SelectSelector()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -76,19 +71,10 @@ class Proxy:
                         end.sendall(data)
 
     def _accept(self) -> None:
-        client, _ = self._listener.accept()
-        if len(self._links) >= _MOST_CONNECTIONS:
-            client.close()
+        ends = accepted(self._listener, self._target, len(self._links))
+        if ends is None:
             return
-        if isinstance(self._target, str):
-            server = socket.socket(socket.AF_UNIX)
-            server.connect(self._target)
-        else:
-            server = socket.create_connection(self._target)
-            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for end in (client, server):
-            end.settimeout(_STUCK_SECONDS)
+        client, server = ends
         link = _Link(client, server)
         self._links.append(link)
         self._selector.register(client, selectors.EVENT_READ, self._passing(link, client, server))
@@ -98,10 +84,7 @@ class Proxy:
         def take() -> None:
             if link not in self._links:  # it was dropped in the same turn
                 return
-            data = b""
-            with suppress(OSError):
-                data = origin.recv(_PIECE)
-            if data:
+            if data := received(origin):
                 link.under_way.append((time.perf_counter() + ONE_WAY, destination, data))
             else:
                 self._drop(link)

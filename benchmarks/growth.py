@@ -100,10 +100,7 @@ def _day(stack: ExitStack, url: str, schema: str | None, where: str) -> Row:
 
 
 def _filled(stack: ExitStack, url: str, schema: str | None, tables: Sequence[str], statements: Sequence[str]) -> Store:
-    if schema is None:
-        Store.open(url).close()
-    else:
-        persist.upgrade(url, schema=schema)
+    persist.upgrade(url, schema=schema)
     filling.fill(url, schema, tables, statements)
     return stack.enter_context(Store.open(url, schema=schema))
 

@@ -19,17 +19,11 @@ from benchmarks.floors import now_ms
 from benchmarks.measure import Operation, Row, interleaved, middle, us
 from benchmarks.place import Place
 from persist import Settings, Store
+from tests.roundtrips.short_answer import SHORT_ANSWER
 
 ROUNDS, WARM = 60, 6
 _QUEUED = 2 * (ROUNDS + WARM)
 _LEASE = timedelta(hours=1)
-_ANSWER = (
-    {"type": "start"},
-    {"type": "text-start", "id": "t"},
-    {"type": "text-delta", "id": "t", "delta": "Yes."},
-    {"type": "text-end", "id": "t"},
-    {"type": "finish"},
-)
 _GET = "SELECT id, agent, model_json, created_at, updated_at FROM chat_sessions WHERE id = %s"
 _LIST = """
 SELECT m.id, m.role, m.metadata_json::text, p.data_json::text
@@ -114,7 +108,7 @@ def _pairs(store: Store, run: Callable[..., Any], stack: ExitStack) -> dict[str,
         for _ in range(_QUEUED):
             tx.workflows.runs.create("build", trigger_id="t", current_phase="plan", status="queued")
     recorder = stack.enter_context(store.record(chat.sessions.create(agent="bench", model={}).id))
-    recorder.feed_many(_ANSWER[:2])
+    recorder.feed_many(SHORT_ANSWER[:2])
     answered = chat.sessions.create(agent="bench", model={}).id
 
     def sql(statement: str, *values: object) -> Any:
@@ -131,7 +125,7 @@ def _pairs(store: Store, run: Callable[..., Any], stack: ExitStack) -> dict[str,
 
     def answer() -> None:
         with store.record(answered) as one:
-            one.feed_many(_ANSWER)
+            one.feed_many(SHORT_ANSWER)
 
     def phase() -> None:
         item = [{"phase": "plan", "timestamp": datetime.now(UTC).isoformat()}]
@@ -152,7 +146,7 @@ def _pairs(store: Store, run: Callable[..., Any], stack: ExitStack) -> dict[str,
         ),
         "chat.messages.append": (lambda: chat.messages.append(answered, role="user", parts=said), appended),
         "a recorded chunk": (
-            lambda: recorder.feed(_ANSWER[2]),
+            lambda: recorder.feed(SHORT_ANSWER[2]),
             lambda: sql(_CHUNK, "part", next(numbers), now_ms(), "Yes."),
         ),
         "a short answer, recorded as a whole,": (answer, appended),

@@ -12,6 +12,7 @@ import pytest
 from persist import Store
 from tests.contract.chat.scenes import create
 from tests.contract.marks import unmarked
+from tests.query_plans import Asked, asked_statements
 from tests.statement_log import seen_statements
 
 
@@ -46,6 +47,12 @@ class Raw:
 
     def close(self) -> None:
         self._connection.close()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
+    """Every SELECT, with its parameters, of the connections that the test opens."""
+    return asked_statements(monkeypatch)
 
 
 @pytest.fixture

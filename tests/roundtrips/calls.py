@@ -9,18 +9,12 @@ from persist.errors import ReadOnlyTransaction
 from persist.testing import FrozenClock
 from tests.roundtrips.meter import Kept, Meter, metered
 from tests.roundtrips.proxy import Flight
+from tests.roundtrips.short_answer import SHORT_ANSWER
 from tests.statemachines.scene import Verb, arguments, make, verbs
 from tests.statemachines.single_call import tables_of
 
 Call = Callable[[], object]
 
-_ANSWER = (
-    {"type": "start"},
-    {"type": "text-start", "id": "t"},
-    {"type": "text-delta", "id": "t", "delta": "Yes."},
-    {"type": "text-end", "id": "t"},
-    {"type": "finish"},
-)
 _NO_FOLDING = Settings(fold_ms=600_000)
 """Deltas are folded after a while by a thread of the store, whose round trips no call waits for."""
 
@@ -107,15 +101,15 @@ def _chunk(store: Store) -> Iterator[Call]:
     with store.begin() as tx:
         tx.chat.sessions.create(agent="build", model={}, id="recorded")
     with store.record("recorded") as recorder:
-        recorder.feed_many(_ANSWER[:2])
-        yield lambda: recorder.feed(_ANSWER[2])
+        recorder.feed_many(SHORT_ANSWER[:2])
+        yield lambda: recorder.feed(SHORT_ANSWER[2])
 
 
 @contextmanager
 def _answer(store: Store) -> Iterator[Call]:
     def call() -> None:
         with store.record("chat") as recorder:
-            recorder.feed_many(_ANSWER)
+            recorder.feed_many(SHORT_ANSWER)
 
     yield call
 

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,8 @@ _MOST_CONNECTIONS = 64
 _STUCK_SECONDS = 20.0
 _PIECE = 65536
 _LOOK, _END = b"?", b"."
+Address = str | tuple[str, int]
+"""The path of a Unix socket, or a host and a port."""
 
 
 @dataclass
@@ -52,8 +54,7 @@ class CountingProxy:
 
     def __init__(self, url: str) -> None:
         parts = conninfo.conninfo_to_dict(url)
-        host, port = str(parts.pop("host", "localhost")), int(str(parts.pop("port", 5432)))
-        self._target: Any = f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
+        self._target = address_of(parts)
         self._changed = threading.Condition()
         self._flights: list[Flight] | None = None
         self._delay = 0.0
@@ -128,27 +129,18 @@ class CountingProxy:
         return asked
 
     def _accept(self) -> None:
-        client, _ = self._listener.accept()
-        if len(self._links) >= _MOST_CONNECTIONS:
-            client.close()
+        ends = accepted(self._listener, self._target, len(self._links))
+        if ends is None:
             return
-        if isinstance(self._target, str):
-            server = socket.socket(socket.AF_UNIX)
-            server.connect(self._target)
-        else:
-            server = socket.create_connection(self._target)
+        client, server = ends
         link = _Link(client, server)
-        for end in (client, server):
-            end.settimeout(_STUCK_SECONDS)
-            if end.family != getattr(socket, "AF_UNIX", None):
-                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._changed:
             self._links.append(link)
         self._selector.register(client, selectors.EVENT_READ, lambda: self._send(link))
         self._selector.register(server, selectors.EVENT_READ, lambda: self._answer(link))
 
     def _send(self, link: _Link) -> None:
-        if not (data := _received(link.client)):
+        if not (data := received(link.client)):
             return self._drop(link)
         with self._changed:
             if link.flight.answered:
@@ -162,7 +154,7 @@ class CountingProxy:
             link.server.sendall(data)
 
     def _answer(self, link: _Link) -> None:
-        if not (data := _received(link.server)):
+        if not (data := received(link.server)):
             return self._drop(link)
         with self._changed:
             link.answers.append((link.sent + self._delay, data))
@@ -191,6 +183,30 @@ class CountingProxy:
             self._changed.notify_all()
 
 
+def address_of(parts: Mapping[str, Any]) -> Address:
+    """Where the server listens that the parts of a URL name."""
+    host, port = str(parts.get("host", "localhost")), int(str(parts.get("port", 5432)))
+    return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
+
+
+def accepted(listener: socket.socket, server_at: Address, links: int) -> tuple[socket.socket, socket.socket] | None:
+    """A client that has come, and a connection to the server for it; None, and no client, if there are too many links."""
+    client, _ = listener.accept()
+    if links >= _MOST_CONNECTIONS:
+        client.close()
+        return None
+    if isinstance(server_at, str):
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(server_at)
+    else:
+        server = socket.create_connection(server_at)
+    for end in (client, server):
+        end.settimeout(_STUCK_SECONDS)
+        if end.family != getattr(socket, "AF_UNIX", None):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client, server
+
+
 def _url(parts: dict[str, Any], port: int) -> str:
     """The URL of the proxy: of the same user and database, without encryption, which would hide what is said."""
     password = f":{quote(str(parts['password']), safe='')}" if "password" in parts else ""
@@ -198,7 +214,8 @@ def _url(parts: dict[str, Any], port: int) -> str:
     return f"postgresql://{user}{password}@127.0.0.1:{port}/{parts['dbname']}?sslmode=disable&gssencmode=disable"
 
 
-def _received(end: socket.socket) -> bytes:
+def received(end: socket.socket) -> bytes:
+    """What has arrived at an end; nothing if that end has gone."""
     try:
         return end.recv(_PIECE)
     except OSError:

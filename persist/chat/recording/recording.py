@@ -30,8 +30,8 @@ from persist.db.values.escaping import utf8_size
 from persist.errors import Conflict, NotFound, PersistError, StoreBusy, StoreFull, StreamProtocolError, Unavailable
 from persist.settings import SaveOn
 
-# a tuple, not a set: a chunk's `type` may be anything, also unhashable
 _HEARTBEAT_SECONDS = HEARTBEAT.total_seconds()
+# a tuple, not a set: a chunk's `type` may be anything, also unhashable
 _GROWING = (ChunkType.TEXT_DELTA.value, ChunkType.REASONING_DELTA.value, ChunkType.TOOL_INPUT_DELTA.value)
 
 

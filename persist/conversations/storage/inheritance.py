@@ -64,7 +64,7 @@ class Heirs:
         """Forks that inherit too many places to copy."""
         with work.batch() as batch:
             asked = {fork.id: lineage.ask_item_ids(batch, fork.id, end=_inherited(fork)) for fork in self._copying}
-        self._items = {id: lineage.found_item_ids(items) for id, items in asked.items()}
+        self._items = {id: lineage.found_item_ids(items.result) for id, items in asked.items()}
 
     def keep(self, *, of: str | None = None) -> list[str]:
         """Add former branches for the forks and return their ids.

@@ -94,17 +94,17 @@ def length(work: UnitOfWork, branch_id: str) -> int:
 
 def item_ids(work: UnitOfWork, branch_id: str, end: int = NO_END) -> list[str]:
     """The message ids at the positions before `end`, in order, whether or not the messages are there."""
-    return [message_id for _, message_id in _ordered(work.rows(_IDS, row_id=branch_id, first=0, end=end))]
+    return found_item_ids(work.rows(_IDS, row_id=branch_id, first=0, end=end))
 
 
 def ask_item_ids(batch: Batch, branch_id: str, end: int) -> Pending[list[Row]]:
-    """Ask with a batch for `item_ids`, which `found_item_ids` are."""
+    """Ask with a batch for the rows of `found_item_ids`."""
     return batch.rows(_IDS, row_id=branch_id, first=0, end=end)
 
 
-def found_item_ids(items: Pending[list[Row]]) -> list[str]:
-    """The message ids, in order."""
-    return [message_id for _, message_id in _ordered(items.result)]
+def found_item_ids(items: list[Row]) -> list[str]:
+    """The message ids of the rows that `ask_item_ids` asked for, in order."""
+    return [message_id for _, message_id in _ordered(items)]
 
 
 def history(work: UnitOfWork, branch_id: str, *, first: int, end: int) -> list[ConvMessage]:

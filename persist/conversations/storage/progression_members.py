@@ -71,16 +71,20 @@ def add_progression(work: UnitOfWork, id: str, ids: Sequence[str] = (), *, last:
         return False
     if ids:
         with work.batch(last=last) as batch:
-            batch.run_many(INSERT, member_rows(id, 0, ids))
-            batch.lock(_HOLD_NEW, row_id=id, first=0)
+            _insert(batch, id, 0, ids)
     return True
 
 
 def add_members(work: UnitOfWork, batch: Batch, id: str, ids: Sequence[str]) -> None:
     """Insert a progression of an id that is new, with these members, with a batch."""
     add_row(work, batch, id, ids)
-    batch.run_many(INSERT, member_rows(id, 0, ids))
-    batch.lock(_HOLD_NEW, row_id=id, first=0)
+    _insert(batch, id, 0, ids)
+
+
+def _insert(batch: Batch, id: str, first: int, ids: Sequence[str]) -> None:
+    """Insert members at the places from `first` on with a batch, and hold their messages."""
+    batch.run_many(INSERT, member_rows(id, first, ids))
+    batch.lock(_HOLD_NEW, row_id=id, first=first)
 
 
 def add_row(work: UnitOfWork, batch: Batch, id: str, ids: Sequence[str] = (), **said: Any) -> Pending[int]:
@@ -173,8 +177,7 @@ class Places:
     def replace(self, batch: Batch, first: int, ids: Sequence[str]) -> None:
         """Replace the members from place `first` on, and the published array, with a batch. `ids` are all members."""
         batch.run(_DELETE_FROM, row_id=self.id, first=first)
-        batch.run_many(INSERT, member_rows(self.id, first, ids[first:]))
-        batch.lock(_HOLD_NEW, row_id=self.id, first=first)
+        _insert(batch, self.id, first, ids[first:])
         batch.run(SET_ARRAY, row_id=self.id, ids=as_array(ids), upto=len(ids))
 
 

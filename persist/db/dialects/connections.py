@@ -66,9 +66,22 @@ class Connections(ABC):
         """Whether the connection of a snapshot would be cached, so that its release does not block."""
         return self.idle is not None and self.idle[False].has_room
 
-    @abstractmethod
     def release(self, connection: Connection, *, write: bool) -> None:
         """Cache, return to the pool or close a connection from `connect`, after its transaction has ended."""
+        if connection.closed or connection.invalidated:
+            connection.close()
+            return
+        driver = connection.connection.driver_connection
+        if self.disposed or not self.usable(driver):
+            self.discard(connection)
+        elif self.idle is None or connection.get_transaction() is not None or self._in_transaction(driver):
+            connection.close()  # after a failed COMMIT the transaction is still open, though not active
+        else:
+            self.idle[write].put(connection)
+
+    @abstractmethod
+    def _in_transaction(self, driver: Any) -> bool:
+        """Whether a driver connection is inside a transaction."""
 
     def discard(self, connection: Connection) -> None:
         """Close a connection without its pool: a pool would try a rollback and log a traceback, or keep it though disposed of."""

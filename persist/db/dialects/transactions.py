@@ -22,9 +22,10 @@ class Transactions(ABC):
         statement that SQLAlchemy runs; `end` ends both.
         """
 
-    @abstractmethod
     def end(self, connection: Connection, driver: Any, *, commit: bool) -> None:
         """Commit or roll back the transaction that `begin` started; `driver` is None on a caller's engine."""
+        of: Any = connection if driver is None or connection.get_transaction() is not None else driver
+        (of.commit if commit else of.rollback)()
 
     @abstractmethod
     def end_read(self, connection: Connection, driver: Any) -> None:

@@ -173,10 +173,7 @@ class Runtime:
 
     def check_outside(self, what: str) -> None:
         """Raise StoreForked, Closed or TransactionOpen unless the caller may write now, in another transaction than its own."""
-        if self.forks != PROCESS.forks:
-            raise StoreForked
-        if self.closed:
-            raise Closed("store")
+        self.check_usable()
         if self._writing or self.one_connection:
             self.refuse_inside_transaction(what)
 

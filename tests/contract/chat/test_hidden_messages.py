@@ -1,10 +1,12 @@
 """A message that a rewind hid is not recorded any further: nobody would see what is added, and nobody would be told."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from persist.errors import Closed, Conflict
+from persist.settings import Settings
 from tests.contract.chat.scenes import call, output, record, say, shown, step, text, turn, words
 from tests.contract.conftest import Raw
 
@@ -22,6 +24,12 @@ def rewind(store: Any, session: str, to: str) -> int:
 
 def stored(raw: Raw) -> list[Any]:
     return [sorted(map(str, raw.rows(f"SELECT * FROM {table}"))) for table in TABLES]
+
+
+@pytest.fixture
+def store(open_store: Callable[..., Any]) -> Any:
+    """No recorder folds by the clock: on a busy machine a fold would find the turn ended before the next chunk does."""
+    return open_store(settings=Settings(fold_ms=3_600_000))
 
 
 @pytest.fixture

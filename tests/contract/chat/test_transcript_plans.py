@@ -8,15 +8,10 @@ import pytest
 from persist import Store
 from tests.contract.chat.scenes import create, shown
 from tests.contract.conftest import Raw
-from tests.query_plans import Asked, asked_statements, plan, rows_read, scans
+from tests.query_plans import Asked, plan, rows_read, scans
 
 PAGE = 20
 MANY = 70_000
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
-    return asked_statements(monkeypatch)
 
 
 def plant(url: str, session: str, count: int) -> None:

@@ -8,14 +8,9 @@ import pytest
 from persist import Store
 from tests.contract.conftest import Raw
 from tests.contract.workflows.scenes import queue
-from tests.query_plans import Asked, asked_statements, plan, rows_read, scans
+from tests.query_plans import Asked, plan, rows_read, scans
 
 FINISHED = 3000
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
-    return asked_statements(monkeypatch)
 
 
 def plant(url: str, status: str, count: int, *, analyze: bool = True) -> None:

@@ -78,18 +78,6 @@ class PostgresConnections(Connections):
             return False
         return answered and self.alive(driver)
 
-    def release(self, connection: Connection, *, write: bool) -> None:
-        if connection.closed or connection.invalidated:
-            connection.close()
-            return
-        driver = connection.connection.driver_connection
-        if self.disposed or not self.usable(driver):
-            self.discard(connection)
-        elif self.idle is None or connection.get_transaction() is not None or self._in_transaction(driver):
-            connection.close()  # after a failed COMMIT the transaction is still open, though not active
-        else:
-            self.idle[write].put(connection)
-
     def _in_transaction(self, driver: Any) -> bool:
         idle = self._psycopg.pq.TransactionStatus.IDLE
         return driver not in self.deferred_commits and bool(driver.info.transaction_status != idle)

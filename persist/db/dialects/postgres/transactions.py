@@ -64,10 +64,6 @@ class PostgresTransactions(Transactions):
         logged = f", set_config('{SETTING}', 'on', true)" if self._event_log.kept else ""
         return f"SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true){logged}".encode()
 
-    def end(self, connection: Connection, driver: Any, *, commit: bool) -> None:
-        of: Any = connection if driver is None or connection.get_transaction() is not None else driver
-        (of.commit if commit else of.rollback)()
-
     def end_read(self, connection: Connection, driver: Any) -> None:
         if driver is None or connection.get_transaction() is not None:
             connection.commit()

@@ -88,17 +88,8 @@ class SqliteConnections(Connections):
     def _ready(self, connection: Connection) -> bool:
         return True
 
-    def release(self, connection: Connection, *, write: bool) -> None:
-        if connection.closed or connection.invalidated:
-            connection.close()
-            return
-        driver: Any = connection.connection.driver_connection
-        if self.disposed:
-            self.discard(connection)
-        elif self.idle is None or connection.get_transaction() is not None or driver.in_transaction:
-            connection.close()  # after a failed COMMIT the transaction is still open, though not active
-        else:
-            self.idle[write].put(connection)
+    def _in_transaction(self, driver: Any) -> bool:
+        return bool(driver.in_transaction)
 
     def usable(self, driver: Any) -> bool:
         return True

@@ -71,10 +71,6 @@ class SqliteTransactions(Transactions):
         finally:
             driver.execute(f"PRAGMA busy_timeout={timeout}")
 
-    def end(self, connection: Connection, driver: Any, *, commit: bool) -> None:
-        of: Any = connection if driver is None or connection.get_transaction() is not None else driver
-        (of.commit if commit else of.rollback)()
-
     def end_read(self, connection: Connection, driver: Any) -> None:
         self.end(connection, driver, commit=True)
 
