@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, bindparam, delete, func, insert, select, update
+from sqlalchemy import Text, bindparam, delete, insert, select, update
 
 from persist.chat.models import deltas, messages, parts, prompts, sessions
 from persist.chat.recording.merging import Merge
@@ -29,14 +29,12 @@ from persist.db.expressions.locking import with_lock_timeout
 from persist.db.expressions.upsert import insert_missing
 from persist.db.group_commit.tasks import SingleRowInsert
 from persist.db.schema.column_types import Whole
-from persist.db.statements.prepared import Row, Statement, param
-from persist.db.values.clock import to_ms
+from persist.db.statements.prepared import Statement, param
 from persist.db.values.json import JsonFrame, JsonText, encode
 from persist.errors import Conflict, PersistError
 
 _M, _P, _D, _S = messages.c, parts.c, deltas.c, sessions.c
 _id = param("row_id")
-_MILLISECOND = timedelta(milliseconds=1)
 
 # These ids were made by persist: as plain Text they skip the checks of the Label type on every chunk.
 _TEXT = Text()
@@ -53,13 +51,6 @@ _ADD_DELTA = Statement(
 )
 DROP_DELTAS = Statement(delete(deltas).where(_D.part_id == _id))
 _TOUCH_MESSAGE = Statement(update(messages).where(_M.id == _id).values(updated_at=param("at")))
-NEWEST_MESSAGE = Statement(
-    select(_M.created_at, func.max(_M.id))
-    .where(_M.session_id == _id)
-    .group_by(_M.created_at)
-    .order_by(_M.created_at.desc())
-    .limit(1)
-)
 ADD_PROMPT = Statement(insert_missing(prompts, "digest"))
 
 
@@ -334,19 +325,3 @@ class Flush:
             updated_at=part.at,
             data_json=part.data,
         )
-
-
-def place_after_all(db: StatementRunner, session_id: str, message_id: str, now: datetime) -> datetime:
-    """The created_at that sorts a new message last in its session.
-
-    `now`, or the newest message's instant if that is later; 1 ms more if the tie would be lost by the smaller id.
-    """
-    return place_after(db.row(NEWEST_MESSAGE, row_id=session_id), message_id, now)
-
-
-def place_after(row: Row | None, message_id: str, now: datetime) -> datetime:
-    """What `place_after_all` returns, from the row of NEWEST_MESSAGE."""
-    if row is None or row[0] < to_ms(now):
-        return now
-    newest: datetime = row[0]
-    return newest if message_id > row[1] else newest + _MILLISECOND
