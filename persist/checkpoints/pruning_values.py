@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, delete, select, update
 from persist.checkpoints.models import pending, pieces, states, threads, values
 from persist.checkpoints.values import stored_spans, stored_versions
 from persist.db.changes.batch import Batch
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import StoreCorrupt
@@ -51,8 +51,8 @@ _DROP_PIECES = Statement(
         _P.thread_id == _in_thread,
         _P.namespace == param("namespace"),
         _P.channel == param("channel"),
-        _P.position >= bindparam("low", type_=Whole()),
-        _P.position < bindparam("high", type_=Whole()),
+        _P.position >= bindparam("low", type_=Int64()),
+        _P.position < bindparam("high", type_=Int64()),
     )
 )
 

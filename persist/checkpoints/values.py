@@ -12,7 +12,7 @@ from persist.checkpoints.models import pieces, values
 from persist.checkpoints.schemas import Blob, Stored
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.json_ranges import ranges_in
-from persist.db.schema.column_types import Label, Whole
+from persist.db.schema.column_types import Int64, Label
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
@@ -28,7 +28,7 @@ _CHANNELS_PER_QUERY = 16  # values of more channels are read by several queries
 _of_list = (_P.thread_id == param("thread_id"), _P.namespace == param("namespace"), _P.channel == param("channel"))
 _PIECES = Statement(
     select(_P.position, _P.kind, _P.data)
-    .where(*_of_list, _P.position >= bindparam("low", type_=Whole()), _P.position < bindparam("high", type_=Whole()))
+    .where(*_of_list, _P.position >= bindparam("low", type_=Int64()), _P.position < bindparam("high", type_=Int64()))
     .order_by(_P.position),
     unreadable=OnUnreadable.RAISE,
 )

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import bindparam, select
 
 from persist.db.changes.journal import VerbChanges
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Statement
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -22,7 +22,7 @@ List = list
 _E = event_log.c
 _FIELDS = ("stream_id", "seq", "position", "type", "data", "at")
 _columns = [_E[name] for name in _FIELDS]
-_after = bindparam("after", type_=Whole())
+_after = bindparam("after", type_=Int64())
 _OF_STREAM = Statement(
     select(*_columns).where(_E.stream_id == bindparam("stream"), _E.seq > _after).order_by(_E.seq).limit(LIMIT)
 )

@@ -71,7 +71,7 @@ def _rebuild(source: Store, target: Store, stream_id: str | None) -> None:
                 if (wanted is None or event.stream_id in wanted) and event.position >= starts.get(event.stream_id, 0):
                     _apply(replay, event, write)
             after = events[-1].position
-        write.count_on(_LOGGED)
+        write.advance_sequences(_LOGGED)
         fold_all(write)
         while fold_some(write):
             pass

@@ -45,11 +45,11 @@ def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
         raise SchemaOutdated(None, HEAD, dialect.tables.upgrade_command())  # connecting would leave an empty file behind
     try:
-        driver = dialect.connections.first()
+        driver = dialect.connections.open_first()
         found = None if driver is None else _found(driver, dialect, HEAD)
         if found is None:
             return _prepared(dialect, migrate=migrate, looked=driver is not None)
-        dialect.connections.settle(driver)
+        dialect.connections.prepare_database(driver)
         return found
     except PersistError:
         raise
@@ -66,7 +66,7 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
         if found is None:
             _bring_up(connection, dialect, migrate=migrate)
             found = _found(driver, dialect, None) or Found({})
-        dialect.connections.settle(driver)
+        dialect.connections.prepare_database(driver)
     except BaseException:
         connection.close()
         raise
@@ -155,7 +155,7 @@ def _create(connection: Connection, dialect: Dialect) -> None:
 
 def ddl(dialect: Dialect) -> Sequence[str]:
     """The DDL statements that create every table and index of the models."""
-    return _ddl(dialect.kind, dialect.schema)
+    return _ddl(dialect.sqlalchemy_dialect, dialect.schema)
 
 
 @lru_cache(maxsize=4)

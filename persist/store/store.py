@@ -25,7 +25,7 @@ from persist.lazy_imports import lazy_modules
 from persist.schema.opening import prepare
 from persist.store.event_log import StoreEventLog
 from persist.store.forks import forget, remember
-from persist.store.transaction import Domains, Transaction, TransactionBlock, each_verb, replayed, work_of
+from persist.store.transaction import Domains, Transaction, TransactionBlock, transact_with_retries, transaction_per_verb, work_of
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
@@ -58,14 +58,14 @@ class Store(Domains):
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        super().__init__(each_verb(runtime))
+        super().__init__(transaction_per_verb(runtime))
         self.runtime = runtime
         self._event_log = StoreEventLog(runtime)
-        self.held = PinnedConnection(runtime)
+        self.pinned = PinnedConnection(runtime)
         self.timer = Timer()
         self._recorders: WeakGroup[recorders.Recorder] = WeakGroup()
         self.path: Path | None = runtime.dialect.path
-        remember(runtime, self.held)
+        remember(runtime, self.pinned)
 
     @property
     def run_id(self) -> str | None:
@@ -158,7 +158,7 @@ class Store(Domains):
             store.switch_events(True)  # tables added by later revisions have no event guard yet
         if found.has_deltas and owns_engine:
             try:
-                recovery.fold_left_deltas(store.held)
+                recovery.fold_left_deltas(store.pinned)
             except BaseException:
                 store.close()
                 raise
@@ -192,14 +192,14 @@ class Store(Domains):
             self._fold_progressions()
             runtime.closed = True
         runtime.stop_watchers()  # watchers that began while the store was closing
-        self.held.close()
+        self.pinned.close()
         if runtime.owns_engine:
             runtime.connections.dispose()
         forget(runtime)
 
     def _fold_progressions(self) -> None:
         """Update the published arrays of progressions that this store appended to; their members are durable in any case."""
-        if not any(self.runtime.notes.values()) or not folding.has_lagging(self.runtime):
+        if not any(self.runtime.own_writes.values()) or not folding.has_lagging(self.runtime):
             return
         try:
             with self.begin() as tx:
@@ -240,7 +240,7 @@ class Store(Domains):
         """
         if attempts < 1:
             raise InvalidValue("attempts", "expected at least 1.")
-        return replayed(self.runtime, self.begin, fn, attempts)
+        return transact_with_retries(self.runtime, self.begin, fn, attempts)
 
     def on_run_finished(self, callback: "Callable[[WorkflowRun], object]") -> Callable[[], None]:
         """Call `callback` with every workflow run that ended, once the transaction that ended it has committed.
@@ -311,7 +311,7 @@ class Store(Domains):
             buffer_bytes=buffer_bytes,
             buffer_ms=buffer_ms,
         )
-        recorder = recorders.Recorder(self.runtime, self.held, self.timer, session_id, options)
+        recorder = recorders.Recorder(self.runtime, self.pinned, self.timer, session_id, options)
         self._recorders.add(recorder)
         return recorder
 

@@ -28,7 +28,7 @@ from persist.db.changes.driver_statements import DriverStatements, StatementRunn
 from persist.db.expressions.locking import with_lock_timeout
 from persist.db.expressions.upsert import insert_missing
 from persist.db.group_commit.tasks import SingleRowInsert
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Statement, param
 from persist.db.values.json import JsonFrame, JsonText, encode
 from persist.errors import Conflict, PersistError
@@ -44,7 +44,7 @@ _ADD_DELTA = Statement(
         select(
             bindparam("part_id", type_=_TEXT),
             bindparam("seq", type_=_D.seq.type),
-            bindparam("at", type_=Whole()),
+            bindparam("at", type_=Int64()),
             bindparam("delta", type_=_D.delta.type),
         ).where(turns.owned(_TEXT), with_lock_timeout()),
     )

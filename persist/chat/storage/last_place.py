@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import bindparam, case, func, literal, select, type_coerce
 
 from persist.chat.models import messages
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.values.clock import to_ms
 
@@ -22,7 +22,7 @@ _newest_message = (
 NEWEST_MESSAGE = Statement(_newest_message)
 _newest = _newest_message.subquery()
 _now = bindparam("at", type_=_M.created_at.type)
-_later = type_coerce(_newest.c.at, Whole()) + literal(1, Whole())
+_later = type_coerce(_newest.c.at, Int64()) + literal(1, Int64())
 # What `place_after` returns, as SQL inside the INSERT: that saves a round trip to a server.
 LAST_CREATED_AT = select(
     case((_newest.c.at < _now, _now), (_newest.c.id < bindparam("new", type_=_M.id.type), _newest.c.at), else_=_later)

@@ -13,7 +13,7 @@ from persist.conversations.schemas import ConvMessage
 from persist.conversations.storage.branch_rows import ask_branch, hold_with
 from persist.conversations.storage.message_rows import COLUMNS, WITH_TYPE, message_values
 from persist.db.changes.batch import Batch, Pending
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import Conflict, NotFound
@@ -29,7 +29,7 @@ _leaf = select(
     _B.progression_id,
     _B.parent_branch_id,
     func.coalesce(_B.forked_at_ord, 0).label("inherited"),
-    literal(NO_END, Whole()).label("upto"),
+    literal(NO_END, Int64()).label("upto"),
 ).where(_B.id == param("row_id"))
 _chain = _leaf.cte("line", recursive=True)
 # UNION drops rows it has seen, so the recursion ends even if parents form a circle
@@ -48,7 +48,7 @@ LINE = _chain.union(
 
 _L = LINE.c
 _position = (_L.inherited + _P.ord).label("position")
-_first, _end = bindparam("first", type_=Whole()), bindparam("end", type_=Whole())
+_first, _end = bindparam("first", type_=Int64()), bindparam("end", type_=Int64())
 ITEMS = LINE.join(
     members,
     (_P.progression_id == _L.progression_id)

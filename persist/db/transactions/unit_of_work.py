@@ -295,9 +295,9 @@ class UnitOfWork:
         """Set a savepoint."""
         return self.connection.begin_nested()
 
-    def count_on(self, tables: Sequence[Table]) -> None:
+    def advance_sequences(self, tables: Sequence[Table]) -> None:
         """Advance the id sequences of the tables, after rows were inserted with explicit ids."""
-        self.runtime.dialect.tables.count_on(self.connection, tables)
+        self.runtime.dialect.tables.advance_sequences(self.connection, tables)
 
     # -- connections
 

@@ -8,7 +8,7 @@ from typing import BinaryIO, TypeVar
 
 from sqlalchemy import bindparam, case, select, update
 
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.repository import Repository, Verb, reads, writes, writes_if_allowed
@@ -35,7 +35,7 @@ _B, _R = bindings.c, runs.c
 _OF_RUN = select(*scopes.COLUMNS).where(_B.run_id == param("run")).order_by(_B.created_at, FRAME, _B.name)
 ALL_BINDINGS = Statement(_OF_RUN)
 _NAMES = Statement(select(_B.name).where(_B.run_id == param("run"), _B.name >= names.ANONYMOUS, _B.name < f"{names.ANONYMOUS}:"))
-_least = bindparam("least", type_=Whole())
+_least = bindparam("least", type_=Int64())
 _TAKE = Statement(
     update(runs)
     .where(_R.id == param("row_id"))
