@@ -31,6 +31,9 @@ from tests.database_pool import Databases
 from tests.databases import PostgresNotFoundError, postgres_server
 from tests.maintenance.pruning_scenes import everything
 from tests.seeded_databases import Prepared
+from tests.temporary_files import use_memory
+
+use_memory(os.environ)
 
 # The same examples in every run, so that a red build means a change broke something; PERSIST_EXPLORE=1 draws new ones.
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
