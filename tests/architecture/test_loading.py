@@ -5,18 +5,16 @@ import builtins
 import importlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from persist import Store
 from persist.lazy_imports import lazy_module, lazy_modules
 from tests.architecture.sources import ROOT, Source, sources
+from tests.seeded_databases import new_file
 
 PACKAGE = sources("persist")
 DOMAINS = {"chat", "conversations", "events", "messaging", "programs", "telemetry", "workflows"}
@@ -25,9 +23,11 @@ NEVER = ("alembic", "click", "numpy", "psycopg", "pytest", "rich", "sqlalchemy.d
 
 
 @pytest.fixture(scope="session")
-def current_url(made_file: Path) -> str:
+def current_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A file that is there and current."""
-    return f"sqlite:///{made_file.as_posix()}"
+    path = tmp_path_factory.mktemp("current") / "state.db"
+    path.write_bytes(new_file())
+    return f"sqlite:///{path.as_posix()}"
 
 
 def run(code: str, *arguments: str) -> list[str]:
@@ -74,10 +74,9 @@ print(*sys.modules)
 
 
 @pytest.fixture(scope="session")
-def steps(made_file: Path, tmp_path_factory: pytest.TempPathFactory) -> list[set[str]]:
+def steps(current_url: str) -> list[set[str]]:
     """What one program has loaded after it imported persist, looked up Store, opened and closed a file, and used a chat."""
-    path = shutil.copy(made_file, tmp_path_factory.mktemp("steps"))
-    return [set(line.split()) for line in run(STEPS, f"sqlite:///{Path(path).as_posix()}")]
+    return [set(line.split()) for line in run(STEPS, current_url)]
 
 
 def test_importing_the_package_loads_its_errors_alone(steps: list[set[str]]) -> None:

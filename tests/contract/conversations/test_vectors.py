@@ -103,12 +103,15 @@ def clouds(size: int, count: int) -> dict[str, list[float]]:
 
 @on_one_face
 @pytest.mark.parametrize("size", [1, 2, 16, 100])
-def test_every_way_gives_the_same_to_the_last_bit(store: Any, every_way: Callable[..., list[Any]], size: int) -> None:
-    kept = clouds(size, 1200)  # more than one chunk
+def test_every_way_gives_the_same_to_the_last_bit(
+    store: Any, every_way: Callable[..., list[Any]], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_scope, "_CHUNK_BYTES", 4 * size * 100)
+    kept = clouds(size, 250)  # in three chunks
     keep(store, **kept)
     for query in (kept["m0000"], kept["m0007"], [0.0] * size):
         for metric in METRICS:
-            for k in (1, 10, 300):
+            for k in (1, 10, 150):
                 answers = every_way(lambda store, q=query, k=k, m=metric: search(store, q, k=k, metric=m))
                 assert len(answers[0]) == k
                 assert answers[1:] == answers[:1] * 2
