@@ -9,7 +9,7 @@ from persist.checkpoints.known_lists import KnownList
 from persist.checkpoints.schemas import Blob
 from persist.checkpoints.storing import extend, growing, new_state, store
 from persist.db.transactions.repository import Verb
-from persist.store.transaction import each_verb
+from persist.store.transaction import transaction_per_verb
 
 
 def pieces(*texts: str) -> list[Blob]:
@@ -36,7 +36,7 @@ def put(opened: Store, id: str, version: str, *texts: str, known: KnownList | No
             found = extend(work, new, lists)
             return None if found is None else found["said"]
 
-    return each_verb(opened.runtime).run(run, True)
+    return transaction_per_verb(opened.runtime).run(run, True)
 
 
 def said(opened: Store, id: str | None = None) -> Any:
@@ -98,4 +98,4 @@ def test_what_does_not_begin_with_the_known_list_is_not_extended(opened: Store) 
             found.append(growing(new_state(work, "t", "2", head=Blob("h", b"1"), values=values), {"said": known}))
         return found
 
-    assert each_verb(opened.runtime).run(planned, False) == [None] * 3
+    assert transaction_per_verb(opened.runtime).run(planned, False) == [None] * 3
