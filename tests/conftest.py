@@ -22,14 +22,12 @@ import hypothesis
 import pytest
 
 from persist import AsyncStore, Store
-from persist.schema.migrate import upgrade
 from persist.testing import FrozenClock
 from tests.async_portal import Portal, PortalStore
 from tests.command_line import Sqlite3, find_sqlite3
 from tests.database_pool import Databases
 from tests.databases import PostgresNotFoundError, postgres_server
 from tests.examples import EXPLORING, examples
-from tests.maintenance.pruning_scenes import everything
 from tests.seeded_databases import Prepared, new_file
 from tests.temporary_files import use_memory
 
@@ -94,16 +92,25 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def backend(request: pytest.FixtureRequest) -> str:
-    """Which database the test runs on."""
-    return str(request.param)
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_ways(quick=config.getoption("--quick")))
 
 
-@pytest.fixture(params=["sync", "async"])
-def face(request: pytest.FixtureRequest) -> str:
-    """Which of Store and AsyncStore is behind `store`."""
-    return str(request.param)
+def _ways(*, quick: bool) -> object:
+    """The fixtures by which a test runs in several ways: those that `--quick` leaves out are not collected in the first place."""
+
+    class Ways:
+        @pytest.fixture(params=["sqlite"] if quick else ["sqlite", "postgres"])
+        def backend(self, request: pytest.FixtureRequest) -> str:
+            """Which database the test runs on."""
+            return str(request.param)
+
+        @pytest.fixture(params=["sync"] if quick else ["sync", "async"])
+        def face(self, request: pytest.FixtureRequest) -> str:
+            """Which of Store and AsyncStore is behind `store`."""
+            return str(request.param)
+
+    return Ways()
 
 
 @pytest.fixture
@@ -115,6 +122,8 @@ def clock() -> FrozenClock:
 @pytest.fixture(scope="session")
 def databases(request: pytest.FixtureRequest) -> Iterator[Databases]:
     """The Postgres server. Without one the run ends, unless POSTGRES=skip says that half of the tests may be left out."""
+    from persist.schema.migrate import upgrade  # Alembic takes long to import
+
     with ExitStack() as stack:
         try:
             server_url = stack.enter_context(postgres_server())
@@ -183,6 +192,8 @@ def database_url(backend: str, request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def filled(backend: str, tmp_path: Path, prepared: Prepared) -> Iterator[str]:
     """The test's database, with something in every table: see tests.maintenance.pruning_scenes."""
+    from tests.maintenance.pruning_scenes import everything  # it imports all of persist
+
     with prepared.lend(everything, backend, tmp_path) as url:
         yield url
 
