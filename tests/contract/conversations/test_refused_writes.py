@@ -8,6 +8,7 @@ import pytest
 
 from persist.errors import Conflict, NotFound
 from tests.contract.conftest import Raw
+from tests.contract.faces import on_one_face
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 MESSAGE = {"id": "m", "created_at": 1.0, "content": "said", "role": "user"}
@@ -51,6 +52,7 @@ def filled(store: Any) -> None:
         c.exchange.send(sender="a", recipient="b", content=1, id="sent")
 
 
+@on_one_face
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_verb_writes_nothing_and_the_transaction_goes_on(store: Any, raw: Raw, name: str) -> None:
     error, verb = REFUSED[name]
