@@ -27,7 +27,7 @@ def unqualified(dialect: str) -> MetaData:
     target = MetaData(naming_convention=metadata.naming_convention)
     for table in metadata.sorted_tables:
         copy = table.to_metadata(target, schema=None, referred_schema_fn=lambda *_: BLANK_SCHEMA)
-        # a key that one database has by itself and the other within a scope is declared twice; Alembic would compare both
+        # primary keys that include the scope column on Postgres only are declared once per dialect; keep this dialect's
         for constraint in [one for one in copy.constraints if one.info.get("dialect", dialect) != dialect]:
             copy.constraints.remove(constraint)
         if dialect == "sqlite":  # which has no identities, and older versions of Alembic would propose them

@@ -241,7 +241,7 @@ class SchemaUnknown(SchemaError):
 
 
 class UnmanagedDatabase(SchemaError):
-    """Tables with our names exist without our version table; nothing was changed. `reason`: why they cannot be adopted."""
+    """Tables with our names exist without our version table; nothing was changed. `reason` replaces the message's first half."""
 
     def __init__(self, tables: Sequence[str], *, reason: str | None = None) -> None:
         self.tables = list(tables)

@@ -44,7 +44,8 @@ class Settings(BaseSettings):
     save_on: SaveOn = SaveOn.CHUNK
     save_buffer_bytes: int = Field(0, ge=0)
     save_buffer_ms: int = Field(0, ge=0)
-    # where a commit of a chunk logs least: more pieces split over more pages of their table, fewer are folded too often
+    # fold after this many bytes of unfolded text; measured: here a chunk's commit writes the least WAL. Larger values spread the
+    # deltas over more pages, smaller ones fold too often
     fold_bytes: int = Field(3584, ge=1)
     fold_ms: int = Field(250, ge=1)
 
@@ -94,7 +95,7 @@ class Settings(BaseSettings):
     # "full": a commit on a file returns when the disk has it, so that a loss of power takes nothing either
     synchronous: Literal["normal", "full"] = "normal"
     wal_autocheckpoint: int = Field(1000, ge=0)
-    # how long a transaction waits for a file that another process is writing; below 2 s, five attempts within these
+    # how long a transaction waits for a file that another process is writing; below 2 s there still are five attempts, within 2 s
     busy_timeout_ms: int = Field(5000, ge=0)
 
 

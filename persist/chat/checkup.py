@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from persist.chat.models import IS_UNFINISHED, VISIBLE, deltas, messages, parts, turns
 from persist.chat.recording.recovery import old_before
 from persist.chat.schemas import ToolState, TurnState
-from persist.chat.storage.folding import PART_ID, fold_each, has_tail, log_left_unfolded, part_ids
+from persist.chat.storage.folding import PART_ID, fold_each, has_deltas, log_left_unfolded, part_ids
 from persist.chat.storage.turns import Turn, end_turn, read_turn
 from persist.db.dialects.findings import Problem, Severity
 from persist.db.expressions.json_text import stored_text
@@ -22,7 +22,7 @@ _IDLE = timedelta(minutes=5)
 _WAITS_FOR_PERSON = ToolState.APPROVAL_REQUESTED
 _T, _P, _D = turns.c, parts.c, deltas.c
 _RUNNING = select(_T.session_id, _T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.state == TurnState.RUNNING)
-_TAILS = (
+_UNFOLDED = (
     select(PART_ID, stored_text(_P.session_id))
     .outerjoin(parts, _P.id == _D.part_id)
     .group_by(_P.session_id, _D.part_id)
@@ -51,7 +51,7 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
     for session, owner in dead:
         message = f"its turn says running, and {owner} is gone; the next recorder takes over, and so does --fix."
         yield Problem("turn_dead", Severity.WARNING, f"session {session}", message, partial(_drop, session=session))
-    yield from _tails(work, alive, old_before(now))
+    yield from _unfolded(work, alive, old_before(now))
     calls: Iterable[Any] = work.found(_CALLS.where(_P.updated_at < now - _IDLE), unreadable=OnUnreadable.LEAVE_OUT)
     for session, part, kind, state in calls:
         if session not in alive:
@@ -61,14 +61,14 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
             yield Problem("tool_call_orphaned", Severity.WARNING, f"session {session}", message)
 
 
-def _tails(work: UnitOfWork, alive: set[str], before: datetime) -> Iterator[Problem]:
+def _unfolded(work: UnitOfWork, alive: set[str], before: datetime) -> Iterator[Problem]:
     skipped = {session.encode() for session in alive} | alive
-    rows: Iterable[Any] = work.select(_TAILS.having(func.max(_D.created_at) < before)).all()
+    rows: Iterable[Any] = work.select(_UNFOLDED.having(func.max(_D.created_at) < before)).all()
     unreadable: list[UnreadableRow] = []
     unfolded = []
     for part in part_ids([(part,) for part, session in rows if session not in skipped], unreadable.append):
         try:
-            unfolded += [part] if has_tail(work, part) else []
+            unfolded += [part] if has_deltas(work, part) else []
         except UnreadableRow as error:
             unreadable.append(error)
     for failure in unreadable:

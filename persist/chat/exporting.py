@@ -7,8 +7,8 @@ from sqlalchemy import select
 
 from persist.chat.models import deltas, messages, parts, prompts, sessions, step_usage
 from persist.chat.storage.folding import log_left_unfolded
-from persist.chat.storage.stored_json import grown_text, stored_part, stored_tail
-from persist.chat.storage.unfolded_probe import ANY_PIECES
+from persist.chat.storage.stored_json import grown_text, joined_deltas, stored_part
+from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.expressions.json_text import stored_text
 from persist.db.operations.exporting import Exported, Rows, parent_key, the_id
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -46,25 +46,25 @@ FOLDED = deltas
 """The table whose rows are exported as text of their parts."""
 
 
-def has_tails(work: UnitOfWork) -> bool:
+def has_deltas(work: UnitOfWork) -> bool:
     """Whether any part has unfolded text."""
-    return work.row(ANY_PIECES) is not None
+    return work.row(ANY_DELTA) is not None
 
 
-def with_tails(work: UnitOfWork, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def with_deltas(work: UnitOfWork, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Rows of parts in the published form, with their unfolded text added. Unreadable ones are logged and unchanged."""
     id, data = _PLACES["id"], _PLACES["data_json"]
-    tails: dict[str, list[tuple[Any, Any]]] = {}
+    deltas_of: dict[str, list[tuple[Any, Any]]] = {}
     wanted = select(_D.part_id, stored_text(_D.seq), stored_text(_D.delta)).where(_D.part_id.in_([row[id] for row in rows]))
     found: Iterable[Any] = work.select(wanted.order_by(_D.part_id, _D.seq))
     for part_id, seq, piece in found:
-        tails.setdefault(part_id, []).append((seq, piece))
+        deltas_of.setdefault(part_id, []).append((seq, piece))
     folded = []
     for row in rows:
         part_id = row[id]
         try:
-            if part_id in tails:
-                tail, _ = stored_tail(part_id, tails[part_id])
+            if part_id in deltas_of:
+                tail, _ = joined_deltas(part_id, deltas_of[part_id])
                 grown = grown_text(part_id, stored_part(part_id, row[data]), tail)
                 row = (*row[:data], str(grown), *row[data + 1 :])
         except UnreadableRow as error:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from persist.chat.schemas import UNFINISHED, Role, TurnState
 from persist.db.changes.event_streams import Streams, deltas_of
 from persist.db.schema.base import ONE_TREE, SCHEMA_TOKEN, Base, json_key_set, json_label, partial_index, predicate, table_of
-from persist.db.schema.column_types import LONG_LABEL_BYTES, Amount, Body, EpochMs, Json, Label, Vocabulary, Whole
+from persist.db.schema.column_types import LONG_LABEL_BYTES, EnumText, EpochMs, Float64, FreeText, Int64, Json, Label
 
 _ZERO = text("0")
 
@@ -30,13 +30,13 @@ class ChatSessionRow(Base):
     workspace_root: Mapped[str | None] = mapped_column(Label(LONG_LABEL_BYTES))
     parent_id: Mapped[str | None] = mapped_column(Label())
     parent_message_id: Mapped[str | None] = mapped_column(Label())
-    prompt_tokens: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
-    completion_tokens: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
-    reasoning_tokens: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
-    cache_read: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
-    cache_write: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
-    total_tokens: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
-    cost_usd: Mapped[float] = mapped_column(Amount(), server_default=_ZERO)
+    prompt_tokens: Mapped[int] = mapped_column(Int64(), server_default=_ZERO)
+    completion_tokens: Mapped[int] = mapped_column(Int64(), server_default=_ZERO)
+    reasoning_tokens: Mapped[int] = mapped_column(Int64(), server_default=_ZERO)
+    cache_read: Mapped[int] = mapped_column(Int64(), server_default=_ZERO)
+    cache_write: Mapped[int] = mapped_column(Int64(), server_default=_ZERO)
+    total_tokens: Mapped[int] = mapped_column(Int64(), server_default=_ZERO)
+    cost_usd: Mapped[float] = mapped_column(Float64(), server_default=_ZERO)
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
     archived_at: Mapped[datetime | None] = mapped_column(EpochMs())
@@ -59,7 +59,7 @@ class ChatMessageRow(Base):
     __tablename__ = "chat_messages"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     session_id: Mapped[str] = mapped_column(Label(), _ref("chat_sessions.id"))
-    role: Mapped[Role] = mapped_column(Vocabulary(Role))
+    role: Mapped[Role] = mapped_column(EnumText(Role))
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
     metadata_json: Mapped[Any] = mapped_column(Json(dict, required=True), server_default="{}")
@@ -77,7 +77,7 @@ class ChatPartRow(Base):
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     message_id: Mapped[str] = mapped_column(Label(), _ref("chat_messages.id"))
     session_id: Mapped[str] = mapped_column(Label())
-    index: Mapped[int] = mapped_column("index", Whole())
+    index: Mapped[int] = mapped_column("index", Int64())
     type: Mapped[str] = mapped_column(Label())
     tool_call_id: Mapped[str | None] = mapped_column(Label())
     tool_state: Mapped[str | None] = mapped_column(Label())
@@ -97,9 +97,9 @@ class ChatPartDeltaRow(Base):
 
     __tablename__ = "chat_part_deltas"
     part_id: Mapped[str] = mapped_column(Label(), _ref("chat_parts.id"), primary_key=True)
-    seq: Mapped[int] = mapped_column(Whole(), primary_key=True)
+    seq: Mapped[int] = mapped_column(Int64(), primary_key=True)
     created_at: Mapped[datetime] = mapped_column(EpochMs())
-    delta: Mapped[str] = mapped_column(Body())
+    delta: Mapped[str] = mapped_column(FreeText())
 
     # WITHOUT ROWID, one B-tree instead of two: a chunk writes one page to the write-ahead log
     __table_args__ = (ONE_TREE,)
@@ -111,7 +111,7 @@ class ChatTurnRow(Base):
     __tablename__ = "chat_turns"
     session_id: Mapped[str] = mapped_column(Label(), _ref("chat_sessions.id"), primary_key=True)
     message_id: Mapped[str | None] = mapped_column(Label())
-    state: Mapped[TurnState] = mapped_column(Vocabulary(TurnState))
+    state: Mapped[TurnState] = mapped_column(EnumText(TurnState))
     owner: Mapped[str] = mapped_column(Label())
     started_at: Mapped[datetime] = mapped_column(EpochMs())
     seen_at: Mapped[datetime] = mapped_column(EpochMs())
@@ -124,13 +124,13 @@ class ChatStepUsageRow(Base):
 
     __tablename__ = "chat_step_usage"
     message_id: Mapped[str] = mapped_column(Label(), _ref("chat_messages.id"), primary_key=True)
-    step: Mapped[int] = mapped_column(Whole(), primary_key=True)
-    input: Mapped[int] = mapped_column(Whole())
-    output: Mapped[int] = mapped_column(Whole())
-    reasoning: Mapped[int] = mapped_column(Whole())
-    cache_read: Mapped[int] = mapped_column(Whole())
-    cache_write: Mapped[int] = mapped_column(Whole())
-    cost_usd: Mapped[float] = mapped_column(Amount())
+    step: Mapped[int] = mapped_column(Int64(), primary_key=True)
+    input: Mapped[int] = mapped_column(Int64())
+    output: Mapped[int] = mapped_column(Int64())
+    reasoning: Mapped[int] = mapped_column(Int64())
+    cache_read: Mapped[int] = mapped_column(Int64())
+    cache_write: Mapped[int] = mapped_column(Int64())
+    cost_usd: Mapped[float] = mapped_column(Float64())
     created_at: Mapped[datetime] = mapped_column(EpochMs())
 
     __table_args__ = (ONE_TREE,)
@@ -142,7 +142,7 @@ class SystemPromptRow(Base):
     __tablename__ = "system_prompts"
     digest: Mapped[str] = mapped_column(Label(), primary_key=True)
     created_at: Mapped[datetime] = mapped_column(EpochMs())
-    body: Mapped[str] = mapped_column(Body())
+    body: Mapped[str] = mapped_column(FreeText())
 
 
 sessions = table_of(ChatSessionRow)

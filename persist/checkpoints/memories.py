@@ -11,7 +11,7 @@ from persist.checkpoints import validation as validation
 from persist.checkpoints.models import memories, vectors
 from persist.checkpoints.schemas import Memory
 from persist.db.expressions.upsert import merge
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -54,7 +54,7 @@ def _listing(everything: bool) -> Statement:
     query = select(*_COLUMNS).where(_alive).order_by(_M.updated_at.desc(), _M.namespace, _M.key)
     if not everything:
         query = query.where(_below)
-    return Statement(query.limit(bindparam("maximum", type_=Whole())).offset(bindparam("skip", type_=Whole())))
+    return Statement(query.limit(bindparam("maximum", type_=Int64())).offset(bindparam("skip", type_=Int64())))
 
 
 @cache
@@ -172,7 +172,7 @@ class Memories(Repository):
 
 
 def _namespace_text(work: UnitOfWork, namespace: Sequence[str]) -> str:
-    """The stored text of a namespace: its labels joined with dots. InvalidValue for a label with a dot."""
+    """The stored text of a namespace: its labels joined with dots. Raises InvalidValue for a label with a dot."""
     labels = check_list("namespace", namespace)
     for label in labels:
         if not work.label("namespace", label) or "." in label:

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.changes.event_streams import Streams
 from persist.db.schema.base import SCHEMA_TOKEN, Base, partial_index, table_of
-from persist.db.schema.column_types import Amount, EpochMs, Json, Label, Whole
+from persist.db.schema.column_types import EpochMs, Float64, Int64, Json, Label
 
 
 def _thread() -> Mapped[str]:
@@ -68,7 +68,7 @@ class CheckpointPieceRow(Base):
     thread_id: Mapped[str] = _thread()
     namespace: Mapped[str] = _key()
     channel: Mapped[str] = _key()
-    position: Mapped[int] = mapped_column(Whole(), primary_key=True, autoincrement=False)
+    position: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     digest: Mapped[bytes] = mapped_column(LargeBinary())
     kind: Mapped[str] = mapped_column(Label())
     data: Mapped[bytes] = mapped_column(LargeBinary())
@@ -82,7 +82,7 @@ class CheckpointWriteRow(Base):
     namespace: Mapped[str] = _key()
     checkpoint_id: Mapped[str] = _key()
     task_id: Mapped[str] = _key()
-    idx: Mapped[int] = mapped_column(Whole(), primary_key=True, autoincrement=False)
+    idx: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     task_path: Mapped[str] = mapped_column(Label())
     channel: Mapped[str] = mapped_column(Label())
     kind: Mapped[str] = mapped_column(Label())
@@ -98,7 +98,7 @@ class MemoryRow(Base):
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
     expires_at: Mapped[datetime | None] = mapped_column(EpochMs())
-    ttl_minutes: Mapped[float | None] = mapped_column(Amount())
+    ttl_minutes: Mapped[float | None] = mapped_column(Float64())
     value_json: Mapped[Any] = mapped_column(Json())
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, delete, select, update
 from persist.checkpoints.models import pending, pieces, states, threads, values
 from persist.checkpoints.values import stored_spans, stored_versions
 from persist.db.changes.batch import Batch
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import StoreCorrupt
@@ -51,8 +51,8 @@ _DROP_PIECES = Statement(
         _P.thread_id == _in_thread,
         _P.namespace == param("namespace"),
         _P.channel == param("channel"),
-        _P.position >= bindparam("low", type_=Whole()),
-        _P.position < bindparam("high", type_=Whole()),
+        _P.position >= bindparam("low", type_=Int64()),
+        _P.position < bindparam("high", type_=Int64()),
     )
 )
 
@@ -102,7 +102,7 @@ def trim(work: UnitOfWork, thread_id: str, keep: Callable[[Iterable[Step]], Iter
 
 
 def _step(thread_id: str, row: Row) -> Step:
-    """The Step of a row. StoreCorrupt if the row does not say which values it depends on."""
+    """The Step of a row. Raises StoreCorrupt if the row does not say which values it depends on."""
     step = Step(*row)
     partial: Any = [] if step.partial is None else step.partial
     if not isinstance(partial, list) or {type(name) for name in (step.id, *partial)} != {str}:

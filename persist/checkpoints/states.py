@@ -228,7 +228,7 @@ class CheckpointStates(Repository):
     def history(self, thread_id: str, id: str, channels: Sequence[str], *, namespace: str = "") -> dict[str, ChannelHistory]:
         """How these channels got their values at a checkpoint: the nearest ancestor's stored value, and the writes since.
 
-        Writes of the checkpoint itself are excluded, those of the ancestor with the value included. StoreCorrupt if its
+        Writes of the checkpoint itself are excluded, those of the ancestor with the value included. Raises StoreCorrupt if its
         ancestors form a circle, which only rows written by other programs can cause.
         """
         work = self._work

@@ -70,7 +70,7 @@ class CheckpointThreads(Repository):
 
     @reads
     def get(self, id: str) -> CheckpointThread:
-        """The thread; NotFound."""
+        """The thread. Raises NotFound."""
         row = self._work.row(_GET, row_id=self._work.label("id", id))
         if row is None:
             raise NotFound("thread", id)
@@ -90,7 +90,7 @@ class CheckpointThreads(Repository):
 
     @writes
     def copy(self, source: str, target: str) -> bool:
-        """Copy a thread with everything in it to a new id. False for an unknown source; Conflict if the target exists."""
+        """Copy a thread with everything in it to a new id. False for an unknown source. Raises Conflict if the target exists."""
         work = self._work
         names = {"source": work.label("source", source), "target": work.label("target", target)}
         now = work.now()

@@ -13,7 +13,7 @@ _BYTES = (bytes, bytearray, memoryview)
 
 
 def mapping(path: str, value: object) -> Mapping[Any, Any]:
-    """The mapping, {} for None. InvalidValue for anything else."""
+    """The mapping, {} for None. Raises InvalidValue for anything else."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -22,7 +22,7 @@ def mapping(path: str, value: object) -> Mapping[Any, Any]:
 
 
 def items(path: str, value: object, kind: type[T]) -> list[T]:
-    """The list. InvalidValue unless all its items are of class `kind`."""
+    """The list. Raises InvalidValue unless all its items are of class `kind`."""
     found = check_list(path, value)
     for index, one in enumerate(found):
         if not isinstance(one, kind):
@@ -36,13 +36,13 @@ def labels(work: UnitOfWork, path: str, value: object) -> list[str]:
 
 
 def check_bytes(path: str, value: object) -> None:
-    """InvalidValue unless the value is bytes-like. SQLite would store a str as text."""
+    """Raises InvalidValue unless the value is bytes-like. SQLite would store a str as text."""
     if not isinstance(value, _BYTES):
         raise InvalidValue(path, f"expected bytes, got {type(value).__name__}.")
 
 
 def check_blobs(work: UnitOfWork, path: str, blobs: Iterable[object], *, empty: bool = True) -> None:
-    """InvalidValue unless all are Blobs of bytes with a kind; `empty`: whether the kind may be empty."""
+    """Raises InvalidValue unless all are Blobs of bytes with a kind; `empty`: whether the kind may be empty."""
     kinds = set()
     for blob in blobs:
         if not isinstance(blob, Blob) or not isinstance(blob.kind, str):

@@ -13,7 +13,7 @@ from persist.checkpoints.models import pieces, values
 from persist.checkpoints.schemas import Blob, Stored
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.json_ranges import ranges_in
-from persist.db.schema.column_types import Label, Whole
+from persist.db.schema.column_types import Int64, Label
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
@@ -29,28 +29,28 @@ _CHANNELS_PER_QUERY = 16  # values of more channels are read by several queries
 _of_list = (_P.thread_id == param("thread_id"), _P.namespace == param("namespace"), _P.channel == param("channel"))
 _PIECES = Statement(
     select(_P.position, _P.kind, _P.data)
-    .where(*_of_list, _P.position >= bindparam("low", type_=Whole()), _P.position < bindparam("high", type_=Whole()))
+    .where(*_of_list, _P.position >= bindparam("low", type_=Int64()), _P.position < bindparam("high", type_=Int64()))
     .order_by(_P.position),
     unreadable=OnUnreadable.RAISE,
 )
 
 
 def stored_blob(kind: str, data: object) -> Blob:
-    """The Blob of a row. StoreCorrupt if its data is not bytes."""
+    """The Blob of a row. Raises StoreCorrupt if its data is not bytes."""
     if not isinstance(data, bytes | memoryview):
         raise StoreCorrupt("checkpoints", f"{data!r:.40} is stored, which is no value.")
     return Blob(kind, bytes(data))
 
 
 def stored_versions(thread_id: str, stored: object) -> dict[str, str]:
-    """A row's versions by channel. StoreCorrupt if the stored value is anything else."""
+    """A row's versions by channel. Raises StoreCorrupt if the stored value is anything else."""
     if isinstance(stored, dict) and all(isinstance(version, str) for version in stored.values()):
         return stored
     raise StoreCorrupt(f"thread {named(thread_id)}", "what is stored as versions of channels is none.")
 
 
 def stored_spans(thread_id: str, stored: object) -> list[list[int]]:
-    """A row's ranges of pieces, [[low, high), …]. StoreCorrupt if the stored value is anything else."""
+    """A row's ranges of pieces, [[low, high), …]. Raises StoreCorrupt if the stored value is anything else."""
     if _are_ranges(stored):
         return stored
     raise StoreCorrupt(f"thread {named(thread_id)}", "what is stored as ranges of a list is none.")

@@ -94,7 +94,7 @@ def answer(
 
 
 def _check_kind(gate: Approval, reply: str | None) -> None:
-    """InvalidValue for a reply to a gate that wants a decision, and for a decision on one that wants a reply."""
+    """Raises InvalidValue for a reply to a gate that wants a decision, and for a decision on one that wants a reply."""
     if gate.status == ApprovalStatus.PENDING and (gate.kind == ApprovalKind.REPLY) != (reply is not None):
         wanted = "a decision: --approve or --reject" if reply is not None else "a reply: --reply TEXT, or --reject"
         raise InvalidValue("answer", f"the approval {gate.id!r} wants {wanted}.")

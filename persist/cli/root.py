@@ -45,8 +45,8 @@ COMMANDS = {
 }
 """By the name of each command: its module, its function there, and what it is for."""
 
-_AT_ONCE = {"copy"}
-"""What Ctrl-C ends as a kill would: it puts nothing away, since all it does is one transaction."""
+_KILLED_AT_ONCE = {"copy"}
+"""Commands that Ctrl-C kills at once. They need no cleanup: all they do is one transaction, which the database rolls back."""
 
 
 class Root(click.Group):
@@ -58,7 +58,7 @@ class Root(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        if cmd_name not in _AT_ONCE:
+        if cmd_name not in _KILLED_AT_ONCE:
             raise_again()
         module, name, _ = COMMANDS[cmd_name]
         command = getattr(import_module(module), name)

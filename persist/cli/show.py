@@ -68,7 +68,7 @@ def show(ctx: click.Context, id: str, database: Database, domain: str | None, hi
 
 
 def _kind_of(tx: Transaction, id: str) -> str:
-    """The domain in which something has this id; NotFound, or a usage error where there are several."""
+    """The domain in which something has this id. Raises NotFound, or a usage error where there are several."""
     kinds = [domain for domain, (_, get) in _KINDS.items() if _has(get, tx, id)]
     if not kinds:
         raise NotFound("session or run", id)

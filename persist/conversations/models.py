@@ -14,7 +14,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from persist.conversations.schemas import InvocationKind, SourceKind, Status
 from persist.db.changes.event_streams import Streams
 from persist.db.schema.base import ONE_TREE, SCHEMA_TOKEN, Base, flag_default, table_of
-from persist.db.schema.column_types import Amount, Body, EpochReal, Flag, Json, Label, Vocabulary, Whole
+from persist.db.schema.column_types import Bool, EnumText, EpochReal, Float64, FreeText, Int64, Json, Label
 
 _ZERO = text("0")
 UNKNOWN_TYPE = 0
@@ -40,7 +40,7 @@ class MessageTypeRow(Base):
     """The class path of a kind of message, by number; a new class gets the next number."""
 
     __tablename__ = "message_types"
-    type_id: Mapped[int] = mapped_column(Whole(), primary_key=True, autoincrement=False)
+    type_id: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     lion_class: Mapped[str] = mapped_column(Label())
 
     __table_args__ = (UniqueConstraint("lion_class"),)
@@ -51,12 +51,12 @@ class MessageRow(Base):
 
     __tablename__ = "messages"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
-    created_at: Mapped[float] = mapped_column(Amount())
+    created_at: Mapped[float] = mapped_column(Float64())
     sender: Mapped[str | None] = mapped_column(Label())
     recipient: Mapped[str | None] = mapped_column(Label())
     channel: Mapped[str | None] = mapped_column(Label())
     role: Mapped[str] = mapped_column(Label())
-    lion_class: Mapped[int] = mapped_column(Whole(), _ref("message_types.type_id"), server_default=_ZERO)
+    lion_class: Mapped[int] = mapped_column(Int64(), _ref("message_types.type_id"), server_default=_ZERO)
     stored_at: Mapped[datetime | None] = mapped_column(EpochReal())
     """When the message was first stored (store clock): `prune` spares recent messages that no progression names yet."""
     node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
@@ -75,9 +75,9 @@ class ProgressionRow(Base):
     __tablename__ = "progressions"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     created_at: Mapped[datetime] = mapped_column(EpochReal())
-    folded: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
+    folded: Mapped[int] = mapped_column(Int64(), server_default=_ZERO)
     """How many members, counted from the first, `collection` contains."""
-    name: Mapped[str | None] = mapped_column(Body())
+    name: Mapped[str | None] = mapped_column(FreeText())
     node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
     collection: Mapped[Any] = mapped_column(Json(), server_default="[]")
 
@@ -87,7 +87,7 @@ class ProgressionMemberRow(Base):
 
     __tablename__ = "progression_members"
     progression_id: Mapped[str] = mapped_column(Label(), _ref("progressions.id", cascade=True), primary_key=True)
-    ord: Mapped[int] = mapped_column(Whole(), primary_key=True, autoincrement=False)
+    ord: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     message_id: Mapped[str] = mapped_column(Label())
 
     __table_args__ = (Index("ix_progression_members_message_id", "message_id", "progression_id"), ONE_TREE)
@@ -99,7 +99,7 @@ class SessionRow(Base):
     __tablename__ = "sessions"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     created_at: Mapped[datetime] = mapped_column(EpochReal())
-    name: Mapped[str | None] = mapped_column(Body())
+    name: Mapped[str | None] = mapped_column(FreeText())
     user: Mapped[str | None] = mapped_column(Label())
     progression_id: Mapped[str] = mapped_column(Label(), _ref("progressions.id"))
     first_msg_id: Mapped[str | None] = mapped_column(Label(), _ref("messages.id"))
@@ -108,17 +108,17 @@ class SessionRow(Base):
     last_message_at: Mapped[datetime | None] = mapped_column(EpochReal())
     playbook_name: Mapped[str | None] = mapped_column(Label())
     agent_name: Mapped[str | None] = mapped_column(Label())
-    invocation_kind: Mapped[InvocationKind | None] = mapped_column(Vocabulary(InvocationKind))
+    invocation_kind: Mapped[InvocationKind | None] = mapped_column(EnumText(InvocationKind))
     show_topic: Mapped[str | None] = mapped_column(Label())
     show_play_name: Mapped[str | None] = mapped_column(Label())
     artifacts_path: Mapped[str | None] = mapped_column(Label())
-    source_kind: Mapped[SourceKind | None] = mapped_column(Vocabulary(SourceKind))
-    status: Mapped[Status | None] = mapped_column(Vocabulary(Status))
+    source_kind: Mapped[SourceKind | None] = mapped_column(EnumText(SourceKind))
+    status: Mapped[Status | None] = mapped_column(EnumText(Status))
     status_reason_code: Mapped[str | None] = mapped_column(Label())
     started_at: Mapped[datetime | None] = mapped_column(EpochReal())
     ended_at: Mapped[datetime | None] = mapped_column(EpochReal())
-    ended_at_is_approximate: Mapped[bool] = mapped_column(Flag(), server_default=flag_default(False))
-    status_reason_summary: Mapped[str | None] = mapped_column(Body())
+    ended_at_is_approximate: Mapped[bool] = mapped_column(Bool(), server_default=flag_default(False))
+    status_reason_summary: Mapped[str | None] = mapped_column(FreeText())
     status_evidence_refs: Mapped[Any | None] = mapped_column(Json())
     node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
 
@@ -144,16 +144,16 @@ class BranchRow(Base):
     __tablename__ = "branches"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     created_at: Mapped[datetime] = mapped_column(EpochReal())
-    name: Mapped[str | None] = mapped_column(Body())
+    name: Mapped[str | None] = mapped_column(FreeText())
     user: Mapped[str | None] = mapped_column(Label())
     session_id: Mapped[str] = mapped_column(Label(), _ref("sessions.id", cascade=True))
     progression_id: Mapped[str] = mapped_column(Label(), _ref("progressions.id"))
     system_msg_id: Mapped[str | None] = mapped_column(Label(), _ref("messages.id"))
-    status: Mapped[Status | None] = mapped_column(Vocabulary(Status))
+    status: Mapped[Status | None] = mapped_column(EnumText(Status))
     started_at: Mapped[datetime | None] = mapped_column(EpochReal())
     ended_at: Mapped[datetime | None] = mapped_column(EpochReal())
     parent_branch_id: Mapped[str | None] = mapped_column(Label())
-    forked_at_ord: Mapped[int | None] = mapped_column(Whole())
+    forked_at_ord: Mapped[int | None] = mapped_column(Int64())
     node_metadata: Mapped[Any | None] = mapped_column(Json(dict))
     former_of: Mapped[str | None] = mapped_column(Label())
     """Set on a hidden row that preserves the history of the branch with this id, for the forks that inherit it."""
@@ -179,7 +179,7 @@ class StatusTransitionRow(Base):
     source: Mapped[str] = mapped_column(Label())
     actor: Mapped[str | None] = mapped_column(Label())
     created_at: Mapped[datetime] = mapped_column(EpochReal())
-    reason_summary: Mapped[str | None] = mapped_column(Body())
+    reason_summary: Mapped[str | None] = mapped_column(FreeText())
     evidence_refs: Mapped[Any | None] = mapped_column(Json())
     metadata_: Mapped[Any | None] = mapped_column("metadata", Json())
 
@@ -192,7 +192,7 @@ class ExchangeItemRow(Base):
     """One message that was sent to an owner, or to all (`recipient` NULL), in the order in which commits made it visible."""
 
     __tablename__ = "exchange_items"
-    seq: Mapped[int] = mapped_column(Whole(), primary_key=True, autoincrement=False)
+    seq: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     message_id: Mapped[str] = mapped_column(Label(), _ref("messages.id", cascade=True))
     sender: Mapped[str] = mapped_column(Label())
     recipient: Mapped[str | None] = mapped_column(Label())
@@ -213,7 +213,7 @@ class ExchangeCursorRow(Base):
     __tablename__ = "exchange_cursors"
     owner: Mapped[str] = mapped_column(Label(), primary_key=True)
     channel: Mapped[str] = mapped_column(Label(), primary_key=True)
-    seq: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
+    seq: Mapped[int] = mapped_column(Int64(), server_default=_ZERO)
 
 
 message_types = table_of(MessageTypeRow)

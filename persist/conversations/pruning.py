@@ -13,7 +13,7 @@ from persist.conversations.storage.locking import OF_SESSIONS
 from persist.db.changes.batch import Batch
 from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed, delete_rows
 from persist.db.schema.arrays import among_labels
-from persist.db.schema.column_types import Amount, Whole
+from persist.db.schema.column_types import Float64, Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.dry_run import always_rolled_back
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -32,7 +32,7 @@ ORPHAN_GRACE = timedelta(days=1)
 """How long a message that nothing names is kept: a writer may be about to name it."""
 
 _S, _B, _M, _P, _I = sessions.c, branches.c, messages.c, members.c, exchange_items.c
-_latest = select(_S.id).order_by(_S.updated_at.desc(), _S.id.desc()).limit(bindparam("keep", type_=Whole()))
+_latest = select(_S.id).order_by(_S.updated_at.desc(), _S.id.desc()).limit(bindparam("keep", type_=Int64()))
 _may_go = and_(or_(_S.status.is_(None), _S.status != Status.RUNNING), _S.updated_at < param("cutoff"))
 _VICTIMS = Statement(select(_S.id).where(_may_go, _S.id.not_in(_latest)).order_by(_S.updated_at, _S.id))
 _id = param("row_id")
@@ -57,7 +57,7 @@ _named = or_(
     exists().where(exchange_items.c.message_id == _M.id),
 )
 _DELETE_UNNAMED = Statement(delete(messages).where(_M.id == _id, ~_named))
-_orphan = and_(func.coalesce(type_coerce(_M.stored_at, Amount()), _M.created_at) < param("guard"), ~_named)
+_orphan = and_(func.coalesce(type_coerce(_M.stored_at, Float64()), _M.created_at) < param("guard"), ~_named)
 _SWEEP = Statement(delete(messages).where(_orphan))
 # With several writers, a DELETE that waited for a message's lock does not see rows that have come to name it, but the next
 # statement does. Hence the message is locked by a statement of its own first.
@@ -255,8 +255,10 @@ class _Exchange(Pruning):
 def _was_sent_long_ago(work: UnitOfWork, cut: Cut) -> ColumnElement[bool]:
     """Sent before the cut and read by its recipients; or sent longer ago than `conversations_unread_keep_days`."""
     sent_at = func.coalesce(
-        type_coerce(_I.sent_at, Amount()),
-        select(func.coalesce(type_coerce(_M.stored_at, Amount()), _M.created_at)).where(_M.id == _I.message_id).scalar_subquery(),
+        type_coerce(_I.sent_at, Float64()),
+        select(func.coalesce(type_coerce(_M.stored_at, Float64()), _M.created_at))
+        .where(_M.id == _I.message_id)
+        .scalar_subquery(),
     )
     gone = and_(sent_at < epoch_us(cut.before) / 1_000_000, _was_read)
     days = work.runtime.settings.conversations_unread_keep_days

@@ -104,7 +104,7 @@ def _class_of(path: str, metadata: Mapping[str, Any] | None) -> str:
 
 
 def message_list(messages: object) -> Sequence[Any]:
-    """A list of messages; InvalidValue for a single message."""
+    """A list of messages. Raises InvalidValue for a single message."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise InvalidValue("messages", "expected a list of messages.")
     return messages

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.changes.event_streams import LogTables
 from persist.db.schema.base import ONE_TREE, Base, flag_default, table_of
-from persist.db.schema.column_types import LONG_LABEL_BYTES, EpochMs, Flag, Json, Label, Whole
+from persist.db.schema.column_types import LONG_LABEL_BYTES, Bool, EpochMs, Int64, Json, Label
 from persist.events.schemas import ALL
 
 
@@ -16,9 +16,9 @@ class EventRow(Base):
     """One event. `seq` counts within its stream, from 1 and without a gap; `position` orders the events of all streams."""
 
     __tablename__ = "event_log"
-    position: Mapped[int] = mapped_column(Whole(), primary_key=True, autoincrement=False)
+    position: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     stream_id: Mapped[str] = mapped_column(Label(LONG_LABEL_BYTES))
-    seq: Mapped[int] = mapped_column(Whole())
+    seq: Mapped[int] = mapped_column(Int64())
     type: Mapped[str] = mapped_column(Label())
     at: Mapped[datetime] = mapped_column(EpochMs())
     data: Mapped[Any] = mapped_column(Json(), nullable=False)
@@ -34,9 +34,9 @@ class EventHeadRow(Base):
 
     __tablename__ = "event_heads"
     stream_id: Mapped[str] = mapped_column(Label(LONG_LABEL_BYTES), primary_key=True)
-    seq: Mapped[int] = mapped_column(Whole())
-    first_seq: Mapped[int] = mapped_column(Whole(), server_default="1")
-    logging: Mapped[bool] = mapped_column(Flag(), server_default=flag_default(True))
+    seq: Mapped[int] = mapped_column(Int64())
+    first_seq: Mapped[int] = mapped_column(Int64(), server_default="1")
+    logging: Mapped[bool] = mapped_column(Bool(), server_default=flag_default(True))
 
     __table_args__ = (ONE_TREE,)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, exists, select
 
 from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed
-from persist.db.schema.column_types import EpochMs, Label, Whole
+from persist.db.schema.column_types import EpochMs, Int64, Label
 from persist.db.statements.prepared import Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.events.models import event_heads, event_log
@@ -21,7 +21,7 @@ _OLD = Statement(
         exists().where(_E.stream_id == _H.stream_id, _E.seq == _H.first_seq, _E.at < bindparam("before", type_=EpochMs())),
     )
     .order_by(_H.stream_id)
-    .limit(bindparam("maximum", type_=Whole()))
+    .limit(bindparam("maximum", type_=Int64()))
 )
 
 

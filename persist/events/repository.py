@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import bindparam, select
 
 from persist.db.changes.journal import VerbChanges
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Statement
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -22,7 +22,7 @@ List = list
 _E = event_log.c
 _FIELDS = ("stream_id", "seq", "position", "type", "data", "at")
 _columns = [_E[name] for name in _FIELDS]
-_after = bindparam("after", type_=Whole())
+_after = bindparam("after", type_=Int64())
 _OF_STREAM = Statement(
     select(*_columns).where(_E.stream_id == bindparam("stream"), _E.seq > _after).order_by(_E.seq).limit(LIMIT)
 )
@@ -47,7 +47,7 @@ class Events(Repository):
 
     @writes
     def append(self, stream_id: str, type: str, data: Json) -> Event:
-        """Append an event of your own. InvalidValue while the log is off.
+        """Append an event of your own. Raises InvalidValue while the log is off.
 
         The event is numbered at once, which locks the log: other writing transactions wait until this one ends.
         """
@@ -68,7 +68,7 @@ class Events(Repository):
         """Delete events older than `older_than`, except the newest `keep`, of one stream or of each (`*`); the number deleted.
 
         `keep=0` alone deletes all events so far. A snapshot of the stream is written first, and its numbers continue. A trimmed
-        stream can no longer be rebuilt from its log alone. InvalidValue if neither argument is given.
+        stream can no longer be rebuilt from its log alone. Raises InvalidValue if neither argument is given.
         """
         work = self._work
         stream, keep_newest = work.label("stream_id", stream_id), check_count("keep", 0 if keep is None else keep)

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import bindparam, func, insert, select
 
 from persist.db.changes.event_streams import logged_tables
-from persist.db.schema.column_types import Label, Whole
+from persist.db.schema.column_types import Int64, Label
 from persist.db.statements.prepared import Statement
 from persist.db.transactions.stand_ins import StandIns
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -18,7 +18,7 @@ from persist.events.trimming import lock_log
 
 _E, _H = event_log.c, event_heads.c
 _stream = bindparam("stream", type_=Label())
-_BEFORE = Statement(select(func.max(_E.seq)).where(_E.stream_id == _stream, _E.position < bindparam("at", type_=Whole())))
+_BEFORE = Statement(select(func.max(_E.seq)).where(_E.stream_id == _stream, _E.position < bindparam("at", type_=Int64())))
 _LAST = Statement(select(func.max(_E.seq), func.min(_E.seq)).where(_E.stream_id == _stream))
 _LAST_OF_ALL = Statement(select(func.max(_E.position), func.min(_E.position)))
 _FIRST_KEPT = Statement(select(_H.first_seq).where(_H.stream_id == _stream))

@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import bindparam, case, delete, func, literal, select, update
 
 from persist.db.changes.event_streams import logged_tables
-from persist.db.schema.column_types import EpochMs, Label, Whole
+from persist.db.schema.column_types import EpochMs, Int64, Label
 from persist.db.statements.prepared import Statement
 from persist.db.transactions.dry_run import left_alone
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -16,7 +16,7 @@ from persist.events.schemas import ALL, SNAPSHOT, SNAPSHOT_CONTINUED
 from persist.events.snapshots import write_snapshot
 
 _E, _H = event_log.c, event_heads.c
-_stream, _upto = bindparam("stream", type_=Label()), bindparam("upto", type_=Whole())
+_stream, _upto = bindparam("stream", type_=Label()), bindparam("upto", type_=Int64())
 _COUNT = Statement(select(_H.seq).where(_H.stream_id == ALL).with_for_update())
 _HEADS = Statement(select(_H.stream_id).where(_H.stream_id != ALL).order_by(_H.stream_id), unreadable=OnUnreadable.LEAVE_OUT)
 _HEAD = Statement(select(_H.seq, _H.first_seq).where(_H.stream_id == _stream).with_for_update())
@@ -30,7 +30,7 @@ _SNAPSHOT = Statement(
     select(_last_snapshot, case((_last_other > _last_snapshot, _last_other))).where(_last_snapshot.is_not(None))
 )
 _DELETE = Statement(delete(event_log).where(_E.stream_id == _stream, _E.seq <= _upto))
-_FIRST = Statement(update(event_heads).where(_H.stream_id == _stream).values(first_seq=bindparam("first", type_=Whole())))
+_FIRST = Statement(update(event_heads).where(_H.stream_id == _stream).values(first_seq=bindparam("first", type_=Int64())))
 
 
 def lock_log(work: UnitOfWork) -> None:

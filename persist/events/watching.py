@@ -45,7 +45,7 @@ class Watcher:
         runtime.watchers.add(self._wakeups)
 
     def check(self) -> None:
-        """Call before a step, in the caller's thread. TransactionOpen if the caller's transaction would block the read."""
+        """Call before a step, in the caller's thread. Raises TransactionOpen if the caller's transaction would block the read."""
         if self._runtime.one_connection:
             self._runtime.refuse_inside_transaction("watch()")
 

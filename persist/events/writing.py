@@ -17,7 +17,7 @@ from persist.db.changes.event_streams import key_of, place_of
 from persist.db.changes.journal import Change, Op, VerbChanges
 from persist.db.expressions.upsert import merge
 from persist.db.formats.json_rows import JsonRows
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Statement
 from persist.db.values.clock import Clock, to_ms
 from persist.db.values.frozen import construct
@@ -32,7 +32,7 @@ MAX_CHANGES = 1000
 _ANY_SIZE = JsonLimits(max_bytes=2**31, max_depth=254)  # limits apply to callers' values; here columns are 4 levels deeper
 _H = event_heads.c
 _TEXT = Text()
-_many = bindparam("many", type_=Whole())
+_many = bindparam("many", type_=Int64())
 _POSITIONS = Statement(update(event_heads).where(_H.stream_id == ALL, _H.logging).values(seq=_H.seq + _many).returning(_H.seq))
 _SEQS = Statement(
     merge(event_heads, "stream_id", seq="sum").values(stream_id=bindparam("stream", type_=_TEXT), seq=_many).returning(_H.seq)

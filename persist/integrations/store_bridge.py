@@ -7,7 +7,7 @@ from typing import TypeVar
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
-from persist.store.transaction import Transaction, TransactionBlock, each_verb, replayed
+from persist.store.transaction import Transaction, TransactionBlock, transact_with_retries, transaction_per_verb
 
 T = TypeVar("T")
 
@@ -51,16 +51,16 @@ class StoreBridge:
     async def _in_worker(self, call: Callable[[], T], writes: bool) -> T:
         if self._async is None:
             return await _finish_despite_cancellation(call)
-        return await self._async._hops.whole(call, writable=writes)
+        return await self._async._worker_pool.whole(call, writable=writes)
 
     def _call(self, verb: Callable[[UnitOfWork], T], writes: bool) -> T:
-        result: T = each_verb(self._store.runtime).run(verb, writes)
+        result: T = transaction_per_verb(self._store.runtime).run(verb, writes)
         return result
 
     def _run(self, function: Callable[[Transaction], T], writes: bool) -> T:
         runtime = self._store.runtime
         if writes:
-            return replayed(runtime, lambda: TransactionBlock(runtime, writable=True), function)
+            return transact_with_retries(runtime, lambda: TransactionBlock(runtime, writable=True), function)
         with TransactionBlock(runtime, writable=False) as tx:
             return function(tx)
 

@@ -48,8 +48,8 @@ def copy(
     """Copy every row into an empty target, in one transaction, and read it back.
 
     `scopes`: the run_id, instance_id or workspace_id for rows that belong to the source's file itself, if the file does not name
-    it. Conflict if the target has rows. InvalidValue if the target is the source, for a value that cannot be stored, or for
-    rows whose scope is unknown. StoreCorrupt if the rows read back differ. After an error, nothing is written.
+    it. Raises Conflict if the target has rows, InvalidValue if the target is the source, for a value that cannot be stored, or
+    for rows whose scope is unknown. Raises StoreCorrupt if the rows read back differ. After an error, nothing is written.
     """
     own = own_scopes(source.runtime.scopes, scopes)
     with session(source, writable=False) as reading:
@@ -63,7 +63,7 @@ def copy(
 
 
 def own_scopes(said: Mapping[str, str], given: Mapping[str, str] | None) -> dict[str, str]:
-    """Merge the owner ids that a file names with those that the caller gives. InvalidValue if they differ."""
+    """Merge the owner ids that a file names with those that the caller gives. Raises InvalidValue if they differ."""
     own = dict(said)
     for scope, id in (given or {}).items():
         if scope not in OWN_SCOPES:
@@ -147,7 +147,10 @@ class _Copy:
 
 
 def with_scopes(columns: Columns, rows: list[Row], own: Mapping[str, str]) -> list[Row]:
-    """Replace empty scope columns, which stand for the file's owner, by the owner's id. InvalidValue if the id is unknown."""
+    """Replace empty scope columns, which stand for the file's owner, by the owner's id.
+
+    Raises InvalidValue if the id is unknown.
+    """
     for index, column in enumerate(columns):
         scope = scope_of(column)
         if scope is not None and any(row[index] == OWN for row in rows):

@@ -19,7 +19,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 def erd(metadata: MetaData | None = None, *, domain: str | None = None) -> str:
     """Return a Mermaid `erDiagram` with tables, columns, types (of `db.schema.column_types`), PK and FK marks, and references.
 
-    `metadata`: the tables to draw; by default those of persist. `domain`: draw only its tables; InvalidValue if unknown.
+    `metadata`: the tables to draw; by default those of persist. `domain`: draw only its tables. Raises InvalidValue if unknown.
     """
     tables = sorted((metadata or ours).tables.values(), key=lambda table: table.name)
     if domain is not None:

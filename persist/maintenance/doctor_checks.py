@@ -38,7 +38,7 @@ def doctor(store: Store, *, fix: bool = False, full: bool = False) -> list[Findi
     `full`: also compare every index with its table, if the database can do so. `fix`: repair what is safe to repair: fold text
     and progressions, correct the version mark, create missing indexes, move sequences past the highest id, delete turns
     whose process is dead, and move unreadable rows to the quarantine. No row with information is deleted. A damaged file is
-    not written to. ReadOnlyTransaction if `fix` is set on a read-only store.
+    not written to. Raises ReadOnlyTransaction if `fix` is set on a read-only store.
     """
     if fix and store.runtime.read_only:
         raise ReadOnlyTransaction("doctor(fix=True)")

@@ -19,7 +19,7 @@ KINDS = (chat.SESSION, conversations.SESSION, messaging.SESSION, workflows.RUN, 
 
 
 def kind_of(session: Session, id: str) -> Exported:
-    """Return the first kind of session or run with this id. NotFound if there is none."""
+    """Return the first kind of session or run with this id. Raises NotFound if there is none."""
     for kind in KINDS:
         if session.work.row(kind.found, session=id) is not None:
             return kind

@@ -10,7 +10,7 @@ from typing import IO
 
 from sqlalchemy import Table
 
-from persist.chat.exporting import FOLDED, has_tails, with_tails
+from persist.chat.exporting import FOLDED, has_deltas, with_deltas
 from persist.chat.models import parts
 from persist.db.dialects.bulk import Columns, Row
 from persist.db.files.paths import check_path, files
@@ -47,8 +47,8 @@ def export(store: Store, path: Path | str | IO[bytes], *, session_id: str | None
     """Write all rows, or those of one session, from one snapshot. `persist.maintenance.lines` describes the format.
 
     `session_id`: the id of a chat session, a conversation, a messaging session, a workflow run, a program's run or a checkpoint
-    thread. NotFound for an unknown id. A file appears under its name only when it is complete, and only its owner may read it.
-    Conflict if the file exists, unless `overwrite`.
+    thread. Raises NotFound for an unknown id. A file appears under its name only when it is complete, and only its owner may read
+    it. Raises Conflict if the file exists, unless `overwrite`.
     """
     with session(store, writable=False) as reading:
         kind = None if session_id is None else kind_of(reading, check_label("session_id", session_id))
@@ -73,7 +73,7 @@ def export(store: Store, path: Path | str | IO[bytes], *, session_id: str | None
 class _Export:
     def __init__(self, reading: Session, writer: LineWriter) -> None:
         self.reading, self.writer = reading, writer
-        self.folds = has_tails(reading.work)
+        self.folds = has_deltas(reading.work)
         self.files: set[str] = set()
 
     def whole(self, table: Table) -> None:
@@ -97,7 +97,7 @@ class _Export:
 
     def _write(self, columns: Columns, rows: list[Row]) -> None:
         if self.folds and columns[0].table is parts:
-            rows = with_tails(self.reading.work, rows)
+            rows = with_deltas(self.reading.work, rows)
         if columns[0].table is FILES.table:
             place = columns.index(FILES)
             self.files |= {str(row[place]) for row in rows if row[place] is not None}

@@ -53,8 +53,8 @@ def import_(store: Store, path: Path | str | IO[bytes], *, scopes: Mapping[str, 
     """Write the rows of an export, in one transaction.
 
     `scopes`: the run_id, instance_id or workspace_id for rows that belonged to the exported file itself, if the export does not
-    name it. InvalidValue names the line that is wrong, or says that the file is incomplete. Conflict if a row exists already,
-    unless it is equal and its table is shared between sessions. After an error, nothing is written.
+    name it. InvalidValue names the line that is wrong, or says that the file is incomplete. Raises Conflict if a row exists
+    already, unless it is equal and its table is shared between sessions. After an error, nothing is written.
     """
     with _opened(path) as stream:
         lines = LineReader(stream)
@@ -181,7 +181,7 @@ class _Import:
         return OWN if real == self.mine.get(scope) else real
 
     def _is_there(self, table: Table, columns: Columns, row: Row) -> bool:
-        """Whether an equal row exists. Conflict if a different row has the key."""
+        """Whether an equal row exists. Raises Conflict if a different row has the key."""
         values = {f"key_{column.name}": row[columns.index(column)] for column in _keys[table]}
         compiled: CompiledStatement = self.target.store.runtime.prepared[_BY_KEY[table]]
         every: list[Column[Any]] = list(table.columns)

@@ -135,7 +135,7 @@ def _written(column: Column[Any]) -> Step | None:
 
 
 def value_of(written: Any) -> Any:
-    """Decode a value of a line into its published form. InvalidValue for an unknown object."""
+    """Decode a value of a line into its published form. Raises InvalidValue for an unknown object."""
     if not isinstance(written, dict):
         return written
     try:

@@ -17,9 +17,9 @@ MODES = ("PASSIVE", "FULL", "RESTART", "TRUNCATE")
 def checkpoint(store: Store, mode: str = "TRUNCATE") -> tuple[int, int, int]:
     """Move the write-ahead log into the file. Return (busy, pages in the log, pages moved).
 
-    `busy` is 1 if another connection prevented a complete checkpoint. The counts are -1 without a write-ahead log.
-    `mode`, in upper or lower case: PASSIVE does not wait, FULL waits for writers, RESTART waits for readers too, and TRUNCATE
-    also empties the log file. UnsupportedEngine on a server, which makes its own checkpoints. TransactionOpen inside the
+    `busy` is 1 if another connection prevented a complete checkpoint. The counts are -1 without a write-ahead log. `mode`, in
+    upper or lower case: PASSIVE does not wait, FULL waits for writers, RESTART waits for readers too, and TRUNCATE also empties
+    the log file. Raises UnsupportedEngine on a server, which makes its own checkpoints. Raises TransactionOpen inside the
     caller's own transaction.
     """
     word = str(mode).upper()
@@ -33,7 +33,7 @@ def vacuum(store: Store) -> None:
     """Rewrite the file without its free pages. On a server, free the space of dead rows and update statistics, table by table.
 
     A file is locked during the rewrite, so other writers wait and may get StoreBusy. The rewrite needs free disk space of the
-    file's size. TransactionOpen inside the caller's own transaction. NotPermitted if a table belongs to another role.
+    file's size. Raises TransactionOpen inside the caller's own transaction, NotPermitted if a table belongs to another role.
     """
     upkeep = operations_of(store.runtime.dialect)
     with _alone(store, "vacuum()"):

@@ -9,14 +9,14 @@ from sqlalchemy.types import BigInteger
 
 from persist.db.dialects.backends import operations_of
 from persist.db.dialects.operations import DatabaseOperations
-from persist.db.schema.column_types import Body, Json, Vocabulary
+from persist.db.schema.column_types import EnumText, FreeText, Json
 from persist.db.statements.schema_version import version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.maintenance.snapshots import looking
 from persist.schema.metadata import HEAD, domain_of, metadata
 from persist.store.store import Store
 
-_LARGE = (Body, Json, LargeBinary)
+_LARGE = (FreeText, Json, LargeBinary)
 _STATUS = ("status", "state")
 
 
@@ -65,7 +65,7 @@ def _contents(work: UnitOfWork, upkeep: DatabaseOperations, table: Table) -> tup
 
 def _status_columns(table: Table) -> Iterator[Column[Any]]:
     for column in table.columns:
-        if column.name in _STATUS and isinstance(column.type, Vocabulary):
+        if column.name in _STATUS and isinstance(column.type, EnumText):
             yield column
 
 

@@ -67,10 +67,10 @@ def prune(
 ) -> PruneReport:
     """Delete finished rows older than an age or an instant. Rows that are running, waiting or in use stay.
 
-    `table_or_domain`: one of `prunable()`. `keep`: this many of the newest stay at any age; for telemetry, per instance.
-    Each batch is its own transaction, so other writers can write in between, and a killed prune can be run again.
-    `dry_run`: prune a copy of the file, or on a server roll the transaction back; the counts are exact.
-    `progress`: called with the number of rows after every batch. InvalidValue for an unknown name, a negative age or `keep`.
+    `table_or_domain`: one of `prunable()`. `keep`: this many of the newest stay at any age; for telemetry, per instance. Each
+    batch is its own transaction, so other writers can write in between, and a killed prune can be run again. `dry_run`: prune a
+    copy of the file, or on a server roll the transaction back; the counts are exact. `progress`: called with the number of rows
+    after every batch. Raises InvalidValue for an unknown name, a negative age or `keep`.
     """
     prunings, cut = _named(table_or_domain), Cut(_before(store, older_than), check_count("keep", keep))
     removed = Removed()

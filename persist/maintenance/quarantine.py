@@ -66,7 +66,7 @@ def quarantined(store: Store, *, after: str | None = None, limit: int = 100) -> 
 
 
 def quarantined_row(store: Store, id: str) -> Quarantined:
-    """Return one row in quarantine with its cells. NotFound if there is none."""
+    """Return one row in quarantine with its cells. Raises NotFound if there is none."""
     with looking(store, "quarantined_row()") as work:
         row = work.row(_ONE, row_id=work.label("id", id))
         if row is None:
@@ -77,8 +77,8 @@ def quarantined_row(store: Store, id: str) -> Quarantined:
 def restore_row(store: Store, id: str) -> list[Quarantined]:
     """Restore a row byte for byte, with the rows moved together with it, in one transaction. Return the restored rows.
 
-    The row is as unreadable as before: restore it to repair it by hand. NotFound if the id is unknown. Conflict if a key is
-    in use again, if a referenced row is missing, or if the row comes from a database of another dialect.
+    The row is as unreadable as before: restore it to repair it by hand. Raises NotFound if the id is unknown, Conflict if a key
+    is in use again, if a referenced row is missing, or if the row comes from a database of another dialect.
     """
     with _unchecked(store) as work, Verb(work, "maintenance.restore_row", writes=True):
         found = work.row(_ONE, row_id=work.label("id", id))
@@ -135,7 +135,7 @@ class _Restoring:
             raise Conflict(text, constraint=ours.constraint) from error
 
     def check_parents(self) -> None:
-        """Conflict unless every readable foreign key of the restored rows finds its parent row."""
+        """Raises Conflict unless every readable foreign key of the restored rows finds its parent row."""
         for table, cells in self.rows:
             bad = {cell.column for cell in self._bad(table, cells)}
             for key, parent in parents_of(self._raw, table):

@@ -32,8 +32,8 @@ def rebuild(source: Store, target: Store, stream_id: str | None = None) -> None:
     """Create the rows of `target` from the event log of `source`: all, or those of one stream and its domain's shared rows.
 
     Everything happens in one transaction. If the target keeps an event log, single changes are not logged; a snapshot of each
-    stream is logged at the end. Conflict if the target has rows, if a stream was trimmed, or if the stream's rows refer to
-    rows of another stream, such as a conversation in the exchange. NotFound for an unknown stream.
+    stream is logged at the end. Raises Conflict if the target has rows, if a stream was trimmed, or if the stream's rows refer to
+    rows of another stream, such as a conversation in the exchange. Raises NotFound for an unknown stream.
     """
     scopes = dict(target.runtime.scopes)
     try:
@@ -71,7 +71,7 @@ def _rebuild(source: Store, target: Store, stream_id: str | None) -> None:
                 if (wanted is None or event.stream_id in wanted) and event.position >= starts.get(event.stream_id, 0):
                     _apply(replay, event, write)
             after = events[-1].position
-        write.count_on(_LOGGED)
+        write.advance_sequences(_LOGGED)
         fold_all(write)
         while fold_some(write):
             pass

@@ -38,7 +38,10 @@ class Session:
 
 @contextmanager
 def session(store: Store, *, writable: bool) -> Iterator[Session]:
-    """Open a write transaction, committed unless an error is raised, or a snapshot. UnsupportedEngine on the caller's engine."""
+    """Open a write transaction, committed unless an error is raised, or a snapshot.
+
+    Raises UnsupportedEngine on the caller's engine.
+    """
     work = UnitOfWork(store.runtime, writable=writable)
     work.transaction.may_be_long = True
     work.begin()

@@ -2,7 +2,7 @@
 
 from sqlalchemy import bindparam, insert, select, tuple_
 
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_choice, optional_count, optional_label
@@ -34,10 +34,10 @@ _NEWEST = Statement(
     select(*_COLUMNS)
     .where(_M.session_id == _id)
     .order_by(_M.timestamp.desc(), _M.id.desc())
-    .limit(bindparam("maximum", type_=Whole()))
+    .limit(bindparam("maximum", type_=Int64()))
 )
-_PLACE = Statement(select(_M.timestamp, _M.id).where(_M.session_id == _id, _M.id == bindparam("before", type_=Whole())))
-_last = tuple_(bindparam("at", type_=_M.timestamp.type), bindparam("last", type_=Whole()))
+_PLACE = Statement(select(_M.timestamp, _M.id).where(_M.session_id == _id, _M.id == bindparam("before", type_=Int64())))
+_last = tuple_(bindparam("at", type_=_M.timestamp.type), bindparam("last", type_=Int64()))
 _EARLIER = Statement(_NEWEST.statement.where(tuple_(_M.timestamp, _M.id) < _last))  # type: ignore[attr-defined]  # it is the select above
 
 
@@ -46,7 +46,7 @@ class MessagingMessages(Repository):
 
     @writes
     def add(self, session_id: str, *, role: str, content: str, platform_message_id: str | None = None) -> MessagingMessage:
-        """Append a message to the session. NotFound without the session.
+        """Append a message to the session. Raises NotFound without the session.
 
         `content` is any text up to `Settings.max_text_bytes` (PayloadTooLarge). The session's row is not changed; see
         `sessions.touch`.
@@ -69,7 +69,7 @@ class MessagingMessages(Repository):
     def history(self, session_id: str, *, limit: int = 50, before: int | None = None) -> list[MessagingMessage]:
         """The newest `limit` messages (1 to 1000), oldest first. `before`: only messages before the one with that id.
 
-        NotFound without the session, or if it has no message `before`.
+        Raises NotFound without the session, or if it has no message `before`.
         """
         work = self._work
         id, maximum = work.label("session_id", session_id), check_limit(limit)

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.changes.event_streams import Streams
 from persist.db.schema.base import NEVER_REUSED, SCHEMA_TOKEN, Base, flag_default, flag_set, partial_index, table_of
-from persist.db.schema.column_types import Body, Flag, IsoMs, Label, Vocabulary, Whole
+from persist.db.schema.column_types import Bool, EnumText, FreeText, Int64, IsoMs, Label
 from persist.messaging.schemas import MessagingRole
 
 
@@ -23,8 +23,8 @@ class MessagingSessionRow(Base):
     agent_session_id: Mapped[str | None] = mapped_column(Label())
     created_at: Mapped[datetime] = mapped_column(IsoMs())
     last_activity_at: Mapped[datetime] = mapped_column(IsoMs())
-    message_count: Mapped[int | None] = mapped_column(Whole(), server_default=text("0"))
-    active: Mapped[bool | None] = mapped_column(Flag(), server_default=flag_default(True))
+    message_count: Mapped[int | None] = mapped_column(Int64(), server_default=text("0"))
+    active: Mapped[bool | None] = mapped_column(Bool(), server_default=flag_default(True))
 
     __table_args__ = (Index("idx_msg_sessions_lookup", "platform", "channel_id", "thread_id", "user_id"),)
 
@@ -33,12 +33,12 @@ class MessagingMessageRow(Base):
     """One message of a session. Ids are in the order in which messages were added."""
 
     __tablename__ = "messaging_messages"
-    id: Mapped[int] = mapped_column(Whole(), Identity(), primary_key=True)
+    id: Mapped[int] = mapped_column(Int64(), Identity(), primary_key=True)
     session_id: Mapped[str] = mapped_column(Label(), ForeignKey(f"{SCHEMA_TOKEN}.messaging_sessions.id"))
-    role: Mapped[MessagingRole] = mapped_column(Vocabulary(MessagingRole))
+    role: Mapped[MessagingRole] = mapped_column(EnumText(MessagingRole))
     timestamp: Mapped[datetime] = mapped_column(IsoMs())
     platform_message_id: Mapped[str | None] = mapped_column(Label())
-    content: Mapped[str] = mapped_column(Body())
+    content: Mapped[str] = mapped_column(FreeText())
 
     __table_args__ = (Index("idx_msg_messages_session", "session_id", "timestamp"), NEVER_REUSED)
 

@@ -9,7 +9,7 @@ from sqlalchemy.sql.expression import ColumnElement
 
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import insert_missing, merging
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -84,7 +84,7 @@ _DELETE = Statement(delete(sessions).where(_S.id == _id))
 @cache
 def _listing(*given: str) -> Statement:
     """The SELECT of a list, with those of the filters `platform`, `active` and `after` that are given."""
-    query = select(*_COLUMNS).order_by(*_newest_first).limit(bindparam("maximum", type_=Whole()))
+    query = select(*_COLUMNS).order_by(*_newest_first).limit(bindparam("maximum", type_=Int64()))
     if "platform" in given:
         # There are few platforms: reading sessions in index order is faster than finding one platform's and sorting them.
         # coalesce() keeps the planner from using an index on the column.
@@ -159,7 +159,7 @@ class MessagingSessions(Repository):
 
     @reads
     def get(self, id: str) -> MessagingSession:
-        """The session, active or not; NotFound."""
+        """The session, active or not. Raises NotFound."""
         row = self._work.row(_GET, row_id=self._work.label("id", id))
         if row is None:
             raise NotFound("messaging session", id)

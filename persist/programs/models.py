@@ -12,7 +12,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.changes.event_streams import Streams
 from persist.db.schema.base import SCHEMA_TOKEN, Base, table_of
-from persist.db.schema.column_types import Body, Json, Label, SqlSeconds, Vocabulary, Whole
+from persist.db.schema.column_types import EnumText, FreeText, Int64, Json, Label, SqlSeconds
 from persist.db.schema.scope_columns import key_per_scope, key_within_scope, numbered, scope_column, this_second
 from persist.programs.schemas import AgentScope, BindingKind, ExecutionStatus, RunStatus
 
@@ -25,11 +25,11 @@ class RunRow(Base):
     program_path: Mapped[str | None] = mapped_column(Label())
     started_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
     updated_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
-    status: Mapped[RunStatus | None] = mapped_column(Vocabulary(RunStatus), server_default=RunStatus.RUNNING.value)
+    status: Mapped[RunStatus | None] = mapped_column(EnumText(RunStatus), server_default=RunStatus.RUNNING.value)
     state_mode: Mapped[str | None] = mapped_column(Label(), server_default="sqlite")
-    written_status: Mapped[RunStatus | None] = mapped_column(Vocabulary(RunStatus))
-    anonymous_names: Mapped[int] = mapped_column(Whole(), nullable=False, server_default="0")
-    program_source: Mapped[str | None] = mapped_column(Body())
+    written_status: Mapped[RunStatus | None] = mapped_column(EnumText(RunStatus))
+    anonymous_names: Mapped[int] = mapped_column(Int64(), nullable=False, server_default="0")
+    program_source: Mapped[str | None] = mapped_column(FreeText())
 
     __table_args__ = (
         Index("ix_run_started_at_id", "started_at", "id"),
@@ -43,15 +43,15 @@ class ExecutionRow(Base):
     __tablename__ = "execution"
     id: Mapped[int] = numbered()
     run_id: Mapped[str] = scope_column("run_id")
-    statement_index: Mapped[int | None] = mapped_column(Whole())
-    status: Mapped[ExecutionStatus | None] = mapped_column(Vocabulary(ExecutionStatus))
-    written_status: Mapped[ExecutionStatus | None] = mapped_column(Vocabulary(ExecutionStatus))
+    statement_index: Mapped[int | None] = mapped_column(Int64())
+    status: Mapped[ExecutionStatus | None] = mapped_column(EnumText(ExecutionStatus))
+    written_status: Mapped[ExecutionStatus | None] = mapped_column(EnumText(ExecutionStatus))
     started_at: Mapped[datetime | None] = mapped_column(SqlSeconds())
     completed_at: Mapped[datetime | None] = mapped_column(SqlSeconds())
     updated_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
-    parent_id: Mapped[int | None] = mapped_column(Whole())
-    statement_text: Mapped[str | None] = mapped_column(Body())
-    error_message: Mapped[str | None] = mapped_column(Body())
+    parent_id: Mapped[int | None] = mapped_column(Int64())
+    statement_text: Mapped[str | None] = mapped_column(FreeText())
+    error_message: Mapped[str | None] = mapped_column(FreeText())
     metadata_: Mapped[Any | None] = mapped_column("metadata", Json(), server_default="{}")
 
     __table_args__ = (
@@ -68,13 +68,13 @@ class BindingRow(Base):
     __tablename__ = "bindings"
     run_id: Mapped[str] = scope_column("run_id")
     name: Mapped[str | None] = mapped_column(Label())
-    execution_id: Mapped[int | None] = mapped_column(Whole())
-    kind: Mapped[BindingKind | None] = mapped_column(Vocabulary(BindingKind))
-    source_statement: Mapped[str | None] = mapped_column(Body())
+    execution_id: Mapped[int | None] = mapped_column(Int64())
+    kind: Mapped[BindingKind | None] = mapped_column(EnumText(BindingKind))
+    source_statement: Mapped[str | None] = mapped_column(FreeText())
     created_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
     updated_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
     attachment_path: Mapped[str | None] = mapped_column(Label())
-    value: Mapped[str | None] = mapped_column(Body())
+    value: Mapped[str | None] = mapped_column(FreeText())
 
     __mapper_args__ = {"primary_key": ["run_id", "name", "execution_id"]}  # noqa: RUF012  # the mapper's own declaration
 
@@ -85,10 +85,10 @@ class AgentRow(Base):
     __tablename__ = "agents"
     run_id: Mapped[str] = scope_column("run_id", primary_key=True)
     name: Mapped[str] = mapped_column(Label(), primary_key=True)
-    scope: Mapped[AgentScope | None] = mapped_column(Vocabulary(AgentScope))
+    scope: Mapped[AgentScope | None] = mapped_column(EnumText(AgentScope))
     created_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
     updated_at: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
-    memory: Mapped[str | None] = mapped_column(Body())
+    memory: Mapped[str | None] = mapped_column(FreeText())
 
 
 class AgentSegmentRow(Base):
@@ -98,10 +98,10 @@ class AgentSegmentRow(Base):
     id: Mapped[int] = numbered()
     run_id: Mapped[str] = scope_column("run_id")
     agent_name: Mapped[str | None] = mapped_column(Label())
-    segment_number: Mapped[int | None] = mapped_column(Whole())
+    segment_number: Mapped[int | None] = mapped_column(Int64())
     timestamp: Mapped[datetime | None] = mapped_column(SqlSeconds(), server_default=this_second())
-    prompt: Mapped[str | None] = mapped_column(Body())
-    summary: Mapped[str | None] = mapped_column(Body())
+    prompt: Mapped[str | None] = mapped_column(FreeText())
+    summary: Mapped[str | None] = mapped_column(FreeText())
 
     __table_args__ = (
         UniqueConstraint("run_id", "agent_name", "segment_number"),

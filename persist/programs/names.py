@@ -44,7 +44,7 @@ def imported(alias: str, name: str) -> str:
 
 
 def check_alias(alias: object) -> str:
-    """The alias; InvalidValue if it is empty or has a dot, which would make `alias.name` ambiguous."""
+    """The alias. Raises InvalidValue if it is empty or has a dot, which would make `alias.name` ambiguous."""
     text = check_label("alias", alias)
     if not text or "." in text:
         raise InvalidValue("alias", "expected a name without a dot.")
@@ -79,7 +79,10 @@ def attachment_token(path: str) -> str | None:
 
 
 def attachment_parts(path: str) -> tuple[str, ...]:
-    """The path components of a stored file below the run's directory, `attachments` first. InvalidValue for other paths."""
+    """The path components of a stored file below the run's directory, `attachments` first.
+
+    Raises InvalidValue for other paths.
+    """
     if not isinstance(path, str):  # a raw writer may store bytes where there should be text
         raise InvalidValue("attachment_path", f"{shown(path)} is stored, which is no text.")
     spelled = path.replace(os.sep, "/")

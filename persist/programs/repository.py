@@ -1,6 +1,6 @@
 """`tx.programs`: the repositories of the domain."""
 
-from persist.db.transactions.repository import EachVerb
+from persist.db.transactions.repository import TransactionPerVerb
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.programs.verbs.agents import Agents
 from persist.programs.verbs.bindings import Bindings
@@ -12,7 +12,7 @@ from persist.programs.verbs.runs import ProgramRuns
 class Programs:
     """Runs of programs, their statements and values, persistent agents, and imported programs."""
 
-    def __init__(self, work: UnitOfWork | EachVerb) -> None:
+    def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:
         self.runs = ProgramRuns(work)
         self.executions = ProgramExecutions(work)
         self.bindings = Bindings(work)

@@ -21,14 +21,14 @@ _EXECUTIONS: dict[ExecutionStatus, frozenset[ExecutionStatus]] = {
 
 
 def check_run(id: str, current: str | None, to: RunStatus) -> None:
-    """TransitionError unless a run may change to that status."""
+    """Raises TransitionError unless a run may change to that status."""
     allowed = _RUNS.get(current) if isinstance(current, RunStatus) else None
     if allowed is not None and to not in allowed:
         raise TransitionError(f"program run {id}", str(current), to.value)
 
 
 def check_execution(id: int, current: str | None, to: ExecutionStatus) -> None:
-    """TransitionError unless an execution may change to that status."""
+    """Raises TransitionError unless an execution may change to that status."""
     allowed = _EXECUTIONS.get(current) if isinstance(current, ExecutionStatus) else None
     if allowed is not None and to not in allowed:
         raise TransitionError(f"execution {id}", str(current), to.value)

@@ -56,7 +56,7 @@ def current(database: str | Engine | Connection, *, schema: str | None = None) -
 
 
 def check(database: str | Engine | Connection, *, schema: str | None = None) -> None:
-    """SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at this code's revision.
+    """Raises SchemaOutdated, SchemaTooNew or UnmanagedDatabase, unless the database is at this code's revision.
 
     `database` as for `upgrade`.
     """
@@ -128,14 +128,14 @@ def upgrade_with(dialect: Dialect, within: Connection | None = None) -> None:
     settings = config()
     found: str | None = None
     applied: list[str] = []
-    started = False
+    checks_passed = False
 
     def before(connection: Connection) -> None:
-        nonlocal found, started
+        nonlocal found, checks_passed
         found = found_revision(connection, dialect)
         with suppress(SchemaOutdated):
             verify(connection, dialect)
-        started = True
+        checks_passed = True
 
     try:
         with _transaction(dialect) if within is None else _savepoint(within, dialect) as connection:
@@ -145,7 +145,7 @@ def upgrade_with(dialect: Dialect, within: Connection | None = None) -> None:
         raise
     except Exception as error:
         ours = dialect.errors.classify(error) or error
-        if not started:
+        if not checks_passed:
             raise ours from error
         where = str(dialect.path or dialect.schema)
         raise MigrationFailed(where, found, HEAD, _failing(settings, found, applied), str(ours)) from error

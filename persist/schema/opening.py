@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Table, insert, update
 from sqlalchemy import Dialect as SADialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from persist.chat.storage.unfolded_probe import ANY_PIECES
+from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.dialects.interface import Dialect
 from persist.db.schema.base import SCHEMA_TOKEN, table_of
 from persist.db.schema.meta_table import Meta
@@ -31,13 +31,13 @@ class Found:
     """The facts that are read from a database when it is opened.
 
     scopes     the owners of the file: run_id, instance_id, workspace_id
-    logged_at  the revision at which its log of events was switched on; None while it is off
-    tails      whether there are text deltas to fold first; only checked in a writable file
+    log_revision  the revision at which its log of events was switched on; None while it is off
+    has_deltas    whether there are text deltas to fold first; only checked in a writable file
     """
 
     scopes: Mapping[str, str]
-    logged_at: str | None = None
-    tails: bool = False
+    log_revision: str | None = None
+    has_deltas: bool = False
 
 
 def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
@@ -45,11 +45,11 @@ def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
         raise SchemaOutdated(None, HEAD, dialect.tables.upgrade_command())  # connecting would leave an empty file behind
     try:
-        driver = dialect.connections.first()
+        driver = dialect.connections.open_first()
         found = None if driver is None else _found(driver, dialect, HEAD)
         if found is None:
             return _prepared(dialect, migrate=migrate, looked=driver is not None)
-        dialect.connections.settle(driver)
+        dialect.connections.prepare_database(driver)
         return found
     except PersistError:
         raise
@@ -66,7 +66,7 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
         if found is None:
             _bring_up(connection, dialect, migrate=migrate)
             found = _found(driver, dialect, None) or Found({})
-        dialect.connections.settle(driver)
+        dialect.connections.prepare_database(driver)
     except BaseException:
         connection.close()
         raise
@@ -78,14 +78,16 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
 
 
 def _found(driver: Any, dialect: Dialect, revision: str | None) -> Found | None:
-    """Read the facts with one statement, and one more for `tails`; None unless the database is at `revision` (None: any)."""
+    """Read the facts with one statement, and one more for `has_deltas`; None unless the database is at `revision` (None: any)."""
     try:
         noted = scopes_at(lambda prepared: dialect.prepared[prepared].one(driver, {}), revision)
         if noted is None:
             return None
-        logged_at = noted.pop(EVENTS, None)
-        tails = dialect.path is not None and not dialect.read_only and dialect.prepared[ANY_PIECES].one(driver, {}) is not None
-        return Found(noted, logged_at, tails)
+        log_revision = noted.pop(EVENTS, None)
+        has_deltas = (
+            dialect.path is not None and not dialect.read_only and dialect.prepared[ANY_DELTA].one(driver, {}) is not None
+        )
+        return Found(noted, log_revision, has_deltas)
     except UnreadableRow as error:
         if revision is not None:
             return None  # `verify` examines it next
@@ -153,7 +155,7 @@ def _create(connection: Connection, dialect: Dialect) -> None:
 
 def ddl(dialect: Dialect) -> Sequence[str]:
     """The DDL statements that create every table and index of the models."""
-    return _ddl(dialect.kind, dialect.schema)
+    return _ddl(dialect.sqlalchemy_dialect, dialect.schema)
 
 
 @lru_cache(maxsize=4)

@@ -19,7 +19,7 @@ def found_revision(connection: Connection, dialect: Dialect) -> str | None:
 
 
 def verify(connection: Connection, dialect: Dialect) -> None:
-    """SchemaOutdated, SchemaTooNew, SchemaUnknown or UnmanagedDatabase, unless the database is at HEAD.
+    """Raises SchemaOutdated, SchemaTooNew, SchemaUnknown or UnmanagedDatabase, unless the database is at HEAD.
 
     The version row says what the tables are. A `_meta.schema_version` that lags behind it, as another program writes it, is
     none of these.

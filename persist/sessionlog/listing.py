@@ -39,7 +39,7 @@ def list_session_logs(home: str | os.PathLike[str], *, scope: str = "all") -> li
 
 
 def find_session_log(home: str | os.PathLike[str], session_id: str, *, project_slug: str | None = None) -> SessionLogInfo:
-    """The log of a session, also of a side chain. NotFound; Conflict if several projects have one and no slug is given."""
+    """The log of a session, also of a side chain. Raises NotFound, Conflict if several projects have one and no slug is given."""
     if normalize_session_id(session_id) is None:
         session_log_path(home, CHAT_SLUG, session_id)  # says what is wrong with it
     if project_slug is not None:

@@ -37,7 +37,7 @@ def is_safe_project_slug(slug: object) -> bool:
 
 
 def check_project_slug(slug: Any) -> str:
-    """The slug. InvalidValue unless it is safe; PayloadTooLarge if it is too long for a folder's name."""
+    """The slug. Raises InvalidValue unless it is safe, PayloadTooLarge if it is too long for a folder's name."""
     reason = _why_unsafe(slug)
     if reason is not None:
         raise InvalidValue("project_slug", reason)
@@ -47,12 +47,12 @@ def check_project_slug(slug: Any) -> str:
 
 
 def check_home(home: Any) -> Path:
-    """The folder above `projects` as a Path. InvalidValue if it cannot be a path."""
+    """The folder above `projects` as a Path. Raises InvalidValue if it cannot be a path."""
     return check_path("home", home, reachable=False)
 
 
 def session_log_path(home: str | os.PathLike[str], project_slug: str, session_id: str) -> Path:
-    """The path of a session's log, which need not exist. InvalidValue for an unsafe slug or id."""
+    """The path of a session's log, which need not exist. Raises InvalidValue for an unsafe slug or id."""
     folder = check_home(home) / "projects" / check_project_slug(project_slug)
     if normalize_session_id(session_id) is None:
         raise InvalidValue(

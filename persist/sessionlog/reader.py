@@ -14,8 +14,8 @@ from persist.sessionlog.timestamps import instant_of, iso
 def iter_session_log(path: str | os.PathLike[str]) -> Iterator[LogMessage]:
     """The messages of a log in the file's order, read line by line: at most the longest line is in memory.
 
-    Blank, torn and broken lines are skipped. A last line without a line break counts if it is complete JSON. NotFound, raised
-    by this call, if there is no such file.
+    Blank, torn and broken lines are skipped. A last line without a line break counts if it is complete JSON. This call
+    itself raises NotFound if there is no such file.
     """
     found = check_path("path", path)
     try:

@@ -29,7 +29,7 @@ def tail_session_log(
 
     A missing file is waited for. If the file gets shorter or is replaced, it is read again from index 0. When `stop` is set or
     returns True, lines written until then are still yielded, then the iteration ends. Without `stop` it never ends by itself.
-    NotPermitted or another PersistError if the file cannot be read.
+    Raises NotPermitted or another PersistError if the file cannot be read.
     """
     _check(since_index, poll)
     return _follow(_FollowedFile(check_path("path", path), since_index), float(poll), stop)

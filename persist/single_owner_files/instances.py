@@ -33,8 +33,9 @@ def open_instance(
 ) -> Store:
     """Open an instance's file, and make it, and its folder, if it is not there; `instance_id` of the store is the name.
 
-    NotPermitted if it cannot be made. MigrationFailed (with file, versions, revision and cause), SchemaTooNew and SchemaUnknown
-    leave it as it was. Conflict if it is the file of another instance. `read_only`: NotFound instead of making one.
+    Raises NotPermitted if it cannot be made, Conflict if it is the file of another instance, and NotFound instead of making one
+    with `read_only`. MigrationFailed (with file, versions, revision and cause), SchemaTooNew and SchemaUnknown leave it as it
+    was.
     """
     path = _path(data_dir, name)
     if not read_only:
@@ -46,7 +47,7 @@ def open_instance(
 def purge_instance(data_dir: Path, name: str) -> None:
     """Delete an instance's file with its -wal and -shm; the folder and its other files stay. A missing file is no error.
 
-    StoreInUse while a connection has the file open. A damaged file, or one that cannot be upgraded, is deleted too.
+    Raises StoreInUse while a connection has the file open. A damaged file, or one that cannot be upgraded, is deleted too.
     """
     remove_file(_path(data_dir, name))
 

@@ -17,7 +17,7 @@ from persist.errors import InvalidValue, NotFound
 from persist.programs import names
 from persist.quoting import shown
 from persist.settings import Settings
-from persist.single_owner_files.single_owner_files import make_file, open_file, own
+from persist.single_owner_files.single_owner_files import open_file, open_or_create_file, own
 from persist.store.store import Store
 from persist.store.transaction import Transaction
 
@@ -60,14 +60,14 @@ def create_run_file(
         if text is not None:
             with files(path), open(path.with_name(PROGRAM), "wb", opener=private_opener) as program:
                 program.write(text)
-        return make_file(path, "run_id", run_id, fill=fill, settings=settings, clock=clock)
+        return open_or_create_file(path, "run_id", run_id, fill=fill, settings=settings, clock=clock)
     except BaseException:
         shutil.rmtree(path.parent, ignore_errors=True)  # the new folder is not in use yet
         raise
 
 
 def open_run_file(path: Path, *, read_only: bool = False, settings: Settings | None = None, clock: Clock | None = None) -> Store:
-    """Open the store of a run, given its state.db or its folder. NotFound if the file is missing.
+    """Open the store of a run, given its state.db or its folder. Raises NotFound if the file is missing.
 
     If the process that created the file died before it wrote the run id, the id is that of the only run, else the folder's name.
     """
@@ -110,7 +110,7 @@ def agents_file(
     if scope not in ("project", "user"):
         raise InvalidValue("scope", f"{shown(scope)} is neither 'project' nor 'user'.")
     home = check_path("root", root) if scope == "project" else Path.home()
-    return make_file(path or home / FOLDER / AGENTS, "run_id", scope, settings=settings, clock=clock)
+    return open_or_create_file(path or home / FOLDER / AGENTS, "run_id", scope, settings=settings, clock=clock)
 
 
 def _new_folder(root: Path, now: datetime) -> str:

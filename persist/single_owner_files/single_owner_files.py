@@ -15,15 +15,15 @@ from persist.store.transaction import Transaction, work_of
 
 
 def open_file(path: Path, *, read_only: bool = False, settings: Settings | None = None, clock: Clock | None = None) -> Store:
-    """Open the store of an existing file; NotFound if it is missing."""
+    """Open the store of an existing file. Raises NotFound if it is missing."""
     if not check_path("path", path).exists():
         raise NotFound("file", str(path))
     return _open(path, read_only=read_only, settings=settings, clock=clock)
 
 
-def make_file(
+def open_or_create_file(
     path: Path,
-    scope: str,
+    scope_column: str,
     id: str,
     *,
     fill: Callable[[Transaction], object] | None = None,
@@ -32,7 +32,7 @@ def make_file(
 ) -> Store:
     """Open or create the file that belongs to `id`; `fill` runs in the transaction that marks the owner.
 
-    Conflict if the file has another owner.
+    Raises Conflict if the file has another owner.
     """
     if check_path("path", path).is_dir():
         raise InvalidValue("path", f"{path} is a folder.")
@@ -40,26 +40,26 @@ def make_file(
         make_private(path.parent)
     store = _open(path, read_only=False, settings=settings, clock=clock)
     try:
-        own(store, scope, id, fill=fill)
+        own(store, scope_column, id, fill=fill)
     except BaseException:
         store.close()
         raise
     return store
 
 
-def own(store: Store, scope: str, id: str, *, fill: Callable[[Transaction], object] | None = None) -> None:
+def own(store: Store, scope_column: str, id: str, *, fill: Callable[[Transaction], object] | None = None) -> None:
     """Mark `id` as the owner of an open store's file, unless it is marked already."""
-    if store.runtime.scopes.get(scope) == id:
+    if store.runtime.scopes.get(scope_column) == id:
         return
     scopes = store.runtime.scopes
     try:
         with store.begin() as tx:
-            claim_file(work_of(tx), scope, id)
-            scopes[scope] = id  # set first, so that `fill` stores rows of the file's owner
+            claim_file(work_of(tx), scope_column, id)
+            scopes[scope_column] = id  # set first, so that `fill` stores rows of the file's owner
             if fill is not None:
                 fill(tx)
     except BaseException:
-        scopes.pop(scope, None)
+        scopes.pop(scope_column, None)
         raise
 
 

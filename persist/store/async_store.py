@@ -13,7 +13,13 @@ from persist.db.concurrency.observers import on_loop, on_own_loop
 from persist.db.concurrency.weak_group import WeakGroup
 from persist.db.connections.host_connections import check_connection
 from persist.db.group_commit.writer import GroupCommitter
-from persist.db.transactions.async_transactions import AsyncEachVerb, AsyncUnitOfWork, AsyncWork, JoinedUnitOfWork, WorkerPool
+from persist.db.transactions.async_transactions import (
+    AsyncTransactionPerVerb,
+    AsyncUnitOfWork,
+    AsyncWork,
+    JoinedUnitOfWork,
+    WorkerPool,
+)
 from persist.db.transactions.repository import on_demand
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import Clock
@@ -77,11 +83,11 @@ class AsyncStore(AsyncDomains):
     """
 
     def __init__(self, store: Store) -> None:
-        super().__init__(AsyncEachVerb(self._run_verb))
+        super().__init__(AsyncTransactionPerVerb(self._run_verb))
         self._store = store
         self._runtime = store.runtime
-        self._hops = WorkerPool(store.runtime, store.timer)
-        self._writer = GroupCommitter(store.held)
+        self._worker_pool = WorkerPool(store.runtime, store.timer)
+        self._writer = GroupCommitter(store.pinned)
         self._recorders: WeakGroup[AsyncRecorder] = WeakGroup()
 
     @property
@@ -158,7 +164,7 @@ class AsyncStore(AsyncDomains):
 
     @asynccontextmanager
     async def _transaction(self, *, writable: bool) -> AsyncIterator[AsyncTransaction]:
-        work = AsyncUnitOfWork(self._hops, UnitOfWork(self._runtime, writable=writable))
+        work = AsyncUnitOfWork(self._worker_pool, UnitOfWork(self._runtime, writable=writable))
         await work.begin()
         try:
             yield AsyncTransaction(work)
@@ -171,7 +177,7 @@ class AsyncStore(AsyncDomains):
         call = VerbRun(self._runtime, verb, writes=writes, interruptible=True)
         if writes or self._runtime.one_connection:
             self._runtime.refuse_inside_transaction("a verb outside of the transaction")
-        result: T = await self._hops.whole(call.run, writable=writes, interrupt=call.interrupt)
+        result: T = await self._worker_pool.whole(call.run, writable=writes, interrupt=call.interrupt)
         for topic, value in call.announcements:
             await self._runtime.observers.tell_async(topic, value)
         return result
@@ -195,7 +201,7 @@ class AsyncStore(AsyncDomains):
             except PersistError as error:
                 if attempt == attempts - 1 or not self._runtime.errors.retryable(error):
                     raise
-                await self._hops.workers.call(lambda wait=0.1 * 2**attempt: self._runtime.sleep(wait))  # type: ignore[misc]  # a bound default
+                await self._worker_pool.workers.call(lambda wait=0.1 * 2**attempt: self._runtime.sleep(wait))  # type: ignore[misc]  # a bound default
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     @property
@@ -253,7 +259,7 @@ class AsyncStore(AsyncDomains):
         if self._runtime.closed or self._runtime.forked:
             return self._store.close()
         if self._runtime.anything_open():
-            await asyncio.to_thread(self._hops.recover)
+            await asyncio.to_thread(self._worker_pool.recover)
         if self._runtime.anything_open():
             raise StoreInUse
         for recorder in self._recorders.members():
@@ -261,7 +267,7 @@ class AsyncStore(AsyncDomains):
         await self._writer.close()
         await asyncio.to_thread(self._store.close)
         await self._writer.close()  # another loop may have recorded since the first close
-        self._hops.close()
+        self._worker_pool.close()
 
     async def __aenter__(self) -> "AsyncStore":
         return self

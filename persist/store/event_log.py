@@ -18,7 +18,7 @@ with lazy_modules(globals()):
     from persist.events import switching, watching
 
 
-class EventLog:
+class StoreEventLog:
     """Switches and follows the event log of one store. The methods of Store with the same purpose say more."""
 
     def __init__(self, runtime: Runtime) -> None:

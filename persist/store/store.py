@@ -23,9 +23,9 @@ from persist.db.values.json import Json
 from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction
 from persist.lazy_imports import lazy_modules
 from persist.schema.opening import prepare
-from persist.store.event_log import EventLog
+from persist.store.event_log import StoreEventLog
 from persist.store.forks import forget, remember
-from persist.store.transaction import Domains, Transaction, TransactionBlock, each_verb, replayed, work_of
+from persist.store.transaction import Domains, Transaction, TransactionBlock, transact_with_retries, transaction_per_verb, work_of
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
@@ -58,14 +58,14 @@ class Store(Domains):
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        super().__init__(each_verb(runtime))
+        super().__init__(transaction_per_verb(runtime))
         self.runtime = runtime
-        self._event_log = EventLog(runtime)
-        self.held = PinnedConnection(runtime)
+        self._event_log = StoreEventLog(runtime)
+        self.pinned = PinnedConnection(runtime)
         self.timer = Timer()
         self._recorders: WeakGroup[recorders.Recorder] = WeakGroup()
         self.path: Path | None = runtime.dialect.path
-        remember(runtime, self.held)
+        remember(runtime, self.pinned)
 
     @property
     def run_id(self) -> str | None:
@@ -152,13 +152,13 @@ class Store(Domains):
         runtime.make_log = lambda: log_writing.EventWriter(
             runtime.clock, scopes, dialect.event_log.notice, lambda: runtime.keep_log(False), runtime.wake_watchers
         )
-        runtime.keep_log(found.logged_at is not None)
+        runtime.keep_log(found.log_revision is not None)
         store = cls(runtime)
-        if found.logged_at not in (None, HEAD) and not dialect.read_only:
+        if found.log_revision not in (None, HEAD) and not dialect.read_only:
             store.switch_events(True)  # tables added by later revisions have no event guard yet
-        if found.tails and owns_engine:
+        if found.has_deltas and owns_engine:
             try:
-                recovery.fold_old_tails(store.held)
+                recovery.fold_left_deltas(store.pinned)
             except BaseException:
                 store.close()
                 raise
@@ -176,7 +176,7 @@ class Store(Domains):
     def close(self) -> None:
         """Flush recorders without finishing them, stop timers, close the store's connections. A second call does nothing.
 
-        StoreInUse while a transaction is open.
+        Raises StoreInUse while a transaction is open.
         """
         runtime = self.runtime
         if runtime.closed:
@@ -192,14 +192,14 @@ class Store(Domains):
             self._fold_progressions()
             runtime.closed = True
         runtime.stop_watchers()  # watchers that began while the store was closing
-        self.held.close()
+        self.pinned.close()
         if runtime.owns_engine:
             runtime.connections.dispose()
         forget(runtime)
 
     def _fold_progressions(self) -> None:
         """Update the published arrays of progressions that this store appended to; their members are durable in any case."""
-        if not any(self.runtime.notes.values()) or not folding.has_lagging(self.runtime):
+        if not any(self.runtime.own_writes.values()) or not folding.has_lagging(self.runtime):
             return
         try:
             with self.begin() as tx:
@@ -240,7 +240,7 @@ class Store(Domains):
         """
         if attempts < 1:
             raise InvalidValue("attempts", "expected at least 1.")
-        return replayed(self.runtime, self.begin, fn, attempts)
+        return transact_with_retries(self.runtime, self.begin, fn, attempts)
 
     def on_run_finished(self, callback: "Callable[[WorkflowRun], object]") -> Callable[[], None]:
         """Call `callback` with every workflow run that ended, once the transaction that ended it has committed.
@@ -276,7 +276,7 @@ class Store(Domains):
     def on_commit(self, callback: "Callable[[Sequence[Event]], object]") -> Callable[[], None]:
         """Call `callback` with the events of every transaction of this store, after its commit, but not in `join`.
 
-        InvalidValue while the log is off. An exception of the callback is logged, never raised. Call the returned function
+        Raises InvalidValue while the log is off. An exception of the callback is logged, never raised. Call the returned function
         to remove the callback.
         """
         return self._event_log.on_commit(callback)
@@ -311,7 +311,7 @@ class Store(Domains):
             buffer_bytes=buffer_bytes,
             buffer_ms=buffer_ms,
         )
-        recorder = recorders.Recorder(self.runtime, self.held, self.timer, session_id, options)
+        recorder = recorders.Recorder(self.runtime, self.pinned, self.timer, session_id, options)
         self._recorders.add(recorder)
         return recorder
 

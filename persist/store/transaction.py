@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from persist.db.concurrency.ownership import forget_ended
-from persist.db.transactions.repository import EachVerb, on_demand
+from persist.db.transactions.repository import TransactionPerVerb, on_demand
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import PersistError, TransactionOpen
@@ -37,12 +37,12 @@ class Domains:
     telemetry = on_demand(find=lambda: telemetry.Telemetry)
     workflows = on_demand(find=lambda: workflows.Workflows)
 
-    def __init__(self, work: UnitOfWork | EachVerb) -> None:
+    def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:
         self._work = work
 
 
 class Transaction(Domains):
-    """`tx.<domain>.<aggregate>.<verb>`. One thread at a time uses it, whichever entered it: WrongOwner for any other."""
+    """`tx.<domain>.<aggregate>.<verb>`. One thread at a time uses it, whichever entered it. Raises WrongOwner for any other."""
 
     _work: UnitOfWork
 
@@ -67,7 +67,7 @@ class TransactionBlock:
         work = UnitOfWork(self._runtime, writable=self._writable)
         work.begin()
         if work.marks:
-            work.owner.take_up(sys._getframe(1))
+            work.owner.set_holder(sys._getframe(1))
         self._work = work
         return Transaction(work)
 
@@ -88,7 +88,9 @@ class TransactionBlock:
                 self._runtime.observers.tell(topic, value)
 
 
-def retried(runtime: Runtime, transaction: Callable[[], T], attempts: int = 5, cancelled: Callable[[], bool] | None = None) -> T:
+def with_retries(
+    runtime: Runtime, transaction: Callable[[], T], attempts: int = 5, cancelled: Callable[[], bool] | None = None
+) -> T:
     """Run a transaction, again from the start after an error that the dialect's `retryable` names; its result.
 
     `attempts` counts all runs. None follows once `cancelled` is true.
@@ -103,14 +105,16 @@ def retried(runtime: Runtime, transaction: Callable[[], T], attempts: int = 5, c
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def replayed(runtime: Runtime, block: Callable[[], TransactionBlock], fn: Callable[[Transaction], T], attempts: int = 5) -> T:
-    """Run `fn` in a transaction, and again as `retried` says; its result."""
+def transact_with_retries(
+    runtime: Runtime, block: Callable[[], TransactionBlock], fn: Callable[[Transaction], T], attempts: int = 5
+) -> T:
+    """Run `fn` in a transaction, and again as `with_retries` says; its result."""
 
     def once() -> T:
         with block() as tx:
             return fn(tx)
 
-    return retried(runtime, once, attempts)
+    return with_retries(runtime, once, attempts)
 
 
 class VerbRun:
@@ -128,7 +132,7 @@ class VerbRun:
 
     def run(self) -> Any:
         """Run the verb and commit; its result."""
-        return retried(self._runtime, self._once, cancelled=self._is_cancelled) if self._writes else self._once()
+        return with_retries(self._runtime, self._once, cancelled=self._is_cancelled) if self._writes else self._once()
 
     def _is_cancelled(self) -> bool:
         return self._cancelled
@@ -156,7 +160,7 @@ class VerbRun:
         return result
 
 
-def each_verb(runtime: Runtime) -> EachVerb:
+def transaction_per_verb(runtime: Runtime) -> TransactionPerVerb:
     """What the repositories of a store have instead of a unit of work: each verb is a transaction."""
 
     def run(verb: Callable[[UnitOfWork], Any], writes: bool) -> Any:
@@ -166,4 +170,4 @@ def each_verb(runtime: Runtime) -> EachVerb:
             runtime.observers.tell(topic, value)
         return result
 
-    return EachVerb(run)
+    return TransactionPerVerb(run)

@@ -10,7 +10,7 @@ _SECOND = timedelta(seconds=1)
 
 
 def second(path: str, value: object) -> datetime:
-    """An instant in UTC, rounded down to its second. InvalidValue if it is not a datetime with a zone."""
+    """An instant in UTC, rounded down to its second. Raises InvalidValue if it is not a datetime with a zone."""
     return as_utc(path, value).replace(microsecond=0)
 
 
@@ -26,7 +26,7 @@ def next_second(path: str, value: object) -> datetime:
 
 
 def later(path: str, at: datetime, span: timedelta) -> datetime:
-    """`at` plus `span`. InvalidValue beyond the last instant of a datetime."""
+    """`at` plus `span`. Raises InvalidValue beyond the last instant of a datetime."""
     try:
         return at + span
     except OverflowError:

@@ -28,7 +28,7 @@ class Link:
 
 
 def parse_link(path: str, url: str) -> Link:
-    """The link of a URL. InvalidValue unless it is the URL of an issue or pull request.
+    """The link of a URL. Raises InvalidValue unless it is the URL of an issue or pull request.
 
     These make no difference: `issues` or `pulls`, `www.`, capitals in the host, the default port, and all that follows the
     number. `http` becomes `https`.

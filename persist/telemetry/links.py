@@ -72,7 +72,7 @@ class GithubLinks(Repository):
         """Store a link's fetched states, in place of all earlier ones and of an earlier error.
 
         Known states: open, closed, merged; building, passed, failed; pending, approved. Other states are stored too, and make
-        the link due again after five minutes. InvalidValue unless the URL is that of an issue or pull request.
+        the link due again after five minutes. Raises InvalidValue unless the URL is that of an issue or pull request.
         """
         link, at = parse_link("url", self._work.label("url", url)), second("fetched_at", fetched_at)
         states = {

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.changes.event_streams import Streams
 from persist.db.schema.base import ONE_TREE, Base, table_of
-from persist.db.schema.column_types import LONG_LABEL_BYTES, Body, EpochS, Flag, Json, Label, Vocabulary, Whole
+from persist.db.schema.column_types import LONG_LABEL_BYTES, Bool, EnumText, EpochS, FreeText, Int64, Json, Label
 from persist.db.schema.scope_columns import key_per_scope, numbered, scope_column
 from persist.telemetry.schemas import LinkKind, TagKind, TaskState
 
@@ -35,7 +35,7 @@ class AgentTagRow(Base):
 
     __tablename__ = "agent_tags"
     instance_id: Mapped[str] = scope_column("instance_id", primary_key=True)
-    kind: Mapped[TagKind] = mapped_column(Vocabulary(TagKind), primary_key=True)
+    kind: Mapped[TagKind] = mapped_column(EnumText(TagKind), primary_key=True)
     # 4096 bytes as published; Postgres's index refuses shorter values if they cannot be compressed
     value: Mapped[str] = mapped_column(Label(4096), primary_key=True)
     first_seen: Mapped[datetime] = mapped_column(EpochS())
@@ -48,19 +48,19 @@ class GithubLinkStatusRow(Base):
     __tablename__ = "github_link_statuses"
     instance_id: Mapped[str] = scope_column("instance_id", primary_key=True)
     url: Mapped[str] = mapped_column(Label(LONG_LABEL_BYTES), primary_key=True)
-    kind: Mapped[LinkKind] = mapped_column(Vocabulary(LinkKind))
+    kind: Mapped[LinkKind] = mapped_column(EnumText(LinkKind))
     host: Mapped[str] = mapped_column(Label())
     owner: Mapped[str] = mapped_column(Label())
     repo: Mapped[str] = mapped_column(Label())
-    resource_number: Mapped[int] = mapped_column(Whole())
+    resource_number: Mapped[int] = mapped_column(Int64())
     issue_state: Mapped[str | None] = mapped_column(Label())
     pr_state: Mapped[str | None] = mapped_column(Label())
     build_state: Mapped[str | None] = mapped_column(Label())
     review_state: Mapped[str | None] = mapped_column(Label())
-    pr_is_draft: Mapped[bool | None] = mapped_column(Flag())
+    pr_is_draft: Mapped[bool | None] = mapped_column(Bool())
     fetched_at: Mapped[datetime] = mapped_column(EpochS())
     refresh_after: Mapped[datetime] = mapped_column(EpochS())
-    last_error: Mapped[str | None] = mapped_column(Body())
+    last_error: Mapped[str | None] = mapped_column(FreeText())
 
     __table_args__ = (
         Index("ix_github_link_statuses_instance_id_refresh_after_url", "instance_id", "refresh_after", "url"),
@@ -74,13 +74,13 @@ class UsageSampleRow(Base):
     __tablename__ = "usage_samples"
     instance_id: Mapped[str] = scope_column("instance_id", primary_key=True)
     occurred_at: Mapped[datetime] = mapped_column(EpochS(), primary_key=True, autoincrement=False)
-    token_input: Mapped[int | None] = mapped_column(Whole())
-    token_output: Mapped[int | None] = mapped_column(Whole())
-    token_cache_read: Mapped[int | None] = mapped_column(Whole())
-    token_cache_write: Mapped[int | None] = mapped_column(Whole())
-    cost_usd_micros: Mapped[int | None] = mapped_column(Whole())
+    token_input: Mapped[int | None] = mapped_column(Int64())
+    token_output: Mapped[int | None] = mapped_column(Int64())
+    token_cache_read: Mapped[int | None] = mapped_column(Int64())
+    token_cache_write: Mapped[int | None] = mapped_column(Int64())
+    cost_usd_micros: Mapped[int | None] = mapped_column(Int64())
     # raised by every sample: the highest is the row written last, whatever its clock said. 0: written by another program
-    seq: Mapped[int] = mapped_column(Whole(), server_default="0")
+    seq: Mapped[int] = mapped_column(Int64(), server_default="0")
 
     __table_args__ = (Index("ix_usage_samples_instance_id_seq_occurred_at", "instance_id", "seq", "occurred_at"), ONE_TREE)
 
@@ -93,8 +93,8 @@ class ToolHistoryRow(Base):
     instance_id: Mapped[str] = scope_column("instance_id")
     occurred_at: Mapped[datetime] = mapped_column(EpochS())
     tool_key: Mapped[str] = mapped_column(Label())
-    exit_code: Mapped[int | None] = mapped_column(Whole())
-    duration_ms: Mapped[int | None] = mapped_column(Whole())
+    exit_code: Mapped[int | None] = mapped_column(Int64())
+    duration_ms: Mapped[int | None] = mapped_column(Int64())
 
     __table_args__ = (
         Index("ix_tool_history_instance_id_id", "instance_id", "id"),
@@ -108,7 +108,7 @@ class WindowMarkRow(Base):
     __tablename__ = "window_marks"
     instance_id: Mapped[str] = scope_column("instance_id", primary_key=True)
     window: Mapped[str] = mapped_column(Label(), primary_key=True)
-    inserted: Mapped[int] = mapped_column(Whole())
+    inserted: Mapped[int] = mapped_column(Int64())
 
     __table_args__ = (ONE_TREE,)
 
@@ -121,16 +121,16 @@ class TaskRow(Base):
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     source_id: Mapped[str] = mapped_column(Label())
     kind: Mapped[str] = mapped_column(Label())
-    title: Mapped[str] = mapped_column(Body())
-    state: Mapped[TaskState] = mapped_column(Vocabulary(TaskState), server_default=TaskState.QUEUED.value)
+    title: Mapped[str] = mapped_column(FreeText())
+    state: Mapped[TaskState] = mapped_column(EnumText(TaskState), server_default=TaskState.QUEUED.value)
     instance_name: Mapped[str | None] = mapped_column(Label())
     discovered_at: Mapped[datetime] = mapped_column(EpochS())
     claimed_at: Mapped[datetime | None] = mapped_column(EpochS())
     completed_at: Mapped[datetime | None] = mapped_column(EpochS())
-    outcome: Mapped[str | None] = mapped_column(Body())
+    outcome: Mapped[str | None] = mapped_column(FreeText())
     labels: Mapped[Any] = mapped_column(Json(list, required=True), server_default="[]")
     links: Mapped[Any] = mapped_column(Json(list, required=True), server_default="[]")
-    body: Mapped[str | None] = mapped_column(Body())
+    body: Mapped[str | None] = mapped_column(FreeText())
 
     __table_args__ = (Index("ix_tasks_workspace_id_state_discovered_at_id", "workspace_id", "state", "discovered_at", "id"),)
 

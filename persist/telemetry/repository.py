@@ -1,6 +1,6 @@
 """`tx.telemetry`: the repositories of the domain."""
 
-from persist.db.transactions.repository import EachVerb
+from persist.db.transactions.repository import TransactionPerVerb
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.telemetry.links import GithubLinks
 from persist.telemetry.status import StatusLog
@@ -13,7 +13,7 @@ from persist.telemetry.usage import UsageSamples
 class Telemetry:
     """Status, tags, links, usage and tool calls of agent instances, and a workspace's task queue."""
 
-    def __init__(self, work: UnitOfWork | EachVerb) -> None:
+    def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:
         self.status = StatusLog(work)
         self.tags = AgentTags(work)
         self.links = GithubLinks(work)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import and_, bindparam, func, insert, or_, select
 
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, resolve_scope
 from persist.db.transactions.repository import Repository, reads, writes
@@ -73,7 +73,7 @@ _ADD = Statement(
     .from_select(
         _GIVEN,
         select(*(bindparam(f"new_{column.name}", type_=column.type) for column in _GIVEN)).where(
-            func.coalesce(_newest, 0) == bindparam("seen", type_=Whole())
+            func.coalesce(_newest, 0) == bindparam("seen", type_=Int64())
         ),
     )
     .returning(_S.id)
@@ -131,7 +131,7 @@ class StatusLog(Repository):
     def latest(self, *, limit: int = 20, before: str | None = None) -> list[StatusEntry]:
         """The last transition of each instance, most recent first. `before`: only those after that instance in this order.
 
-        NotFound if `before` is an instance without transitions.
+        Raises NotFound if `before` is an instance without transitions.
         """
         work, maximum = self._work, check_limit(limit)
         if before is None:

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, delete, func, literal_column, null, select, up
 
 from persist.db.expressions.locking import advisory_lock
 from persist.db.expressions.upsert import insert_missing
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.first_readable import FirstReadable
 from persist.db.transactions.own_scope import public_scope, resolve_scope
@@ -47,7 +47,7 @@ _BUSY = (
 )
 _CLAIM = Statement(
     update(tasks)
-    .where(*_this_task, _T.state == TaskState.QUEUED, bindparam("maximum", type_=Whole()) > _BUSY)
+    .where(*_this_task, _T.state == TaskState.QUEUED, bindparam("maximum", type_=Int64()) > _BUSY)
     .values(state=TaskState.IN_PROGRESS, instance_name=param("instance"), claimed_at=param("at"))
 )
 _END = Statement(

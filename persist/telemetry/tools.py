@@ -18,7 +18,7 @@ from persist.telemetry.models import tool_history
 from persist.telemetry.schemas import ToolCall
 from persist.telemetry.windows import TOOL_HISTORY
 
-MAX = 100_000
+MAX_CALLS = 100_000
 """The highest `n` of `last`."""
 
 _H = tool_history.c
@@ -59,20 +59,20 @@ class ToolHistory(Repository):
         work = self._work
         owner = resolve_scope(work, "instance_id", instance_id)
         occurred_at = second_or_now(work, "at", at)
-        called = (work.label("tool_key", tool_key), _exit_code(exit_code), optional_count("duration_ms", duration_ms))
+        call = (work.label("tool_key", tool_key), _exit_code(exit_code), optional_count("duration_ms", duration_ms))
         with work.batch(last=True) as batch:
-            counted = TOOL_HISTORY.count(batch, owner)
+            count = TOOL_HISTORY.count(batch, owner)
             added = batch.returned(
                 _ADD,
                 new_instance_id=owner,
                 new_occurred_at=occurred_at,
-                new_tool_key=called[0],
-                new_exit_code=called[1],
-                new_duration_ms=called[2],
+                new_tool_key=call[0],
+                new_exit_code=call[1],
+                new_duration_ms=call[2],
             )
-            TOOL_HISTORY.trim_with(work, batch, owner, counted)
+            TOOL_HISTORY.trim_with(work, batch, owner, count)
         assert added.result is not None
-        return _call(work, owner, (added.result[0], occurred_at, *called))
+        return _call(work, owner, (added.result[0], occurred_at, *call))
 
     @reads
     def last(
@@ -92,11 +92,11 @@ class ToolHistory(Repository):
         work = self._work
         owner = resolve_scope(work, "instance_id", instance_id)
         values: dict[str, object] = {} if tool_key is None else {"of_tool": work.label("tool_key", tool_key)}
-        last = optional_count("before", before)
-        if last is not None:
-            values["before"] = last
-        prepared = _last(tool_key is not None, check_flag("failures_only", failures_only), last is not None)
-        rows = work.rows(prepared, owner=owner, limit=check_limit(n, maximum=MAX, path="n"), **values)
+        before_id = optional_count("before", before)
+        if before_id is not None:
+            values["before"] = before_id
+        prepared = _last(tool_key is not None, check_flag("failures_only", failures_only), before_id is not None)
+        rows = work.rows(prepared, owner=owner, limit=check_limit(n, maximum=MAX_CALLS, path="n"), **values)
         return [_call(work, owner, row) for row in rows]
 
     @writes

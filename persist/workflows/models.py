@@ -13,7 +13,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from persist.db.changes.event_streams import Streams
 from persist.db.expressions.saturating_sum import whole_total
 from persist.db.schema.base import Base, flag_default, partial_index, predicate, table_of
-from persist.db.schema.column_types import Amount, Body, Flag, IsoMs, Json, Label, Vocabulary, Whole
+from persist.db.schema.column_types import Bool, EnumText, Float64, FreeText, Int64, IsoMs, Json, Label
 from persist.workflows.schemas import ApprovalKind, ApprovalStatus, RunStatus
 
 _ZERO = text("0")
@@ -27,14 +27,14 @@ class WorkflowRunRow(Base):
     workflow_name: Mapped[str] = mapped_column(Label())
     trigger_id: Mapped[str] = mapped_column(Label())
     repo: Mapped[str | None] = mapped_column(Label())
-    issue_number: Mapped[int | None] = mapped_column(Whole())
+    issue_number: Mapped[int | None] = mapped_column(Int64())
     current_phase: Mapped[str] = mapped_column(Label())
-    status: Mapped[RunStatus] = mapped_column(Vocabulary(RunStatus), server_default=RunStatus.RUNNING.value)
-    restart_count: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
-    max_restarts: Mapped[int | None] = mapped_column(Whole())
+    status: Mapped[RunStatus] = mapped_column(EnumText(RunStatus), server_default=RunStatus.RUNNING.value)
+    restart_count: Mapped[int] = mapped_column(Int64(), server_default=_ZERO)
+    max_restarts: Mapped[int | None] = mapped_column(Int64())
     lease_owner: Mapped[str | None] = mapped_column(Label())
     lease_expires_at: Mapped[datetime | None] = mapped_column(IsoMs())
-    lease_token: Mapped[int] = mapped_column(Whole(), server_default=_ZERO)
+    lease_token: Mapped[int] = mapped_column(Int64(), server_default=_ZERO)
     started_at: Mapped[datetime] = mapped_column(IsoMs())
     updated_at: Mapped[datetime] = mapped_column(IsoMs())
     finished_at: Mapped[datetime | None] = mapped_column(IsoMs())
@@ -58,24 +58,24 @@ class ExecutionRow(Base):
     trigger_id: Mapped[str] = mapped_column(Label())
     skill: Mapped[str] = mapped_column(Label())
     repo: Mapped[str | None] = mapped_column(Label())
-    issue_number: Mapped[int | None] = mapped_column(Whole())
+    issue_number: Mapped[int | None] = mapped_column(Int64())
     started_at: Mapped[datetime] = mapped_column(IsoMs())
     finished_at: Mapped[datetime | None] = mapped_column(IsoMs())
-    success: Mapped[bool | None] = mapped_column(Flag())
-    turns: Mapped[int | None] = mapped_column(Whole())
-    duration_ms: Mapped[int | None] = mapped_column(Whole())
+    success: Mapped[bool | None] = mapped_column(Bool())
+    turns: Mapped[int | None] = mapped_column(Int64())
+    duration_ms: Mapped[int | None] = mapped_column(Int64())
     session_id: Mapped[str | None] = mapped_column(Label())
-    cost_usd: Mapped[float | None] = mapped_column(Amount())
-    input_tokens: Mapped[int | None] = mapped_column(Whole())
-    cache_creation_input_tokens: Mapped[int | None] = mapped_column(Whole())
-    cache_read_input_tokens: Mapped[int | None] = mapped_column(Whole())
-    output_tokens: Mapped[int | None] = mapped_column(Whole())
-    api_duration_ms: Mapped[int | None] = mapped_column(Whole())
+    cost_usd: Mapped[float | None] = mapped_column(Float64())
+    input_tokens: Mapped[int | None] = mapped_column(Int64())
+    cache_creation_input_tokens: Mapped[int | None] = mapped_column(Int64())
+    cache_read_input_tokens: Mapped[int | None] = mapped_column(Int64())
+    output_tokens: Mapped[int | None] = mapped_column(Int64())
+    api_duration_ms: Mapped[int | None] = mapped_column(Int64())
     stop_reason: Mapped[str | None] = mapped_column(Label())
     workflow_run_id: Mapped[str | None] = mapped_column(Label())
-    error: Mapped[str | None] = mapped_column(Body())
+    error: Mapped[str | None] = mapped_column(FreeText())
     extension_status: Mapped[Any | None] = mapped_column(Json())
-    output_text: Mapped[str | None] = mapped_column(Body())
+    output_text: Mapped[str | None] = mapped_column(FreeText())
 
     __table_args__ = (
         Index("idx_executions_trigger", "trigger_type", "trigger_id"),
@@ -92,14 +92,14 @@ class WorkflowApprovalRow(Base):
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     workflow_run_id: Mapped[str] = mapped_column(Label())
     gate: Mapped[str] = mapped_column(Label())
-    status: Mapped[ApprovalStatus] = mapped_column(Vocabulary(ApprovalStatus), server_default=ApprovalStatus.PENDING.value)
-    kind: Mapped[ApprovalKind] = mapped_column(Vocabulary(ApprovalKind), server_default=ApprovalKind.APPROVE.value)
+    status: Mapped[ApprovalStatus] = mapped_column(EnumText(ApprovalStatus), server_default=ApprovalStatus.PENDING.value)
+    kind: Mapped[ApprovalKind] = mapped_column(EnumText(ApprovalKind), server_default=ApprovalKind.APPROVE.value)
     requested_by: Mapped[str | None] = mapped_column(Label())
     responded_by: Mapped[str | None] = mapped_column(Label())
     responded_at: Mapped[datetime | None] = mapped_column(IsoMs())
     created_at: Mapped[datetime] = mapped_column(IsoMs())
-    summary: Mapped[str] = mapped_column(Body())
-    response: Mapped[str | None] = mapped_column(Body())
+    summary: Mapped[str] = mapped_column(FreeText())
+    response: Mapped[str | None] = mapped_column(FreeText())
 
     __table_args__ = (Index("ix_workflow_approvals_workflow_run_id_created_at_id", "workflow_run_id", "created_at", "id"),)
 
@@ -109,7 +109,7 @@ class CronOverrideRow(Base):
 
     __tablename__ = "cron_overrides"
     name: Mapped[str] = mapped_column(Label(), primary_key=True)
-    enabled: Mapped[bool] = mapped_column(Flag(), server_default=flag_default(True))
+    enabled: Mapped[bool] = mapped_column(Bool(), server_default=flag_default(True))
     schedule: Mapped[str | None] = mapped_column(Label())
     updated_at: Mapped[datetime] = mapped_column(IsoMs())
     updated_by: Mapped[str | None] = mapped_column(Label())
@@ -120,7 +120,7 @@ class WorkflowOverrideRow(Base):
 
     __tablename__ = "workflow_overrides"
     name: Mapped[str] = mapped_column(Label(), primary_key=True)
-    enabled: Mapped[bool] = mapped_column(Flag(), server_default=flag_default(True))
+    enabled: Mapped[bool] = mapped_column(Bool(), server_default=flag_default(True))
     updated_at: Mapped[datetime] = mapped_column(IsoMs())
     updated_by: Mapped[str | None] = mapped_column(Label())
 

@@ -27,6 +27,6 @@ def allowed(current: str, requested: RunStatus) -> bool:
 
 
 def check_transition(run_id: str, current: str, requested: RunStatus) -> None:
-    """TransitionError unless the requested status may follow."""
+    """Raises TransitionError unless the requested status may follow."""
     if not allowed(current, requested):
         raise TransitionError(f"workflow run {run_id!r}", str(current), str(requested))

@@ -215,7 +215,7 @@ def test_chunks_fed_to_one_recorder_all_at_once_keep_their_order(database_url: s
 def test_whoever_finds_the_queue_full_waits_for_room(sqlite_url: str) -> None:
     async def body() -> None:
         with Store.open(sqlite_url) as store:
-            writer, gate = GroupCommitter(store.held, bound=3), threading.Event()
+            writer, gate = GroupCommitter(store.pinned, bound=3), threading.Event()
             done: list[int] = []
             first: FunctionTask[Any] = FunctionTask(lambda db: gate.wait(30))
 

@@ -37,7 +37,7 @@ def unit_of_work(store: Store) -> Iterator[Transaction]:
 def test_one_inside_the_other_does_not_wait_for_itself(
     store: Store, enter: Callable[[Store], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "_HANDING_OVER", 0.01)
+    monkeypatch.setattr(runtime, "_HANDOVER_TIMEOUT", 0.01)
     with enter(store) as tx:
         for inner in (Store.begin, unit_of_work):
             with pytest.raises(TransactionOpen), inner(store):
@@ -146,11 +146,11 @@ def test_inside_is_who_took_it_up_last_and_whom_they_started(steps: list[tuple[s
         elif step == "begin":
             owner = Owner()
             owners.append(owner)
-            contexts[here].run(owner.take_up)
+            contexts[here].run(owner.set_holder)
             holder[owner] = known[here][owner] = object()
         elif owners and (owner := owners[which % len(owners)]) in holder:
             if step == "use":
-                contexts[here].run(owner.take_up)
+                contexts[here].run(owner.set_holder)
                 holder[owner] = known[here].setdefault(owner, object())
             else:
                 owner.end()

@@ -147,7 +147,7 @@ def test_an_open_transaction_keeps_the_store_open_whoever_has_it(store: Any) -> 
 @pytest.mark.parametrize("contexts", [True, False], ids=["a context for each request", "none"])
 def test_many_requests_over_one_pool_of_threads(database_url: str, contexts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step of every request in whatever thread is free, of a pool that gives its jobs contexts or does not."""
-    monkeypatch.setattr(runtime, "_HANDING_OVER", ENOUGH)
+    monkeypatch.setattr(runtime, "_HANDOVER_TIMEOUT", ENOUGH)
     clients, rounds = 8, 6
 
     def submit(pool: ThreadPoolExecutor, function: Callable[..., Any], *arguments: Any) -> Any:

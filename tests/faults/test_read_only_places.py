@@ -10,7 +10,7 @@ import pytest
 
 from persist import Store
 from persist.db.dialects.sqlite import wal as sqlite_journal
-from persist.db.dialects.sqlite.errors import meaning
+from persist.db.dialects.sqlite.errors import translate_error
 from persist.errors import NotPermitted, ReadOnlyTransaction
 from persist.maintenance import export
 from persist.sessionlog import SessionLogWriter
@@ -24,9 +24,9 @@ def said(name: str, text: str = "attempt to write a readonly database") -> sqlit
 
 def test_a_folder_where_no_log_can_be_made() -> None:
     """The file is only looked at, and nobody's statement wrote anything."""
-    assert isinstance(meaning(said("SQLITE_READONLY_DIRECTORY"), "x.db", 0.0, read_only=True), NotPermitted)
-    assert isinstance(meaning(said("SQLITE_READONLY"), "x.db", 0.0, read_only=True), ReadOnlyTransaction)
-    assert isinstance(meaning(said("SQLITE_READONLY"), "x.db", 0.0, read_only=False), NotPermitted)
+    assert isinstance(translate_error(said("SQLITE_READONLY_DIRECTORY"), "x.db", 0.0, read_only=True), NotPermitted)
+    assert isinstance(translate_error(said("SQLITE_READONLY"), "x.db", 0.0, read_only=True), ReadOnlyTransaction)
+    assert isinstance(translate_error(said("SQLITE_READONLY"), "x.db", 0.0, read_only=False), NotPermitted)
 
 
 def test_a_place_that_nobody_may_look_at(sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import psycopg
 from sqlalchemy import Column, Float, Integer, LargeBinary, Table
 
 from persist.db.dialects.sqlite.event_guards import FUNCTION
-from persist.db.schema.column_types import Flag, IsoMs, Json, SqlSeconds, Vocabulary
+from persist.db.schema.column_types import Bool, EnumText, IsoMs, Json, SqlSeconds
 from persist.db.schema.instants import Instant
 from persist.maintenance.unreadable import SHAPES
 from persist.programs.shapes import SHAPES as OF_PROGRAMS
@@ -44,9 +44,9 @@ def _values(table: Table, column: Column[Any]) -> list[str]:
         return ["'{'", NOT_UTF8, *(["'[7]'", "'null'" if not column.nullable else "'7'"] if column in SHAPES else [])]
     if isinstance(kind, Instant):
         return ["'soon'", "x'ff'", *([] if isinstance(kind, IsoMs | SqlSeconds) else ["4611686018427387904"])]
-    if isinstance(kind, Integer | Float | Flag):
+    if isinstance(kind, Integer | Float | Bool):
         return ["'word'", "x'ff'"]
-    if isinstance(kind, Vocabulary) and column not in OF_PROGRAMS:
+    if isinstance(kind, EnumText) and column not in OF_PROGRAMS:
         return ["'unheard-of'", NOT_UTF8]
     return ["x'ff'", NOT_UTF8]
 
@@ -71,7 +71,7 @@ def _server_value(column: Column[Any]) -> str | None:
         return "'NaN'"
     if isinstance(kind, LargeBinary):
         return r"'\x00'" if column in SHAPES else None
-    if isinstance(kind, Vocabulary) and column not in OF_PROGRAMS:
+    if isinstance(kind, EnumText) and column not in OF_PROGRAMS:
         checks = " ".join(str(one.sqltext) for one in column.table.constraints if hasattr(one, "sqltext"))
         return None if f"{column.name} IN" in checks else "'unheard-of'"
     return None

@@ -127,7 +127,7 @@ def test_every_connection_has_its_pragmas(sqlite_url: str, settings: Settings, s
             assert pragmas(tx._work.transaction.driver) == [*ours, 1]
         with store.record(session.id) as recorder:
             recorder.feed({"type": "start"})
-            assert pragmas(store.held._driver) == [*ours, 0]
+            assert pragmas(store.pinned._driver) == [*ours, 0]
         connections = [dialect.connections.writer.raw_connection() for _ in range(2)] + [
             dialect.connections.reader.raw_connection() for _ in range(3)
         ]

@@ -9,7 +9,19 @@ from sqlalchemy import Column, Connection, Integer, MetaData, Table, bindparam, 
 
 from persist import Store
 from persist.db.schema.base import SCHEMA_TOKEN
-from persist.db.schema.column_types import Amount, Body, EpochMs, EpochReal, EpochS, Flag, IsoMs, Json, Label, Vocabulary, Whole
+from persist.db.schema.column_types import (
+    Bool,
+    EnumText,
+    EpochMs,
+    EpochReal,
+    EpochS,
+    Float64,
+    FreeText,
+    Int64,
+    IsoMs,
+    Json,
+    Label,
+)
 from persist.db.statements.prepared import Statement
 from persist.errors import InvalidValue
 
@@ -33,12 +45,12 @@ specimens = Table(
     MetaData(schema=SCHEMA_TOKEN),
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("json", Json()),
-    Column("body", Body()),
+    Column("body", FreeText()),
     Column("label", Label()),
-    Column("word", Vocabulary(Word)),
-    Column("whole", Whole()),
-    Column("amount", Amount()),
-    Column("flag", Flag()),
+    Column("word", EnumText(Word)),
+    Column("whole", Int64()),
+    Column("amount", Float64()),
+    Column("flag", Bool()),
     Column("ms", EpochMs()),
     Column("s", EpochS()),
     Column("real", EpochReal()),

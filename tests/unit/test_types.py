@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from sqlalchemy import Integer, bindparam, literal, select
 
-from persist.db.schema.column_types import Flag
+from persist.db.schema.column_types import Bool
 from persist.db.statements.prepared import Statement
 from persist.db.values.escaping import join_halves
 from tests.unit.json_values import LEAD, normal, same, texts, values
@@ -147,7 +147,7 @@ def test_no_row_is_none(laboratory: Laboratory) -> None:
 
 def test_constants_of_a_hot_statement_are_encoded_too(laboratory: Laboratory) -> None:
     laboratory.put(1, prepared=True, word=Word.TWO, flag=True, body="\x00")
-    query = Statement(select(specimens.c.id).where(specimens.c.word == Word.TWO, specimens.c.flag == literal(True, Flag())))
+    query = Statement(select(specimens.c.id).where(specimens.c.word == Word.TWO, specimens.c.flag == literal(True, Bool())))
     assert laboratory.prepared[query].all(laboratory.driver, {}) == [(1,)]
     query = Statement(select(specimens.c.id).where(specimens.c.body == "\x00", specimens.c.id == bindparam("row_id")))
     assert laboratory.prepared[query].one(laboratory.driver, {"row_id": 1}) == (1,)

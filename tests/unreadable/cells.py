@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Table, TypeDecorator
 
-from persist.db.schema.column_types import Json, Vocabulary
+from persist.db.schema.column_types import EnumText, Json
 from persist.db.schema.instants import Instant
 from persist.errors import PersistError
 from persist.schema.metadata import domain_of, metadata
@@ -55,7 +55,7 @@ def lite_values(column: Column[Any]) -> list[str]:
         return ["'not json'", "'[1]'", "'null'", "'{}'", NOT_UTF8]
     if isinstance(kind, Instant):
         return ["'soon'", "9000000000000000000", NOT_UTF8]
-    if isinstance(kind, Vocabulary):
+    if isinstance(kind, EnumText):
         return ["'unheard of'", "x'ff'", NOT_UTF8]
     stored: Any = kind.impl_instance if isinstance(kind, TypeDecorator) else kind
     if isinstance(stored, Integer | Float | Boolean):
@@ -70,7 +70,7 @@ def pg_values(column: Column[Any]) -> list[str]:
         return ["'[1]'", "'null'"]
     if isinstance(kind, Instant):
         return ["'infinity'", "9000000000000000000", "'NaN'"]
-    return ["'unheard of'"] if isinstance(kind, Vocabulary) else []
+    return ["'unheard of'"] if isinstance(kind, EnumText) else []
 
 
 def cells(table: Table, *, lite: bool) -> Iterator[Cell]:

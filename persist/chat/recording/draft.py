@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 from persist.chat.recording.flush import Flush, MessageWrite, PartWrite
-from persist.chat.recording.pending import Entry, Pending, Unit
+from persist.chat.recording.pending import Entry, Unit, UnwrittenChanges
 from persist.chat.recording.unfolded_parts import Unfolded
 from persist.chat.reducer.accumulator import PartState
 from persist.chat.reducer.tool_parts import tool_columns
@@ -19,9 +19,9 @@ class FlushPlan:
 
     __slots__ = ("_deltas", "_folded", "_written", "end", "fold_all", "pending", "remaining", "stop")
 
-    def __init__(self, pending: Pending) -> None:
+    def __init__(self, pending: UnwrittenChanges) -> None:
         self.pending = pending
-        self.remaining = Pending()
+        self.remaining = UnwrittenChanges()
         """What stays pending: metadata and usage of messages that have no row yet."""
         self.fold_all = False
         self.end = False
@@ -33,7 +33,7 @@ class FlushPlan:
         self._deltas: list[tuple[PartState, int]] = []
 
     @classmethod
-    def of(cls, pending: Pending, entries: Sequence[Entry] = ()) -> "FlushPlan":
+    def of(cls, pending: UnwrittenChanges, entries: Sequence[Entry] = ()) -> "FlushPlan":
         """A plan for `pending` plus new entries. `pending` itself is not changed."""
         plan = cls(pending.copy())
         for entry in entries:
@@ -59,7 +59,7 @@ class FlushPlan:
         base: Mapping[str, Any],
         runtime: Runtime,
     ) -> None:
-        """Fill the flush with all pending writes. InvalidValue if a value cannot be encoded."""
+        """Fill the flush with all pending writes. Raises InvalidValue if a value cannot be encoded."""
         to_fold = dict(unfolded.parts) if self.fold_all else {}
         for current, unit in self.pending.units.items():
             if not unit.writable():

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, bindparam, delete, func, insert, select, update
+from sqlalchemy import Text, bindparam, delete, insert, select, update
 
 from persist.chat.models import deltas, messages, parts, prompts, sessions
 from persist.chat.recording.merging import Merge
@@ -28,15 +28,13 @@ from persist.db.changes.driver_statements import DriverStatements, StatementRunn
 from persist.db.expressions.locking import with_lock_timeout
 from persist.db.expressions.upsert import insert_missing
 from persist.db.group_commit.tasks import SingleRowInsert
-from persist.db.schema.column_types import Whole
-from persist.db.statements.prepared import Row, Statement, param
-from persist.db.values.clock import to_ms
+from persist.db.schema.column_types import Int64
+from persist.db.statements.prepared import Statement, param
 from persist.db.values.json import JsonFrame, JsonText, encode
 from persist.errors import Conflict, PersistError
 
 _M, _P, _D, _S = messages.c, parts.c, deltas.c, sessions.c
 _id = param("row_id")
-_MILLISECOND = timedelta(milliseconds=1)
 
 # These ids were made by persist: as plain Text they skip the checks of the Label type on every chunk.
 _TEXT = Text()
@@ -46,25 +44,18 @@ _ADD_DELTA = Statement(
         select(
             bindparam("part_id", type_=_TEXT),
             bindparam("seq", type_=_D.seq.type),
-            bindparam("at", type_=Whole()),
+            bindparam("at", type_=Int64()),
             bindparam("delta", type_=_D.delta.type),
         ).where(turns.owned(_TEXT), with_lock_timeout()),
     )
 )
 DROP_DELTAS = Statement(delete(deltas).where(_D.part_id == _id))
 _TOUCH_MESSAGE = Statement(update(messages).where(_M.id == _id).values(updated_at=param("at")))
-NEWEST_MESSAGE = Statement(
-    select(_M.created_at, func.max(_M.id))
-    .where(_M.session_id == _id)
-    .group_by(_M.created_at)
-    .order_by(_M.created_at.desc())
-    .limit(1)
-)
 ADD_PROMPT = Statement(insert_missing(prompts, "digest"))
 
 
 class DeltaRow(SingleRowInsert):
-    """A delta row, inserted only while this recorder owns the turn. Conflict if another recorder owns it."""
+    """A delta row, inserted only while this recorder owns the turn. Raises Conflict if another recorder owns it."""
 
     __slots__ = ()
     prepared = _ADD_DELTA
@@ -75,7 +66,7 @@ class DeltaRow(SingleRowInsert):
         self.stream = session_id
 
     def refusal(self, db: StatementRunner, /) -> PersistError:
-        """The error of an insert that matched no turn: Conflict, or NotFound if the session was deleted."""
+        """The error of an insert that matched no turn: a Conflict, or NotFound if the session was deleted."""
         return turns.lost_turn_error(db, self.stream)
 
 
@@ -222,7 +213,7 @@ class Flush:
             self._write(db, batch, merges)
 
     def refusal(self, db: StatementRunner) -> PersistError:
-        """Why the flush was refused: Conflict if a rewind hid a message or the turn is lost, NotFound without the session."""
+        """The error of a refused flush: Conflict if a rewind hid a message or the turn is lost, NotFound without the session."""
         hidden = {message_id for message_id, _ in self.earlier_message_parts}
         if self.begin or turns.owns(db, self.session_id, self.owner):
             try:
@@ -314,7 +305,9 @@ class Flush:
             rewrite_long(db, part.id, part.frame, part.data, part.at)
             return
         if part.created is None:
-            batch.run(REWRITE_PART, row_id=part.id, kind=part.kind, tool=part.tool_state, data=part.data, at=part.at)
+            batch.run(
+                REWRITE_PART, row_id=part.id, new_type=part.kind, new_tool_state=part.tool_state, data=part.data, at=part.at
+            )
             if part.had_deltas:
                 batch.run(DROP_DELTAS, row_id=part.id)
             return
@@ -332,19 +325,3 @@ class Flush:
             updated_at=part.at,
             data_json=part.data,
         )
-
-
-def place_after_all(db: StatementRunner, session_id: str, message_id: str, now: datetime) -> datetime:
-    """The created_at that sorts a new message last in its session.
-
-    `now`, or the newest message's instant if that is later; 1 ms more if the tie would be lost by the smaller id.
-    """
-    return place_after(db.row(NEWEST_MESSAGE, row_id=session_id), message_id, now)
-
-
-def place_after(row: Row | None, message_id: str, now: datetime) -> datetime:
-    """What `place_after_all` returns, from the row of NEWEST_MESSAGE."""
-    if row is None or row[0] < to_ms(now):
-        return now
-    newest: datetime = row[0]
-    return newest if message_id > row[1] else newest + _MILLISECOND

@@ -94,7 +94,7 @@ class Unit:
         return self.current.stored or bool(self.new) or self.create
 
 
-class Pending:
+class UnwrittenChanges:
     """All pending changes, coalesced: one write for each part, however many chunks changed it."""
 
     __slots__ = ("bytes", "earlier_message_parts", "failed", "structural", "touched", "units")
@@ -111,8 +111,8 @@ class Pending:
     def __bool__(self) -> bool:
         return bool(self.units or self.earlier_message_parts or self.failed or self.touched)
 
-    def copy(self) -> "Pending":
-        copied = Pending()
+    def copy(self) -> "UnwrittenChanges":
+        copied = UnwrittenChanges()
         copied.units = {current: unit.copy() for current, unit in self.units.items()}
         copied.earlier_message_parts = dict(self.earlier_message_parts)
         copied.bytes, copied.structural, copied.failed, copied.touched = self.bytes, self.structural, self.failed, self.touched

@@ -105,7 +105,7 @@ class Recorder:
     def close(self) -> None:
         """Flush, fold and end the turn, without finishing the message. A second call does nothing.
 
-        InvalidValue, raised after all that: the stream given to `feed_sse` ended inside a frame.
+        After all that it raises InvalidValue if the stream given to `feed_sse` ended inside a frame.
         """
         self._close(record_queued=True)
 
@@ -132,7 +132,7 @@ class Recorder:
     def on_timer(self, now: float) -> None:
         """Called by the store's timer thread when `due` has passed."""
         if not self._lock.acquire(blocking=False):
-            self.due = now + 0.01  # a chunk is being written now, which may do what is due
+            self.due = now + 0.01  # another thread holds the lock; its write may fold anyway, so look again in 10 ms
             return
         try:
             if not self._recording.closed:

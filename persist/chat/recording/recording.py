@@ -15,8 +15,8 @@ from persist.chat.recording.delta_insert import DeltaInsert
 from persist.chat.recording.draft import FlushPlan
 from persist.chat.recording.flush import Flush
 from persist.chat.recording.options import RecordOptions, digest_of
-from persist.chat.recording.pending import Entry, Pending
-from persist.chat.recording.stream import Batch, DatabaseSteps, Stream
+from persist.chat.recording.pending import Entry, UnwrittenChanges
+from persist.chat.recording.stream import AppliedChunks, DatabaseSteps, Stream
 from persist.chat.recording.unfolded_parts import Unfolded
 from persist.chat.reducer.chunks import ChunkType
 from persist.chat.schemas import StepUsage
@@ -48,7 +48,7 @@ class Recording:
         self._maximum = runtime.limits.max_bytes
         self._takeover = options.takeover
         self._stream = Stream(runtime, session_id)
-        self._pending = Pending()
+        self._pending = UnwrittenChanges()
         self._unfolded = Unfolded(runtime.settings)
         self._owned: dict[str, Any] = {}
         self._running = False
@@ -77,7 +77,10 @@ class Recording:
     # -- the steps of a recording: generators that yield database work
 
     def opening(self) -> DatabaseSteps:
-        """Check the session. NotFound if there is none; Conflict while another recorder's turn runs in it, unless taking over."""
+        """Check the session.
+
+        Raises NotFound if there is none, Conflict while another recorder's turn runs in it, unless taking over.
+        """
         options, now = self._options, self._runtime.clock()
 
         def check_session(db: StatementRunner) -> str:
@@ -135,7 +138,7 @@ class Recording:
 
     def feeding(self, chunks: Iterable[Mapping[str, Any]]) -> DatabaseSteps:
         """Apply chunks, then write what the save policy requires, in one transaction."""
-        batch, position = Batch(), self._stream.position()
+        batch, position = AppliedChunks(), self._stream.position()
         try:
             yield from self._stream.applying(chunks, batch, self._pending)
             yield from self._keep(batch.entries)
@@ -216,13 +219,13 @@ class Recording:
             yield from self._write_plan(plan)
             return
         if not self._running:
-            yield from self._write_plan(FlushPlan(Pending()), keep=self._pending)
+            yield from self._write_plan(FlushPlan(UnwrittenChanges()), keep=self._pending)
         for entry in entries:
             self._pending.add(entry)
         if self._options.buffer_ms and self._options.save_on == SaveOn.CHUNK and self._due.buffer is None:
             self._due.buffer = time.monotonic() + self._options.buffer_ms / 1000
 
-    def _write_plan(self, plan: FlushPlan, *, keep: Pending | None = None) -> DatabaseSteps:
+    def _write_plan(self, plan: FlushPlan, *, keep: UnwrittenChanges | None = None) -> DatabaseSteps:
         """Write the plan in one transaction, then update the recorder's state. `keep`, else the plan's rest, stays pending."""
         now = self._runtime.clock()
         flush = Flush(self._session_id, self._owner, now, epoch_ms(now))

@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, bindparam, select
 from persist.chat.models import deltas
 from persist.chat.storage.folding import fold_each, log_left_unfolded, part_ids
 from persist.chat.storage.liveness import LEFT_AFTER
-from persist.chat.storage.unfolded_probe import ANY_PIECES
+from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.json_text import stored_text
 from persist.db.group_commit.pinned_connection import PinnedConnection
@@ -47,10 +47,10 @@ class Sweep:
             log_left_unfolded(error)
 
 
-def fold_old_tails(connection: PinnedConnection) -> int:
+def fold_left_deltas(connection: PinnedConnection) -> int:
     """Fold the deltas of dead recorders, 100 parts per transaction; the number of parts. One query if there are no deltas."""
     sweep = Sweep(old_before(connection.runtime.clock()))
-    if not connection.look(lambda db: db.row(ANY_PIECES)):
+    if not connection.look(lambda db: db.row(ANY_DELTA)):
         return 0
     total = 0
     while folded := connection.run(FunctionTask(sweep.fold_batch), what="open()"):

@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from persist.chat.recording.pending import Current, Entry, Patch, Pending
+from persist.chat.recording.pending import Current, Entry, Patch, UnwrittenChanges
 from persist.chat.recording.resume import find_unfinished_call, load_message
 from persist.chat.reducer.accumulator import Accumulator, Change, PartState, UnknownToolCall
 from persist.chat.reducer.chunks import ChunkType
@@ -24,7 +24,7 @@ DatabaseSteps = Generator[FunctionTask[Any], Any, None]
 
 
 @dataclass(slots=True)
-class Batch:
+class AppliedChunks:
     """The result of applying some chunks."""
 
     entries: list[Entry] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Stream:
         self.accumulator = Accumulator()
         self.current = Current()
 
-    def applying(self, chunks: Iterable[Mapping[str, Any]], batch: Batch, pending: Pending) -> DatabaseSteps:
+    def applying(self, chunks: Iterable[Mapping[str, Any]], batch: AppliedChunks, pending: UnwrittenChanges) -> DatabaseSteps:
         """Apply chunks until one is refused. `pending` holds earlier chunks that are not written yet."""
         for chunk in chunks:
             accumulator, current = self.accumulator, self.current
@@ -66,7 +66,7 @@ class Stream:
         current = self.current
         return StreamPosition(self.accumulator, current, current.id, current.started, current.ended)
 
-    def undo_batch(self, batch: Batch, position: "StreamPosition") -> None:
+    def undo_batch(self, batch: AppliedChunks, position: "StreamPosition") -> None:
         """Undo all chunks of a batch and return to the position before it."""
         for accumulator, change in reversed(batch.changes):
             accumulator.undo(change)
@@ -83,7 +83,7 @@ class Stream:
         elif part is not None:
             self.accumulator.undo_extend(part)
 
-    def _apply(self, chunk: Any, batch: Batch, pending: Pending) -> Generator[FunctionTask[Any], Any, Change]:
+    def _apply(self, chunk: Any, batch: AppliedChunks, pending: UnwrittenChanges) -> Generator[FunctionTask[Any], Any, Change]:
         """Apply one chunk, reading from the database what it refers to."""
         started_id = chunk.get("messageId") if isinstance(chunk, Mapping) and chunk.get("type") == ChunkType.START else None
         if isinstance(started_id, str) and not self.accumulator.aborted and (started_id != self.current.id or self.current.ended):
@@ -103,7 +103,7 @@ class Stream:
         batch.changes.append((self.accumulator, change))
         return change
 
-    def _turn_to(self, id: str, batch: Batch, pending: Pending) -> DatabaseSteps:
+    def _turn_to(self, id: str, batch: AppliedChunks, pending: UnwrittenChanges) -> DatabaseSteps:
         """Continue the message that a `start` names: another one, or a finished one again."""
         if not id:
             raise InvalidValue("start.messageId", "it is empty.")
@@ -135,7 +135,7 @@ class Stream:
         if self.current.id is not None:
             self._left_messages[self.current.id] = (self.accumulator.state, self.current)
 
-    def _entry(self, change: Change, chunk: Mapping[str, Any], batch: Batch) -> Entry:
+    def _entry(self, change: Change, chunk: Mapping[str, Any], batch: AppliedChunks) -> Entry:
         """Check the chunk's values and make the ids it needs. A bad value undoes this chunk only."""
         try:
             if change.delta is not None and change.part is not None:

@@ -117,7 +117,7 @@ class Accumulator:
         self.index -= 1
 
     def undo(self, change: Change) -> None:
-        """Undo the latest `apply`; call it again for the one before. InvalidValue for a change that is not the latest."""
+        """Undo the latest `apply`; call it again for the one before. Raises InvalidValue for a change that is not the latest."""
         if change.index != self.index - 1:
             raise InvalidValue("change", "is not the latest one applied")
         change.undo()

@@ -18,7 +18,7 @@ _RAW = "Feed the response's bytes or text as they come instead of its lines: spl
 
 
 def chunk_of(text: str) -> Chunk:
-    """Parse the text as a JSON object. InvalidValue if it is anything else."""
+    """Parse the text as a JSON object. Raises InvalidValue if it is anything else."""
     try:
         chunk = decode(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Folding: text moves from a part's delta rows (its tail) into the part's row, in one transaction.
+"""Folding: text moves from a part's delta rows into the part's row, in one transaction.
 
 A fold re-reads the deltas, appends them and deletes exactly those rows, so any process may fold any part, also repeatedly. It
 never changes `updated_at`, the instant of the last structural chunk.
@@ -6,7 +6,7 @@ never changes `updated_at`, the instant of the last structural chunk.
 Long text is appended by the database itself, unless it has escapes, which only Python code can decode.
 
 Everything is read before anything is written, in a way that no stored value can break: a part or delta that another program
-damaged raises UnreadableRow and is left unchanged, with its whole tail. Functions that fold many parts skip and report it.
+damaged raises UnreadableRow and is left unchanged, with all its deltas. Functions that fold many parts skip and report it.
 """
 
 import logging
@@ -20,7 +20,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from persist.chat.models import deltas, parts
 from persist.chat.storage.statements import FOLD_PART, REWRITE_PART
-from persist.chat.storage.stored_json import grown_text, stored_part, stored_tail
+from persist.chat.storage.stored_json import grown_text, joined_deltas, stored_part
 from persist.db.changes.batch import Batch, Pending
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.json_text import readable, stored_text
@@ -48,7 +48,7 @@ PART_ID = stored_text(_D.part_id)
 """The column to select for `part_ids`."""
 _ALL = Statement(select(PART_ID).distinct())
 _OF_MESSAGE = Statement(select(PART_ID).join(parts, _P.id == _D.part_id).where(_P.message_id == _id).distinct())
-PARTS_WITH_TAIL = Statement(select(PART_ID).join(parts, _P.id == _D.part_id).where(_P.session_id == _id).distinct())
+PARTS_WITH_DELTAS = Statement(select(PART_ID).join(parts, _P.id == _D.part_id).where(_P.session_id == _id).distinct())
 
 
 def _continued(text: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -65,7 +65,7 @@ _REWRITE_LONG = Statement(
 
 
 def fold(db: StatementRunner, part_id: str) -> bool:
-    """Fold one part's tail; False if it has none. UnreadableRow: it cannot be read, and nothing is written."""
+    """Fold one part's deltas; False if it has none. UnreadableRow: it cannot be read, and nothing is written."""
     with db.batch() as batch:
         found = Tail.ask(batch, part_id)
     with db.batch() as batch:
@@ -74,7 +74,7 @@ def fold(db: StatementRunner, part_id: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A part and its tail, asked for in a batch, to be folded by a later one."""
+    """A part and its deltas, asked for in a batch, to be folded by a later one."""
 
     part_id: str
     data: Pending[Row | None]
@@ -86,7 +86,7 @@ class Tail:
         return cls(part_id, batch.row(_DATA if lock else _PEEK, row_id=part_id), batch.rows(_READ, row_id=part_id))
 
     def fold(self, db: StatementRunner, batch: Batch) -> bool:
-        """Add the writing statements to a batch. False without a tail. UnreadableRow: it cannot be read."""
+        """Add the writing statements to a batch. False without deltas. UnreadableRow: it cannot be read."""
         found = self.grown(db)
         if found is None:
             return False
@@ -96,23 +96,23 @@ class Tail:
         return True
 
     def grown(self, db: StatementRunner) -> tuple[JsonText, int] | None:
-        """(the part with its tail, the tail's last seq); None without a tail. UnreadableRow: either is unreadable."""
+        """(the part with its deltas' text, the last seq); None without deltas. UnreadableRow: either is unreadable."""
         row, pieces = self.data.result, self.pieces.result
         if row is None or not pieces:
             return None
-        text, last = stored_tail(self.part_id, pieces)
+        text, last = joined_deltas(self.part_id, pieces)
         return grown_text(self.part_id, stored_part(self.part_id, row[0], db.to_plain_json), text), last
 
 
-def has_tail(db: StatementRunner, part_id: str) -> bool:
-    """Whether a part has a tail to fold. UnreadableRow: it has one that cannot be read."""
+def has_deltas(db: StatementRunner, part_id: str) -> bool:
+    """Whether a part has deltas to fold. UnreadableRow: it has one that cannot be read."""
     with db.batch() as batch:
         found = Tail.ask(batch, part_id, lock=False)
     return found.grown(db) is not None
 
 
 def fold_in_database(db: StatementRunner, part_id: str, frame: JsonFrame) -> None:
-    """Fold the tail of a part with long text by an UPDATE that appends to the text inside the database, within `frame`."""
+    """Fold the deltas of a part with long text by an UPDATE that appends to the text inside the database, within `frame`."""
     last = _lock_part(db, part_id)
     if last is None:
         return
@@ -132,14 +132,14 @@ def rewrite_long(db: StatementRunner, part_id: str, frame: JsonFrame, data: Json
         written = db.run(_REWRITE_LONG, row_id=part_id, last=last, **values)
     if not written and (row := db.row(_DATA, row_id=part_id)) is not None:
         stored = stored_part(part_id, row[0], db.to_plain_json)
-        tail, _ = stored_tail(part_id, db.rows(_READ, row_id=part_id))
+        tail, _ = joined_deltas(part_id, db.rows(_READ, row_id=part_id))
         grown = grown_text(part_id, {**part, "text": stored.get("text")}, tail)
-        db.run(REWRITE_PART, row_id=part_id, data=grown, kind=part["type"], tool=None, at=at)
+        db.run(REWRITE_PART, row_id=part_id, data=grown, new_type=part["type"], new_tool_state=None, at=at)
     db.run(_DROP, row_id=part_id, last=last)
 
 
 def _lock_part(db: StatementRunner, part_id: str) -> int | None:
-    """Lock the part against other folds until the transaction ends; the last seq of its tail, None if it has none."""
+    """Lock the part against other folds until the transaction ends; the last seq of its deltas, None if it has none."""
     db.row(_LOCK, row_id=part_id)
     row = db.row(_LAST, row_id=part_id)
     return None if row is None else row[0]
@@ -153,7 +153,7 @@ def fold_message(db: StatementRunner, message_id: str) -> None:
 
 def fold_session(db: StatementRunner, session_id: str) -> None:
     """Fold all parts of a session. Unreadable ones are logged and left unchanged."""
-    fold_each(db, part_ids(db.rows(PARTS_WITH_TAIL, row_id=session_id), log_left_unfolded), log_left_unfolded)
+    fold_each(db, part_ids(db.rows(PARTS_WITH_DELTAS, row_id=session_id), log_left_unfolded), log_left_unfolded)
 
 
 def fold_all(db: StatementRunner) -> None:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, bindparam, case, cast, func, literal, select, type_coerce, update
+from sqlalchemy import Text, bindparam, cast, func, select, update
 
 from persist.chat.models import messages, parts, sessions
 from persist.chat.reducer.tool_parts import tool_columns
 from persist.chat.schemas import ChatMessage, Role
+from persist.chat.storage.last_place import LAST_CREATED_AT
 from persist.chat.storage.statements import LOCK_SESSION, SET_MODEL, TOUCH_SESSION
 from persist.chat.storage.stored_json import stored_object
 from persist.chat.storage.usage import (
@@ -26,7 +27,6 @@ from persist.chat.storage.usage import (
 from persist.db.changes.batch import Batch
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.conditional_insert import insert_where
-from persist.db.schema.column_types import Whole
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.frozen import construct
@@ -39,24 +39,11 @@ MESSAGE_COLUMNS = (_M.id, _M.session_id, _M.role, cast(_M.metadata_json, Text), 
 GET_MESSAGE = Statement(select(*MESSAGE_COLUMNS).where(_M.id == _id))
 LOCK_MESSAGE = Statement(select(*MESSAGE_COLUMNS).where(_M.id == _id).with_for_update())
 _now = bindparam("at", type_=_M.created_at.type)
-_newest = (
-    select(_M.created_at.label("at"), func.max(_M.id).label("id"))
-    .where(_M.session_id == param("session"))
-    .group_by(_M.created_at)
-    .order_by(_M.created_at.desc())
-    .limit(1)
-    .subquery()
-)
-_later = type_coerce(_newest.c.at, Whole()) + literal(1, Whole())
-# place_after_all's rule as SQL inside the INSERT, which saves a round trip to a server.
-_sorts_last_at = select(
-    case((_newest.c.at < _now, _now), (_newest.c.id < bindparam("new", type_=_M.id.type), _newest.c.at), else_=_later)
-)
 _last_values = {
     "id": bindparam("new", type_=_M.id.type),
     "session_id": _S.id,
     "role": bindparam("speaker", type_=_M.role.type),
-    "created_at": func.coalesce(_sorts_last_at.scalar_subquery(), _now),
+    "created_at": func.coalesce(LAST_CREATED_AT.scalar_subquery(), _now),
     "updated_at": _now,
     "metadata_json": bindparam("metadata", type_=_M.metadata_json.type),
 }
@@ -76,7 +63,7 @@ _INSERT_PART = Statement(
 PLACE_LAST = Statement(
     update(messages)
     .where(_M.id == bindparam("new", type_=_M.id.type))
-    .values(metadata_json=param("metadata"), created_at=func.coalesce(_sorts_last_at.scalar_subquery(), _now), updated_at=_now)
+    .values(metadata_json=param("metadata"), created_at=func.coalesce(LAST_CREATED_AT.scalar_subquery(), _now), updated_at=_now)
 )
 """Replace a message's metadata, and let it sort last in its session."""
 
@@ -107,9 +94,9 @@ def check_parts(work: UnitOfWork, parts: Sequence[Json]) -> list[tuple[Mapping[s
 
 
 def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = True, tail: str | None = None) -> ChatMessage:
-    """Insert a message that sorts last in its session. NotFound without the session. `touch=False`: it is locked already.
+    """Insert a message that sorts last in its session. Raises NotFound without the session. `touch=False`: it is locked already.
 
-    `tail`: the id where the tail of a compaction starts; NotFound if the session shows no such message.
+    `tail`: the id where the tail of a compaction starts. Raises NotFound if the session shows no such message.
     """
     metadata = encode(posting.metadata, "metadata", work.runtime.limits)
     session_id, now = posting.session_id, work.now()
@@ -181,7 +168,7 @@ def touch_session(work: UnitOfWork, batch: Batch, session_id: str, metadata: Map
 
 
 def found_message(db: StatementRunner, id: str, row: Row | None) -> ChatMessage:
-    """The ChatMessage of a row of MESSAGE_COLUMNS; NotFound without one."""
+    """The ChatMessage of a row of MESSAGE_COLUMNS. Raises NotFound without one."""
     if row is None:
         raise NotFound("message", id)
     return message_value(db, row)

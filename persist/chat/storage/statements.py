@@ -22,7 +22,7 @@ INSERT_PART = Statement(insert(parts))
 REWRITE_PART = Statement(
     update(parts)
     .where(_P.id == _id)
-    .values(type=param("kind"), tool_state=param("tool"), data_json=param("data"), updated_at=param("at"))
+    .values(type=param("new_type"), tool_state=param("new_tool_state"), data_json=param("data"), updated_at=param("at"))
 )
 FOLD_PART = Statement(update(parts).where(_P.id == _id).values(data_json=param("data")), silent=True)
 """Store a part's data after a fold. `updated_at` stays the instant of the last structural chunk."""

@@ -54,7 +54,7 @@ def _decode_one(text: str) -> dict[str, Any] | None:
 
 
 def stored_part(part_id: str, stored: Any, to_plain_json: Callable[[str], str] = str) -> Part:
-    """The part in the `stored_text` of its data: an object with a type. UnreadableRow for anything else."""
+    """The part in the `stored_text` of its data: an object with a type. Raises UnreadableRow for anything else."""
     try:
         data = decode(to_plain_json(readable(stored)))
     except (ValueError, RecursionError):
@@ -65,7 +65,7 @@ def stored_part(part_id: str, stored: Any, to_plain_json: Callable[[str], str] =
     return part
 
 
-def stored_tail(part_id: str, pieces: Sequence[tuple[Any, Any]]) -> tuple[str, int]:
+def joined_deltas(part_id: str, pieces: Sequence[tuple[Any, Any]]) -> tuple[str, int]:
     """(the joined text, the last seq) of ordered (seq, delta) pairs, each as `stored_text`. UnreadableRow names a bad value."""
     texts, seq = [], 0
     for stored_seq, stored in pieces:
@@ -81,14 +81,14 @@ def stored_tail(part_id: str, pieces: Sequence[tuple[Any, Any]]) -> tuple[str, i
 
 
 def grown_part(part_id: str, data: Part, tail: str) -> Part:
-    """The part with its tail added. UnreadableRow if no text can be added to the part."""
+    """The part with its deltas' text added. Raises UnreadableRow if no text can be added to the part."""
     if not can_grow(data):
         raise UnreadableRow(_PARTS, (part_id,), "data_json", "no text can be added to what is stored")
     return grow(data, tail)
 
 
 def grown_text(part_id: str, data: Part, tail: str) -> JsonText:
-    """The part with its tail added, encoded to be stored. UnreadableRow if none can be added or the result cannot be encoded."""
+    """The part with its deltas' text added, encoded to be stored. Raises UnreadableRow if that fails."""
     try:
         return encode(grown_part(part_id, data, tail), limits=_ANY_SIZE)
     except InvalidValue as error:

@@ -9,8 +9,8 @@ from sqlalchemy import bindparam, select, tuple_, type_coerce
 from persist.chat.models import deltas, messages, parts, sessions
 from persist.chat.reducer.parts import Part
 from persist.chat.schemas import UIMessage
-from persist.chat.storage.stored_json import grown_part, read_object, stored_objects, stored_part, stored_tail
-from persist.chat.storage.unfolded_probe import ANY_PIECES
+from persist.chat.storage.stored_json import grown_part, joined_deltas, read_object, stored_objects, stored_part
+from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.json_text import NO_OBJECT, json_array_text, json_text, stored_text
 from persist.db.schema.arrays import among_labels
@@ -87,14 +87,14 @@ def fetch_all(batch: Batch, session_id: str) -> tuple[Pending[list[Row]], Pendin
 def all_messages(
     work: UnitOfWork, session_id: str, heads: Pending[list[Row]], parts: Pending[list[Row]], *, include_hidden: bool = False
 ) -> list[UIMessage]:
-    """The messages of a whole session, oldest first, without queued ones. NotFound without the session."""
+    """The messages of a whole session, oldest first, without queued ones. Raises NotFound without the session."""
     if not heads.result:
         _check_session(work, session_id)
     return _messages(work, _visible(heads.result, include_hidden), parts.result)
 
 
 def read_message(work: UnitOfWork, id: str) -> UIMessage:
-    """One message, even if hidden or queued; NotFound."""
+    """One message, even if hidden or queued. Raises NotFound."""
     with work.batch() as batch:
         heads = batch.rows(_ONE, id=id)
         parts = batch.rows(_ONE_PARTS, id=id)
@@ -107,7 +107,7 @@ def read_json(work: UnitOfWork, session_id: str, *, include_hidden: bool = False
     """A session's messages as one JSON array, joined from stored text. Only parts that are still growing are parsed."""
     with work.batch() as batch:
         joined_rows = batch.rows(_ALL_JOINED, session_id=session_id)
-        pieces_of_any = batch.row(ANY_PIECES)
+        pieces_of_any = batch.row(ANY_DELTA)
     rows = _visible(joined_rows.result, include_hidden)
     if not rows:
         _check_session(work, session_id)
@@ -215,7 +215,7 @@ def _grown_text(work: UnitOfWork, message_id: str, index: int, text: str) -> str
     if not _looks_like_object(text):
         _log_left_out(message_id, index)
         return None
-    grown = _with_tail(work, None, message_id, index, text) if _GROWS in text else None
+    grown = _with_deltas(work, None, message_id, index, text) if _GROWS in text else None
     return text if grown is None else encode(grown)
 
 
@@ -223,7 +223,7 @@ def _grown(work: UnitOfWork, data: Part | None, message_id: str, index: int, tex
     if data is None:
         _log_left_out(message_id, index)
         return None
-    grown = _with_tail(work, data, message_id, index, text)
+    grown = _with_deltas(work, data, message_id, index, text)
     return data if grown is None else grown
 
 
@@ -231,14 +231,14 @@ def _log_left_out(message_id: str, index: int) -> None:
     log.warning("part %s of message %s holds text that is not a JSON object; it is left out", index, message_id)
 
 
-def _with_tail(work: UnitOfWork, data: Part | None, message_id: str, index: int, text: str) -> Part | None:
+def _with_deltas(work: UnitOfWork, data: Part | None, message_id: str, index: int, text: str) -> Part | None:
     """The part with its unfolded text added; None if there is none, or if it cannot be read."""
     rows = work.rows(_TAIL, message_id=message_id, position=index)
     if not rows:
         return None
     part_id = rows[0][2]
     try:
-        tail, _ = stored_tail(part_id, [(seq, piece) for seq, piece, _ in rows])
+        tail, _ = joined_deltas(part_id, [(seq, piece) for seq, piece, _ in rows])
         return grown_part(part_id, stored_part(part_id, text) if data is None else data, tail)
     except UnreadableRow as error:
         log.warning("part %s of message %s is shown without its latest text: %s", index, message_id, error)

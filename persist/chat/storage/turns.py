@@ -24,17 +24,17 @@ _NO_OWNER = "-"
 
 _T = turns.c
 _session, _owner = param("of_session"), param("owner_id")
-READ = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
+READ_TURN = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
 _HEAD = Statement(select(sessions.c.agent).where(sessions.c.id == _session))
-PIN = Statement(select(sessions.c.id).where(sessions.c.id == _session).with_for_update(read=True, key_share=True))
+LOCK_SESSION_SHARED = Statement(select(sessions.c.id).where(sessions.c.id == _session).with_for_update(read=True, key_share=True))
 _RUNNING = Statement(
     select(_T.session_id, _T.owner, _T.seen_at)
     .where(_T.state == TurnState.RUNNING, _T.seen_at < param("before"))
     .order_by(_T.session_id)
 )
-_CLEAR = Statement(delete(turns).where(_T.session_id == _session, _T.owner == _owner, _T.seen_at == param("seen")))
+_DELETE_DEAD = Statement(delete(turns).where(_T.session_id == _session, _T.owner == _owner, _T.seen_at == param("seen")))
 _INSERT = Statement(insert(turns))
-_TAKE = Statement(
+_REPLACE = Statement(
     update(turns)
     .where(_T.session_id == _session, _T.owner == param("former"))
     .values(
@@ -45,16 +45,16 @@ _TAKE = Statement(
         seen_at=param("at2"),
     )
 )
-_BEAT = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(seen_at=param("at")), silent=True)
-_MARK = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(state=param("mark")))
+_SET_SEEN = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(seen_at=param("at")), silent=True)
+_SET_STATE = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(state=param("new_state")))
 _TURN_TO = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(message_id=param("message")))
 _DISOWN = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(owner=_NO_OWNER))
-HOLD = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session).with_for_update())
+LOCK_TURN = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session).with_for_update())
 """The session's turn, locked: until the transaction ends, its recorder can insert deltas and nothing else."""
 _END = Statement(delete(turns).where(_T.session_id == _session, _T.owner == _owner))
 _owned = select(_T.owner).where(_T.session_id == _session, _T.owner == _owner)
 _OWNED = Statement(_owned)
-GUARD = Requirement(_owned.with_for_update())
+REQUIRE_OWN_TURN = Requirement(_owned.with_for_update())
 """The turn of `owner_id`, locked until the transaction ends."""
 
 
@@ -79,10 +79,10 @@ class Turn:
 
 
 def session_agent(db: StatementRunner, session_id: str) -> tuple[str, Turn | None]:
-    """The session's agent, and its turn; NotFound without the session."""
+    """The session's agent, and its turn. Raises NotFound without the session."""
     with db.batch(last=True) as batch:
         head = batch.row(_HEAD, of_session=session_id)
-        turn = batch.row(READ, of_session=session_id)
+        turn = batch.row(READ_TURN, of_session=session_id)
     if head.result is None:
         raise NotFound("session", session_id)
     return head.result[0], turn_of(turn.result)
@@ -90,11 +90,11 @@ def session_agent(db: StatementRunner, session_id: str) -> tuple[str, Turn | Non
 
 def read_turn(db: StatementRunner, session_id: str) -> Turn | None:
     """The session's turn, None if it is idle."""
-    return turn_of(db.row(READ, of_session=session_id))
+    return turn_of(db.row(READ_TURN, of_session=session_id))
 
 
 def turn_of(row: Row | None) -> Turn | None:
-    """The turn of a row of READ; None without one."""
+    """The turn of a row of READ_TURN; None without one."""
     return None if row is None else Turn(*row)
 
 
@@ -114,14 +114,17 @@ def clear_dead(work: UnitOfWork) -> int:
     now = work.now()
     rows = work.rows(_RUNNING, before=now - CLEAR_AFTER)
     dead = [(session, owner, seen) for session, owner, seen in rows if is_stale(owner, seen, now)]
-    return sum([work.run(_CLEAR, of_session=session, owner_id=owner, seen=seen) for session, owner, seen in dead])
+    return sum([work.run(_DELETE_DEAD, of_session=session, owner_id=owner, seen=seen) for session, owner, seen in dead])
 
 
 def former_turn(db: StatementRunner, session_id: str, owner: str, now: datetime, *, takeover: bool) -> Turn | None:
-    """The turn that `begin_turn` may replace. Conflict if another live recorder has it and not `takeover`; NotFound."""
+    """The turn that `begin_turn` may replace.
+
+    Raises Conflict if another live recorder has it and not `takeover`. Raises NotFound.
+    """
     with db.batch() as batch:
-        session = batch.row(PIN, of_session=session_id)
-        row = batch.row(READ, of_session=session_id)
+        session = batch.row(LOCK_SESSION_SHARED, of_session=session_id)
+        row = batch.row(READ_TURN, of_session=session_id)
     if session.result is None:
         raise NotFound("session", session_id)
     turn = turn_of(row.result)
@@ -138,12 +141,12 @@ def begin_turn(batch: Batch, session_id: str, owner: str, message_id: str | None
         )
     else:
         values = {"former": former.owner, "message": message_id, "at": now, "at2": now}
-        batch.run_required(_TAKE, GUARD, of_session=session_id, owner_id=owner, **values)
+        batch.run_required(_REPLACE, REQUIRE_OWN_TURN, of_session=session_id, owner_id=owner, **values)
 
 
 def guard(batch: Batch, session_id: str, owner: str) -> None:
-    """Lock the turn's row until the transaction ends. RequirementMissed unless `owner` still owns it."""
-    batch.require(GUARD, of_session=session_id, owner_id=owner)
+    """Lock the turn's row until the transaction ends. Raises RequirementMissed unless `owner` still owns it."""
+    batch.require(REQUIRE_OWN_TURN, of_session=session_id, owner_id=owner)
 
 
 def owns(db: StatementRunner, session_id: str, owner: str) -> bool:
@@ -152,8 +155,8 @@ def owns(db: StatementRunner, session_id: str, owner: str) -> bool:
 
 
 def turn_to(batch: Batch, session_id: str, owner: str, message_id: str) -> None:
-    """Set the turn's message. RequirementMissed unless `owner` still owns the turn."""
-    batch.run_required(_TURN_TO, GUARD, of_session=session_id, owner_id=owner, message=message_id)
+    """Set the turn's message. Raises RequirementMissed unless `owner` still owns the turn."""
+    batch.run_required(_TURN_TO, REQUIRE_OWN_TURN, of_session=session_id, owner_id=owner, message=message_id)
 
 
 def stop_turn(db: Batch, session_id: str, turn: Turn) -> None:
@@ -164,12 +167,12 @@ def stop_turn(db: Batch, session_id: str, turn: Turn) -> None:
 def heartbeat(db: StatementRunner, session_id: str, owner: str, now: datetime) -> None:
     """Update the turn's `seen_at`, so that others see that its recorder is alive."""
     with db.batch(last=True) as batch:
-        batch.run(_BEAT, of_session=session_id, owner_id=owner, at=now)
+        batch.run(_SET_SEEN, of_session=session_id, owner_id=owner, at=now)
 
 
 def mark_error(db: Batch, session_id: str, owner: str) -> None:
     """Set the turn's state to error: the stream reported one."""
-    db.run(_MARK, of_session=session_id, owner_id=owner, mark=TurnState.ERROR)
+    db.run(_SET_STATE, of_session=session_id, owner_id=owner, new_state=TurnState.ERROR)
 
 
 def end_turn(db: StatementRunner | Batch, session_id: str, owner: str) -> None:

@@ -7,5 +7,5 @@ from persist.db.statements.prepared import Statement
 
 _deltas = Table("chat_part_deltas", MetaData(schema=SCHEMA_TOKEN), Column("part_id", Text))
 
-ANY_PIECES = Statement(select(literal_column("1")).select_from(_deltas).limit(1))
+ANY_DELTA = Statement(select(literal_column("1")).select_from(_deltas).limit(1))
 """One row if any delta exists. It reads no column: other programs may have written values that cannot be read."""

@@ -106,7 +106,7 @@ def step_counts(
 
 
 def check_step(step: object) -> int:
-    """Check a step number; InvalidValue."""
+    """Check a step number. Raises InvalidValue."""
     if type(step) is not int or not 0 <= step < 2**31:
         raise InvalidValue("step", "expected a step number, 0 or more.")
     return step

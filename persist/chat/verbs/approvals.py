@@ -40,6 +40,8 @@ def answer(work: UnitOfWork, session_id: str, approval_id: str, *, approved: boo
         answered = {**data, "state": str(ToolState.APPROVAL_RESPONDED), "approval": {**approval, **response}}
         text = work.json("approval", answered)
         with work.batch(last=True) as batch:
-            batch.run(REWRITE_PART, row_id=id, kind=kind, tool=ToolState.APPROVAL_RESPONDED, data=text, at=work.now())
+            batch.run(
+                REWRITE_PART, row_id=id, new_type=kind, new_tool_state=ToolState.APPROVAL_RESPONDED, data=text, at=work.now()
+            )
         return True
     return False

@@ -10,7 +10,7 @@ from sqlalchemy import Text, cast, select
 from persist.chat.models import messages, parts
 from persist.chat.schemas import ChatSession, Role, UIMessage
 from persist.chat.storage import turns
-from persist.chat.storage.folding import PARTS_WITH_TAIL, fold_session
+from persist.chat.storage.folding import PARTS_WITH_DELTAS, fold_session
 from persist.chat.storage.statements import INSERT_MESSAGE, INSERT_PART, LOCK_SESSION, SET_METADATA
 from persist.chat.storage.stored_json import stored_object
 from persist.chat.storage.usage import COMPACTION, MARKERS, SET_COUNTERS, newest_of, totals_of
@@ -62,28 +62,28 @@ def child_of(parent: ChatSession, at_message_id: str, given: dict[str, Any], *, 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """What a fork asks the database of the parent: its turn, its messages and parts, and which of them have a tail."""
+    """What a fork asks the database of the parent: its turn, its messages and parts, and which of them have deltas."""
 
     turn: Pending[Row | None]
     rows: Pending[list[Row]]
     parts: Pending[list[Row]]
-    tails: Pending[list[Row]]
+    unfolded: Pending[list[Row]]
 
     @classmethod
     def ask(cls, batch: Batch, session_id: str) -> "Parent":
         """Add the statements to a batch."""
         return cls(
-            batch.row(turns.READ, of_session=session_id),
+            batch.row(turns.READ_TURN, of_session=session_id),
             batch.rows(_ROWS, row_id=session_id),
             batch.rows(_PARTS, row_id=session_id),
-            batch.rows(PARTS_WITH_TAIL, row_id=session_id),
+            batch.rows(PARTS_WITH_DELTAS, row_id=session_id),
         )
 
 
 def messages_through(work: UnitOfWork, parent: Parent, session_id: str, at_message_id: str) -> list[Row]:
-    """(id, role, metadata, created_at) of visible messages through the fork point. Conflict while a turn runs.
+    """(id, role, metadata, created_at) of visible messages through the fork point. Raises Conflict while a turn runs.
 
-    NotFound for an unknown fork point, InvalidValue for a hidden or queued one.
+    Raises NotFound for an unknown fork point, InvalidValue for a hidden or queued one.
     """
     turns.refuse(turns.turn_of(parent.turn.result), session_id, work.now(), "Forking")
     visible_rows: list[Row] = []
@@ -100,8 +100,8 @@ def messages_through(work: UnitOfWork, parent: Parent, session_id: str, at_messa
 
 
 def parts_of(work: UnitOfWork, parent: Parent, session_id: str) -> list[Row]:
-    """The parent's parts, folded before if text waits for one."""
-    if not parent.tails.result:
+    """The parent's parts; deltas are folded first if there are any."""
+    if not parent.unfolded.result:
         return parent.parts.result
     fold_session(work, session_id)
     return work.rows(_PARTS, row_id=session_id)
@@ -152,7 +152,7 @@ def rewind(work: UnitOfWork, session_id: str, to_message_id: str, now: datetime)
     yet is ended if a user message gets hidden: its answer would follow the anchor without its question.
     """
     with work.batch() as batch:
-        turn_row = batch.row(turns.HOLD, of_session=session_id)  # locked before the session, in the order that recorders use
+        turn_row = batch.row(turns.LOCK_TURN, of_session=session_id)  # locked before the session, in the order that recorders use
         found = _Found.ask(batch, session_id)
     turn = turns.turn_of(turn_row.result)
     transcript, anchor = found.messages(work, session_id, to_message_id)
@@ -219,7 +219,10 @@ class _Found:
         )
 
     def messages(self, work: UnitOfWork, session_id: str, anchor_id: str) -> tuple[list[_Message], int]:
-        """All messages, and the anchor's place. NotFound without session or anchor; InvalidValue if the anchor is queued."""
+        """All messages, and the anchor's place.
+
+        Raises NotFound without session or anchor, InvalidValue if the anchor is queued.
+        """
         if self.session.result is None:
             raise NotFound("session", session_id)
         found = [

@@ -13,7 +13,7 @@ from persist.errors import InvalidValue
 def compact(
     work: UnitOfWork, session_id: str, *, summary: str, tail_start_id: str | None, auto: bool, summary_tokens: int
 ) -> ChatMessage:
-    """Append the marker message. NotFound if `tail_start_id` is not a visible message of the session."""
+    """Append the marker message. Raises NotFound if `tail_start_id` is not a visible message of the session."""
     work.body("summary", summary)
     if type(auto) is not bool:
         raise InvalidValue("auto", "expected True or False.")
@@ -28,7 +28,10 @@ def compact(
 
 
 def model_view(work: UnitOfWork, session_id: str, summary_as: SummaryAs) -> list[UIMessage]:
-    """The summary, the messages from the tail start to the newest visible marker, and those after it; all without a marker."""
+    """The summary, the messages from `tail_start_id` to the newest visible marker, and those after it.
+
+    Every visible message if there is no marker.
+    """
     with work.batch() as batch:
         all_of_it = fetch_all(batch, session_id)
         newest = batch.row(NEWEST_MARKER, row_id=session_id)

@@ -32,7 +32,7 @@ class ChatMessages(Repository):
     ) -> ChatMessage:
         """Append a complete message to the session. A user message's `metadata.model` becomes the session's model.
 
-        NotFound without the session; Conflict if the id is taken.
+        Raises NotFound without the session, Conflict if the id is taken.
         """
         work = self._work
         speaker = check_choice("role", role, Role)
@@ -45,7 +45,7 @@ class ChatMessages(Repository):
     def list(
         self, session_id: str, *, include_hidden: bool = False, limit: int | None = None, before: str | None = None
     ) -> List[UIMessage]:
-        """Messages, oldest first, without queued ones. NotFound without the session.
+        """Messages, oldest first, without queued ones. Raises NotFound without the session.
 
         `limit`: only the newest N. `before`: only messages before that message id. Hidden ones only with `include_hidden`.
         """
@@ -65,12 +65,15 @@ class ChatMessages(Repository):
 
     @reads
     def get(self, id: str) -> UIMessage:
-        """One message with its parts, even if hidden or queued; NotFound."""
+        """One message with its parts, even if hidden or queued. Raises NotFound."""
         return transcript.read_message(self._work, self._work.label("id", id))
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatMessage:
-        """Merge a patch (RFC 7396) into the metadata: objects merge, null removes. InvalidValue for keys of queue and rewind."""
+        """Merge a patch (RFC 7396) into the metadata: objects merge, null removes.
+
+        Raises InvalidValue for keys of queue and rewind.
+        """
         return queueing.patch_metadata(self._work, self._work.label("id", id), self._work.json_object("patch", patch))
 
     @reads
@@ -91,7 +94,7 @@ class ChatMessages(Repository):
     ) -> ChatMessage:
         """Append a compaction: a message with one part, the summary and the id where the kept tail starts. No message is hidden.
 
-        NotFound without the session, or if it shows no message `tail_start_id`.
+        Raises NotFound without the session, or if it shows no message `tail_start_id`.
         """
         return compaction.compact(
             self._work,
@@ -145,7 +148,7 @@ class ChatMessages(Repository):
     ) -> None:
         """Add a step's usage, as the SDK reports it, to the message and session. Recording a step again changes nothing.
 
-        Counts are tokens, `cost_usd` US dollars. NotFound without the message.
+        Counts are tokens, `cost_usd` US dollars. Raises NotFound without the message.
         """
         counts = step_counts(
             input_tokens=input_tokens,

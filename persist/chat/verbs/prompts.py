@@ -26,7 +26,7 @@ class SystemPrompts(Repository):
 
     @reads
     def get(self, digest: str) -> str:
-        """The prompt with that digest; NotFound."""
+        """The prompt with that digest. Raises NotFound."""
         row = self._work.row(_GET, row_id=self._work.label("digest", digest))
         if row is None:
             raise NotFound("system prompt", digest)

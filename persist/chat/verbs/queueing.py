@@ -93,7 +93,7 @@ def claim(work: UnitOfWork, session_id: str, human_input_tools: frozenset[str]) 
     now = work.now()
     with work.batch() as batch:
         session = batch.row(LOCK_SESSION, row_id=session_id)
-        turn_row = batch.row(turns.READ, of_session=session_id)
+        turn_row = batch.row(turns.READ_TURN, of_session=session_id)
         unfinished = batch.rows(_OPEN, row_id=session_id)
         rows = batch.rows(_QUEUED, row_id=session_id)
     if session.result is None:
@@ -138,7 +138,7 @@ def cancel(work: UnitOfWork, id: str) -> bool:
 
 
 def patch_metadata(work: UnitOfWork, id: str, patch: Mapping[str, Json]) -> ChatMessage:
-    """Merge a patch into any message's metadata. InvalidValue for keys that belong to queue and rewind."""
+    """Merge a patch into any message's metadata. Raises InvalidValue for keys that belong to queue and rewind."""
     owned = sorted(_OWN_KEYS & set(patch))
     if owned:
         raise InvalidValue(f"patch.{owned[0]}", "this key belongs to the queue and rewind verbs.")

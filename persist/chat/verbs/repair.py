@@ -42,7 +42,7 @@ def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_i
     else:
         with work.batch() as batch:
             exists = batch.row(_EXISTS, row_id=session_id)
-            turn_row = batch.row(turns.READ, of_session=session_id)
+            turn_row = batch.row(turns.READ_TURN, of_session=session_id)
             rows = batch.rows(_OF_SESSION, session_id=session_id)
         if exists.result is None:
             raise NotFound("session", session_id)
@@ -65,7 +65,14 @@ def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_i
         if part is None or tool_name(part) in human_input_tools:
             continue
         data = aborted(part)
-        work.run(REWRITE_PART, row_id=part_id, kind=kind, tool=ToolState.OUTPUT_ERROR, data=work.json("part", data), at=now)
+        work.run(
+            REWRITE_PART,
+            row_id=part_id,
+            new_type=kind,
+            new_tool_state=ToolState.OUTPUT_ERROR,
+            data=work.json("part", data),
+            at=now,
+        )
         repaired += 1
     if session_id is not None and not alive[session_id]:
         fold_session(work, session_id)

@@ -64,7 +64,7 @@ def session_value(row: Row) -> ChatSession:
 
 
 def get_session(db: StatementRunner, id: str, *, lock: bool = False) -> ChatSession:
-    """The session; NotFound. `lock`: against other writers, until the transaction ends."""
+    """The session. Raises NotFound. `lock`: against other writers, until the transaction ends."""
     return _found(id, db.row(_LOCK if lock else _GET, row_id=id))
 
 
@@ -88,7 +88,7 @@ class ChatSessions(Repository):
         permissions: Sequence[Json] = (),
         id: str | None = None,
     ) -> ChatSession:
-        """Create a session. `agent` never changes; `model` is the latest one used. Conflict if the id is taken."""
+        """Create a session. `agent` never changes; `model` is the latest one used. Raises Conflict if the id is taken."""
         work = self._work
         now = work.now()
         if model is None:
@@ -118,7 +118,7 @@ class ChatSessions(Repository):
 
     @reads
     def get(self, id: str) -> ChatSession:
-        """The session; NotFound."""
+        """The session. Raises NotFound."""
         return get_session(self._work, self._work.label("id", id))
 
     @reads
@@ -154,7 +154,7 @@ class ChatSessions(Repository):
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatSession:
-        """Merge a patch (RFC 7396) into the metadata: objects merge, null removes. NotFound without the session."""
+        """Merge a patch (RFC 7396) into the metadata: objects merge, null removes. Raises NotFound without the session."""
         work = self._work
         work.json("patch", work.json_object("patch", patch))
         session = get_session(work, work.label("id", id), lock=True)
@@ -162,18 +162,18 @@ class ChatSessions(Repository):
 
     @writes
     def archive(self, id: str) -> None:
-        """Archive a session: `list` leaves it out, nothing is deleted. NotFound without the session."""
+        """Archive a session: `list` leaves it out, nothing is deleted. Raises NotFound without the session."""
         now = self._work.now()
         self._set_archived(self._work.label("id", id), _ARCHIVE, at=now, at2=now)
 
     @writes
     def unarchive(self, id: str) -> None:
-        """Undo `archive`: `list` shows the session again. NotFound without the session."""
+        """Undo `archive`: `list` shows the session again. Raises NotFound without the session."""
         self._set_archived(self._work.label("id", id), _UNARCHIVE, at=self._work.now())
 
     @writes
     def delete(self, id: str) -> None:
-        """Delete a session with its messages and parts; sessions forked from it stay. NotFound without the session."""
+        """Delete a session with its messages and parts; sessions forked from it stay. Raises NotFound without the session."""
         with self._work.batch(last=True) as batch:
             deleted = batch.run(_DELETE, row_id=self._work.label("id", id))
         if not deleted.result:
@@ -183,7 +183,7 @@ class ChatSessions(Repository):
     def fork(self, id: str, at_message_id: str, *, metadata: Json = None) -> ChatSession:
         """Create a child session with copies of the visible messages up to and including `at_message_id`.
 
-        Conflict while a turn runs. NotFound if the message is not of this session, InvalidValue if it is hidden or queued.
+        Raises Conflict while a turn runs, NotFound if the message is not of this session, InvalidValue if it is hidden or queued.
         """
         work = self._work
         given = work.json_object("metadata", metadata)
@@ -205,8 +205,8 @@ class ChatSessions(Repository):
     def rewind(self, id: str, to_message_id: str) -> int:
         """Hide every message after that user message, and show those up to it; the number of messages hidden.
 
-        A recorder whose message gets hidden is refused with Conflict at its next chunk. NotFound without session or message;
-        InvalidValue if the message is not a user message or is queued.
+        A recorder whose message gets hidden is refused with Conflict at its next chunk. Raises NotFound without session or
+        message, InvalidValue if the message is not a user message or is queued.
         """
         work = self._work
         return branching.rewind(work, work.label("id", id), work.label("to_message_id", to_message_id), work.now())
@@ -219,7 +219,7 @@ class ChatSessions(Repository):
 
     @writes
     def add_permission(self, id: str, rule: Json) -> ChatSession:
-        """Append a permission rule of source `session`. InvalidValue for a rule of another source."""
+        """Append a permission rule of source `session`. Raises InvalidValue for a rule of another source."""
         work = self._work
         (added,) = session_rules([rule], work.now())
         session = get_session(work, work.label("id", id), lock=True)
@@ -262,7 +262,7 @@ class ChatSessions(Repository):
         return _found(session.id, row.result)
 
     def _set_archived(self, id: str, statement: Statement, **values: datetime) -> None:
-        """Execute the UPDATE, which leaves a session alone that is in that state already. NotFound without the session."""
+        """Execute the UPDATE, which leaves a session alone that is in that state already. Raises NotFound without the session."""
         with self._work.batch(last=True) as batch:
             found = batch.row(LOCK_SESSION, row_id=id)
             batch.run(statement, row_id=id, **values)
@@ -271,7 +271,10 @@ class ChatSessions(Repository):
 
 
 def session_rules(rules: Sequence[Json], now: datetime) -> List[dict[str, Any]]:
-    """Checked copies of the rules, each with `added_at` (epoch milliseconds). InvalidValue unless their source is `session`."""
+    """Checked copies of the rules, each with `added_at` (epoch milliseconds).
+
+    Raises InvalidValue unless their source is `session`.
+    """
     checked = []
     for index, rule in enumerate(check_list("permissions", rules)):
         path = f"permissions[{index}]"

@@ -44,7 +44,7 @@ def import_runs(
     leaves whole runs, and the next one continues. A run whose manifest cannot be read, or that cannot be stored, counts as an
     error; a branch file or message that cannot be read or stored is left out. The logger `persist` warns of each.
 
-    `progress(done, total)` is called before the first run and after each. NotFound if there is no such folder.
+    `progress(done, total)` is called before the first run and after each. Raises NotFound if there is no such folder.
     """
     folders = run_folders(runs_dir)
     counts: Counter[Outcome] = Counter()

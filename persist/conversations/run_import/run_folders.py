@@ -59,7 +59,7 @@ class RunBranch:
 
 
 def run_folders(runs_dir: str | os.PathLike[str]) -> list[Path]:
-    """The folders with a manifest, sorted by name. NotFound if DIR is no folder, NotPermitted if it cannot be read."""
+    """The folders with a manifest, sorted by name. Raises NotFound if DIR is no folder, NotPermitted if it cannot be read."""
     root = Path(runs_dir)
     try:
         entries = sorted(os.scandir(root), key=lambda entry: entry.name)
@@ -71,7 +71,7 @@ def run_folders(runs_dir: str | os.PathLike[str]) -> list[Path]:
 
 
 def read_run(folder: Path) -> Run:
-    """The manifest of a run; InvalidValue if it cannot be read."""
+    """The manifest of a run. Raises InvalidValue if it cannot be read."""
     manifest, written_at = _load(folder / MANIFEST)
     id = check_label("run id", first_text(manifest, "run_id", "id", "session_id") or folder.name)
     hints = manifest.get("branches")

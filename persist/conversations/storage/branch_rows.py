@@ -30,7 +30,7 @@ def find_branch(work: UnitOfWork, id: str, *, lock: bool = False) -> Branch | No
 
 
 def get_branch(work: UnitOfWork, id: str, *, lock: bool = False) -> Branch:
-    """The branch; NotFound if there is none."""
+    """The branch. Raises NotFound if there is none."""
     branch = find_branch(work, work.label("id", id), lock=lock)
     if branch is None:
         raise NotFound("branch", id)
@@ -43,12 +43,12 @@ def ask_branch(batch: Batch, id: str, *, lock: bool = False) -> Pending[Row | No
 
 
 def found_branch(found: Pending[Row | None], id: str) -> Branch:
-    """The branch that a batch read; NotFound."""
+    """The branch that a batch read. Raises NotFound."""
     if found.result is None:
         raise NotFound("branch", id)
     return branch_value(found.result)
 
 
 def hold_with(batch: Batch, id: str) -> None:
-    """Lock the branch and its places with a batch until the transaction ends, so that later reads are current."""
+    """Lock the branch FOR KEY SHARE with a batch: nobody deletes it until the transaction ends, and later reads are current."""
     batch.lock(_HOLD, row_id=id)

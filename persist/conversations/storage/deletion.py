@@ -137,7 +137,7 @@ def ask_pointers(batch: Batch, columns: Mapping[str, Any]) -> Pointers:
 
 
 def check_pointers(found: Pointers) -> None:
-    """Conflict where a session would point at a message that does not exist."""
+    """Raises Conflict where a session would point at a message that does not exist."""
     for name, message_id, row in found:
         if row.result is None:
             raise Conflict(f"There is no message {message_id!r} for {name} to point at.", constraint=f"fk_sessions_{name}")

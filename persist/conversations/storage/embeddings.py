@@ -18,7 +18,7 @@ def pack(path: str, value: object) -> bytes | None:
     """The stored bytes of a vector; None for None, empty bytes for [].
 
     A vector is a list of numbers, an array of float32 or float64 (numpy's, Python's, a memoryview of one), or packed bytes.
-    InvalidValue for numbers that are not finite or do not fit a float32, and for bytes that are no whole number of floats.
+    Raises InvalidValue for numbers that are not finite or do not fit a float32, and for bytes that are no whole number of floats.
     """
     if value is None:
         return None
@@ -63,7 +63,7 @@ def _from_numbers(path: str, value: object) -> bytes:
 
 
 def unpack(packed: bytes) -> list[float]:
-    """The numbers in stored bytes; InvalidValue if they are no vector, as in a damaged file."""
+    """The numbers in stored bytes. Raises InvalidValue if they are no vector, as in a damaged file."""
     if not isinstance(packed, bytes | memoryview):
         raise InvalidValue("embedding", f"{packed!r:.40} is stored.")
     numbers = array("f")

@@ -13,7 +13,7 @@ from persist.conversations.schemas import ConvMessage
 from persist.conversations.storage.branch_rows import ask_branch, hold_with
 from persist.conversations.storage.message_rows import COLUMNS, WITH_TYPE, message_values
 from persist.db.changes.batch import Batch, Pending
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import Conflict, NotFound
@@ -29,7 +29,7 @@ _leaf = select(
     _B.progression_id,
     _B.parent_branch_id,
     func.coalesce(_B.forked_at_ord, 0).label("inherited"),
-    literal(NO_END, Whole()).label("upto"),
+    literal(NO_END, Int64()).label("upto"),
 ).where(_B.id == param("row_id"))
 _chain = _leaf.cte("line", recursive=True)
 # UNION drops rows it has seen, so the recursion ends even if parents form a circle
@@ -48,7 +48,7 @@ LINE = _chain.union(
 
 _L = LINE.c
 _position = (_L.inherited + _P.ord).label("position")
-_first, _end = bindparam("first", type_=Whole()), bindparam("end", type_=Whole())
+_first, _end = bindparam("first", type_=Int64()), bindparam("end", type_=Int64())
 ITEMS = LINE.join(
     members,
     (_P.progression_id == _L.progression_id)
@@ -85,7 +85,7 @@ _LENGTH = Statement(select(SIZE).where(_B.id == param("row_id")))
 
 
 def length(work: UnitOfWork, branch_id: str) -> int:
-    """The number of items in the branch's history; NotFound."""
+    """The number of items in the branch's history. Raises NotFound."""
     row = work.row(_LENGTH, row_id=branch_id)
     if row is None:
         raise NotFound("branch", branch_id)
@@ -110,7 +110,7 @@ def found_item_ids(items: list[Row]) -> list[str]:
 def history(work: UnitOfWork, branch_id: str, *, first: int, end: int) -> list[ConvMessage]:
     """The messages at the positions from `first` to before `end`, in order; deleted messages are left out.
 
-    NotFound for the branch, Conflict where its parents form a circle.
+    Raises NotFound for the branch, Conflict where its parents form a circle.
     """
     rows = work.rows(_MESSAGES, row_id=branch_id, first=first, end=end)
     ends = rows[0][1] if rows else _has_end(work, branch_id)
@@ -134,7 +134,7 @@ class Ancestry:
         self._held, self._descends = ask_branch(batch, parent), batch.row(_DESCENDS, row_id=parent, branch=branch_id)
 
     def check(self) -> None:
-        """Conflict if the parent was deleted since it was named, or is the branch itself or descends from it."""
+        """Raises Conflict if the parent was deleted since it was named, or is the branch itself or descends from it."""
         if self._named.result is not None and self._held.result is None:
             raise Conflict(f"The branch {self._parent!r} was deleted while a fork of it was made.")
         if self._parent == self._branch or self._descends.result is not None:

@@ -39,7 +39,7 @@ CHUNK = 500
 
 
 def message_value(row: Row) -> ConvMessage:
-    """A row of the columns above; UnreadableRow where its instant is none."""
+    """A row of the columns above. Raises UnreadableRow where its instant is none."""
     values: dict[str, Any] = dict(zip(_READ, row, strict=True))
     epoch, packed = values["created_at"], values["embedding"]
     values["created_at_epoch"] = epoch

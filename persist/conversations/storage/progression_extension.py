@@ -38,7 +38,7 @@ class Extension:
         self._ends: Pending[Row | None] = ask_ends(self._work, batch, self._id)
 
     def end(self) -> None:
-        """Rewrite the published array if it is time to, after `add`. NotFound."""
+        """Rewrite the published array if it is time to, after `add`. Raises NotFound."""
         if self._ends.result is None:
             raise NotFound("progression", self._id)
         if self._added.result:

@@ -14,7 +14,7 @@ from sqlalchemy import case, exists, func, literal, select, update
 from persist.conversations.models import branches, members, progressions, sessions
 from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.arrays import labels_array
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -46,7 +46,7 @@ _shown = select(_M.message_id, _M.ord).where(_M.progression_id == _id, _M.ord < 
 SHOW = Statement(update(progressions).where(_P.id == _id).values(collection=labels_array(_shown), folded=param("upto")))
 _FOLD_THERE = Statement(SHOW.statement, silent=True)
 _all = select(_M.message_id, _M.ord).where(_M.progression_id == _id)
-_share = _P.folded // literal(FOLD_SHARE, Whole())
+_share = _P.folded // literal(FOLD_SHARE, Int64())
 _is_long = _next - _P.folded >= case((_share > FOLD_EVERY, _share), else_=FOLD_EVERY)
 _FOLD_IF_LONG = Statement(
     update(progressions).where(_P.id == _id, _is_long).values(collection=labels_array(_all), folded=_next), silent=True
@@ -155,7 +155,7 @@ def fold_lagging(work: UnitOfWork) -> None:
 
 def has_lagging(runtime: Runtime) -> bool:
     """Whether `fold_lagging` has anything to do."""
-    return bool(runtime.notes[_NOTE])
+    return bool(runtime.own_writes[_NOTE])
 
 
 def folds_at_close(work: UnitOfWork, id: str) -> bool:
@@ -164,7 +164,7 @@ def folds_at_close(work: UnitOfWork, id: str) -> bool:
 
 
 def _lagging(work: UnitOfWork) -> set[str]:
-    return work.runtime.notes[_NOTE]
+    return work.runtime.own_writes[_NOTE]
 
 
 def as_array(ids: Sequence[str]) -> JsonText:

@@ -99,7 +99,7 @@ def remove_progression(work: UnitOfWork, id: str) -> None:
 
 
 def check_progressions(work: UnitOfWork, ids: Sequence[str]) -> None:
-    """NotFound unless all these progressions exist."""
+    """Raises NotFound unless all these progressions exist."""
     if ids:
         with work.batch() as batch:
             found = ask_progressions(batch, ids)
@@ -112,7 +112,7 @@ def ask_progressions(batch: Batch, ids: Sequence[str]) -> list[tuple[str, Pendin
 
 
 def check_found(found: Iterable[tuple[str, Pending[Row | None]]]) -> None:
-    """NotFound unless a batch found all these progressions."""
+    """Raises NotFound unless a batch found all these progressions."""
     for id, row in found:
         if row.result is None:
             raise NotFound("progression", id)

@@ -36,7 +36,7 @@ def find_session(work: UnitOfWork, id: str, *, lock: bool = False) -> ConvSessio
 
 
 def get_session(work: UnitOfWork, id: str, *, lock: bool = False) -> ConvSession:
-    """The session; NotFound if there is none."""
+    """The session. Raises NotFound if there is none."""
     session = find_session(work, work.label("id", id), lock=lock)
     if session is None:
         raise NotFound("session", id)
@@ -55,7 +55,7 @@ def ask_session(batch: Batch, id: str, *, lock: bool = False) -> Pending[Row | N
 
 
 def found_session(found: Pending[Row | None], id: str) -> ConvSession:
-    """The session that a batch read; NotFound."""
+    """The session that a batch read. Raises NotFound."""
     if found.result is None:
         raise NotFound("session", id)
     return session_value(found.result)
@@ -67,7 +67,7 @@ def ask_progression(batch: Batch, wanted: str | None) -> Pending[Row | None] | N
 
 
 def check_progression(found: Pending[Row | None] | None, wanted: str | None) -> None:
-    """Conflict if `ask_progression` did not find it."""
+    """Raises Conflict if `ask_progression` did not find it."""
     if found is not None and found.result is None:
         raise Conflict(f"There is no progression {wanted!r}.", constraint="fk_sessions_progression_id")
 

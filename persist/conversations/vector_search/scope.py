@@ -33,7 +33,7 @@ def scoped(column: ColumnElement[Any], in_pool: bool, in_history: bool) -> State
 
 
 class Scope:
-    """Every message, or those in a session's pool, in a branch's effective history, or in both. NotFound."""
+    """Every message, or those in a session's pool, in a branch's effective history, or in both. Raises NotFound."""
 
     def __init__(self, work: UnitOfWork, *, session_id: str | None, branch_id: str | None) -> None:
         self._work = work

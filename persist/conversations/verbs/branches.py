@@ -77,7 +77,7 @@ class Branches(Repository):
         """Create a branch; one of that id in the session is returned unchanged. `node_metadata` holds the agent's configuration.
 
         `progression_id` None makes a new progression. Conflict: an unknown progression or system message, or the id is taken in
-        another session. A branch with status running gets `started_at` now unless given. NotFound for the session.
+        another session. A branch with status running gets `started_at` now unless given. Raises NotFound for the session.
         """
         work = self._work
         metadata = checked_metadata(work, "node_metadata", node_metadata)
@@ -134,7 +134,7 @@ class Branches(Repository):
 
     @reads
     def get(self, id: str) -> Branch:
-        """The branch; NotFound."""
+        """The branch. Raises NotFound."""
         return get_branch(self._work, id)
 
     @reads
@@ -147,8 +147,9 @@ class Branches(Repository):
     def fork(self, id: str, *, at: int | None = None, name: str | None = None, new_id: str | None = None) -> Branch:
         """Fork: a branch of the same session that begins with the first `at` items of this one's history (None: all of them).
 
-        No message is copied, and later messages of this branch do not appear in the fork. InvalidValue for an `at` beyond its
-        end. If `new_id` is a fork of this branch already, it is returned unchanged; Conflict for any other branch of that id.
+        No message is copied, and later messages of this branch do not appear in the fork. Raises InvalidValue for an `at` beyond
+        its end. If `new_id` is a fork of this branch already, it is returned unchanged. Any other branch of that id raises
+        Conflict.
         """
         work = self._work
         fork_id = work.runtime.ids.mint_uuid() if new_id is None else work.label("new_id", new_id)
@@ -190,7 +191,7 @@ class Branches(Repository):
 
     @reads
     def history(self, id: str, *, limit: int | None = None, before: int | None = None) -> List[ConvMessage]:
-        """The branch's messages, oldest first: inherited ones, then its own. NotFound; Conflict if parents form a circle.
+        """The branch's messages, oldest first: inherited ones, then its own. Raises NotFound, or Conflict for a circle.
 
         `limit`: only the newest `limit` items. `before`: only positions below this one; positions count from 0.
         """
@@ -233,7 +234,7 @@ class Branches(Repository):
 
     @writes
     def set_system_message(self, id: str, message_id: str | None) -> Branch:
-        """Set the branch's system message, None for none. Conflict for an unknown message."""
+        """Set the branch's system message, None for none. Raises Conflict for an unknown message."""
         work = self._work
         wanted = optional_label("message_id", message_id)
         with work.batch() as batch:
@@ -281,7 +282,7 @@ class Branches(Repository):
 
     @reads
     def transitions(self, id: str) -> List[StatusTransition]:
-        """Every status change of the branch, oldest first; kept after the branch is deleted. NotFound."""
+        """Every status change of the branch, oldest first; kept after the branch is deleted. Raises NotFound."""
         found = lifecycle.history_of(self._work, "branch", self._work.label("id", id))
         if not found:
             get_branch(self._work, id)

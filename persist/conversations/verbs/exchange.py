@@ -125,8 +125,8 @@ class Exchange(Repository):
     def post(self, message: Mapping[str, Json], *, session_id: str | None = None) -> ConvMessage:
         """Send a whole message as its runtime dumps it, to its `recipient`, or if that is None to all but its sender.
 
-        The message is stored as by `messages.put`. One whose id was sent before is returned unchanged and not sent again;
-        Conflict if it went from another sender, to another recipient or in another channel.
+        The message is stored as by `messages.put`. One whose id was sent before is returned unchanged and not sent again.
+        Raises Conflict if it went from another sender, to another recipient or in another channel.
         """
         fields = message_fields(self._work, message)
         for name in ("sender", "recipient"):
@@ -226,7 +226,7 @@ class Exchange(Repository):
 
 
 def _was_sent(found: Pending[Row | None], message_id: str, way: Mapping[str, str | None]) -> bool:
-    """Whether a batch found the message sent. Conflict if it went another way."""
+    """Whether a batch found the message sent. Raises Conflict if it went another way."""
     if found.result is not None and found.result != tuple(way.values()):
         sender, recipient, channel = found.result
         raise Conflict(f"The message {message_id!r} was sent before, by {sender!r} to {recipient!r} in {channel!r}.")

@@ -107,7 +107,7 @@ class ConvMessages(Repository):
         return len(fields)
 
     def _checked(self, progression_ids: Sequence[str], session_id: str) -> str:
-        """The session's pool. NotFound for the session or one of the progressions."""
+        """The session's pool. Raises NotFound for the session or one of the progressions."""
         with self._work.batch() as batch:
             pool = batch.row(_SESSION_POOL, row_id=session_id)
             progressions = membership.ask_progressions(batch, progression_ids)
@@ -128,7 +128,7 @@ class ConvMessages(Repository):
 
     @writes
     def delete(self, id: str) -> bool:
-        """Delete a message; False if there is none. Conflict while a progression, branch or session names it."""
+        """Delete a message; False if there is none. Raises Conflict while a progression, branch or session names it."""
         work = self._work
         message_id = work.label("id", id)
         with work.batch() as batch:
@@ -145,7 +145,7 @@ class ConvMessages(Repository):
     def record(self, branch_id: str, message: Mapping[str, Json]) -> ConvMessage:
         """Record a message live: put it, append it to the branch and its session's pool, mark the session active.
 
-        A system message becomes the branch's. An inherited message is not appended again. NotFound for an unknown branch.
+        A system message becomes the branch's. An inherited message is not appended again. Raises NotFound for an unknown branch.
         """
         work = self._work
         fields = message_fields(work, message)

@@ -59,7 +59,7 @@ class Progressions(Repository):
 
     @reads
     def describe(self, id: str) -> Progression:
-        """The progression without its ids; NotFound."""
+        """The progression without its ids. Raises NotFound."""
         row = self._work.row(_DESCRIBE, row_id=self._work.label("id", id))
         if row is None:
             raise NotFound("progression", id)
@@ -72,7 +72,7 @@ class Progressions(Repository):
 
     @writes
     def replace(self, id: str, ids: Sequence[str]) -> None:
-        """Replace all ids; NotFound. Forks of branches that show the progression keep what they inherit."""
+        """Replace all ids. Raises NotFound. Forks of branches that show the progression keep what they inherit."""
         work = self._work
         progression_id, given = work.label("id", id), id_list(work, ids)
         change = Change(work, progression_id, membership.ask_ids)
@@ -87,7 +87,8 @@ class Progressions(Repository):
     def insert(self, id: str, index: int, message_id: str) -> bool:
         """Insert an id at a place from 0 to the length; ids from there on move back. Forks keep what they inherit.
 
-        False: no such progression, or the id is a member already and keeps its place. InvalidValue for an index beyond the end.
+        False: no such progression, or the id is a member already and keeps its place. Raises InvalidValue for an index past the
+        end.
         """
         work = self._work
         progression_id, message = work.label("id", id), work.label("message_id", message_id)

@@ -12,7 +12,7 @@ from persist.conversations.models import sessions
 from persist.conversations.schemas import ConvSession, InvocationKind, SourceKind, Status
 from persist.conversations.storage.session_rows import COLUMNS, session_value
 from persist.db.changes.batch import Batch
-from persist.db.schema.column_types import Amount, Label
+from persist.db.schema.column_types import Float64, Label
 from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice
@@ -21,7 +21,7 @@ from persist.db.values.pages import Page, check_limit, decode_cursor
 
 _LIST = "conversations.sessions"
 _S = sessions.c
-_exactly = type_coerce(_S.updated_at, Amount())  # a cursor holds the stored float, which a datetime would round
+_exactly = type_coerce(_S.updated_at, Float64())  # a cursor holds the stored float, which a datetime would round
 _WORDS: dict[str, type[StrEnum]] = {"status": Status, "invocation_kind": InvocationKind, "source_kind": SourceKind}
 
 
@@ -33,7 +33,7 @@ def _page(names: tuple[str, ...], *, since: bool, after: bool) -> Statement:
     if since:
         query = query.where(_S.updated_at >= param("since"))
     if after:
-        last = tuple_(bindparam("after_at", type_=Amount()), bindparam("after_id", type_=Label()))
+        last = tuple_(bindparam("after_at", type_=Float64()), bindparam("after_id", type_=Label()))
         query = query.where(tuple_(_exactly, _S.id) < last)
     return Statement(query)
 

@@ -65,7 +65,7 @@ class ConvSessions(Repository):
     ) -> ConvSession:
         """Create a session; one that exists is returned unchanged.
 
-        `progression_id` None makes a new progression; Conflict if unknown. Provenance: playbook_name, agent_name,
+        `progression_id` None makes a new progression; an unknown one raises Conflict. Provenance: playbook_name, agent_name,
         invocation_kind, show_topic, show_play_name, artifacts_path, source_kind ("live" unless given). `created_at` and
         `updated_at` default to now. A session created as ended without `ended_at` gets the latest of its instants, with
         `ended_at_is_approximate` set.
@@ -109,7 +109,7 @@ class ConvSessions(Repository):
 
     @reads
     def get(self, id: str) -> ConvSession:
-        """The session; NotFound."""
+        """The session. Raises NotFound."""
         return get_session(self._work, id)
 
     @reads
@@ -226,7 +226,7 @@ class ConvSessions(Repository):
 
     @reads
     def transitions(self, id: str) -> List[StatusTransition]:
-        """Every status change of the session, oldest first; kept after the session is deleted. NotFound."""
+        """Every status change of the session, oldest first; kept after the session is deleted. Raises NotFound."""
         found = lifecycle.history_of(self._work, "session", self._work.label("id", id))
         if not found:
             get_session(self._work, id)

@@ -32,7 +32,7 @@ class Vectors(Repository):
 
         Exact, and equal on every backend: cosine is 1 - cos, 1.0 if either vector is zero; l2 is Euclidean. `query`:
         numbers or packed float32, rounded to float32 as embeddings are. Messages without an embedding of its dimension are
-        skipped. `session_id`: the session's pool. `branch_id`: the branch's history, what it inherits included. NotFound.
+        skipped. `session_id`: the session's pool. `branch_id`: the branch's history, what it inherits included. Raises NotFound.
         """
         work = self._work
         packed = pack("query", query)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import ForeignKeyConstraint, Table
 
-from persist.db.schema.column_types import Body, EpochMs
+from persist.db.schema.column_types import EpochMs, FreeText
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def delta_table_of(table: Table) -> DeltaTable | None:
     assert rule.column is not None
     assert not rule.prefix, "the database would have to say the prefix"
     names = tuple(str(column.name) for column in table.columns)
-    texts = tuple(str(column.name) for column in table.columns if isinstance(column.type, Body))
+    texts = tuple(str(column.name) for column in table.columns if isinstance(column.type, FreeText))
     (at,) = [str(column.name) for column in table.columns if isinstance(column.type, EpochMs)]
     return DeltaTable(table.name, names, texts, at, part, link.column.table.name, link.column.name, rule.column)
 

@@ -43,7 +43,7 @@ class Owner:
         """Whether the caller's context, or the context it was started from, used the transaction last."""
         return any(mark is self.holder for mark in _marks.get())
 
-    def take_up(self, frame: FrameType | None = None) -> None:
+    def set_holder(self, frame: FrameType | None = None) -> None:
         """Make the caller's context the holder. A context that was started inside of the transaction shares its parent's mark."""
         marks = _marks.get()
         for mark in marks:

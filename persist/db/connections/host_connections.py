@@ -47,7 +47,10 @@ def check_connection(given: object, name: str, *, asynchronous: bool) -> Any:
 
 
 def check_engine(given: object) -> Engine:
-    """The given object if it is a synchronous engine; UnsupportedEngine for an asynchronous one, InvalidValue for other types."""
+    """The given object if it is a synchronous engine.
+
+    Raises UnsupportedEngine for an asynchronous one, InvalidValue for other types.
+    """
     engine: Any = getattr(given, "sync_engine", given)
     if not isinstance(engine, Engine):
         raise InvalidValue("engine", f"expected an engine of SQLAlchemy's create_engine, got {type(given).__name__}.")

@@ -18,7 +18,7 @@ def width(pool: Pool) -> int:
 
 
 def check_for_recorders(pool: Pool) -> None:
-    """InvalidValue where a recorder would be given the very connection that a transaction is on, and commit or end it."""
+    """Raises InvalidValue where a recorder would be given the very connection that a transaction is on, and commit or end it."""
     if isinstance(pool, StaticPool | AssertionPool | SingletonThreadPool):
         raise InvalidValue("engine", f"its {type(pool).__name__} has no connection for a recorder alone, as a QueuePool has.")
 

@@ -41,12 +41,12 @@ class Connections(ABC):
         """The engines that were made so far."""
         return list({id(engine): engine for engine in vars(self).get("_made", {}).values()}.values())
 
-    def first(self) -> Any:
+    def open_first(self) -> Any:
         """Open the driver connection of the first transaction before an engine exists; None where that is not possible."""
         return None
 
     @abstractmethod
-    def settle(self, driver: Any) -> None:
+    def prepare_database(self, driver: Any) -> None:
         """Set up the database for use; called once, after the schema is verified or upgraded and before any other write."""
 
     @abstractmethod
@@ -55,10 +55,10 @@ class Connections(ABC):
 
     def ready_to_read(self) -> Connection | None:
         """Return a cached connection on which a snapshot can begin without blocking, or None."""
-        return None if self.idle is None else self.idle[False].take_if(self._ready)
+        return None if self.idle is None else self.idle[False].take_if(self._can_begin_now)
 
     @abstractmethod
-    def _ready(self, connection: Connection) -> bool:
+    def _can_begin_now(self, connection: Connection) -> bool:
         """Whether a transaction can begin on a cached connection without blocking."""
 
     @property

@@ -65,7 +65,7 @@ def identities_in_use() -> frozenset[tuple[int, int]]:
 def remove_file(path: Path) -> None:
     """Delete a database file, its -wal and its -shm, if they exist.
 
-    StoreInUse while a connection has the file open. NotPermitted if it cannot be deleted.
+    Raises StoreInUse while a connection has the file open, NotPermitted if it cannot be deleted.
     """
     try:
         if path.exists():

@@ -26,7 +26,7 @@ class Dialect:
     """The database of one store."""
 
     name: str
-    kind: Kind
+    sqlalchemy_dialect: Kind
     """SQLAlchemy's dialect class for this database."""
     schema: str | None = None
     """The schema that holds persist's tables; None on SQLite."""
@@ -44,7 +44,7 @@ class Dialect:
     """Whether the statements of a batch are sent together (`queue` and `flush` of what `begin` and `runner` return)."""
     autocommits_single_statement: bool
     """Whether a single statement on the pinned connection commits by itself, durably and without a BEGIN."""
-    patience: float = 10.0
+    write_lock_timeout: float = 10.0
     """Seconds after which the attempts to take the write lock end."""
 
     rereader: "Rereader"
@@ -61,4 +61,4 @@ class Dialect:
     @cached_property
     def prepared(self) -> "StatementCache":
         """The cache of compiled statements for this dialect and schema."""
-        return compiled_for(self.kind, self.schema, self.rereader)
+        return compiled_for(self.sqlalchemy_dialect, self.schema, self.rereader)

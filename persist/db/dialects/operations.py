@@ -87,7 +87,10 @@ class DatabaseOperations(ABC):
 
     @abstractmethod
     def checkpoint(self, mode: str) -> tuple[int, int, int]:
-        """Checkpoint the write-ahead log: (busy, log, checkpointed). UnsupportedEngine where the server does this itself."""
+        """Checkpoint the write-ahead log: (busy, log, checkpointed).
+
+        Raises UnsupportedEngine where the server does this itself.
+        """
 
     @abstractmethod
     def tidy(self) -> None:
@@ -99,4 +102,7 @@ class DatabaseOperations(ABC):
 
     @abstractmethod
     def backup(self, target: Path, *, progress: Progress | None, overwrite: bool) -> tuple[int, int]:
-        """Write a consistent copy while others write: (pages, bytes). UnsupportedEngine where the database has its own tool."""
+        """Write a consistent copy while others write: (pages, bytes).
+
+        Raises UnsupportedEngine where the database has its own tool.
+        """

@@ -14,7 +14,7 @@ class Tables(ABC):
         """The names of the tables in the store's schema."""
 
     @abstractmethod
-    def count_on(self, connection: Connection, tables: Sequence[Table]) -> None:
+    def advance_sequences(self, connection: Connection, tables: Sequence[Table]) -> None:
         """Advance the sequences of these tables past their highest ids, after rows with explicit ids were inserted."""
 
     @abstractmethod

@@ -66,7 +66,7 @@ def _stored_pg(element: stored_text, compiler: SQLCompiler, **kw: Any) -> str:
 
 
 def readable(stored: Any) -> str:
-    """The text of a value that was selected with `stored_text`; ValueError if it is not text."""
+    """The text of a value that was selected with `stored_text`. Raises ValueError if it is not text."""
     if isinstance(stored, bytes):
         return stored.decode()
     if not isinstance(stored, str):

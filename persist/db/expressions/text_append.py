@@ -46,7 +46,7 @@ class has_frame(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function
 
 @made_of(column=InternalTraversal.dp_clauseelement)
 class has_escapes(ColumnElement[bool]):  # noqa: N801  # reads as the SQL function it stands for
-    """Whether a Body column holds escaped text (or, on SQLite, a NUL), which `appended_text` would not decode."""
+    """Whether a FreeText column holds escaped text (or, on SQLite, a NUL), which `appended_text` would not decode."""
 
     type = Boolean()
 

@@ -73,7 +73,7 @@ def merging(statement: Insert, *keys: str, **rules: Rule) -> Insert:
 
 
 def insert_once(db: StatementRunner, statement: Statement, kind: str, values: Mapping[str, Any]) -> None:
-    """Run an `insert_missing` whose key is `id`; Conflict if the id is taken. The transaction stays usable after that."""
+    """Run an `insert_missing` whose key is `id`. Raises Conflict if the id is taken. The transaction stays usable after that."""
     if not db.run(statement, **values):
         raise taken(statement, kind, values["id"])
 

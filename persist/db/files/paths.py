@@ -18,7 +18,9 @@ _IN_USE, _IMPOSSIBLE = {32, 33}, {123, 206}
 
 
 def check_path(name: str, value: Any, *, reachable: bool = True) -> Path:
-    """The value as a Path; InvalidValue if no file can have that path: not text, a NUL, a lone surrogate half, too long a name.
+    """The value as a Path.
+
+    Raises InvalidValue if no file can have that path: not text, a NUL, a lone surrogate half, too long a name.
 
     `reachable`: also raise NotPermitted if this process may not access the path.
     """

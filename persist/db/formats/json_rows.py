@@ -8,7 +8,7 @@ from sqlalchemy import Double, LargeBinary, Table
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 from sqlalchemy.types import TypeEngine
 
-from persist.db.schema.column_types import Instant, Vocabulary
+from persist.db.schema.column_types import EnumText, Instant
 
 _PUBLISHED = SQLiteDialect()
 Convert = Callable[[Any], Any]
@@ -40,7 +40,7 @@ def _converted(row: Mapping[str, Any], by: Mapping[str, Convert]) -> dict[str, A
 def _conversions(kind: TypeEngine[Any]) -> tuple[Convert, Convert] | None:
     if isinstance(kind, Instant):
         return kind.storing(_PUBLISHED), kind.reading(_PUBLISHED)
-    if isinstance(kind, Vocabulary):
+    if isinstance(kind, EnumText):
         return str, str
     if isinstance(kind, Double):
         return _fraction, _fraction

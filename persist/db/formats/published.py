@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Column, Float, Integer, LargeBinary
 
-from persist.db.schema.column_types import Body, EpochMs, EpochReal, Flag, IsoMs, Json, Label, SqlSeconds, Vocabulary
+from persist.db.schema.column_types import Bool, EnumText, EpochMs, EpochReal, FreeText, IsoMs, Json, Label, SqlSeconds
 from persist.db.values.arguments import check_label
 from persist.db.values.clock import iso_ms
 from persist.db.values.escaping import LEAD, escape_text, unescape_text
@@ -229,13 +229,13 @@ def _blob(value: Any) -> bytes:
 
 _TEXT = Form(_label)
 _FORMS: tuple[tuple[tuple[type, ...], Form], ...] = (
-    ((Label, Vocabulary), _TEXT),
-    ((Body,), Form(_body, from_server=_body, to_copy=_body_to_copy, logical=_body, large=True)),
+    ((Label, EnumText), _TEXT),
+    ((FreeText,), Form(_body, from_server=_body, to_copy=_body_to_copy, logical=_body, large=True)),
     (
         (Json,),
         Form(_json, from_server=from_jsonb, to_copy=to_jsonb, to_file=_json_to_file, logical=_json_logical, large=True),
     ),
-    ((Flag,), Form(_flag, from_server=int, to_copy=bool)),
+    ((Bool,), Form(_flag, from_server=int, to_copy=bool)),
     ((IsoMs,), Form(_iso, from_server=_iso_from_server)),
     ((SqlSeconds,), Form(_seconds, from_server=_seconds_from_server, to_copy=_in_utc)),
     ((EpochReal, Float), Form(_real, from_server=_real, logical=_real_logical)),

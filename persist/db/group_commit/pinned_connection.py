@@ -67,8 +67,8 @@ class PinnedConnection:
                 ours = self._ours(error, committing=True)
                 if not isinstance(ours, StoreBusy | Conflict):
                     raise ours from error
-        # A transaction is needed for several statements, for a lock that is held elsewhere (BEGIN is tried again), and for a
-        # row whose parent vanished while it was written (the task then finds out why it is refused).
+        # A transaction is needed for several statements, after StoreBusy (BEGIN is retried), and after Conflict, when the row's
+        # parent was deleted: the task runs again so that it can report the reason.
         self._ready()
         try:
             self._begin()
@@ -163,7 +163,7 @@ class PinnedConnection:
             self._undo()
             ours = self._ours(error, committing=True)
             if isinstance(ours, StoreBusy | Conflict):
-                return False  # as in _run: in a transaction each job finds out why it is refused
+                return False  # as in _run: with BEGIN the lock is tried again, and each task can report why it is refused
             raise ours from error
 
     def _write_rows(self, rows: Sequence[SingleRowInsert]) -> bool:

@@ -12,7 +12,7 @@ from sqlalchemy.sql.selectable import TableValuedAlias
 from sqlalchemy.types import UserDefinedType
 
 from persist.db.schema.base import Worded
-from persist.db.schema.column_types import Json, Label, Processor, Whole
+from persist.db.schema.column_types import Int64, Json, Label, Processor
 from persist.db.schema.instants import is_postgres
 from persist.db.values.escaping import LEAD
 
@@ -94,7 +94,7 @@ class _LabelRows(FunctionElement[Any]):
 
 def label_rows(name: str) -> TableValuedAlias:
     """A list of labels in one parameter as rows: `value`, and `key`, by which they have the order of the list."""
-    return _LabelRows(name).table_valued(column("key", Whole()), column("value", Label()))
+    return _LabelRows(name).table_valued(column("key", Int64()), column("value", Label()))
 
 
 @compiles(_LabelRows, "sqlite")

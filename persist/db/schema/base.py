@@ -136,7 +136,7 @@ def _render_label_pg(element: json_label, compiler: SQLCompiler, **kw: Any) -> s
 
 @made_of(column=InternalTraversal.dp_clauseelement)
 class flag_set(Worded):  # noqa: N801  # reads as the SQL function it stands for
-    """Whether a Flag column is true, in each database's SQL: for partial indexes and the queries they serve."""
+    """Whether a Bool column is true, in each database's SQL: for partial indexes and the queries they serve."""
 
     def __init__(self, column: ColumnElement[Any]) -> None:
         self.column = column
@@ -153,7 +153,7 @@ def _render_flag_pg(element: flag_set, compiler: SQLCompiler, **kw: Any) -> str:
 
 
 class _FlagDefault(TextClause):
-    """True or False as the default of a Flag column, in each database's SQL."""
+    """True or False as the default of a Bool column, in each database's SQL."""
 
     inherit_cache = False
 
@@ -173,7 +173,7 @@ def _render_default_pg(element: _FlagDefault, compiler: SQLCompiler, **kw: Any) 
 
 
 def flag_default(on: bool) -> TextClause:
-    """The server default of a Flag column."""
+    """The server default of a Bool column."""
     return _FlagDefault(on)
 
 

@@ -3,12 +3,12 @@
 | type       | Python              | SQLite            | Postgres             |
 |------------|---------------------|-------------------|----------------------|
 | Label      | str                 | TEXT              | TEXT COLLATE "C"     |
-| Body       | str, any            | TEXT, escaped     | TEXT COLLATE "C", escaped |
+| FreeText   | str, any            | TEXT, escaped     | TEXT COLLATE "C", escaped |
 | Json       | None … dict         | TEXT              | JSONB, escaped       |
-| Vocabulary | a StrEnum           | TEXT              | TEXT COLLATE "C"     |
-| Whole      | int                 | INTEGER           | BIGINT               |
-| Amount     | float               | REAL              | DOUBLE PRECISION     |
-| Flag       | bool                | INTEGER           | BOOLEAN              |
+| EnumText | a StrEnum           | TEXT              | TEXT COLLATE "C"     |
+| Int64      | int                 | INTEGER           | BIGINT               |
+| Float64    | float               | REAL              | DOUBLE PRECISION     |
+| Bool       | bool                | INTEGER           | BOOLEAN              |
 | EpochMs, EpochS | aware datetime | INTEGER           | BIGINT               |
 | IsoMs      | aware datetime      | TEXT, ms and Z    | TIMESTAMPTZ(3)       |
 | SqlSeconds | aware datetime      | TEXT, as SQLite's datetime() writes it | TIMESTAMPTZ(3) |
@@ -57,13 +57,13 @@ from persist.db.values.key_order import to_jsonb, value_of_jsonb
 from persist.errors import InvalidValue, PayloadTooLarge
 
 LABEL_BYTES = 600
-"""The maximum size of an indexed label, in bytes of UTF-8: an index holds at most four of them."""
+"""The maximum size of an indexed label, in bytes of UTF-8. An index has at most four: 2,400 of the 2,704 bytes of an entry."""
 LONG_LABEL_BYTES = 2000
-"""The maximum size of indexed paths and addresses, in bytes of UTF-8: no index holds two of them."""
+"""The maximum size of indexed paths and addresses, in bytes of UTF-8. No index has two of them, so an entry has room."""
 
 
 class Label(TypeDecorator[str]):
-    """Identifiers, names and other text that is compared. `maximum`: its bytes of UTF-8 if the column is in an index."""
+    """Identifiers, names and other text that is compared. `maximum`: its limit in bytes if the column is indexed."""
 
     impl = Text
     cache_ok = True
@@ -106,7 +106,7 @@ def is_indexed(column: Column[Any]) -> bool:
 
 def ascii_unchanged(kind: TypeEngine[Any]) -> int:
     """Up to how many characters ASCII text without NUL is stored as it is; 0 for a type that has to look at it."""
-    if isinstance(kind, Body):
+    if isinstance(kind, FreeText):
         return sys.maxsize
     if not isinstance(kind, Label):
         return 0
@@ -120,14 +120,17 @@ def _bound_label(value: Any) -> str | None:
 
 
 def _bound_short(name: str, maximum: int, value: Any) -> str | None:
-    """A label within the maximum; PayloadTooLarge beyond. A Postgres index refuses an entry of more than 2,704 bytes in all."""
+    """A label within the maximum.
+
+    Raises PayloadTooLarge beyond. A Postgres index refuses an entry of more than 2,704 bytes in all.
+    """
     text = _bound_label(value)
     if text is not None and 4 * len(text) > maximum and (size := utf8_size(text)) > maximum:
         raise PayloadTooLarge(name, size, maximum, advice="It is searched by; keep long text where it is not.")
     return text
 
 
-class Body(TypeDecorator[str]):
+class FreeText(TypeDecorator[str]):
     """Free text that models or people wrote: any Python string, NUL and lone surrogate halves included."""
 
     impl = Text
@@ -235,7 +238,7 @@ def other_shape(shape: type) -> InvalidValue:
     return InvalidValue("", f"JSON of another shape is stored where {_SHAPES[shape]} belongs")
 
 
-class Vocabulary(TypeDecorator[StrEnum]):
+class EnumText(TypeDecorator[StrEnum]):
     """A StrEnum, stored as text. A word that this version does not know is returned as plain text."""
 
     impl = Text
@@ -272,17 +275,17 @@ class _Words(dict[Any, Any]):
         return stored
 
 
-def Whole() -> TypeEngine[int]:  # noqa: N802  # named like the types it stands among
+def Int64() -> TypeEngine[int]:  # noqa: N802  # named like the types it stands among
     """A 64-bit integer."""
     return BigInteger().with_variant(Integer(), "sqlite")
 
 
-def Amount() -> TypeEngine[float]:  # noqa: N802  # named like the types it stands among
+def Float64() -> TypeEngine[float]:  # noqa: N802  # named like the types it stands among
     """A 64-bit float."""
     return Double().with_variant(REAL(), "sqlite")
 
 
-class Flag(TypeDecorator[bool]):
+class Bool(TypeDecorator[bool]):
     """True or False; 1 or 0 on SQLite."""
 
     impl = Boolean

@@ -6,7 +6,7 @@ from sqlalchemy import UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.schema.base import Base
-from persist.db.schema.column_types import Body, EpochMs, Label, Whole
+from persist.db.schema.column_types import EpochMs, FreeText, Int64, Label
 
 
 class Meta(Base):
@@ -27,11 +27,11 @@ class QuarantineRow(Base):
     __tablename__ = "quarantine"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     group_id: Mapped[str] = mapped_column(Label())
-    position: Mapped[int] = mapped_column(Whole())
+    position: Mapped[int] = mapped_column(Int64())
     table_name: Mapped[str] = mapped_column(Label())
     moved_at: Mapped[datetime] = mapped_column(EpochMs())
-    row_key: Mapped[str] = mapped_column(Body())
-    cause: Mapped[str] = mapped_column(Body())
-    contents: Mapped[str] = mapped_column(Body())
+    row_key: Mapped[str] = mapped_column(FreeText())
+    cause: Mapped[str] = mapped_column(FreeText())
+    contents: Mapped[str] = mapped_column(FreeText())
 
     __table_args__ = (UniqueConstraint("group_id", "position"),)

@@ -13,7 +13,7 @@ from sqlalchemy.orm import MappedColumn, mapped_column
 from sqlalchemy.sql.compiler import DDLCompiler, SQLCompiler
 
 from persist.db.schema.base import NEVER_REUSED, SCHEMA_TOKEN
-from persist.db.schema.column_types import Label, Whole
+from persist.db.schema.column_types import Int64, Label
 
 OWN = ""
 """The scope, on SQLite, of rows that belong to the file itself."""
@@ -71,7 +71,7 @@ def scope_column(scope: str, *, primary_key: bool = False) -> MappedColumn[str]:
 
 def numbered() -> MappedColumn[int]:
     """An integer key that counts up and is never reused; in a table with `key_per_scope` it is the key within a scope."""
-    return mapped_column(Whole(), Identity(), primary_key=True)
+    return mapped_column(Int64(), Identity(), primary_key=True)
 
 
 def key_per_scope(scope: str, **options: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from persist.db.concurrency.semaphore import Lease, Semaphore
 from persist.db.concurrency.worker_threads import Workers
 from persist.db.concurrency.writer_lock import PATIENCE
 from persist.db.connections.pool_width import MAX, shares
-from persist.db.transactions.repository import EachVerb, Repository
+from persist.db.transactions.repository import Repository, TransactionPerVerb
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import StoreBusy, WrongOwner
@@ -94,11 +94,11 @@ class _Threads(Lease):
 class AsyncUnitOfWork(Lease):
     """An async transaction: a unit of work, the worker pool that runs it, and the event loop that owns it."""
 
-    def __init__(self, hops: WorkerPool, work: UnitOfWork) -> None:
+    def __init__(self, workers: WorkerPool, work: UnitOfWork) -> None:
         super().__init__(asyncio.get_running_loop())
         self.work = work
         work.marks = False  # several worker threads run its verbs; this class marks the owner itself
-        self._hops = hops
+        self._worker_pool = workers
         self._lock = asyncio.Lock()
         self._gate: Semaphore | None = None
         self._ending = False
@@ -126,7 +126,7 @@ class AsyncUnitOfWork(Lease):
         runtime.check_usable()
         if self.work.writable or runtime.one_connection:
             runtime.refuse_inside_transaction(what)
-        self._gate = await self._hops.admit(self, writable=self.work.writable)
+        self._gate = await self._worker_pool.admit(self, writable=self.work.writable)
         called_off = threading.Event()
         try:
             if not self._begun():
@@ -141,7 +141,7 @@ class AsyncUnitOfWork(Lease):
             finally:  # the rollback is carried out even if this task is cancelled once more
                 self._gate.release(self)
             raise
-        self.work.owner.take_up()
+        self.work.owner.set_holder()
 
     def _begun(self) -> bool:
         """Open a snapshot on the loop if a connection is ready, which beats a thread switch. False: nothing was opened."""
@@ -185,7 +185,7 @@ class AsyncUnitOfWork(Lease):
             raise cancelled
 
     def _desert(self, clean: bool) -> None:
-        """The block was left outside of its event loop, by the garbage collector or by mistake. WrongOwner if `clean`."""
+        """The block was left outside of its event loop, by the garbage collector or by mistake. Raises WrongOwner if `clean`."""
         assert self._gate is not None
         self._deserted = True
         if clean:
@@ -203,7 +203,7 @@ class AsyncUnitOfWork(Lease):
         if self.work.is_open:
             if running_loop() is not self.loop or (self._lock.locked() and not self.work.owner.is_with_caller):
                 raise WrongOwner
-            self.work.owner.take_up()
+            self.work.owner.set_holder()
         async with self._lock:
             return await self._hop(function, self.work.interrupt)
 
@@ -217,7 +217,7 @@ class AsyncUnitOfWork(Lease):
                     self._gate.recover_permits(time.monotonic())  # no event loop will end this transaction
 
         self._busy = True
-        return await self._hops.workers.call(run, interrupt)
+        return await self._worker_pool.workers.call(run, interrupt)
 
 
 class JoinedUnitOfWork:
@@ -239,14 +239,14 @@ class JoinedUnitOfWork:
             return result
 
 
-class AsyncEachVerb:
+class AsyncTransactionPerVerb:
     """Takes the place of a unit of work in the repositories of an AsyncStore: each verb runs in a transaction of its own.
 
     `run` runs a function in a new transaction, which writes or only reads.
     """
 
     def __init__(self, run: Callable[[Callable[[UnitOfWork], Any], bool], Awaitable[Any]]) -> None:
-        self.work = EachVerb(_never)
+        self.work = TransactionPerVerb(_never)
         self.run = run
 
 
@@ -254,7 +254,7 @@ def _never(verb: Callable[[UnitOfWork], Any], writes: bool) -> Any:
     raise AssertionError("the verbs of an AsyncStore are awaited")
 
 
-AsyncWork = AsyncUnitOfWork | JoinedUnitOfWork | AsyncEachVerb
+AsyncWork = AsyncUnitOfWork | JoinedUnitOfWork | AsyncTransactionPerVerb
 
 
 class AsyncRepository(Generic[S]):
@@ -271,7 +271,7 @@ def awaitable(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[As
     @wraps(method)
     async def call(self: AsyncRepository[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
         work, repository = self._async_work, self._repository
-        if isinstance(work, AsyncEachVerb):
+        if isinstance(work, AsyncTransactionPerVerb):
             kind = type(repository)
             result: R = await work.run(lambda own: method(kind(own), *args, **kwargs), method.writes)  # type: ignore[attr-defined]  # a verb
             return result

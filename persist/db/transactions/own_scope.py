@@ -20,13 +20,19 @@ _NOTED = Statement(select(_meta.c.value).where(_meta.c.key == param("row_key")))
 
 
 def stored_scope(work: UnitOfWork, scope: str, given: object) -> str:
-    """The stored form of a scope that a caller names: empty for the file's owner. InvalidValue if it is empty or no text."""
+    """The stored form of a scope that a caller names: empty for the file's owner.
+
+    Raises InvalidValue if it is empty or no text.
+    """
     text = work.label(scope, given)
     return OWN if work.runtime.scopes.get(scope) == text else text
 
 
 def resolve_scope(work: UnitOfWork, scope: str, given: str | None) -> str:
-    """The stored form of a scope, where None means the file's owner. InvalidValue for None on a database that is no file."""
+    """The stored form of a scope, where None means the file's owner.
+
+    Raises InvalidValue for None on a database that is no file.
+    """
     if given is not None:
         return stored_scope(work, scope, given)
     if not work.runtime.dialect.one_file:
@@ -40,7 +46,7 @@ def public_scope(work: UnitOfWork, scope: str, stored: str) -> str:
 
 
 def claim_file(work: UnitOfWork, scope: str, id: str) -> None:
-    """Write the owner of the file into `_meta`. Conflict if the file has another owner."""
+    """Write the owner of the file into `_meta`. Raises Conflict if the file has another owner."""
     assert scope in OWN_SCOPES, scope
     work.run(_NOTE, key=scope, value=work.label(scope, id))
     row = work.row(_NOTED, row_key=scope)

@@ -54,7 +54,7 @@ class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word i
         return made
 
 
-class EachVerb:
+class TransactionPerVerb:
     """Takes the place of a unit of work in the repositories of a store: each verb runs in a transaction of its own."""
 
     def __init__(self, run: Callable[[Callable[[UnitOfWork], Any], bool], Any]) -> None:
@@ -65,7 +65,7 @@ class EachVerb:
 class Domain:
     """The repositories of one domain, as attributes."""
 
-    def __init__(self, work: UnitOfWork | EachVerb) -> None:
+    def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:
         self._work = work
 
 
@@ -74,7 +74,7 @@ class Repository:
 
     _work: UnitOfWork
 
-    def __init__(self, work: UnitOfWork | EachVerb) -> None:
+    def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:
         self._work = cast("UnitOfWork", work)  # verbs see a unit of work: `_verb` makes one if there is none
 
 
@@ -100,8 +100,8 @@ def _verb(
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        work: UnitOfWork | EachVerb = self._work
-        if isinstance(work, EachVerb):
+        work: UnitOfWork | TransactionPerVerb = self._work
+        if isinstance(work, TransactionPerVerb):
             return cast("R", work.run(lambda own: call(type(self)(own), *args, **kwargs), writes_alone))
         with Verb(work, name, writes=writes):
             result = method(self, *args, **kwargs)
@@ -144,7 +144,7 @@ class Verb:
             if not work.transaction.is_open:  # another thread has just ended the transaction
                 raise Closed("transaction")
             if work.marks:
-                work.owner.take_up()
+                work.owner.set_holder()
             work.wrote = False
             work.carried, work.listing = [], not self._writes
             if work.joined:

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 _ATTEMPTS = 5
 _inherited: list[Any] = []
 
-_HANDING_OVER = 0.5
+_HANDOVER_TIMEOUT = 0.5
 """Seconds that another thread has to take over a transaction that was handed to it."""
 
 
 class EventLog(Protocol):
     """Turns the changes of a transaction into events; see persist.events."""
 
-    def write(self, db: StatementRunner, deeds: Sequence[Any]) -> Sequence[Any]:
+    def write(self, db: StatementRunner, changes: Sequence[Any]) -> Sequence[Any]:
         """Number and store the events, as the last statements of a transaction, and return them."""
 
     def committed(self, events: Sequence[Any]) -> None:
@@ -77,7 +77,7 @@ class Runtime:
         self.read_only = dialect.read_only
         self.lock = WriterLock()
         self.observers = Observers()
-        self.notes: defaultdict[str, set[str]] = defaultdict(set)
+        self.own_writes: defaultdict[str, set[str]] = defaultdict(set)
         """What a domain remembers of this store's own writes until the store closes, by topic."""
         self.log: EventLog | None = None
         """The database's log of events, where it is on."""
@@ -92,7 +92,7 @@ class Runtime:
         self.closed = False
         self._writing: set[Owner] = set()
         self._reading: set[Owner] = set()
-        self._door = threading.RLock()
+        self._entry_lock = threading.RLock()
         """Held briefly to register a transaction, and to stop new ones at the close."""
         self._closers: set[int] = set()
         self.prepared = dialect.prepared
@@ -130,7 +130,7 @@ class Runtime:
             if self._writing or self.dialect.in_memory:
                 self.refuse_blocking_loop(what)
             self.lock.acquire(owner, what=what, cancelled=cancelled)
-        with self._door:
+        with self._entry_lock:
             refused = (self.closed or self._closers) and self._refuses(owner)
             if not refused:
                 self._writing.add(owner)
@@ -155,7 +155,7 @@ class Runtime:
         if self.dialect.in_memory:
             self.refuse_blocking_loop(what)
             self.lock.acquire(owner, what=what, cancelled=cancelled)
-        with self._door:
+        with self._entry_lock:
             refused = (self.closed or self._closers) and self._refuses(owner)
             if not refused:
                 self._reading.add(owner)
@@ -181,7 +181,7 @@ class Runtime:
         """Raise TransactionOpen inside the caller's own transaction: another one, or a recorder's commit, would wait for ever."""
         deadline: float | None = None
         while (mark := inside(self._writing) or (inside(self._reading) if self.one_connection else None)) is not None:
-            deadline = deadline or time.monotonic() + _HANDING_OVER
+            deadline = deadline or time.monotonic() + _HANDOVER_TIMEOUT
             if not mark.may_be_on_its_way or time.monotonic() > deadline:
                 raise TransactionOpen(what)
             time.sleep(0.005)
@@ -200,9 +200,12 @@ class Runtime:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Close the store: only the closing thread may begin transactions inside. StoreInUse while a transaction is open."""
+        """Close the store: only the closing thread may begin transactions inside.
+
+        Raises StoreInUse while a transaction is open.
+        """
         closer = threading.get_ident()
-        with self._door:
+        with self._entry_lock:
             if self.anything_open():
                 raise StoreInUse
             self._closers.add(closer)
@@ -228,7 +231,7 @@ class Runtime:
 
     def begin_later(self, begin: Callable[[], None], error: Exception, since: float) -> None:
         """Try to take the lock again, as `retrying_lock` says, after a first attempt that met this error."""
-        patience = self.dialect.patience
+        patience = self.dialect.write_lock_timeout
         for attempt in range(_ATTEMPTS):
             classified = self.errors.classify(error)
             waited = time.monotonic() - since

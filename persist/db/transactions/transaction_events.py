@@ -21,7 +21,7 @@ class TransactionEvents:
         """The events that the transaction has stored so far."""
 
     def store(self, db: StatementRunner, *more: VerbChanges) -> bool:
-        """Store events for the changes so far and for `more`. False if the log is off, or if no change became an event."""
+        """Store events for the changes so far and for `more`. False if the log is off, or if there were changes but no event."""
         if self.journal is None or self.log is None:
             return False
         changes = [*self.journal.drain(), *more]

@@ -103,7 +103,7 @@ class UnitOfWork:
             self.announce(COMMITTED, self.events.written)
 
     def store_events(self, *more: VerbChanges) -> bool:
-        """Store events for the changes so far and for `more`. False if the log is off, or if no change became an event."""
+        """Store events for the changes so far and for `more`. False if the log is off, or if there were changes but no event."""
         return self.events.store(self, *more)
 
     def end_read(self) -> None:
@@ -295,9 +295,9 @@ class UnitOfWork:
         """Set a savepoint."""
         return self.connection.begin_nested()
 
-    def count_on(self, tables: Sequence[Table]) -> None:
+    def advance_sequences(self, tables: Sequence[Table]) -> None:
         """Advance the id sequences of the tables, after rows were inserted with explicit ids."""
-        self.runtime.dialect.tables.count_on(self.connection, tables)
+        self.runtime.dialect.tables.advance_sequences(self.connection, tables)
 
     # -- connections
 

@@ -252,7 +252,7 @@ def reason_of(error: Exception, column: Column[Any] | None) -> str:
     return f"the {_NOUNS.get(kind, 'value')} cannot be read"
 
 
-_NOUNS = {"Json": "JSON", "Body": "text", "Label": "text", "Vector": "vector"} | dict.fromkeys(
+_NOUNS = {"Json": "JSON", "FreeText": "text", "Label": "text", "Vector": "vector"} | dict.fromkeys(
     ("EpochMs", "EpochS", "EpochReal", "IsoMs", "SqlSeconds"), "instant"
 )
 

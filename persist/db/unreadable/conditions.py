@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Column, Float, Integer, LargeBinary
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 
-from persist.db.schema.column_types import Body, Flag, Json, Label, Vocabulary, is_indexed
+from persist.db.schema.column_types import Bool, EnumText, FreeText, Json, Label, is_indexed
 from persist.db.schema.instants import Instant
 from persist.db.schema.shapes import Shape, any_value, word_of
 from persist.db.values.escaping import utf8_size
@@ -41,7 +41,7 @@ def text_or_bad(stored: bytes) -> str | BadText:
 def reader_of(column: Column[Any], shape: Shape | None = None) -> Reader:
     """The check for a column: of its type first, then of the shape that its domain requires."""
     kind = column.type
-    if isinstance(kind, Vocabulary) and shape is None:
+    if isinstance(kind, EnumText) and shape is None:
         shape = word_of(kind.words)
     check_type = _label_reader(column, kind) if isinstance(kind, Label) else _type_reader(kind)
     if shape is None or shape is any_value:
@@ -135,8 +135,8 @@ def _blob(value: Any) -> str | None:
 
 _READERS: tuple[tuple[tuple[type, ...], Reader], ...] = (
     ((Json,), json_reader),
-    ((Body, Vocabulary), _text),
-    ((Flag,), _flag),
+    ((FreeText, EnumText), _text),
+    ((Bool,), _flag),
     ((Integer,), _whole),
     ((Float,), _amount),
     ((LargeBinary,), _blob),

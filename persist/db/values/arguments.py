@@ -101,7 +101,7 @@ def check_timedelta(path: str, value: object, *, zero: bool = True) -> timedelta
 
 
 def check_body(path: str, value: object, limit: int) -> str:
-    """Text of at most `limit` bytes of UTF-8; PayloadTooLarge beyond."""
+    """Text of at most `limit` bytes of UTF-8. Raises PayloadTooLarge beyond."""
     if not isinstance(value, str):
         raise InvalidValue(path, f"expected text, got {type(value).__name__}.")
     size = utf8_size(value)

@@ -36,7 +36,7 @@ def millisecond_clock(clock: Clock) -> Callable[[], datetime]:
 
 
 def as_utc(path: str, value: object) -> datetime:
-    """The instant in UTC; InvalidValue for a naive datetime, since its time zone would be a guess."""
+    """The instant in UTC. Raises InvalidValue for a naive datetime, since its time zone would be a guess."""
     if type(value) is datetime and value.tzinfo is UTC:
         return value
     if not isinstance(value, datetime):

@@ -137,7 +137,10 @@ def check(value: Json, path: str, limits: JsonLimits = DEFAULT_LIMITS) -> None:
 
 
 def decode(text: str | bytes) -> Json:
-    """The value of JSON text; InvalidValue if it is not JSON. Text with lone halves, which orjson refuses, is read by `json`."""
+    """The value of JSON text.
+
+    Raises InvalidValue if it is not JSON. Text with lone halves, which orjson refuses, is read by `json`.
+    """
     try:
         return orjson.loads(str(text) if type(text) is JsonText else text)  # orjson refuses subclasses
     except orjson.JSONDecodeError:

@@ -18,11 +18,11 @@ from persist.db.values.escaping import LEAD, escape_json, unescape_json
 from persist.db.values.json import JsonLimits, decode, encode
 
 MARK = LEAD + "order"
-"""A key that cannot be escaped text: in that, the lead is followed by another lead or by four hex digits."""
+"""The key for the mark. It cannot collide with an escaped key, in which U+FDD0 is followed by U+FDD0 or four hex digits."""
 _FIRST = "type"
 _FIRST_IN_TEXT = f'"{_FIRST}": '
 _LONG_FLOAT = re.compile(r"[0-9]{16}\.0")
-"""A large float as `encode` writes it, so that JSONB keeps it as a float; orjson writes it otherwise."""
+"""A large float as `encode` writes it. orjson would write 1e16, which JSONB turns into an integer."""
 _CONTAINERS = frozenset({dict, list})
 _NO_LIMITS = JsonLimits(max_bytes=2**62, max_depth=900)
 """Limits for encoding a marked value, which has passed the limits of its store before."""

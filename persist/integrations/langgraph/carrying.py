@@ -173,7 +173,7 @@ class SaverStates(CheckpointStates):
 
 
 def version_of(stored: str) -> tuple[bool, Any]:
-    """(whether the runner gave the channel a version, that version). ValueError for text that is no version.
+    """(whether the runner gave the channel a version, that version). Raises ValueError for text that is no version.
 
     A value without a version of the runner's is stored at one made from its checkpoint's id.
     """

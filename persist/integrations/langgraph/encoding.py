@@ -131,7 +131,7 @@ class Encoding:
         return list(found.values())
 
     def blob(self, name: str, value: Any) -> Blob:
-        """Any value as one Blob. InvalidValue, a ValueError, for text that the serializer would change."""
+        """Any value as one Blob. Raises InvalidValue, a ValueError, for text that the serializer would change."""
         kind, data = self._serde.dumps_typed(value)
         # a lone surrogate becomes a question mark; encrypted bytes do not show it, so those are always checked
         if self._replaces and (b"?" in data if kind == _PACKED else kind.startswith(_PACKED)):
@@ -147,7 +147,7 @@ class Encoding:
         return self.blob(name, value)
 
     def tuple(self, loaded: Loaded, config: RunnableConfig | None = None) -> CheckpointTuple:
-        """The CheckpointTuple of a stored checkpoint, with the caller's config if given. StoreCorrupt if it is damaged."""
+        """The CheckpointTuple of a stored checkpoint, with the caller's config if given. Raises StoreCorrupt if it is damaged."""
         row = loaded.checkpoint
         head, metadata = self._head(row)
         values = {channel: self.read(stored) for channel, stored in loaded.values.items()}
@@ -169,7 +169,7 @@ class Encoding:
         return self._head(row)[1]
 
     def _head(self, row: Row) -> builtins.tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """(the checkpoint without values and versions, its metadata). StoreCorrupt for anything else."""
+        """(the checkpoint without values and versions, its metadata). Raises StoreCorrupt for anything else."""
         found = self.read(row.head)
         parts = [*found, row.metadata] if isinstance(found, list | builtins.tuple) else []
         if not 2 <= len(parts) <= 3 or not all(isinstance(part, Mapping) for part in parts):

@@ -21,7 +21,7 @@ def matches(value: Mapping[str, Any], filter: Mapping[str, Any] | None) -> bool:
 
 
 def check_filter(filter: Mapping[str, Any] | None) -> None:
-    """ValueError for an unknown comparison operator."""
+    """Raises ValueError for an unknown comparison operator."""
     for wanted in (filter or {}).values():
         if isinstance(wanted, Mapping):
             unknown = [name for name in wanted if str(name).startswith("$") and name not in _EQUAL and name not in _ORDERED]

@@ -23,7 +23,7 @@ _OPTIONS = (
 
 
 def check_text(name: str, value: Any) -> None:
-    """InvalidValue if any text in a value cannot be encoded as UTF-8."""
+    """Raises InvalidValue if any text in a value cannot be encoded as UTF-8."""
     try:
         ormsgpack.packb(value, default=_serialized_parts, option=_OPTIONS)
     except ormsgpack.MsgpackEncodeError as error:

@@ -33,7 +33,10 @@ class Index:
         return found
 
     def packed(self, vector: Sequence[float]) -> bytes:
-        """A vector as little-endian 32-bit floats. InvalidValue if it is not finite or has another number of dimensions."""
+        """A vector as little-endian 32-bit floats.
+
+        Raises InvalidValue if it is not finite or has another number of dimensions.
+        """
         if self._dims is not None and len(vector) != self._dims:
             raise InvalidValue("embedding", f"it has {len(vector)} dimensions, and the index has {self._dims}.")
         if not all(math.isfinite(number) for number in vector):

@@ -162,7 +162,7 @@ class PersistSaver(BaseCheckpointSaver[str]):
         self._known.forget()
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread with everything in it. Conflict if the target exists; an unknown source does nothing."""
+        """Copy a thread with everything in it. Raises Conflict if the target exists; an unknown source does nothing."""
         self._bridge.call_sync(_copy(source_thread_id, target_thread_id), writes=True)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:

@@ -38,8 +38,8 @@ _PATH = "a value of a checkpoint"
 class StrictSerializer(JsonPlusSerializer):
     """LangGraph's serializer, except that reading builds only LangGraph's and LangChain's own types and those in `allow`.
 
-    Objects of other classes are returned as plain data, with one warning of the logger `persist` for each class. StoreCorrupt for
-    a pickle, and for bytes that are not a value of LangGraph's serializer.
+    Objects of other classes are returned as plain data, with one warning of the logger `persist` for each class. Raises
+    StoreCorrupt for a pickle, and for bytes that are not a value of LangGraph's serializer.
     """
 
     def __init__(self, allow: Iterable[Allowed] = ()) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import Text, cast, delete, select
 
 from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts, sessions
-from persist.chat.recording.flush import NEWEST_MESSAGE, place_after
 from persist.chat.reducer.tool_parts import tool_columns
 from persist.chat.schemas import UNFINISHED, ToolState
+from persist.chat.storage.last_place import NEWEST_MESSAGE, place_after
 from persist.chat.storage.statements import INSERT_MESSAGE, INSERT_PART, REWRITE_PART, TOUCH_SESSION
 from persist.chat.storage.stored_json import stored_objects
 from persist.chat.storage.usage import recompute
@@ -190,7 +190,7 @@ class SessionItems(Repository):
         """Lock the session; its newest message, and the open calls with these ids, newest first. None if it is not there."""
         with self._work.batch() as batch:
             locked = batch.row(_LOCK, session_id=session_id)
-            newest = batch.row(NEWEST_MESSAGE, row_id=session_id)
+            newest = batch.row(NEWEST_MESSAGE, session=session_id)
             found = {call: batch.rows(_OPEN_CALLS, session_id=session_id, call_id=_call_label(call)) for call in calls}
         return None if locked.result is None else (newest.result, {call: rows.result for call, rows in found.items()})
 
@@ -237,7 +237,13 @@ class SessionItems(Repository):
         """The parameters of REWRITE_PART to change the part of a call, which shows or removes its output."""
         id, kind, part = row
         changed = change(part)
-        return {"row_id": id, "kind": kind, "tool": changed["state"], "data": self._work.json("output", changed), "at": now}
+        return {
+            "row_id": id,
+            "new_type": kind,
+            "new_tool_state": changed["state"],
+            "data": self._work.json("output", changed),
+            "at": now,
+        }
 
     def _items(self, rows: Sequence[Row]) -> list[tuple[str, Item, dict[str, Any]]]:
         """(message id, item, metadata) of visible messages that are readable items."""
@@ -267,7 +273,7 @@ def _parse_exactly(stored: Json) -> Item | None:
 
 
 def as_text(index: int, item: object) -> str:
-    """An item as JSON text, as the framework itself would write it. InvalidValue for values that JSON cannot express."""
+    """An item as JSON text, as the framework itself would write it. Raises InvalidValue for values that JSON cannot express."""
     path = f"items[{index}]"
     if not isinstance(item, dict):
         raise InvalidValue(path, f"expected a dict, got {type(item).__name__}.")

@@ -15,7 +15,7 @@ from persist.errors import InvalidValue
 from persist.integrations.openai_agents.items import SessionItems, as_text
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
-from persist.store.transaction import each_verb
+from persist.store.transaction import transaction_per_verb
 
 T = TypeVar("T")
 
@@ -106,11 +106,11 @@ class PersistSession:
             store.runtime.refuse_inside_transaction("a call of PersistSession")
         if isinstance(given, Store):
             return await _settled(asyncio.to_thread(_in_thread, store, verb, write))
-        return await given._hops.whole(lambda: _in_thread(store, verb, write), writable=write)
+        return await given._worker_pool.whole(lambda: _in_thread(store, verb, write), writable=write)
 
 
 def _in_thread(store: Store, verb: Callable[[SessionItems], T], write: bool) -> T:
-    result: T = each_verb(store.runtime).run(lambda work: verb(SessionItems(work)), write)
+    result: T = transaction_per_verb(store.runtime).run(lambda work: verb(SessionItems(work)), write)
     return result
 
 

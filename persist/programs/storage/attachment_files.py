@@ -70,7 +70,7 @@ class Folder:
         self._path = self._path / name
 
     def check(self, name: str, own: Own, *, shared: bool = False) -> os.stat_result:
-        """The `os.stat_result` of a file, which is not opened. InvalidValue if it must not be opened, as files in `own`.
+        """The `os.stat_result` of a file, which is not opened. Raises InvalidValue if it must not be opened, as files in `own`.
 
         `shared`: allow a file that has other names (hard links).
         """

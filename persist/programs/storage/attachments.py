@@ -52,12 +52,15 @@ class RunFolder:
         return path
 
     def open(self, path: str) -> BinaryIO:
-        """Open an attachment for reading. NotFound without the file, InvalidValue unless a regular file below attachments/."""
+        """Open an attachment for reading.
+
+        Raises NotFound without the file, InvalidValue unless a regular file below attachments/.
+        """
         with self._folder_of(path) as (folder, file):
             return folder.open(file, self._own)
 
     def read(self, path: str, limit: int) -> str:
-        """The text of an attachment. Errors as `open`; PayloadTooLarge for more than `limit` bytes."""
+        """The text of an attachment. Errors as `open`. Raises PayloadTooLarge for more than `limit` bytes."""
         with self.open(path) as file, files(self.home / path):
             size = os.fstat(file.fileno()).st_size
             content = file.read(limit + 1) if size <= limit else b""
@@ -117,7 +120,7 @@ def is_large(work: UnitOfWork, value: str) -> bool:
 
 
 def check_inline(work: UnitOfWork, value: str) -> None:
-    """PayloadTooLarge for a value over `max_json_bytes`."""
+    """Raises PayloadTooLarge for a value over `max_json_bytes`."""
     size, limit = utf8_size(value), work.runtime.settings.max_json_bytes
     if size > limit:
         raise PayloadTooLarge("value", size, limit, advice="A run file of its own keeps large values as attachments.")

@@ -68,7 +68,7 @@ def put(
     source_statement: str | None,
     content: Iterable[bytes] | None = None,
 ) -> Binding:
-    """Write the value into its row, or `content` into a file beside the run's. Conflict if the name is a const or input.
+    """Write the value into its row, or `content` into a file beside the run's. Raises Conflict if the name is a const or input.
 
     `row`: the binding's row as `ask_locked` found it, None if there was none.
     """

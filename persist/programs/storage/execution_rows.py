@@ -46,7 +46,7 @@ def execution_value(work: UnitOfWork, row: Row) -> ProgramExecution:
 
 
 def get_execution(work: UnitOfWork, run_id: str, id: int, *, lock: bool = False) -> ProgramExecution:
-    """The execution; NotFound unless the run has it."""
+    """The execution. Raises NotFound unless the run has it."""
     stored, number = stored_scope(work, "run_id", run_id), check_count("id", id)
     row = work.row(_LOCK if lock else GET_EXECUTION, row_run=stored, row_id=number)
     if row is None:
@@ -62,7 +62,10 @@ def become(
     error: str | None = None,
     facts: dict[str, Any] | None = None,
 ) -> ProgramExecution:
-    """Change the status of a locked execution, with the instants that go with it; TransitionError. The last write of its verb."""
+    """Change the status of a locked execution, with the instants that go with it, as the last write of its verb.
+
+    Raises TransitionError.
+    """
     check_execution(execution.id, execution.status, to)
     at = this_second(work)
     started: datetime | None = execution.started_at

@@ -28,7 +28,7 @@ def run_value(row: Row) -> ProgramRun:
 
 
 def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> ProgramRun:
-    """The run, with `lock` locked against other writers; NotFound."""
+    """The run, with `lock` locked against other writers. Raises NotFound."""
     row = work.row(_LOCK if lock else GET_RUN, row_id=work.label("id", id))
     if row is None:
         raise NotFound("program run", id)
@@ -48,7 +48,7 @@ def ask_agents_owner(work: UnitOfWork, batch: Batch, id: str) -> Pending[Row | N
 
 
 def check_found(run: Pending[Row | None] | None, id: str) -> None:
-    """NotFound if a batch looked for the run and did not find it."""
+    """Raises NotFound if a batch looked for the run and did not find it."""
     if run is not None and run.result is None:
         raise NotFound("program run", id)
 

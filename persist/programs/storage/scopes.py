@@ -7,7 +7,7 @@ ids, and a circle of parents made by a raw writer ends at the maximum.
 from sqlalchemy import func, literal, select
 
 from persist.db.changes.batch import Batch, Pending
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -23,16 +23,16 @@ _B, _E, _frame = bindings.c, executions.c, FRAME
 COLUMNS = tuple(_B[name] for name in FIELDS)
 
 _parent = executions.alias("parent")
-_start = select(_E.id, _E.parent_id, literal(0, Whole()).label("depth")).where(_E.run_id == param("run"), _E.id == param("frame"))
+_start = select(_E.id, _E.parent_id, literal(0, Int64()).label("depth")).where(_E.run_id == param("run"), _E.id == param("frame"))
 _walked = _start.cte("chain", recursive=True)
 _CHAIN = _walked.union_all(
-    select(_parent.c.id, _parent.c.parent_id, _walked.c.depth + literal(1, Whole()))
+    select(_parent.c.id, _parent.c.parent_id, _walked.c.depth + literal(1, Int64()))
     .select_from(_walked.join(_parent, _parent.c.id == _walked.c.parent_id))
     .where(_parent.c.run_id == param("run"), _walked.c.depth < param("maximum"))
 )
 _frames = (
     select(_CHAIN.c.id.label("frame"), _CHAIN.c.depth)
-    .union_all(select(literal(_ROOT, Whole()), literal(_LAST, Whole())))
+    .union_all(select(literal(_ROOT, Int64()), literal(_LAST, Int64())))
     .cte("frames")
 )
 _deepest = select(func.max(_CHAIN.c.depth)).scalar_subquery()
@@ -49,7 +49,7 @@ _DEEPEST = Statement(select(func.max(_CHAIN.c.depth)))
 def resolve(work: UnitOfWork, run_id: str, name: str, execution_id: int) -> Row:
     """The row of the binding that the name resolves to in that frame.
 
-    NotFound for the execution or the name; Conflict where the frames it was called from form a circle.
+    Raises NotFound for the execution or the name, Conflict where the frames it was called from form a circle.
     """
     maximum = _maximum(work)
     stored = stored_scope(work, "run_id", run_id)

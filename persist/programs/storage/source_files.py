@@ -18,7 +18,7 @@ _PIECE = 2**20
 
 
 def check_source(path: object) -> Path:
-    """The path, checked to name a file; InvalidValue for a folder. Also NotPermitted, from `check_path`."""
+    """The path, checked to name a file. Raises InvalidValue for a folder. Also NotPermitted, from `check_path`."""
     checked = check_path("path", path)
     if checked.name in ("", ".."):
         raise InvalidValue("path", f"{str(checked)!r} is a folder.")
@@ -26,10 +26,10 @@ def check_source(path: object) -> Path:
 
 
 def pieces(path: Path) -> Generator[bytes, None, None]:
-    """Yield the content of a regular file, a megabyte at a time. NotFound without it, or if it vanishes while it is read.
+    """Yield the content of a regular file, a megabyte at a time. Raises NotFound without it, or if it vanishes while it is read.
 
-    InvalidValue for anything else, a link included, for a database that this process has open, and at the end for a file that
-    changed while it was read.
+    Raises InvalidValue for anything else, a link included, for a database that this process has open, and at the end for a file
+    that changed while it was read.
     """
     with _refusals(path), attachment_files.opened(path.parent, []) as folder:
         with folder.open(path.name, identities_in_use, shared=True) as file:
@@ -44,7 +44,7 @@ def pieces(path: Path) -> Generator[bytes, None, None]:
 
 
 def whole_text(path: Path, limit: int) -> str:
-    """The content of a file as UTF-8 text. PayloadTooLarge, without reading all of it, for more than `limit` bytes."""
+    """The content of a file as UTF-8 text. Raises PayloadTooLarge, without reading all of it, for more than `limit` bytes."""
     content = bytearray()
     with closing(pieces(path)) as reading:
         for piece in reading:

@@ -175,7 +175,7 @@ def subagent(store: AsyncProgramStore, run_id: str, execution_id: int | None = N
 
 
 def subagent(store: AnyStore, run_id: str, execution_id: int | None = None) -> SubagentHandle | AsyncSubagentHandle:
-    """A handle for a subagent of the run, in the frame of an execution or in the root; NotFound for run or execution.
+    """A handle for a subagent of the run, in the frame of an execution or in the root. Raises NotFound for run or execution.
 
     Over an AsyncStore its methods are coroutines, and the handle itself is awaited: `await subagent(store, run_id)`.
     On a file of a project's or a user's agents the run is "project" or "user": the handle has memory, and no values to bind.
@@ -187,7 +187,7 @@ def subagent(store: AnyStore, run_id: str, execution_id: int | None = None) -> S
 
 
 def frame_questions(store: AnyStore, run_id: str, execution_id: int | None) -> list[Question]:
-    """The verb calls that check the frame: NotFound for the run or the execution."""
+    """The verb calls that check the frame. They raise NotFound for the run or the execution."""
     questions: list[Question] = [lambda programs: programs.runs.get(run_id)]
     if execution_id is not None:
         questions.append(lambda programs: programs.executions.get(run_id, execution_id))
@@ -195,7 +195,7 @@ def frame_questions(store: AnyStore, run_id: str, execution_id: int | None) -> l
 
 
 def check_frame(store: AnyStore, run_id: str, execution_id: int | None, then: R) -> Any:
-    """Check run and execution, then return `then`, or a coroutine of it; NotFound. "project" and "user" need no run."""
+    """Check run and execution, then return `then`, or a coroutine of it. Raises NotFound. "project" and "user" need no run."""
     if execution_id is None and outlives_runs(run_id, store.run_id):
         return ask(store, [], lambda _: then)
     return ask(store, frame_questions(store, run_id, execution_id), lambda _: then)

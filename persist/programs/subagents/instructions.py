@@ -126,10 +126,10 @@ def instructions_for_subagent(
 ) -> str | Coroutine[Any, Any, str]:
     """Instructions for a subagent that has a shell: where its output goes, and the exact commands to write it with.
 
-    `binding` is the name it binds, in the frame of the execution or in the root. For a persistent agent give its name,
-    and in `agents` the store of its memory if that is another file; call `tx.programs.agents.start` first, since the commands
-    only UPDATE the row. NotFound for the run, the execution or the agent; InvalidValue for a store without a file, and on
-    Windows. Over an AsyncStore it is awaited.
+    `binding` is the name it binds, in the frame of the execution or in the root. For a persistent agent give its name, and in
+    `agents` the store of its memory if that is another file; call `tx.programs.agents.start` first, since the commands only
+    UPDATE the row. Raises NotFound for the run, the execution or the agent. Raises InvalidValue for a store without a file, and
+    on Windows. Over an AsyncStore it is awaited.
     """
     questions = frame_questions(store, run_id, execution_id)
     if execution_id is not None:

@@ -45,7 +45,7 @@ def join(strategy: str | None, count: int | None, on_fail: str | None, branch_st
     waited for. `all`: no branch failed. `first`: the first to end decides, so under fail-fast a failure does too. `any`:
     `count` branches completed; fail-fast then fails as soon as that cannot be reached any more. `continue` decides on failure
     only when every branch has ended, `ignore` never. A block without branches succeeds. A larger count than there are
-    branches is lowered to them, with a warning. InvalidValue for other words, and for a count without `any` or below 1.
+    branches is lowered to them, with a warning. Raises InvalidValue for other words, and for a count without `any` or below 1.
     """
     kind = check_choice("strategy", Strategy.ALL if strategy is None else strategy, Strategy)
     mode = check_choice("on_fail", OnFail.FAIL_FAST if on_fail is None else on_fail, OnFail)

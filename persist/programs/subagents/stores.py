@@ -54,7 +54,7 @@ Question: TypeAlias = Callable[[Any], Any]
 
 
 def is_async(store: Any) -> bool:
-    """Whether the store is an AsyncStore. InvalidValue if it is no store."""
+    """Whether the store is an AsyncStore. Raises InvalidValue if it is no store."""
     try:
         block = type(store.read())
     except AttributeError:

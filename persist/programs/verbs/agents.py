@@ -52,7 +52,7 @@ class Agents(Repository):
         """Prepare the agent for its next session; call it before the subagent starts, whose commands only UPDATE the row.
 
         `resume`: keep the memory, NotFound if there is none. Otherwise an existing memory is cleared, with a warning
-        in the log, and segments stay. `scope` is that of a new agent. NotFound for the run.
+        in the log, and segments stay. `scope` is that of a new agent. Raises NotFound for the run.
         """
         work = self._work
         label, word = work.label("name", name), check_choice("scope", scope, AgentScope)
@@ -75,7 +75,7 @@ class Agents(Repository):
 
     @writes
     def remember(self, run_id: str, name: str, memory: str, *, scope: str = "execution") -> Agent:
-        """Replace the agent's memory; a new agent is created with that scope. NotFound for the run."""
+        """Replace the agent's memory; a new agent is created with that scope. Raises NotFound for the run."""
         work = self._work
         label, word = work.label("name", name), check_choice("scope", scope, AgentScope)
         text, stored, now = work.body("memory", memory), stored_scope(work, "run_id", run_id), this_second(work)
@@ -102,7 +102,7 @@ class Agents(Repository):
 
     @writes
     def add_segment(self, run_id: str, agent_name: str, *, prompt: str, summary: str) -> AgentSegment:
-        """Add an invocation, numbered 1, 2, 3 … per agent; NotFound for the run or the agent."""
+        """Add an invocation, numbered 1, 2, 3 … per agent. Raises NotFound for the run or the agent."""
         work = self._work
         label = work.label("agent_name", agent_name)
         texts = {"prompt": work.body("prompt", prompt), "summary": work.body("summary", summary)}

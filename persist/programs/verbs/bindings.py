@@ -8,7 +8,7 @@ from typing import BinaryIO, TypeVar
 
 from sqlalchemy import bindparam, case, select, update
 
-from persist.db.schema.column_types import Whole
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.repository import Repository, Verb, reads, writes, writes_if_allowed
@@ -35,7 +35,7 @@ _B, _R = bindings.c, runs.c
 _OF_RUN = select(*scopes.COLUMNS).where(_B.run_id == param("run")).order_by(_B.created_at, FRAME, _B.name)
 ALL_BINDINGS = Statement(_OF_RUN)
 _NAMES = Statement(select(_B.name).where(_B.run_id == param("run"), _B.name >= names.ANONYMOUS, _B.name < f"{names.ANONYMOUS}:"))
-_least = bindparam("least", type_=Whole())
+_least = bindparam("least", type_=Int64())
 _TAKE = Statement(
     update(runs)
     .where(_R.id == param("row_id"))
@@ -64,7 +64,7 @@ class Bindings(Repository):
 
         In a run file a value over `Settings.attachment_bytes` (of UTF-8) becomes a new file, `attachments/name__TOKEN.md`, in
         frame 42 `name__42__TOKEN.md`, and `summary` stays in the row; elsewhere it stays inline up to `max_json_bytes`.
-        Conflict if the name is a const or an input already; NotFound for the run or the frame.
+        Raises Conflict if the name is a const or an input already, NotFound for the run or the frame.
         """
         work = self._work
         label, word = work.label("name", name), check_choice("kind", kind, BindingKind)
@@ -114,9 +114,9 @@ class Bindings(Repository):
 
         If a large value was replaced after the snapshot began, its file is gone, and the newer value is returned.
 
-        NotFound for the name, the frame, or the file of a large value; InvalidValue for a stored path of anything but a
-        regular file below `attachments/`, a link included, and for content that is no text; PayloadTooLarge over
-        `max_text_bytes` (use `open_file`); Conflict if the frames' parents form a circle.
+        Raises NotFound for the name, the frame, or the file of a large value. Raises InvalidValue for a stored path of anything
+        but a regular file below `attachments/`, a link included, and for content that is no text, PayloadTooLarge
+        over `max_text_bytes` (use `open_file`), Conflict if the frames' parents form a circle.
         """
         return self._resolve(run_id, name, execution_id, _with_its_text)
 
@@ -147,7 +147,7 @@ class Bindings(Repository):
         """A name for an anonymous value: anon_001, anon_002, …
 
         Under begin() and outside of a transaction the name is reserved and never given again, even if nothing is bound to it;
-        under read() it is a preview of the next name. NotFound for the run.
+        under read() it is a preview of the next name. Raises NotFound for the run.
         """
         work = self._work
         stored = stored_scope(work, "run_id", run_id)
@@ -169,7 +169,7 @@ class Bindings(Repository):
         return None if source_statement is None else work.body("source_statement", source_statement), summary
 
     def _locked(self, run_id: str, name: str, execution_id: int | None) -> Row | None:
-        """The binding's row, locked; None if there is none. NotFound for the run or the frame."""
+        """The binding's row, locked; None if there is none. Raises NotFound for the run or the frame."""
         work, stored = self._work, stored_scope(self._work, "run_id", run_id)
         frame = None if execution_id is None else check_count("execution_id", execution_id)
         with work.batch() as batch:

@@ -70,7 +70,7 @@ class ProgramExecutions(Repository):
     ) -> ProgramExecution:
         """Begin a statement, executing or `pending`, in the frame of its parent.
 
-        NotFound for the run or the parent; RecursionLimitExceeded if it would be nested deeper than `Settings.max_depth`,
+        Raises NotFound for the run or the parent, RecursionLimitExceeded if it would be nested deeper than `Settings.max_depth`,
         the outermost statement being 1 deep.
         """
         work = self._work
@@ -104,7 +104,7 @@ class ProgramExecutions(Repository):
 
     @reads
     def get(self, run_id: str, id: int) -> ProgramExecution:
-        """The execution; NotFound."""
+        """The execution. Raises NotFound."""
         return get_execution(self._work, run_id, id)
 
     @reads
@@ -120,7 +120,7 @@ class ProgramExecutions(Repository):
 
     @writes
     def start(self, run_id: str, id: int) -> ProgramExecution:
-        """Pending -> executing; TransitionError otherwise."""
+        """pending -> executing. Raises TransitionError otherwise."""
         execution = get_execution(self._work, run_id, id, lock=True)
         if execution.status == ExecutionStatus.FAILED:  # only a retry executes again
             raise TransitionError(f"execution {id}", execution.status, ExecutionStatus.EXECUTING)
@@ -136,24 +136,24 @@ class ProgramExecutions(Repository):
 
     @writes
     def complete(self, run_id: str, id: int) -> ProgramExecution:
-        """Executing -> completed; TransitionError otherwise."""
+        """executing -> completed. Raises TransitionError otherwise."""
         return become(self._work, get_execution(self._work, run_id, id, lock=True), ExecutionStatus.COMPLETED)
 
     @writes
     def fail(self, run_id: str, id: int, error_message: str) -> ProgramExecution:
-        """Pending or executing -> failed; TransitionError otherwise."""
+        """pending or executing -> failed. Raises TransitionError otherwise."""
         message = self._work.body("error_message", error_message)
         execution = get_execution(self._work, run_id, id, lock=True)
         return become(self._work, execution, ExecutionStatus.FAILED, error=message)
 
     @writes
     def skip(self, run_id: str, id: int) -> ProgramExecution:
-        """Pending or executing -> skipped, as the losing branches of a parallel block are; TransitionError otherwise."""
+        """pending or executing -> skipped, as the losing branches of a parallel block are. Raises TransitionError otherwise."""
         return become(self._work, get_execution(self._work, run_id, id, lock=True), ExecutionStatus.SKIPPED)
 
     @reads
     def children(self, run_id: str, id: int) -> List[ProgramExecution]:
-        """The statements directly below one, in the order they began; NotFound."""
+        """The statements directly below one, in the order they began. Raises NotFound."""
         work, number = self._work, check_count("id", id)
         stored = stored_scope(work, "run_id", run_id)
         with work.batch() as batch:
@@ -165,7 +165,7 @@ class ProgramExecutions(Repository):
 
     @reads
     def depth(self, run_id: str, id: int) -> int:
-        """How deep the statement is nested; an outermost one has depth 1. NotFound."""
+        """How deep the statement is nested; an outermost one has depth 1. Raises NotFound."""
         above = scopes.depth(self._work, run_id, check_count("id", id))
         if above is None:
             raise NotFound("execution", str(id))
@@ -183,7 +183,7 @@ class ProgramExecutions(Repository):
 
     @writes
     def set_iteration(self, run_id: str, id: int, iteration: int) -> ProgramExecution:
-        """Note the current iteration of a loop. InvalidValue past the loop's `max_iterations`: stop before that."""
+        """Note the current iteration of a loop. Raises InvalidValue past the loop's `max_iterations`: stop before that."""
         number = check_count("iteration", iteration)
         execution = get_execution(self._work, run_id, id, lock=True)
         facts = facts_of(execution)
@@ -196,7 +196,7 @@ class ProgramExecutions(Repository):
     def record_retry(self, run_id: str, id: int, *, attempt: int, max_retries: int) -> ProgramExecution:
         """Note that retry number `attempt` begins, the first one being 1; a failed execution executes again.
 
-        Its error message stays until another failure. InvalidValue past `max_retries`, which do not count the first try.
+        Its error message stays until another failure. Raises InvalidValue past `max_retries`, which do not count the first try.
         """
         work = self._work
         number, maximum = check_count("attempt", attempt), check_count("max_retries", max_retries)

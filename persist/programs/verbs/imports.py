@@ -29,7 +29,7 @@ class Imports(Repository):
 
     @writes
     def add(self, run_id: str, alias: str, source_url: str, *, inputs_schema: Json = None, outputs_schema: Json = None) -> Import:
-        """Register a program under an alias (without a dot), or register it anew; NotFound for the run."""
+        """Register a program under an alias (without a dot), or register it anew. Raises NotFound for the run."""
         work = self._work
         name, url = names.check_alias(alias), work.label("source_url", source_url)
         work.json("inputs_schema", inputs_schema)
@@ -54,7 +54,7 @@ class Imports(Repository):
 
     @reads
     def get(self, run_id: str, alias: str) -> Import:
-        """The import; NotFound."""
+        """The import. Raises NotFound."""
         row = self._work.row(_GET, run=stored_scope(self._work, "run_id", run_id), row_alias=self._work.label("alias", alias))
         if row is None:
             raise NotFound("import", alias)

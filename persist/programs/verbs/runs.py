@@ -64,7 +64,10 @@ class ProgramRuns(Repository):
 
     @writes
     def create(self, *, program_path: str | None = None, program_source: str | None = None, id: str | None = None) -> ProgramRun:
-        """Create a run, running. Without `id` it gets one like 20260116-143052-a7b3c9; Conflict if the given one is taken."""
+        """Create a run, running. Without `id` it gets one like 20260116-143052-a7b3c9.
+
+        Raises Conflict if the given one is taken.
+        """
         work = self._work
         now = this_second(work)
         run_id = names.run_id(now, secrets.choice) if id is None else work.label("id", id)
@@ -86,7 +89,7 @@ class ProgramRuns(Repository):
 
     @reads
     def get(self, id: str) -> ProgramRun:
-        """The run; NotFound."""
+        """The run. Raises NotFound."""
         return get_run(self._work, id)
 
     @reads
@@ -103,7 +106,7 @@ class ProgramRuns(Repository):
 
     @writes
     def finish(self, id: str, status: Literal["completed", "failed", "interrupted"]) -> ProgramRun:
-        """Running -> that status; TransitionError for a run that is not running."""
+        """running -> that status. Raises TransitionError for a run that is not running."""
         to = check_choice("status", status, RunStatus)
         if to is RunStatus.RUNNING:
             raise InvalidValue("status", "a run finishes as completed, failed or interrupted; resume() goes on with one.")
@@ -111,7 +114,10 @@ class ProgramRuns(Repository):
 
     @writes
     def resume(self, id: str) -> ProgramRun:
-        """interrupted or failed -> running; TransitionError otherwise. A killed process leaves its run running: just continue."""
+        """interrupted or failed -> running.
+
+        Raises TransitionError otherwise. A killed process leaves its run running: just continue.
+        """
         return self._become(id, RunStatus.RUNNING)
 
     @reads
@@ -128,7 +134,7 @@ class ProgramRuns(Repository):
 
         Findings: statuses that this library did not write, unknown words, missing parents, frames and agents, circles,
         attachments that are missing, unused or not allowed to be read, unreadable cells, and in the run's own file foreign
-        tables not named x_…. In the file of a project's or a user's agents the id is "project" or "user". NotFound.
+        tables not named x_…. In the file of a project's or a user's agents the id is "project" or "user". Raises NotFound.
         """
         work = self._work
         stored = stored_scope(work, "run_id", id)

@@ -35,9 +35,11 @@ def adopt(
     """Make a file that another program wrote one that a store opens: what is missing is added, nothing unknown is touched.
 
     A copy is put beside the file first, unless `backup` is False. `dry_run` works on a copy in a temporary folder and only
-    reports. A file of persist is brought up to date, as opening it would. NotFound: no such file. UnmanagedDatabase: tables with
-    persist's names but other keys or columns. InvalidValue: persist knows none of its tables. StoreCorrupt,
-    SchemaTooNew, SchemaUnknown, StoreBusy: as in opening. UnsupportedEngine: not a file. Any error leaves the file as it was.
+    reports. A file of persist is brought up to date, as opening it would. Any error leaves the file as it was.
+
+    Raises NotFound if there is no such file, UnmanagedDatabase if tables with persist's names have other keys or columns,
+    InvalidValue if persist knows none of its tables, UnsupportedEngine if it is not a file, and as opening does StoreCorrupt,
+    SchemaTooNew, SchemaUnknown or StoreBusy.
     """
     settings = settings or Settings()
     dialect = dialect_for(url, settings)

@@ -46,7 +46,7 @@ def values_of(rows: list[Row]) -> list[Execution]:
 
 
 def get_execution(work: UnitOfWork, id: str) -> Execution:
-    """The execution; NotFound."""
+    """The execution. Raises NotFound."""
     row = work.row(_GET, row_id=work.label("id", id))
     if row is None:
         raise NotFound("execution", id)
@@ -66,7 +66,7 @@ def hold_run_of(work: UnitOfWork, workflow_run_id: str | None, lease: Lease | No
 
 
 def holds(work: UnitOfWork, id: str, lease: Lease | None) -> bool:
-    """Whether the execution exists; LeaseLost if another worker holds its run."""
+    """Whether the execution exists. Raises LeaseLost if another worker holds its run."""
     row_id = work.label("id", id)
     _check_lease(lease)
     of_lease = None if lease is None or _NO_RUN_ID(lease.run_id) else lease.run_id

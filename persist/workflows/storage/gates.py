@@ -26,7 +26,7 @@ def close_gates(work: UnitOfWork, batch: Batch, run_id: str, why: str) -> None:
 
 
 def check_gate(run: WorkflowRun, found: Row | None) -> None:
-    """Conflict if a gate was found pending: a run cannot continue without an answer to it."""
+    """Raises Conflict if a gate was found pending: a run cannot continue without an answer to it."""
     if found is not None:
         id, gate = found
         raise Conflict(

@@ -1,8 +1,8 @@
 """The check of a lease as SQL, for statements on Postgres that check and write at once, which saves a round trip.
 
-They write nothing where `run_rows.check_hold` would refuse. They may also write nothing where it would not: a verb that gets
-nothing from them proceeds step by step, which finds the error or does the work. On SQLite, where a statement waits for no
-network, verbs always proceed step by step.
+Such a statement writes nothing where `run_rows.check_hold` would refuse. If it writes nothing, that proves nothing: the verb then
+locks, checks and writes step by step, which finds the error or does the work. On SQLite, where a statement waits for no network,
+verbs always proceed step by step.
 """
 
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ def _has_instants(table: FromClause) -> ColumnElement[bool]:
 
 
 HAS_INSTANTS = _has_instants(runs)
-"""Whether the instants of a run, other than its lease's, can be read. A writing statement that returns others would fail."""
+"""Whether the run's instants, its lease's excepted, can be decoded. RETURNING an undecodable one would fail after the write."""
 
 
 def is_plain(table: FromClause) -> ColumnElement[bool]:

@@ -62,7 +62,7 @@ def history_item(work: UnitOfWork, phase: object, entry: Json, at: datetime) -> 
 
 
 def history_with(work: UnitOfWork, history: list[Any], item: dict[str, Any]) -> Any:
-    """The history with one more item; PayloadTooLarge if it exceeds `max_history_bytes`."""
+    """The history with one more item. Raises PayloadTooLarge if it exceeds `max_history_bytes`."""
     longer = work.json("phase_history", [*history, item])
     size, limit = utf8_size(encode(longer, "phase_history", work.runtime.limits)), work.runtime.settings.max_history_bytes
     if size > limit:

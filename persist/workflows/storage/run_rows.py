@@ -32,7 +32,7 @@ def find_run(work: UnitOfWork, id: str, *, lock: bool = False) -> WorkflowRun | 
 
 
 def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> WorkflowRun:
-    """The run as `find_run` reads it; NotFound if there is none."""
+    """The run as `find_run` reads it. Raises NotFound if there is none."""
     run = find_run(work, id, lock=lock)
     if run is None:
         raise NotFound("workflow run", id)
@@ -46,7 +46,7 @@ def written_run(row: Pending[Row | None]) -> WorkflowRun:
 
 
 def held_run(work: UnitOfWork, id: str, lease: Lease | None) -> WorkflowRun:
-    """Lock and return the run for a write by this caller: NotFound, LeaseLost."""
+    """Lock and return the run for a write by this caller. Raises NotFound or LeaseLost."""
     run = get_run(work, id, lock=True)
     check_hold(run, lease, work.now())
     return run
@@ -58,7 +58,7 @@ def is_live(run: WorkflowRun, now: datetime) -> bool:
 
 
 def check_hold(run: WorkflowRun, lease: Lease | None, now: datetime) -> None:
-    """LeaseLost for a write under a lease that is over, or without one on a run that a worker holds.
+    """Raises LeaseLost for a write under a lease that is over, or without one on a run that a worker holds.
 
     An unexpired lease on a run that has ended passes: the transition table then decides about the write.
     """

@@ -86,7 +86,7 @@ class Approvals(Repository):
     ) -> Approval:
         """Open a gate; the run itself does not change (`pause_for_approval` pauses it).
 
-        NotFound for an unknown run, Conflict for one that has ended or for an id that is taken.
+        Raises NotFound for an unknown run, Conflict for one that has ended or for an id that is taken.
         """
         asked = _asked(self._work, gate=gate, summary=summary, kind=kind, requested_by=requested_by)
         row_id = None if id is None else self._work.label("id", id)
@@ -102,7 +102,7 @@ class Approvals(Repository):
 
     @reads
     def get(self, id: str) -> Approval:
-        """The approval; NotFound."""
+        """The approval. Raises NotFound."""
         return _get(self._work, id)
 
     @reads
@@ -157,7 +157,7 @@ class Approvals(Repository):
     ) -> Approval:
         """In one step: the marker (phase, entry) joins the history, scratch is merged, the gate opens, the run pauses.
 
-        TransitionError unless it runs. A worker that pauses a run then releases it.
+        Raises TransitionError unless it runs. A worker that pauses a run then releases it.
         """
         work = self._work
         item = history_item(work, *marker_of(marker), work.now())
@@ -179,7 +179,7 @@ class Approvals(Repository):
     ) -> WorkflowRun:
         """In one step: approve, merge scratch, resume the run; while another of its gates is pending, it stays paused.
 
-        Conflict if the gate was not pending, TransitionError if the run is not paused: nothing changes.
+        Raises Conflict if the gate was not pending, TransitionError if the run is not paused: nothing changes.
         """
         work = self._work
         patch = {} if scratch is None else small_values(work, "scratch", scratch)
@@ -196,7 +196,7 @@ class Approvals(Repository):
 
     @writes
     def resolve_and_fail(self, id: str, *, by: str | None = None, reason: str | None = None) -> WorkflowRun:
-        """In one step: reject, and fail the run with `Rejected: …` as its error. Conflict if the gate was not pending."""
+        """In one step: reject, and fail the run with `Rejected: …` as its error. Raises Conflict if the gate was not pending."""
         work = self._work
         error = f"Rejected: {work.body('reason', reason or 'no reason given')}"
         with_error(work, None, error, path="reason")

@@ -3,7 +3,7 @@
 from sqlalchemy import Column, MetaData, Table, and_, bindparam, cast, func, or_, select
 
 from persist.db.schema.base import SCHEMA_TOKEN
-from persist.db.schema.column_types import Amount, Body, IsoMs, Label, Whole
+from persist.db.schema.column_types import Float64, FreeText, Int64, IsoMs, Label
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.frozen import construct
@@ -17,11 +17,11 @@ _E = executions.c
 _messages = Table(
     "messaging_messages",
     MetaData(schema=SCHEMA_TOKEN),
-    Column("id", Whole()),
+    Column("id", Int64()),
     Column("session_id", Label()),
     Column("role", Label()),
     Column("timestamp", IsoMs()),
-    Column("content", Body()),
+    Column("content", FreeText()),
 )
 _M = _messages.c
 _last_used = func.max(func.coalesce(_E.finished_at, _E.started_at))
@@ -41,7 +41,7 @@ _THREADS = (
         _last,
         func.count(),
         USED_TOKENS,
-        func.coalesce(func.sum(_E.cost_usd), cast(0, Amount())),
+        func.coalesce(func.sum(_E.cost_usd), cast(0, Float64())),
         _said,
     )
     .where(_E.skill == "chat")

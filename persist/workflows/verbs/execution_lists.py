@@ -5,7 +5,7 @@ from functools import cache
 from sqlalchemy import bindparam, func, or_, select, tuple_
 from sqlalchemy.sql.elements import ColumnElement
 
-from persist.db.schema.column_types import Body, IsoMs, Label
+from persist.db.schema.column_types import FreeText, IsoMs, Label
 from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import epoch_ms
@@ -24,7 +24,8 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
     "skill": _E.skill == param("skill"),
     "trigger_id": _E.trigger_id == param("trigger_id"),
     # Not LIKE: on SQLite it stops at the first NUL of a text. lower() of both databases maps only ASCII letters here.
-    "error_contains": func.replace(func.lower(_E.error), bindparam("error_contains", type_=Body()), "") != func.lower(_E.error),
+    "error_contains": func.replace(func.lower(_E.error), bindparam("error_contains", type_=FreeText()), "")
+    != func.lower(_E.error),
 }
 _RUNNING = Statement(select(*COLUMNS).where(IS_UNFINISHED))  # with ORDER BY, older SQLites would scan every execution
 _OF_RUN = Statement(

@@ -78,9 +78,9 @@ class Executions(Repository):
         id: str | None = None,
         lease: Lease | None = None,
     ) -> Execution:
-        """Begin a phase or chat turn. `skill` is `workflow:phase` or `chat`; Conflict if the id is taken.
+        """Begin a phase or chat turn. `skill` is `workflow:phase` or `chat`. Raises Conflict if the id is taken.
 
-        NotFound for an unknown run. Only a new row needs its run: stored executions may name runs that are gone.
+        Raises NotFound for an unknown run. Only a new row needs its run: stored executions may name runs that are gone.
         """
         work = self._work
         run_id = optional_label("workflow_run_id", workflow_run_id)
@@ -171,7 +171,7 @@ class Executions(Repository):
 
     @reads
     def output_text(self, id: str) -> str | None:
-        """The execution's final text, None if it has none; NotFound."""
+        """The execution's final text, None if it has none. Raises NotFound."""
         row = self._work.row(_OUTPUT, row_id=self._work.label("id", id))
         if row is None:
             raise NotFound("execution", id)
@@ -222,7 +222,7 @@ class Executions(Repository):
 
     @reads
     def get(self, id: str) -> Execution:
-        """The execution, without its output text; NotFound."""
+        """The execution, without its output text. Raises NotFound."""
         return get_execution(self._work, id)
 
     @reads
@@ -295,7 +295,7 @@ class Executions(Repository):
 
     @reads
     def chat_threads(self, *, limit: int = 20, before: str | None = None) -> List[ChatThread]:
-        """Chats, the latest activity first. `before`: a session id, to list the chats after it; NotFound."""
+        """Chats, the latest activity first. `before`: a session id, to list the chats after it. Raises NotFound."""
         return chat_threads.threads(self._work, limit, before)
 
 

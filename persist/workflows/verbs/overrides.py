@@ -62,7 +62,7 @@ class CronOverrides(Repository):
     ) -> CronOverride:
         """Change what is given and keep what is omitted; a schedule of None is the default one again.
 
-        InvalidValue for a schedule that is no cron expression (persist.workflows.storage.cron).
+        Raises InvalidValue for a schedule that is no cron expression (persist.workflows.storage.cron).
         """
         work = self._work
         row_name, changed_by, now = work.label("name", name), optional_label("by", by), work.now()

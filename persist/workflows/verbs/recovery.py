@@ -136,7 +136,7 @@ def _too_often(run: WorkflowRun) -> str:
 
 
 def increment(work: UnitOfWork, run: WorkflowRun) -> int:
-    """Count a restart of a locked run; Conflict at the cap, which the schema enforces too."""
+    """Count a restart of a locked run. Raises Conflict at the cap, which the schema enforces too."""
     if at_cap(run):
         raise Conflict(
             f"The workflow run {run.id!r} was restarted {run.restart_count} times, which is as often as it may be.",

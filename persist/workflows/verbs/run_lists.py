@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Select, bindparam, cast, func, literal_column, select, tuple_, union_all
 
-from persist.db.schema.column_types import Amount, IsoMs, Label
+from persist.db.schema.column_types import Float64, IsoMs, Label
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.excerpts import excerpt
@@ -124,7 +124,7 @@ def _shown() -> Select[Any]:
     """SELECT of the columns that a list shows of a run, with the usage of its executions."""
     used = select(executions).where(_E.workflow_run_id == _R.id)
     total = used.with_only_columns(USED_TOKENS).scalar_subquery()
-    cost = used.with_only_columns(func.coalesce(func.sum(_E.cost_usd), cast(0, Amount()))).scalar_subquery()
+    cost = used.with_only_columns(func.coalesce(func.sum(_E.cost_usd), cast(0, Float64()))).scalar_subquery()
     return select(*_STORED, total.label("total_tokens"), cost.label("cost_usd"))
 
 

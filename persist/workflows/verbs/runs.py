@@ -52,7 +52,10 @@ class Runs(Repository):
         max_restarts: int = 3,
         id: str | None = None,
     ) -> WorkflowRun:
-        """Create a run. `context` is an object that never changes again except for its `error`; Conflict if the id is taken."""
+        """Create a run. `context` is an object that never changes again except for its `error`.
+
+        Raises Conflict if the id is taken.
+        """
         work = self._work
         now = work.now()
         known = check_choice("status", status, RunStatus)
@@ -83,7 +86,7 @@ class Runs(Repository):
 
     @reads
     def get(self, id: str) -> WorkflowRun:
-        """The run with all columns; NotFound."""
+        """The run with all columns. Raises NotFound."""
         return get_run(self._work, id)
 
     @reads
@@ -179,7 +182,10 @@ class Runs(Repository):
         terminal_marker: tuple[str, Json] | None = None,
         lease: Lease | None = None,
     ) -> WorkflowRun:
-        """End a run. `error` becomes `context.error`; the marker (phase, entry) joins the history. TransitionError if ended."""
+        """End a run. `error` becomes `context.error`; the marker (phase, entry) joins the history.
+
+        Raises TransitionError if ended.
+        """
         return finish(self._work, id, status, error, terminal_marker, lease)
 
     @writes
@@ -189,12 +195,12 @@ class Runs(Repository):
 
     @writes
     def expire_queued(self, id: str, reason: str) -> bool:
-        """Queued -> cancelled, with the reason in `context.error`: it waited too long."""
+        """queued -> cancelled, with the reason in `context.error`: it waited too long."""
         return cancel_run(self._work, id, self._work.body("reason", reason), frozenset({RunStatus.QUEUED}))
 
     @writes
     def pause(self, id: str, *, lease: Lease | None = None) -> bool:
-        """Running -> paused. A worker that pauses a run then releases it."""
+        """running -> paused. A worker that pauses a run then releases it."""
         work = self._work
         run = find_run(work, id, lock=True)
         if run is None:
@@ -210,7 +216,8 @@ class Runs(Repository):
     def resume(self, id: str, *, force: bool = False) -> bool:
         """paused -> running. A run that workers claim waits for a worker, unless its worker still holds it.
 
-        Conflict while a gate of the run is pending; with `force` the run continues, and its gates are rejected without a name.
+        Raises Conflict while a gate of the run is pending; with `force` the run continues, and its gates are rejected without a
+        name.
         """
         walk_past = check_flag("force", force)
         run, gate = leases.find_with_gate(self._work, id)
@@ -233,7 +240,7 @@ class Runs(Repository):
 
     @writes
     def requeue(self, id: str) -> bool:
-        """Running -> queued, its unfinished executions failed as stale; one that is queued is stamped as updated now."""
+        """running -> queued; unfinished executions are failed as stale. A run that is queued already gets a new `updated_at`."""
         work = self._work
         run = find_run(work, id, lock=True)
         if run is None or run.status not in (RunStatus.RUNNING, RunStatus.QUEUED):
@@ -244,7 +251,7 @@ class Runs(Repository):
 
     @writes
     def restart(self, id: str) -> bool:
-        """Failed or cancelled -> running, because a person asked: past the cap `max_restarts` is raised.
+        """failed or cancelled -> running. A person asked for it, so `max_restarts` is increased where necessary.
 
         Context (but for its error), scratch and history stay; `restart_count` grows by one.
         """
@@ -256,7 +263,7 @@ class Runs(Repository):
 
     @writes
     def increment_restart_count(self, id: str) -> int:
-        """Count one more restart; Conflict past the run's cap."""
+        """Count one more restart. Raises Conflict past the run's cap."""
         return recovery.increment(self._work, held_run(self._work, id, None))
 
     @writes
@@ -289,12 +296,12 @@ class Runs(Repository):
 
     @writes
     def renew(self, lease: Lease, *, lease_for: timedelta) -> Lease:
-        """Extend the lease to `lease_for` from now; LeaseLost."""
+        """Extend the lease to `lease_for` from now. Raises LeaseLost."""
         return leases.renew(self._work, lease, lease_for)
 
     @writes
     def release(self, lease: Lease) -> None:
-        """Release the run: a running one returns to the queue, a paused one waits for `resume`. LeaseLost.
+        """Release the run: a running one returns to the queue, a paused one waits for `resume`. Raises LeaseLost.
 
         Unfinished executions are failed as stale.
         """

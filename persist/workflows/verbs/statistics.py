@@ -9,7 +9,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from persist.db.expressions.saturating_sum import whole_total
 from persist.db.expressions.utc_buckets import Size, utc_bucket
 from persist.db.schema.base import flag_set
-from persist.db.schema.column_types import Amount, Whole
+from persist.db.schema.column_types import Float64, Int64
 from persist.db.statements.prepared import Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import as_utc
@@ -24,7 +24,7 @@ MAX_BUCKETS = 10_000
 
 
 def _where(condition: ColumnElement[bool]) -> ColumnElement[int]:
-    return cast(func.coalesce(func.sum(case((condition, 1), else_=0)), 0), Whole())
+    return cast(func.coalesce(func.sum(case((condition, 1), else_=0)), 0), Int64())
 
 
 _finished = _E.finished_at.is_not(None)
@@ -40,7 +40,7 @@ _COUNTS: dict[str, ColumnElement[Any]] = {
     "input_tokens": whole_total(_E.input_tokens),
     "output_tokens": whole_total(_E.output_tokens),
     "total_tokens": USED_TOKENS,
-    "cost_usd": func.coalesce(func.sum(_E.cost_usd), cast(0, Amount())),
+    "cost_usd": func.coalesce(func.sum(_E.cost_usd), cast(0, Float64())),
 }
 
 

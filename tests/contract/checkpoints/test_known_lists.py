@@ -10,7 +10,7 @@ from persist.checkpoints.known_lists import Addition, KnownList
 from persist.checkpoints.schemas import Blob
 from persist.checkpoints.states import CheckpointStates
 from persist.checkpoints.storing import NewState, extend, growing, store
-from persist.store.transaction import each_verb
+from persist.store.transaction import transaction_per_verb
 
 
 def pieces(*texts: str) -> list[Blob]:
@@ -50,7 +50,7 @@ def put(opened: Store, id: str, version: str, *texts: str, known: KnownList | No
         states.put("t", id, head=Blob("h", b"1"), versions={"said": version, "other": version}, values=values)
         return states.stored
 
-    return each_verb(opened.runtime).run(run, True)
+    return transaction_per_verb(opened.runtime).run(run, True)
 
 
 def add(opened: Store, id: str, version: str, base: KnownList, *texts: str, known: KnownList | None = None) -> Any:
@@ -62,7 +62,7 @@ def add(opened: Store, id: str, version: str, base: KnownList, *texts: str, know
         states.put("t", id, head=Blob("h", b"1"), versions={"said": version})
         return states.stored
 
-    return each_verb(opened.runtime).run(run, True)
+    return transaction_per_verb(opened.runtime).run(run, True)
 
 
 def said(opened: Store, id: str | None = None) -> Any:

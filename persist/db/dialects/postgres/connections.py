@@ -56,7 +56,7 @@ class PostgresConnections(Connections):
         """The prepared statements of a psycopg connection; a caller's has none of persist's."""
         return self._names[driver] if self.owned else pipelining.PreparedNames(enabled=False)
 
-    def settle(self, driver: Any) -> None:
+    def prepare_database(self, driver: Any) -> None:
         """Do nothing: a Postgres database needs no setup by its clients."""
 
     def connect(self, *, write: bool) -> Connection:
@@ -70,7 +70,7 @@ class PostgresConnections(Connections):
         # override the isolation level of the host's engine: AUTOCOMMIT would mean no transaction
         return connection.execution_options(**({"isolation_level": "READ COMMITTED"} if write else _SNAPSHOT))
 
-    def _ready(self, connection: Connection, wait: float = 0.0) -> bool:
+    def _can_begin_now(self, connection: Connection, wait: float = 0.0) -> bool:
         driver = connection.connection.driver_connection
         try:
             answered = self.deferred_commits.answered_within(driver, wait)
@@ -84,7 +84,7 @@ class PostgresConnections(Connections):
 
     def _give_back(self, connection: Connection) -> None:
         """Return a cached connection to its pool."""
-        if self._ready(connection, wait=_LAST_ANSWER):
+        if self._can_begin_now(connection, wait=_LAST_ANSWER):
             connection.close()
         else:  # lost, or its last answer did not arrive: closing a store does not wait for a network that stalls
             self.discard(connection)

@@ -44,7 +44,7 @@ def _dialect(
     engine = connections.engine
     return Dialect(
         name="postgresql",
-        kind=type(engine.dialect),
+        sqlalchemy_dialect=type(engine.dialect),
         schema=schema,
         read_only=read_only,
         one_file=False,

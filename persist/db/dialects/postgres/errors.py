@@ -27,8 +27,8 @@ def translation(psycopg: Any, database: str) -> Callable[[BaseException], Persis
     """The function that translates the drivers' errors for the database of that name."""
 
     def translate(error: BaseException) -> PersistError | None:
-        facts = facts_of(psycopg, error)
-        return None if facts is None else meaning(facts, database)
+        found = driver_error_of(psycopg, error)
+        return None if found is None else translate_error(found, database)
 
     return translate
 
@@ -39,12 +39,14 @@ def retryable(error: PersistError) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """The facts that a driver's error contains.
+class DriverError:
+    """What the error of any driver says.
 
-    text      the server's message, or the driver's
-    bad_data  whether the driver refused a value
-    lost      whether the connection is lost, if the error has no SQLSTATE
+    state       the SQLSTATE, '' if the driver itself raised the error
+    text        the server's message, or the driver's
+    constraint  the name of the constraint that was violated
+    bad_data    whether the driver refused a value
+    lost        whether the connection is lost, if there is no SQLSTATE
     """
 
     state: str
@@ -54,27 +56,27 @@ class Facts:
     lost: bool
 
 
-def facts_of(psycopg: Any, error: Any) -> Facts | None:
-    """The facts of an error of psycopg, or of asyncpg under a host's connection; None for any other error."""
+def driver_error_of(psycopg: Any, error: Any) -> DriverError | None:
+    """What an error of psycopg says, or of asyncpg under a host's connection; None for any other error."""
     if isinstance(error, psycopg.Error):
         text = error.diag.message_primary or _first_line(error)
         lost = isinstance(error, psycopg.OperationalError) or type(error) is psycopg.DatabaseError  # raised by libpq itself
-        return Facts(error.sqlstate or "", text, error.diag.constraint_name, isinstance(error, psycopg.DataError), lost)
+        return DriverError(error.sqlstate or "", text, error.diag.constraint_name, isinstance(error, psycopg.DataError), lost)
     if not type(error).__module__.startswith(("asyncpg.", "sqlalchemy.dialects.postgresql.asyncpg")):
         return None
     cause = error.__cause__ or error  # SQLAlchemy wraps asyncpg's errors
     state = getattr(cause, "sqlstate", None) or getattr(error, "sqlstate", None) or ""
     lost = type(error).__name__ in ("InterfaceError", "ConnectionDoesNotExistError", "InternalClientError")
     bad_data = type(cause).__name__ == "DataError"
-    return Facts(state, _first_line(cause), getattr(cause, "constraint_name", None), bad_data, lost)
+    return DriverError(state, _first_line(cause), getattr(cause, "constraint_name", None), bad_data, lost)
 
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def meaning(error: Facts, database: str) -> PersistError:
-    """The PersistError for the facts of a driver's error."""
+def translate_error(error: DriverError, database: str) -> PersistError:
+    """The PersistError for a driver's error."""
     state, text = error.state, error.text.rstrip(".")
     if state == SQLSTATE:
         return EventLogSwitched()

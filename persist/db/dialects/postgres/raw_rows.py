@@ -11,10 +11,10 @@ from sqlalchemy.types import UserDefinedType
 
 from persist.db.dialects.bulk import next_size
 from persist.db.dialects.raw_rows import Cell, Cells, Columns, Place, RawRows, quoted
-from persist.db.schema.column_types import Body, Flag, IsoMs, Json, Label, SqlSeconds
+from persist.db.schema.column_types import Bool, FreeText, IsoMs, Json, Label, SqlSeconds
 from persist.db.values.key_order import from_jsonb
 
-_SAFE = (Body, Flag, Label, Boolean)
+_SAFE = (FreeText, Bool, Label, Boolean)
 _FORMS = ("DateStyle = 'ISO'", "TimeZone = 'UTC'", "extra_float_digits = 1", "bytea_output = 'hex'")
 _YEARS = "'0001-01-01 00:00:00+00' AND {0} < '10000-01-01 00:00:00+00'"
 

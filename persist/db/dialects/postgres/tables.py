@@ -19,7 +19,7 @@ class PostgresTables(Tables):
         query = text("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = :schema")
         return set(connection.execute(query, {"schema": self._schema}).scalars())
 
-    def count_on(self, connection: Connection, tables: Sequence[Table]) -> None:
+    def advance_sequences(self, connection: Connection, tables: Sequence[Table]) -> None:
         for table in tables:
             for column in table.columns:
                 if column.identity is not None:

@@ -62,7 +62,7 @@ class SqliteConnections(Connections):
             return _engine(lambda: self._kept() or connect(query_only=read_only), QueuePool, pool_size=2, max_overflow=2)
         return _engine(lambda: connect(query_only=True), QueuePool, pool_size=5, max_overflow=20)
 
-    def first(self) -> sqlite3.Connection | None:
+    def open_first(self) -> sqlite3.Connection | None:
         if not self._writes_own_file:
             return None
         self._first.append(self._connect(query_only=False))
@@ -75,7 +75,7 @@ class SqliteConnections(Connections):
         except IndexError:
             return None
 
-    def settle(self, driver: Any) -> None:
+    def prepare_database(self, driver: Any) -> None:
         """Switch a verified file to WAL. A file that was refused stays unchanged, since this is not called."""
         self._settled = True
         if self.path is not None and self._writes_own_file:
@@ -85,7 +85,7 @@ class SqliteConnections(Connections):
         kept = None if self.idle is None else self.idle[write].take()
         return (self.writer if write else self.reader).connect() if kept is None else kept
 
-    def _ready(self, connection: Connection) -> bool:
+    def _can_begin_now(self, connection: Connection) -> bool:
         return True
 
     def _in_transaction(self, driver: Any) -> bool:

@@ -40,7 +40,7 @@ def sqlite_dialect(
     )
     return Dialect(
         name="sqlite",
-        kind=SQLiteDialect_pysqlite,
+        sqlalchemy_dialect=SQLiteDialect_pysqlite,
         path=path,
         read_only=read_only,
         in_memory=path is None,
@@ -49,7 +49,7 @@ def sqlite_dialect(
         batches_rows=False,
         pipelines=False,
         autocommits_single_statement=path is not None,
-        patience=max(settings.busy_timeout_ms / 1000, _FIVE_ATTEMPTS),
+        write_lock_timeout=max(settings.busy_timeout_ms / 1000, _FIVE_ATTEMPTS),
         rereader=REREADER,
         to_plain_json=str,  # it is plain already
         connections=connections,

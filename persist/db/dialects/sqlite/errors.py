@@ -31,7 +31,7 @@ def translation(path: Path | None, settings: "Settings", *, read_only: bool) -> 
     def translate(error: BaseException) -> PersistError | None:
         if not isinstance(error, sqlite3.Error):
             return None
-        return meaning(error, str(path or ":memory:"), settings.busy_timeout_ms / 1000, read_only=read_only)
+        return translate_error(error, str(path or ":memory:"), settings.busy_timeout_ms / 1000, read_only=read_only)
 
     return translate
 
@@ -46,7 +46,7 @@ def error_name(error: BaseException) -> str:
     return getattr(error, "sqlite_errorname", "") or ""
 
 
-def meaning(error: sqlite3.Error, where: str, waited: float, *, read_only: bool) -> PersistError:
+def translate_error(error: sqlite3.Error, where: str, waited: float, *, read_only: bool) -> PersistError:
     """The PersistError for an error of SQLite; `where` is the file, `waited` the lock timeout in seconds."""
     name, text = error_name(error), str(error)
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

@@ -19,7 +19,7 @@ class SqliteTables(Tables):
         rows = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
         return {name for (name,) in rows if not name.startswith("sqlite_")}
 
-    def count_on(self, connection: Connection, tables: Sequence[Table]) -> None:
+    def advance_sequences(self, connection: Connection, tables: Sequence[Table]) -> None:
         """Do nothing: SQLite generates the number after the highest one in the table."""
 
     def upgrade_command(self) -> str:
