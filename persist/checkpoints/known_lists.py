@@ -59,7 +59,7 @@ class KnownList:
 
     @property
     def key(self) -> bytes:
-        """Its `key_of`."""
+        """The list's `key_of`."""
         return key_of(self.digest, self.spans)
 
 

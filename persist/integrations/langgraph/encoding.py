@@ -114,7 +114,7 @@ class Encoding:
         new = value[kept:]
         seen = content(new)
         pieces = [self.blob(name, element) for element in new]
-        # another thread may have changed an element meanwhile: then nobody knows which state was serialized
+        # another thread may have changed an element since: then it is not known which state was serialized
         known = seen is not None and seen == content(new) and made.add(seen, len(new))
         if kept and base is not None:
             return Addition(base, pieces), made.fingerprint if known else None

@@ -4,10 +4,11 @@ The digest in the row of a list says what the list is, and every read asks for t
 be an old state. What is kept are bytes, from which every read builds objects of its own: callers may change these in place.
 """
 
-import marshal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import ormsgpack
 
 from persist.checkpoints.known_lists import KnownList
 from persist.checkpoints.schemas import Blob, Stored
@@ -17,9 +18,6 @@ from persist.integrations.langgraph.own_types import MESSAGES
 from persist.integrations.langgraph.strict import StrictSerializer
 
 PACKED = "msgpack"
-_MARSHAL = 2
-"""The version of the format, the last one that writes equal values always alike."""
-
 _CLASSES = dict(enumerate(MESSAGES))
 _NUMBERS = {cls: number for number, cls in _CLASSES.items()}
 _PLAIN = -1
@@ -74,7 +72,7 @@ class ListMemory:
 
     def elements(self, kept: KeptList) -> list[Any]:
         """New objects of all elements."""
-        found = [_rebuilt(*state) for chunk in kept.chunks for state in marshal.loads(chunk)]
+        found = [_rebuilt(*state) for chunk in kept.chunks for state in ormsgpack.unpackb(chunk)]
         if not kept.count:
             return found
         before = self._serde.plain_reads if self._rebuilds else 0
@@ -110,13 +108,13 @@ def array_header(length: int) -> bytes:
     return b"\xdd" + length.to_bytes(4, "big")
 
 
-def _rebuilt(number: int, state: Any, fields_set: set[str], extra: Any) -> Any:
+def _rebuilt(number: int, state: Any, fields_set: list[str], extra: Any) -> Any:
     if number == _PLAIN:
         return state
     cls: Any = _CLASSES[number]
     message = cls.__new__(cls)
     _set(message, "__dict__", state)
-    _set(message, "__pydantic_fields_set__", fields_set)
+    _set(message, "__pydantic_fields_set__", set(fields_set))
     _set(message, "__pydantic_extra__", extra)
     _set(message, "__pydantic_private__", None)
     return message
@@ -124,36 +122,35 @@ def _rebuilt(number: int, state: Any, fields_set: set[str], extra: Any) -> Any:
 
 def _chunk(built: Sequence[Any]) -> bytes | None:
     """The elements as bytes; None unless they hold only messages of LangChain and plain values."""
-    states = []
+    states: list[list[Any]] = []
     for element in built:
         number = _NUMBERS.get(type(element), _PLAIN)
         if number == _PLAIN:
-            states.append((_PLAIN, element, None, None))
+            states.append([_PLAIN, element, None, None])
         elif element.__pydantic_private__ is None:
-            states.append((number, element.__dict__, element.__pydantic_fields_set__, element.__pydantic_extra__))
+            states.append([number, element.__dict__, list(element.__pydantic_fields_set__), element.__pydantic_extra__])
         else:
             return None
     try:
-        return marshal.dumps(states, _MARSHAL) if _is_plain(states) else None
-    except (ValueError, RecursionError):
+        return ormsgpack.packb(states) if _is_plain(states) else None
+    except (ormsgpack.MsgpackEncodeError, RecursionError):  # text that is no UTF-8, a large integer, a deep value
         return None
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether marshal keeps a value with its exact types: it would write any buffer as bytes."""
+    """Whether MessagePack gives a value back with its exact types."""
     kind = type(value)
     if kind in _ATOMS:
         return True
     if kind is dict:
-        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
-    return kind in _COLLECTIONS and all(map(_is_plain, value))
+        return all(type(key) is str for key in value) and all(map(_is_plain, value.values()))
+    return kind is list and all(map(_is_plain, value))
 
 
 _ATOMS = frozenset({str, int, float, bool, bytes, type(None)})
-_COLLECTIONS = frozenset({list, tuple, set, frozenset})
 
 
 def _joined(chunks: tuple[bytes, ...]) -> tuple[bytes, ...]:
     if len(chunks) < _MOST_CHUNKS:
         return chunks
-    return (marshal.dumps([state for chunk in chunks for state in marshal.loads(chunk)], _MARSHAL),)
+    return (ormsgpack.packb([state for chunk in chunks for state in ormsgpack.unpackb(chunk)]),)
