@@ -1,0 +1,272 @@
+"""A saver that keeps lists in memory stores and reads what one without memory does, whatever happens around it."""
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from sqlalchemy import create_engine, text
+
+from persist import PersistError, Store
+from persist.checkpoints.schemas import Blob
+from persist.integrations.langgraph import PersistSaver, StrictSerializer
+from persist.integrations.langgraph.kept_lists import ListMemory
+from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata
+
+Call = Callable[..., Any]
+
+
+@pytest.fixture
+def execute(store: Any, database_url: str) -> Iterator[Callable[[str], None]]:
+    """Executes SQL on a connection that is not the store's."""
+    options = {} if database_url.startswith("sqlite") else {"options": "-c search_path=persist"}
+    engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"), connect_args=options)
+
+    def executed(statement: str) -> None:
+        with engine.begin() as connection:
+            connection.execute(text(statement))
+
+    yield executed
+    engine.dispose()
+
+
+def exact(value: Any) -> Any:
+    """The value's serialized form, which tells 1 from True and 1.0, and one order of keys from another."""
+    return StrictSerializer().dumps_typed(value)
+
+
+def put(call: Call, saver: PersistSaver, id: str, said: Any, parent: str | None = None, thread: str = "t") -> None:
+    """Store a checkpoint whose channel has a version of its own."""
+    given = checkpoint(id, {"said": said}, {"said": id})
+    call(saver.put, config(thread, id=parent), given, metadata(), {"said": id})
+
+
+def said(call: Call, saver: PersistSaver, id: str | None = None, thread: str = "t") -> Any:
+    return call(saver.get_tuple, config(thread, id=id)).checkpoint["channel_values"]["said"]
+
+
+def assert_read(call: Call, store: Any, saver: PersistSaver, expected: Any, id: str | None = None, thread: str = "t") -> None:
+    """The saver, twice, and one without memory read the list."""
+    for reader in (saver, saver, PersistSaver(store, memory_bytes=0)):
+        assert exact(said(call, reader, id, thread)) == exact(expected)
+
+
+def _content(given: list[Any]) -> None:
+    given[1].content = "changed"
+
+
+def _key(given: list[Any]) -> None:
+    given[1].additional_kwargs["key"] = {"deep": [1, {"er": None}]}
+
+
+def _call(given: list[Any]) -> None:
+    given[2].tool_calls[0]["args"]["path"] = "b.txt"
+
+
+def _element(given: list[Any]) -> None:
+    given[0] = HumanMessage("another", id="0")
+
+
+def _deep(given: list[Any]) -> None:
+    given[3]["a"][0]["b"] = 2
+
+
+def _order(given: list[Any]) -> None:
+    given[3]["a"] = given[3].pop("a")
+
+
+def _true(given: list[Any]) -> None:
+    given[4][0] = True
+
+
+def _float(given: list[Any]) -> None:
+    given[4][0] = 1.0
+
+
+def _minus(given: list[Any]) -> None:
+    given[4][1] = -0.0
+
+
+def _nan(given: list[Any]) -> None:
+    given[4][1] = math.nan
+
+
+def _shorter(given: list[Any]) -> None:
+    del given[2]
+
+
+def _kind(given: list[Any]) -> None:
+    given[1] = HumanMessage(given[1].content, id=given[1].id)
+
+
+CHANGES = [_content, _key, _call, _element, _deep, _order, _true, _float, _minus, _nan, _shorter, _kind]
+
+
+def elements() -> list[Any]:
+    """Messages and plain values, long enough to be stored in pieces."""
+    call = {"name": "read", "args": {"path": "a.txt"}, "id": "c", "type": "tool_call"}
+    return [
+        HumanMessage("question " * 40, id="0"),
+        AIMessage("answer " * 40, id="1"),
+        AIMessage("", id="2", tool_calls=[call]),
+        {"a": [{"b": 1}], "c": "x" * 200},
+        [1, 0.0, "text " * 40],
+        ToolMessage("found", tool_call_id="c", id="5"),
+    ]
+
+
+@pytest.mark.parametrize("face", ["sync"])  # the other face serializes in the same code
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("reads", [False, True], ids=["put", "read"])
+def test_what_changed_in_place_is_stored(call: Call, store: Any, saver: PersistSaver, change: Any, reads: bool) -> None:
+    given = elements()
+    put(call, saver, "1", given)
+    if reads:
+        given = said(call, saver)
+    before = copy.deepcopy(given)
+    change(given)
+    given.append(HumanMessage("more", id="6"))
+    put(call, saver, "2", given, "1")
+    assert_read(call, store, saver, given)
+    assert_read(call, store, saver, before, "1")
+
+
+def test_what_is_read_belongs_to_the_reader(call: Call, store: Any, saver: PersistSaver) -> None:
+    put(call, saver, "1", elements())
+    for change in CHANGES:
+        change(said(call, saver))
+        change(said(call, saver, "1"))
+    assert_read(call, store, saver, elements())
+
+
+def test_two_savers_write_one_thread_in_turn(call: Call, store: Any, saver: PersistSaver) -> None:
+    savers = [saver, PersistSaver(store), PersistSaver(store, memory_bytes=0)]
+    given = elements()
+    for number in range(9):
+        given.append(HumanMessage(f"{number}", id=f"m{number}"))
+        if number % 4 == 3:
+            given[1].content = f"by {number}"
+        put(call, savers[number % 3], f"{number + 1}", given, f"{number}")
+        for one in savers:
+            assert exact(said(call, one)) == exact(given)
+
+
+def test_forks_of_a_list_in_memory_do_not_mix(call: Call, store: Any, saver: PersistSaver) -> None:
+    root, one, other = elements(), [*elements(), "one"], [*elements(), "other", "more"]
+    put(call, saver, "1", root)
+    put(call, saver, "2", one, "1")
+    put(call, saver, "3", other, "1")
+    put(call, saver, "4", [*one, "after"], "2")
+    for id, expected in (("1", root), ("2", one), ("3", other), ("4", [*one, "after"]), (None, [*one, "after"])):
+        assert_read(call, store, saver, expected, id)
+
+
+@pytest.mark.parametrize("another", [False, True], ids=["by this saver", "by another"])
+@pytest.mark.parametrize("gone", ["deleted", "pruned"])
+def test_a_thread_that_begins_anew_has_nothing_of_the_former(
+    call: Call, store: Any, saver: PersistSaver, gone: str, another: bool
+) -> None:
+    put(call, saver, "1", elements())
+    put(call, saver, "2", [*elements(), "former"], "1")
+    other = PersistSaver(store) if another else saver
+    call(other.delete_thread, "t") if gone == "deleted" else call(other.prune, ["t"])
+    assert (call(saver.get_tuple, config()) is None) == (gone == "deleted")
+    put(call, saver, "3", [*elements(), "new"], "2")
+    assert_read(call, store, saver, [*elements(), "new"])
+    call(other.copy_thread, "t", "u")
+    put(call, saver, "4", [*elements(), "new", "newer"], "3", thread="u")
+    assert_read(call, store, saver, [*elements(), "new", "newer"], thread="u")
+    assert_read(call, store, saver, [*elements(), "new"])
+
+
+@pytest.mark.parametrize("later", ["the same list", "another list"])
+def test_a_put_that_failed_is_not_remembered(call: Call, store: Any, saver: PersistSaver, later: str) -> None:
+    put(call, saver, "1", elements())
+    with pytest.raises((PersistError, ValueError)):
+        put(call, saver, "2\x00", [*elements(), "lost"], "1")
+    with pytest.raises(Exception, match="serial"):
+        put(call, saver, "2", [*elements(), lambda: None], "1")
+    given = [*elements(), "lost" if later == "the same list" else "kept", "more"]
+    put(call, saver, "3", given, "1")
+    assert_read(call, store, saver, given)
+
+
+def test_a_row_that_another_program_changed_is_read_from_the_database(
+    call: Call, store: Any, saver: PersistSaver, execute: Callable[[str], None]
+) -> None:
+    put(call, saver, "1", elements())
+    put(call, saver, "2", [*elements(), "more"], "1")
+    for column in ("spans_json", "digest"):
+        first = f"SELECT {column} FROM checkpoint_values WHERE channel = 'said' AND version = '\"1\"'"
+        execute(f"UPDATE checkpoint_values SET {column} = ({first}) WHERE channel = 'said'")
+    assert_read(call, store, saver, elements(), "2")
+    put(call, saver, "3", [*elements(), "more", "still more"], "2")
+    assert_read(call, store, saver, [*elements(), "more", "still more"])
+
+
+def test_a_serializer_that_was_replaced_reads_nothing_of_the_former(call: Call, store: Any) -> None:
+    saver = PersistSaver(store, serde=StrictSerializer())
+    put(call, saver, "1", elements())
+    assert_read(call, store, saver, elements())
+    saver.serde = Shouting()
+    assert said(call, saver)[0].content.startswith("QUESTION")
+    put(call, saver, "2", [*elements(), "more"], "1")
+    assert_read(call, store, PersistSaver(store), [*elements(), "more"])
+
+
+class Shouting(StrictSerializer):
+    """A serializer that changes what it reads, as one that migrates old data would."""
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        found = super().loads_typed(data)
+        for element in found if isinstance(found, list) else [found]:
+            if isinstance(element, HumanMessage):
+                element.content = str(element.content).upper()
+        return found
+
+
+def test_the_memory_is_bounded_by_its_bytes() -> None:
+    memory = ListMemory(StrictSerializer(), 100_000)
+    for number in range(3_000):
+        memory.add(f"{number}".encode(), [Blob("msgpack", bytes([0xC4, 200]) + bytes(200))] * (number % 7 + 1))
+    kept = [found for number in range(3_000) if (found := memory.find(f"{number}".encode())) is not None]
+    assert 50_000 < sum(one.size for one in kept) <= 112_500
+    assert memory.find(b"2999") is not None
+    memory.add(b"too large", [Blob("msgpack", bytes([0xC4, 200]) + bytes(200))] * 1_000)
+    assert memory.find(b"too large") is None
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 1), st.integers(-1, 3), st.sampled_from(["add", "change", "cut", "read"])), max_size=9)
+
+
+@given(steps=STEPS)
+def test_any_history_is_read_back(steps: list[tuple[int, int, str]]) -> None:
+    """By two savers, from any checkpoint on, with lists that grow, shrink and change in place."""
+    with Store.open("sqlite:///:memory:") as store:
+        savers = [PersistSaver(store), PersistSaver(store)]
+
+        def call(method: Any, *args: Any, **options: Any) -> Any:
+            return method(*args, **options)
+
+        stored = {"0": exact([*messages(3)])}
+        lists: dict[str, list[Any]] = {"0": [*messages(3)]}
+        put(call, savers[0], "0", lists["0"])
+        for number, (who, back, step) in enumerate(steps, start=1):
+            parent = f"{max(0, number - 1 - max(back, 0))}"
+            given = said(call, savers[who], parent) if back < 0 else lists[parent]
+            if step == "add":
+                given = [*given, *messages(4)[3:], {"number": number}]
+            elif step == "change":
+                given[-1] = {"number": number}
+                given[0]["content"] = f"changed by {number}"
+            elif step == "cut":
+                given = given[:-1] if len(given) > 1 else given
+            put(call, savers[who], f"{number}", given, parent)
+            lists[f"{number}"], stored[f"{number}"] = given, exact(given)
+        for reader in (*savers, PersistSaver(store, memory_bytes=0)):
+            for id, expected in stored.items():
+                assert exact(said(call, reader, id)) == expected
