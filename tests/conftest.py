@@ -28,7 +28,7 @@ from tests.command_line import Sqlite3, find_sqlite3
 from tests.database_pool import Databases
 from tests.databases import PostgresNotFoundError, postgres_server
 from tests.examples import EXPLORING, examples
-from tests.seeded_databases import Prepared, new_file
+from tests.seeded_databases import Prepared, with_file
 from tests.temporary_files import use_memory
 
 use_memory(os.environ)
@@ -222,7 +222,7 @@ def open_store(database_url: str, face: str, clock: FrozenClock, request: pytest
         def open_(*, url: str = database_url, **options: Any) -> Any:
             path = Path(url.removeprefix("sqlite:///"))
             if url == database_url and url.startswith("sqlite") and options.keys() <= ORDINARY and not path.exists():
-                path.write_bytes(new_file())
+                with_file(url)
             options = {"clock": clock} | options
             if face == "sync":
                 store: Any = Store.open(url, **options)

@@ -26,6 +26,13 @@ def new_file() -> bytes:
         return path.read_bytes()
 
 
+def with_file(url: str) -> str:
+    """The URL: if it is a file's, the file is there now, as a store makes it."""
+    if url.startswith("sqlite"):
+        Path(url.removeprefix("sqlite:///")).write_bytes(new_file())
+    return url
+
+
 class Prepared:
     """A kind is known by the function that makes it of a migrated database, `fill(url)`."""
 

@@ -13,6 +13,7 @@ from persist import Store
 from tests.contract.chat.scenes import create
 from tests.contract.marks import unmarked
 from tests.query_plans import Asked, asked_statements
+from tests.seeded_databases import with_file
 from tests.statement_log import seen_statements
 
 
@@ -88,7 +89,7 @@ def session(store: Any) -> str:
 @pytest.fixture
 def sqlite_store(sqlite_url: str) -> Iterator[Any]:
     """A store on SQLite alone, for what only SQLite can hold."""
-    with Store.open(sqlite_url) as store:
+    with Store.open(with_file(sqlite_url)) as store:
         yield store
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound, ReadOnlyTransaction
 from tests.contract.chat.scenes import MODEL, create, say, shown, words
+from tests.seeded_databases import with_file
 
 HI = [{"type": "text", "text": "hi"}]
 ENGINES = ["legacy", "isolation none", "own begin", "own begin immediate"]
@@ -16,7 +17,7 @@ ENGINES = ["legacy", "isolation none", "own begin", "own begin immediate"]
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
-    with Store.open(database_url) as store:
+    with Store.open(with_file(database_url)) as store:
         yield store
 
 

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from persist import Store
+from tests.seeded_databases import with_file
 from tests.unit.laboratory import Laboratory, specimens
 
 
 @pytest.fixture
 def laboratory(database_url: str, backend: str) -> Iterator[Laboratory]:
-    with Store.open(database_url) as store:
+    with Store.open(with_file(database_url)) as store:
         dialect = store.runtime.dialect
         with dialect.connections.writer.connect() as connection:
             dialect.transactions.begin(connection, write=True)

@@ -66,8 +66,8 @@ def test_instants_compare_in_the_database(laboratory: Laboratory) -> None:
 STRANGERS: list[Any] = [datetime(2026, 1, 1), "2026-01-01T00:00:00Z", 1_767_323_045]
 
 
-@pytest.mark.parametrize("name", INSTANTS)
 @pytest.mark.parametrize("value", STRANGERS, ids=["naive", "text", "number"])
 @pytest.mark.parametrize("prepared", [False, True], ids=["core", "prepared"])
-def test_what_is_no_instant_is_refused(laboratory: Laboratory, name: str, value: Any, prepared: bool) -> None:
-    assert laboratory.refusal(name, value, prepared=prepared).path == "instant"
+def test_what_is_no_instant_is_refused(laboratory: Laboratory, value: Any, prepared: bool) -> None:
+    for name in INSTANTS:
+        assert laboratory.refusal(name, value, prepared=prepared).path == "instant"
