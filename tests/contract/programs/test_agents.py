@@ -117,7 +117,7 @@ def test_agents_of_a_project_or_a_user_need_no_run(store: Any, scope: str) -> No
     assert ask(store, "runs", "audit", scope) == []
 
 
-def test_a_memory_is_refused_whole_or_not_at_all_if_the_birth_of_the_agent_cannot_be_read(store: Any, raw: Any, backend: str) -> None:
+def test_a_refused_memory_is_not_written_though_the_row_has_an_unreadable_cell(store: Any, raw: Any, backend: str) -> None:
     store.programs.agents.remember(RUN, "captain", "one")
     unreadable = "x'ff'" if backend == "sqlite" else "'infinity'"
     raw.rows(f"UPDATE agents SET created_at = {unreadable} WHERE name = 'captain'")
