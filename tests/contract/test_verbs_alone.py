@@ -5,10 +5,12 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from persist.chat.storage import message_insert
-from persist.errors import NotFound, PersistError, ReadOnlyTransaction, StoreBusy, TransactionOpen
+from persist.errors import Conflict, NotFound, PersistError, ReadOnlyTransaction, StoreBusy, TransactionOpen, Unavailable
 from persist.store.store import Store
 from persist.store.transaction import work_of
 from tests.contract.chat.scenes import MODEL, create, say
@@ -143,3 +145,46 @@ def test_a_verb_alone_that_refuses_has_written_nothing(postgres_url: str) -> Non
                     refused += 1
                     assert _held(store, verb.domain) == before, (verb.name, name)
     assert refused >= 50
+
+
+_REFUSES_AT_COMMIT = """
+    CREATE FUNCTION persist.refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF NEW.id LIKE 'refused%' THEN RAISE EXCEPTION 'too late' USING ERRCODE = '23514'; END IF;
+        RETURN NULL;
+    END $$;
+    CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON persist.chat_sessions DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION persist.refuse();
+    CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON persist.chat_messages DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION persist.refuse()
+"""
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+def test_a_commit_that_the_server_refuses_is_a_typed_error(store: Any, database_url: str) -> None:
+    session = create(store)
+    with psycopg.connect(database_url, autocommit=True) as raw:
+        raw.execute(_REFUSES_AT_COMMIT)
+    with pytest.raises(Conflict, match="too late"):
+        store.chat.sessions.create(agent="build", model=MODEL, id="refused")
+    with pytest.raises(Conflict, match="too late"):
+        store.chat.messages.append(session, role="user", parts=[], id="refused")
+    message = store.chat.messages.append(session, role="user", parts=[])
+    assert [found["id"] for found in store.chat.messages.list(session)] == [message.id]
+    assert [found.id for found in store.chat.sessions.list().items] == [session]
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+def test_a_statement_that_the_server_cancels_is_known_to_be_rolled_back(open_store: Any, database_url: str) -> None:
+    session = create(open_store())
+    with psycopg.connect(database_url) as raw:
+        name = sql.Identifier(raw.info.dbname)
+        raw.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = '100ms'").format(name))
+        raw.commit()
+        raw.execute("SELECT 1 FROM persist.chat_sessions FOR UPDATE")
+        store = open_store(sleep=lambda seconds: None)
+        with pytest.raises(Unavailable) as refused:
+            store.chat.messages.append(session, role="user", parts=[])
+    assert refused.value.outcome == "rolled back"
+    message = store.chat.messages.append(session, role="user", parts=[])
+    assert [found["id"] for found in store.chat.messages.list(session)] == [message.id]

@@ -246,9 +246,12 @@ class UnitOfWork:
         return PipelinedBatch(driver, flush, runtime.prepared, journal, self._batch_by, self._batch_sent)
 
     def _flush_and_commit(self) -> None:
+        driver = self.transaction.driver
         try:
-            self.transaction.driver.flush(commit=True)
+            driver.flush(commit=True)
         except Exception as error:
+            if not driver.is_lost:
+                raise  # the server has answered with an error, and so it has not committed
             raise self.runtime.commit_error(error) from error
 
     def _batch_by(self, prepared: Statement, lists: bool) -> By:

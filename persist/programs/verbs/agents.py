@@ -80,7 +80,7 @@ class Agents(Repository):
         label, word = work.label("name", name), check_choice("scope", scope, AgentScope)
         text, stored, now = work.body("memory", memory), stored_scope(work, "run_id", run_id), this_second(work)
         fields = {"run_id": stored, "name": label, "scope": word, "memory": text, "created_at": now, "updated_at": now}
-        with work.batch(last=True) as batch:
+        with work.batch() as batch:  # not its last: what it returns may be unreadable, and then nothing must be committed
             if outlives_runs(run_id, work.runtime.scopes.get("run_id")):
                 written = batch.returned(_REMEMBER, **fields)
             else:

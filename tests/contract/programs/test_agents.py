@@ -1,11 +1,12 @@
 """Agents: memory, fresh starts and resumed ones, segments."""
 
 import logging
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from persist.errors import InvalidValue, NotFound
+from persist.errors import InvalidValue, NotFound, UnreadableRow
 from persist.testing import FrozenClock
 from tests.contract.programs.scenes import OTHER, RUN, ask, do, make
 
@@ -114,3 +115,13 @@ def test_agents_of_a_project_or_a_user_need_no_run(store: Any, scope: str) -> No
     remembered = do(store, "agents", "remember", scope, "captain", "m", scope=scope)
     assert ask(store, "agents", "recall", scope, "captain") == remembered
     assert ask(store, "runs", "audit", scope) == []
+
+
+def test_a_refused_memory_is_not_written_though_the_row_has_an_unreadable_cell(store: Any, raw: Any, backend: str) -> None:
+    store.programs.agents.remember(RUN, "captain", "one")
+    unreadable = "x'ff'" if backend == "sqlite" else "'infinity'"
+    raw.rows(f"UPDATE agents SET created_at = {unreadable} WHERE name = 'captain'")
+    kept = "one"
+    with suppress(UnreadableRow):
+        kept = store.programs.agents.remember(RUN, "captain", "two").memory
+    assert raw.rows("SELECT memory FROM agents") == [(kept,)]

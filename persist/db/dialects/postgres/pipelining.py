@@ -140,6 +140,11 @@ class PipelinedConnection:
         """Whether the transaction has not been sent yet, because it has executed nothing."""
         return self._begin is not None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection is closed, so that nobody knows what became of a commit that was sent."""
+        return bool(self.driver.closed)
+
     def start(self) -> Any:
         """Send what waits to be sent, and return the psycopg connection."""
         if self._begin is not None or self._queue:
@@ -227,7 +232,8 @@ class PipelinedConnection:
         finally:
             if pgconn.status == pq.ConnStatus.OK:
                 pgconn.exit_pipeline_mode()
-        for result, (sql, name, answer) in zip(results, receivers, strict=True):
+        # a commit that fails at the sync, such as one of deferred constraints, has a result that belongs to no command
+        for result, (sql, name, answer) in zip(results, [*receivers, (b"", None, None)], strict=False):
             if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
                 raise self._error(result)
             if name is not None:
