@@ -5,17 +5,18 @@ in the order of their positions, and a reader that has read up to a position has
 cannot promise that: a later number may become visible first, and a reader past it never sees the earlier one.)
 """
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Table, Text, bindparam, insert, update
+from sqlalchemy import Table, Text, and_, bindparam, cast, func, insert, literal, select, update
 
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.changes.event_streams import key_of, place_of
 from persist.db.changes.journal import Change, Op, VerbChanges
-from persist.db.expressions.upsert import merge
+from persist.db.dialects.event_log import MAX_PAYLOAD, Notify
+from persist.db.expressions.upsert import merging
 from persist.db.formats.json_rows import JsonRows
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Statement
@@ -30,14 +31,45 @@ MAX_CHANGES = 1000
 """Changes in one event. Further changes go into the next event of the stream."""
 
 _ANY_SIZE = JsonLimits(max_bytes=2**31, max_depth=254)  # limits apply to callers' values; here columns are 4 levels deeper
+_E = event_log.c
 _H = event_heads.c
 _TEXT = Text()
 _many = bindparam("many", type_=Int64())
-_POSITIONS = Statement(update(event_heads).where(_H.stream_id == ALL, _H.logging).values(seq=_H.seq + _many).returning(_H.seq))
-_SEQS = Statement(
-    merge(event_heads, "stream_id", seq="sum").values(stream_id=bindparam("stream", type_=_TEXT), seq=_many).returning(_H.seq)
+_stream = bindparam("stream", type_=_TEXT)
+_all, _own = event_heads.alias("all_streams"), event_heads.alias("own_stream")
+_logging = and_(_all.c.stream_id == ALL, _all.c.logging)
+_of_stream = and_(_own.c.stream_id == _stream, _own.c.stream_id != _all.c.stream_id, _logging)
+_COUNT = Statement(update(event_heads).where(_H.stream_id == ALL, _H.logging).values(seq=_H.seq + _many))
+_COUNT_STREAM = Statement(
+    merging(
+        insert(event_heads).from_select(["stream_id", "seq"], select(_stream, _many).select_from(_all).where(_logging)),
+        "stream_id",
+        seq="sum",
+    )
 )
-_INSERT = Statement(insert(event_log))
+# An event's numbers are those of the last event, which the heads have by now, less the events that come after it.
+_INSERT = Statement(
+    insert(event_log)
+    .from_select(
+        ["position", "stream_id", "seq", "type", "at", "data"],
+        select(
+            _all.c.seq - bindparam("after_in_all", type_=Int64()),
+            _own.c.stream_id,
+            _own.c.seq - bindparam("after_in_stream", type_=Int64()),
+            bindparam("kind", type_=_E.type.type),
+            bindparam("now", type_=_E.at.type),
+            bindparam("content", type_=_E.data.type),
+        ).where(_of_stream),
+    )
+    .returning(_E.position, _E.seq)
+)
+
+
+@cache
+def _notice(notify: Notify) -> Statement:
+    """Wakes the readers in other processes with the number of a stream's last event, when the transaction commits."""
+    payload = func.substr(cast(_own.c.seq, Text()) + literal(" ", Text()) + _own.c.stream_id, 1, MAX_PAYLOAD)
+    return Statement(select(notify(payload)).where(_of_stream))
 
 
 class EventWriter:
@@ -47,35 +79,40 @@ class EventWriter:
         self,
         clock: Clock,
         scopes: dict[str, str],
-        notice: Statement | None,
+        notify: Notify | None,
         switched_off: Callable[[], None],
         wake_watchers: Callable[[], None],
     ) -> None:
-        self._clock, self._scopes, self._notice = clock, scopes, notice
+        self._clock, self._scopes, self._notice = clock, scopes, None if notify is None else _notice(notify)
         self._switched_off, self._wake_watchers = switched_off, wake_watchers
 
     def write(self, db: StatementRunner, verb_changes: Sequence[VerbChanges]) -> list[Event]:
-        """Number and store the events of these changes. No events if another process switched the log off."""
+        """Number and store the events of these changes, in one batch. No events if another process switched the log off."""
         event_fields = [fields for verb in verb_changes for fields in self._event_fields(verb)]
-        last = db.rows(_POSITIONS, many=len(event_fields))
-        if not last:
-            self._switched_off()
-            return []
-        position = last[0][0] - len(event_fields)
-        counts: dict[str, int] = defaultdict(int)
-        for stream, _, _ in event_fields:
-            counts[stream] += 1
-        seqs = {stream: db.rows(_SEQS, stream=stream, many=many)[0][0] - many for stream, many in sorted(counts.items())}
-        at, events = to_ms(self._clock()), []
-        for stream, kind, data in event_fields:
-            position += 1
-            seqs[stream] += 1
-            event = {"stream_id": stream, "seq": seqs[stream], "position": position, "type": kind, "at": at}
-            db.run(_INSERT, **event, data=encode(data, "data", _ANY_SIZE))
-            events.append(construct(Event, {**event, "data": data}))
-        if self._notice is not None:
-            for stream, seq in seqs.items():
-                db.row(self._notice, payload=f"{seq} {stream}"[:2000])
+        after_in_stream = Counter(stream for stream, _, _ in event_fields)
+        after_in_all, at = len(event_fields), to_ms(self._clock())
+        streams, sent = sorted(after_in_stream), []
+        with db.batch(last=True) as batch:
+            batch.run(_COUNT, many=len(event_fields))
+            for stream in streams:
+                batch.run(_COUNT_STREAM, stream=stream, many=after_in_stream[stream])
+            for stream, kind, data in event_fields:
+                after_in_all -= 1
+                after_in_stream[stream] -= 1
+                after = {"after_in_all": after_in_all, "after_in_stream": after_in_stream[stream]}
+                content = encode(data, "data", _ANY_SIZE)
+                sent.append(batch.returned(_INSERT, stream=stream, kind=kind, now=at, content=content, **after))
+            if self._notice is not None:
+                for stream in streams:
+                    batch.row(self._notice, stream=stream)
+        events = []
+        for (stream, kind, data), pending in zip(event_fields, sent, strict=True):
+            if pending.result is None:
+                self._switched_off()
+                return []
+            position, seq = pending.result
+            event = {"stream_id": stream, "seq": seq, "position": position, "type": kind, "at": at, "data": data}
+            events.append(construct(Event, event))
         return events
 
     def committed(self, events: Sequence[Event]) -> None:

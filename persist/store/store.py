@@ -150,7 +150,7 @@ class Store(Domains):
         runtime.scopes = scopes = dict(found.scopes)
         runtime.tables = lambda: catalog.metadata.sorted_tables
         runtime.make_log = lambda: log_writing.EventWriter(
-            runtime.clock, scopes, dialect.event_log.notice, lambda: runtime.keep_log(False), runtime.wake_watchers
+            runtime.clock, scopes, dialect.event_log.notify, lambda: runtime.keep_log(False), runtime.wake_watchers
         )
         runtime.keep_log(found.log_revision is not None)
         store = cls(runtime)

@@ -26,7 +26,7 @@ class StatementRunner(Protocol):
 class DriverStatements:
     """Runs prepared statements on a pinned driver connection, inside the connection's current transaction, if any."""
 
-    __slots__ = ("_driver", "_pipelines", "_prepared", "commits", "committing", "journal", "to_plain_json")
+    __slots__ = ("_driver", "_pipelines", "_prepared", "commits", "committing", "ending", "journal", "to_plain_json")
 
     def __init__(
         self, prepared: StatementCache, driver: Driver, to_plain_json: Callable[[str], str], *, pipelines: bool = False
@@ -35,6 +35,8 @@ class DriverStatements:
         self.journal: Journal | None = None
         self.commits = False
         """Whether the transaction consists of one task, so that the task's last batch commits it."""
+        self.ending = False
+        """Whether the events are being stored with which that transaction ends."""
         self.committing = False
         """Whether a batch was sent with the COMMIT, and its answer has not arrived."""
 
@@ -51,7 +53,8 @@ class DriverStatements:
         if not self._pipelines:
             return self.one_by_one()
         driver: Any = self._driver
-        flush = self._flush_and_commit if last and self.commits and self.journal is None else driver.flush
+        commits = last and self.commits and (self.ending or self.journal is None)
+        flush = self._flush_and_commit if commits else driver.flush
         return PipelinedBatch(driver, flush, self._prepared, self.journal, _by, _ignore)
 
     def one_by_one(self) -> Batch:

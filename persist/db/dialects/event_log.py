@@ -1,12 +1,20 @@
 """What a dialect does for the log of events: telling its guard triggers who keeps the log, and waking its readers."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy.sql.elements import ColumnElement
+
 if TYPE_CHECKING:
     from persist.db.dialects.wakeups import Wakeups
-    from persist.db.statements.prepared import Statement
+
+Notify = Callable[[ColumnElement[str]], ColumnElement[Any]]
+"""Makes the SQL that sends a text to the readers."""
+
+MAX_PAYLOAD = 2000
+"""The characters of a notification. Postgres takes at most 8000 bytes."""
 
 
 class EventLogSupport(ABC):
@@ -15,8 +23,8 @@ class EventLogSupport(ABC):
     kept: bool = False
     """Whether write transactions record events in the event log; the log's guard triggers refuse writers that do not."""
 
-    notice: "Statement | None" = None
-    """The statement that wakes readers in other processes when the transaction commits; None where none is needed."""
+    notify: Notify | None = None
+    """Makes the SQL that wakes readers in other processes when the transaction commits; None where none is needed."""
 
     @abstractmethod
     def leave_to_database(self, driver: Any) -> AbstractContextManager[None]:

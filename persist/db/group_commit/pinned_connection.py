@@ -74,13 +74,14 @@ class PinnedConnection:
             self._begin()
             self._statements.commits = True
             result = job.run(self._statements)
+            self._statements.ending = True
             self._events.store(self._statements)
         except BaseException as error:
             committing = self._statements.committing
             self._undo()
             raise self._refused(job, error, committing=committing) from error
         finally:
-            self._statements.commits = False
+            self._statements.commits = self._statements.ending = False
         self._commit()
         self._committed()
         return result

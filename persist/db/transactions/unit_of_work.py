@@ -58,6 +58,8 @@ class UnitOfWork:
         """Whether the running verb has changed a row."""
         self.doomed = False
         """Whether a verb failed after it wrote, so that the transaction can only be rolled back."""
+        self.ending = False
+        """Whether the events are being stored with which the transaction ends."""
         self._options: dict[str, Any] = {"preserve_rowcount": True}  # an INSERT may write no row where one exists
         if joined is not None:
             # without the host's own, whose None would be another kind of map for the statements that Core keeps compiled
@@ -87,6 +89,7 @@ class UnitOfWork:
             self.rollback()
             raise TransactionAborted
         if self.events.log is not None:
+            self.ending = True
             self._store_events()
         self.transaction.commit()
         if self.events.written:
@@ -241,7 +244,7 @@ class UnitOfWork:
         driver, journal, runtime = self.transaction.driver, self.events.journal, self.runtime
         if driver is None or self.carried or not runtime.dialect.pipelines:
             return ImmediateBatch(self, one_writer=runtime.dialect.one_writer)
-        commits = last and self.is_alone and self.depth == 1 and journal is None
+        commits = last and (self.ending or (self.is_alone and self.depth == 1 and journal is None))
         flush = self._flush_and_commit if commits else driver.flush
         return PipelinedBatch(driver, flush, runtime.prepared, journal, self._batch_by, self._batch_sent)
 

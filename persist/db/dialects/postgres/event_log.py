@@ -8,7 +8,7 @@ from sqlalchemy import Engine, make_url
 
 from persist.db.dialects.event_log import EventLogSupport
 from persist.db.dialects.postgres.timeouts import connection_timeouts
-from persist.db.dialects.postgres.wakeups import Notices, notice
+from persist.db.dialects.postgres.wakeups import Notices, notify
 from persist.db.dialects.wakeups import Polling, Wakeups
 
 log = logging.getLogger("persist")
@@ -20,7 +20,7 @@ class PostgresEventLog(EventLogSupport):
     def __init__(self, engine: Engine, schema: str, *, pooled: bool) -> None:
         self._engine, self._schema, self._pooled = engine, schema, pooled
         self._said_polling = False
-        self.notice = notice(schema)
+        self.notify = notify(schema)
 
     def leave_to_database(self, driver: Any) -> AbstractContextManager[None]:
         return nullcontext()  # the setting that keeps triggers silent is made by BEGIN, and a single statement has none

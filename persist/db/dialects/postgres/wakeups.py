@@ -10,13 +10,13 @@ import selectors
 import socket
 import time
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from sqlalchemy import Text, bindparam, func, literal, select
+from sqlalchemy import Text, func, literal
 
+from persist.db.dialects.event_log import Notify
 from persist.db.dialects.wakeups import Polling
-from persist.db.statements.prepared import Statement
 
 log = logging.getLogger("persist")
 
@@ -36,9 +36,9 @@ def channel(schema: str) -> str:
 
 
 @lru_cache(maxsize=16)
-def notice(schema: str) -> Statement:
-    """The statement that notifies the readers when the transaction commits."""
-    return Statement(select(func.pg_notify(literal(channel(schema), Text()), bindparam("payload", type_=Text()))))
+def notify(schema: str) -> Notify:
+    """Makes the SQL that notifies the readers of a schema's event log when the transaction commits."""
+    return partial(func.pg_notify, literal(channel(schema), Text()))
 
 
 class Notices(Polling):
