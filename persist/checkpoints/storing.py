@@ -23,7 +23,7 @@ _MOST_LISTS = 4
 """Only a put of at most so many lists is stored without reading first: each adds a condition to every statement."""
 
 _MOST_VERSIONS = 16
-"""So many of the versions that a put relies on are looked for: whoever deletes a thread deletes all of them."""
+"""So many of the versions that a put relies on are looked for: a thread that is deleted loses all of them."""
 
 _NO_LIST = {"spans_json": None, "digest": None}
 _KEY_OF_STATE = ("thread_id", "namespace", "id")
