@@ -58,6 +58,11 @@ class KnownList:
         return sum(high - low for low, high in self.spans)
 
     @property
+    def size(self) -> int:
+        """The bytes of memory that it takes, about."""
+        return 900 + 150 * len(self.spans) + (0 if self.pieces is None else self.pieces.size)
+
+    @property
     def key(self) -> bytes:
         """The list's `key_of`."""
         return key_of(self.digest, self.spans)

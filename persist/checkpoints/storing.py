@@ -1,11 +1,11 @@
 """Storing a checkpoint with its new values. A list that grew costs only what was added."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Insert, and_, bindparam, delete, exists, func, insert, select
+from sqlalchemy import Exists, Insert, and_, bindparam, delete, exists, func, insert, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.checkpoints.known_lists import Addition, GrownList, KnownList
@@ -22,9 +22,13 @@ _V, _P = values.c, pieces.c
 _MOST_LISTS = 4
 """Only a put of at most so many lists is stored without reading first: each adds a condition to every statement."""
 
+_MOST_VERSIONS = 16
+"""So many of the versions that a put relies on are looked for: a thread that is deleted loses all of them."""
+
 _NO_LIST = {"spans_json": None, "digest": None}
 _KEY_OF_STATE = ("thread_id", "namespace", "id")
-_KEY_OF_VALUE = ("thread_id", "namespace", "channel", "version")
+_OF_VALUE = ("channel", "version")
+_KEY_OF_VALUE = ("thread_id", "namespace", *_OF_VALUE)
 _KEY_OF_PIECE = ("thread_id", "namespace", "channel", "position")
 
 _of_list = (_P.thread_id == param("thread_id"), _P.namespace == param("namespace"), _P.channel == param("channel"))
@@ -47,11 +51,15 @@ _PUT_STATE = Statement(upsert(states, *_KEY_OF_STATE, keep=("created_at",)))
 
 @dataclass(frozen=True, slots=True)
 class NewState:
-    """A checkpoint to store: its row, and the (version, value) of channels; a value of None deletes that version's."""
+    """A checkpoint to store: its row, and the (version, value) of channels; a value of None deletes that version's.
+
+    `relies_on`: versions of other channels, whose values have to be stored already.
+    """
 
     key: ThreadKey
     row: Mapping[str, Any]
     values: Mapping[str, tuple[str, Stored | Addition | None]]
+    relies_on: Mapping[str, str] = field(default_factory=dict)
 
     def touched(self, work: UnitOfWork) -> dict[str, Any]:
         """The row of the thread. Writing it locks it: other writers of the thread wait until the transaction ends."""
@@ -99,7 +107,8 @@ def thread_key(work: UnitOfWork, thread_id: str, namespace: str) -> ThreadKey:
 def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList] | None:
     """Store a checkpoint; how its lists are stored now, by channel. Creates its thread if needed, and locks it.
 
-    None, and no checkpoint is stored, if an Addition is to another list than the one that is stored.
+    None, and no checkpoint is stored, if an Addition is to another list than the one that is stored, or if a value that it
+    relies on is gone.
     """
     lists = _planned(work, new)
     if lists is None:
@@ -110,8 +119,13 @@ def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList] | None:
         batch.run_many(_ADD_PIECE, [row for one in lists for row in one.added])
         batch.run_many(_DROP, new.dropped())
         batch.run_many(_PUT, [*new.blobs(), *(one.row for one in lists)])
-        batch.run_many(_PUT_STATE, [new.row])
-    return _stored(lists)
+        if new.relies_on:
+            relied = list(new.relies_on.items())[:_MOST_VERSIONS]
+            there = {f"{name}_{at}": text for at, pair in enumerate(relied) for name, text in zip(_OF_VALUE, pair, strict=True)}
+            put = batch.run(_put_state_after(len(relied)), **_place(new), **there, **new.row)
+        else:
+            put = batch.run(_PUT_STATE, **new.row)
+    return _stored(lists) if put.result else None
 
 
 def _planned(work: UnitOfWork, new: NewState) -> list[GrownList] | None:
@@ -178,7 +192,7 @@ def extend(work: UnitOfWork, new: NewState, lists: list[GrownList]) -> dict[str,
     None, and nothing is written, if the database does not have the known lists any more, or if others added pieces to them;
     unless just these lists were stored before. The first statement locks the thread, so that nothing of this can change.
     """
-    before: dict[str, Any] = {"in_thread": new.key["thread_id"], "in_namespace": new.key["namespace"]}
+    before = _place(new)
     after = dict(before)
     for number, one in enumerate(lists):
         assert one.base is not None
@@ -199,6 +213,10 @@ def extend(work: UnitOfWork, new: NewState, lists: list[GrownList]) -> dict[str,
     return _stored(lists) if written.result else None
 
 
+def _place(new: NewState) -> dict[str, Any]:
+    return {"in_thread": new.key["thread_id"], "in_namespace": new.key["namespace"]}
+
+
 def _expected(number: int, known: KnownList) -> dict[str, Any]:
     return {f"version_{number}": known.version, f"digest_{number}": known.digest, f"spans_{number}": known.spans}
 
@@ -208,13 +226,18 @@ _in_namespace = bindparam("in_namespace", type_=_V.namespace.type)
 _there = values.alias("there")
 
 
-def _is_stored(number: int) -> ColumnElement[bool]:
-    channel, version = (bindparam(f"{name}_{number}", type_=_V[name].type) for name in ("channel", "version"))
+def _has_value(number: int) -> Exists:
+    channel, version = (bindparam(f"{name}_{number}", type_=_V[name].type) for name in _OF_VALUE)
     return exists().where(
         _there.c.thread_id == _in_thread,
         _there.c.namespace == _in_namespace,
         _there.c.channel == channel,
         _there.c.version == version,
+    )
+
+
+def _is_stored(number: int) -> Exists:
+    return _has_value(number).where(
         _there.c.digest == bindparam(f"digest_{number}", type_=_V.digest.type),
         _there.c.spans_json == bindparam(f"spans_{number}", type_=_V.spans_json.type),
     )
@@ -266,3 +289,10 @@ def _touching(statement: Insert) -> Insert:
 @cache
 def _put_state_with(count: int) -> Statement:
     return Statement(overwriting(insert_where(states, _are_stored(count)), *_KEY_OF_STATE, keep=("created_at",)))
+
+
+@cache
+def _put_state_after(count: int) -> Statement:
+    """The upsert of a checkpoint, if `count` values are stored."""
+    there = and_(*map(_has_value, range(count)))
+    return Statement(overwriting(insert_where(states, there), *_KEY_OF_STATE, keep=("created_at",)))

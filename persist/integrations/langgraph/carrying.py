@@ -40,8 +40,7 @@ class Known:
     @property
     def size(self) -> int:
         """The bytes of memory that it takes, about."""
-        lists = sum(400 if known.pieces is None else known.pieces.size for known in self.lists.values())
-        return 500 + 300 * len(self.versions) + lists
+        return 700 + 400 * len(self.versions) + sum(known.size for known in self.lists.values())
 
 
 NOTHING = Known({}, {}, {})
@@ -66,6 +65,18 @@ class KnownThreads:
         self._known.clear()
 
 
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """At which versions values are stored once a put is done.
+
+    stored     those of the new values and of values that the saver knew to be stored
+    relied_on  those of the latter
+    """
+
+    stored: Mapping[str, str]
+    relied_on: Mapping[str, str]
+
+
 class CheckpointPut:
     """A checkpoint to store: the arguments of `states.put`, and values that may already be stored at their versions.
 
@@ -82,25 +93,25 @@ class CheckpointPut:
         arguments: dict[str, Any],
         values: Mapping[str, tuple[str, Value]],
         carried: Mapping[str, Stored],
-        known_versions: Mapping[str, str],
+        versions: Versions,
         known: Known,
         fingerprints: Mapping[str, Fingerprint | None],
     ) -> None:
         self.thread_key, self.id, self.known = thread_key, id, known
         self._arguments, self._carried, self._values = arguments, carried, values
-        self._known_versions, self._fingerprints = known_versions, fingerprints
+        self._versions, self._fingerprints = versions, fingerprints
         self.stored = NOTHING
         """What is stored of the thread after the put."""
         self.lists: Mapping[str, KnownList] = {}
         """How the lists among the new values are stored after the put."""
 
     def run(self, work: UnitOfWork) -> bool:
-        """Store the checkpoint, and set `stored`. False: the lists were not as known, so nothing is stored."""
+        """Store the checkpoint, and set `stored`. False: what is stored is not as known, so the checkpoint is not stored."""
         thread_id, namespace = self.thread_key
         versions, values, at = self._carrying(work)
         added = {channel: pair for channel, pair in values.items() if isinstance(pair[1], Addition)}
         given = {channel: pair for channel, pair in values.items() if channel not in added}
-        states = SaverStates(work, {} if self._carried else self.known.lists, added)
+        states = SaverStates(work, {} if self._carried else self.known.lists, added, relies_on=self._versions.relied_on)
         states.put(thread_id, self.id, namespace=namespace, **{**self._arguments, "versions": versions, "values": given})
         if states.stored is None:
             return False
@@ -125,7 +136,7 @@ class CheckpointPut:
         versions, values = dict(self._arguments["versions"]), dict(self._values)
         named = {channel: versions[channel] for channel in self._carried if channel in versions}
         found = CheckpointStates(work).values(thread_id, named, namespace=namespace) if named else {}
-        at = {**self._known_versions, **named}
+        at = {**self._versions.stored, **named}
         for channel, value in self._carried.items():
             if channel in named and channel not in found:
                 values[channel] = named[channel], value
@@ -140,9 +151,10 @@ class CheckpointPut:
 class SaverStates(CheckpointStates):
     """`tx.checkpoints.states` of a saver, which knows how some lists are stored and adds to them without looking at them again.
 
-    known   how it knows lists of the thread to be stored, by channel
-    added   the new versions and values of channels whose lists only grew
-    kept    lists that need not be read
+    known      how it knows lists of the thread to be stored, by channel
+    added      the new versions and values of channels whose lists only grew
+    kept       lists that need not be read
+    relies_on  the versions of other channels whose values it knows to be stored
     """
 
     def __init__(
@@ -151,9 +163,10 @@ class SaverStates(CheckpointStates):
         known: Mapping[str, KnownList],
         added: Mapping[str, tuple[str, Value]] | None = None,
         kept: KeptLists | None = None,
+        relies_on: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(work)
-        self._known, self._added, self._kept = known, added or {}, kept
+        self._known, self._added, self._kept, self._relies_on = known, added or {}, kept, relies_on or {}
         self.stored: Mapping[str, KnownList] | None = None
         """How the lists are stored after `put`; None if nothing was stored, because they were not as known."""
 
@@ -164,7 +177,7 @@ class SaverStates(CheckpointStates):
             work.label(f"values.{channel}.version", version, empty=True)
             if isinstance(value, Addition):
                 check_blobs(work, f"values.{channel}", value.added)
-        new = replace(new, values={**new.values, **self._added})
+        new = replace(new, values={**new.values, **self._added}, relies_on=self._relies_on)
         lists = growing(new, self._known) if work.is_alone else None
         self.stored = store(work, new) if lists is None else extend(work, new, lists)
 

@@ -25,7 +25,7 @@ from persist.checkpoints.schemas import Blob, ChannelHistory, Loaded, Stored, Wr
 from persist.checkpoints.schemas import Checkpoint as Row
 from persist.db.values.json import check
 from persist.errors import InvalidValue, StoreCorrupt
-from persist.integrations.langgraph.carrying import CheckpointPut, Known, ThreadKey, version_of
+from persist.integrations.langgraph.carrying import CheckpointPut, Known, ThreadKey, Versions, version_of
 from persist.integrations.langgraph.fingerprints import Fingerprint, Fingerprinting, content
 from persist.integrations.langgraph.kept_lists import PACKED as _PACKED
 from persist.integrations.langgraph.kept_lists import KeptList, ListMemory, array_header
@@ -101,7 +101,9 @@ class Encoding:
             "versions": at,
             "partial": [channel for channel in merged.get(DELTAS) or () if channel not in given],
         }
-        return CheckpointPut(thread_key, checkpoint["id"], arguments, values, carried, known_versions, known, fingerprints)
+        relies_on = {channel: version for channel, version in unchanged.items() if channel not in new}
+        versions_of = Versions(known_versions, relies_on)
+        return CheckpointPut(thread_key, checkpoint["id"], arguments, values, carried, versions_of, known, fingerprints)
 
     def _list(
         self, name: str, value: list[Any], base: KnownList | None, of_base: Fingerprint | None

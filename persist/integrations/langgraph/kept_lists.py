@@ -38,7 +38,7 @@ class KeptList(Blob):
     @property
     def size(self) -> int:
         """The bytes of memory that it takes, about."""
-        return 300 + len(self.data) + sum(map(len, self.chunks))
+        return 500 + 2 * len(self.key) + len(self.data) + sum(map(len, self.chunks))
 
 
 class ListMemory:

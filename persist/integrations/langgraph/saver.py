@@ -22,7 +22,7 @@ from persist.checkpoints.states import CheckpointStates
 from persist.checkpoints.threads import CheckpointThreads
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count
-from persist.integrations.langgraph.carrying import CheckpointPut, Known, KnownThreads, SaverStates
+from persist.integrations.langgraph.carrying import NOTHING, CheckpointPut, KnownThreads, SaverStates
 from persist.integrations.langgraph.encoding import Encoding
 from persist.integrations.langgraph.kept_lists import SavedLists
 from persist.integrations.langgraph.listing import Listing
@@ -216,11 +216,9 @@ class PersistSaver(BaseCheckpointSaver[str]):
         *,
         whole: bool = False,
     ) -> CheckpointPut:
-        """The checkpoint to store; `whole`: with all of its lists, whatever is known about them."""
+        """The checkpoint to store; `whole`: with all of its values, whatever is known to be stored."""
         thread_key = _thread_key(config)
-        known = self._known.of(thread_key)
-        if whole:
-            known = Known(known.versions, {}, {})
+        known = NOTHING if whole else self._known.of(thread_key)
         return self._encoding.put(thread_key, config, checkpoint, metadata, new_versions, known)
 
     def _remember(self, put: CheckpointPut) -> RunnableConfig:

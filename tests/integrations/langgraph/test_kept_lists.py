@@ -183,6 +183,28 @@ def test_a_thread_that_begins_anew_has_nothing_of_the_former(
     assert_read(call, store, saver, [*elements(), "new"])
 
 
+@pytest.mark.parametrize("gone", ["deleted", "deleted and begun anew", "pruned"])
+@pytest.mark.parametrize("new", [{"x": 1}, {"x": elements()}], ids=["no list", "a list"])
+def test_what_is_not_new_is_stored_again_where_another_saver_deleted_it(
+    call: Call, store: Any, saver: PersistSaver, gone: str, new: dict[str, Any]
+) -> None:
+    given = {**new, "kept": {"a": 1}, "list": elements()}
+    call(saver.put, config(), checkpoint("1", given), metadata(), dict.fromkeys(given, 1))
+    other = PersistSaver(store)
+    if gone == "pruned":
+        later = {"kept": "later", "list": ["later"]}
+        call(other.put, config(id="1"), checkpoint("2", later, {"kept": 2, "list": 2}), metadata(), {"kept": 2, "list": 2})
+        call(other.prune, ["t"])
+    else:
+        call(other.delete_thread, "t")
+        if gone != "deleted":
+            call(other.put, config(), checkpoint("1", {"x": "other"}), metadata(), {"x": 1})
+    grown = {**given, "x": [*new["x"], "more"] if isinstance(new["x"], list) else 2}
+    call(saver.put, config(id="1"), checkpoint("3", grown, {"x": 3, "kept": 1, "list": 1}), metadata(), {"x": 3})
+    for reader in (saver, PersistSaver(store)):
+        assert exact(call(reader.get_tuple, config()).checkpoint["channel_values"]) == exact(grown)
+
+
 @pytest.mark.parametrize("later", ["the same list", "another list"])
 def test_a_put_that_failed_is_not_remembered(call: Call, store: Any, saver: PersistSaver, later: str) -> None:
     put(call, saver, "1", elements())
