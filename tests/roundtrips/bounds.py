@@ -113,7 +113,7 @@ BOUNDS = {
         Row("conversations.sessions.update", 3),
         Row("conversations.vectors.backend", 0),
         Row("conversations.vectors.search", 8),
-        Row("events.append", 5),
+        Row("events.append", 2),
         Row("events.read", 1),
         Row("events.trim", 5),
         Row("messaging.messages.add", 2),

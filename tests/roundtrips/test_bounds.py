@@ -9,9 +9,10 @@ from tests.roundtrips.meter import complaint, require
 VERBS = by_domain()
 
 
+@pytest.mark.parametrize("log", [False, True], ids=["", "log of events"])
 @pytest.mark.parametrize("domain", sorted(VERBS))
-def test_every_verb_keeps_its_bound(domain: str, postgres_url: str) -> None:
-    with counted(postgres_url, log=domain == "events") as calls:
+def test_every_verb_keeps_its_bound(domain: str, log: bool, postgres_url: str) -> None:
+    with counted(postgres_url, log=log or domain == "events") as calls:
         bounds = [(verb, BOUNDS[verb.name].bound) for verb in VERBS[domain]]
         require(*(complaint(verb.name, bound, calls.verb(verb, bound)) for verb, bound in bounds))
 
