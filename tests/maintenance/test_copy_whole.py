@@ -15,7 +15,8 @@ from persist.maintenance import copy
 from persist.single_owner_files.instances import open_instance, open_workspace
 from persist.single_owner_files.run_files import create_run_file
 from persist.testing import FrozenClock
-from tests.maintenance.moving import PAIRS, Pair, filled, many, new_url, opened
+from tests.maintenance.filled import filled
+from tests.maintenance.moving import PAIRS, Pair, many, new_url, opened
 from tests.schema.filling import transcript
 from tests.schema.places import Place
 from tests.subprocesses import Worker

@@ -14,7 +14,8 @@ from persist import Store
 from persist.errors import InvalidValue
 from persist.maintenance import export, import_
 from persist.testing import FrozenClock
-from tests.maintenance.moving import filled, many, opened
+from tests.maintenance.filled import filled
+from tests.maintenance.moving import many, opened
 from tests.schema.filling import transcript
 
 Lines = list[dict[str, Any]]
