@@ -12,7 +12,6 @@ clock           the frozen clock of every store opened here
 
 import gc
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -23,19 +22,21 @@ import hypothesis
 import pytest
 
 from persist import AsyncStore, Store
-from persist.schema.migrate import upgrade
 from persist.testing import FrozenClock
 from tests.async_portal import Portal, PortalStore
 from tests.command_line import Sqlite3, find_sqlite3
 from tests.database_pool import Databases
 from tests.databases import PostgresNotFoundError, postgres_server
-from tests.maintenance.pruning_scenes import everything
-from tests.seeded_databases import Prepared
+from tests.examples import EXPLORING, examples
+from tests.seeded_databases import Prepared, new_file
+from tests.temporary_files import use_memory
+
+use_memory(os.environ)
 
 # The same examples in every run, so that a red build means a change broke something; PERSIST_EXPLORE=1 draws new ones.
-hypothesis.settings.register_profile("steady", derandomize=True, deadline=None)
-hypothesis.settings.register_profile("explore", deadline=None)
-hypothesis.settings.load_profile("explore" if os.environ.get("PERSIST_EXPLORE") == "1" else "steady")
+hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, max_examples=examples(30))
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=examples(30))
+hypothesis.settings.load_profile("explore" if EXPLORING else "steady")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -91,16 +92,25 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def backend(request: pytest.FixtureRequest) -> str:
-    """Which database the test runs on."""
-    return str(request.param)
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_ways(quick=config.getoption("--quick")))
 
 
-@pytest.fixture(params=["sync", "async"])
-def face(request: pytest.FixtureRequest) -> str:
-    """Which of Store and AsyncStore is behind `store`."""
-    return str(request.param)
+def _ways(*, quick: bool) -> object:
+    """The fixtures by which a test runs in several ways: those that `--quick` leaves out are not collected in the first place."""
+
+    class Ways:
+        @pytest.fixture(params=["sqlite"] if quick else ["sqlite", "postgres"])
+        def backend(self, request: pytest.FixtureRequest) -> str:
+            """Which database the test runs on."""
+            return str(request.param)
+
+        @pytest.fixture(params=["sync"] if quick else ["sync", "async"])
+        def face(self, request: pytest.FixtureRequest) -> str:
+            """Which of Store and AsyncStore is behind `store`."""
+            return str(request.param)
+
+    return Ways()
 
 
 @pytest.fixture
@@ -112,6 +122,8 @@ def clock() -> FrozenClock:
 @pytest.fixture(scope="session")
 def databases(request: pytest.FixtureRequest) -> Iterator[Databases]:
     """The Postgres server. Without one the run ends, unless POSTGRES=skip says that half of the tests may be left out."""
+    from persist.schema.migrate import upgrade  # Alembic takes long to import
+
     with ExitStack() as stack:
         try:
             server_url = stack.enter_context(postgres_server())
@@ -171,14 +183,6 @@ def new_database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -
     return lambda: f"sqlite:///{next(paths).as_posix()}"
 
 
-@pytest.fixture(scope="session")
-def made_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file that a store made and closed, to be copied where a test opens an ordinary one: making it takes longer."""
-    path = tmp_path_factory.mktemp("made") / "state.db"
-    Store.open(f"sqlite:///{path.as_posix()}").close()
-    return path
-
-
 @pytest.fixture
 def database_url(backend: str, request: pytest.FixtureRequest) -> str:
     # Looked up by name, so that a run of the SQLite tests alone never starts a server.
@@ -188,6 +192,8 @@ def database_url(backend: str, request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def filled(backend: str, tmp_path: Path, prepared: Prepared) -> Iterator[str]:
     """The test's database, with something in every table: see tests.maintenance.pruning_scenes."""
+    from tests.maintenance.pruning_scenes import everything  # it imports all of persist
+
     with prepared.lend(everything, backend, tmp_path) as url:
         yield url
 
@@ -216,7 +222,7 @@ def open_store(database_url: str, face: str, clock: FrozenClock, request: pytest
         def open_(*, url: str = database_url, **options: Any) -> Any:
             path = Path(url.removeprefix("sqlite:///"))
             if url == database_url and url.startswith("sqlite") and options.keys() <= ORDINARY and not path.exists():
-                shutil.copyfile(request.getfixturevalue("made_file"), path)
+                path.write_bytes(new_file())
             options = {"clock": clock} | options
             if face == "sync":
                 store: Any = Store.open(url, **options)

@@ -5,7 +5,7 @@ import io
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,13 +31,17 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All of the tree's."""
+        return list(ast.walk(self.tree))
+
     def docstrings(self) -> dict[int, str]:
         """The strings that only document, by their first line: of modules, classes, functions, and of names before them."""
         found = {}
-        for node in ast.walk(self.tree):
-            for child in ast.iter_child_nodes(node):
-                if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and isinstance(child.value.value, str):
-                    found[child.lineno] = child.value.value
+        for node in self.nodes:
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+                found[node.lineno] = node.value.value
         return found
 
     def code(self) -> Iterator[tuple[int, str]]:
@@ -58,9 +62,15 @@ class Source:
 
 def sources(*folders: str) -> list[Source]:
     """The Python files below some folders of the repository, by name."""
-    found = [Source(path) for folder in folders for path in (ROOT / folder).rglob("*.py") if not set(path.parts) & _NOT_OURS]
+    found = [source for folder in folders for source in _below(folder)]
     assert found, folders
     return sorted(found, key=lambda source: source.name)
+
+
+@cache
+def _below(folder: str) -> list[Source]:
+    """One object for each file, whoever asks: reading and parsing all of them takes seconds."""
+    return [Source(path) for path in (ROOT / folder).rglob("*.py") if not set(path.parts) & _NOT_OURS]
 
 
 def texts() -> Iterator[tuple[str, str]]:

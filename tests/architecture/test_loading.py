@@ -8,14 +8,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from persist import Store
 from persist.lazy_imports import lazy_module, lazy_modules
 from tests.architecture.sources import ROOT, Source, sources
+from tests.seeded_databases import new_file
 
 PACKAGE = sources("persist")
 DOMAINS = {"chat", "conversations", "events", "messaging", "programs", "telemetry", "workflows"}
@@ -23,12 +22,12 @@ LEFT_ALONE = {"adopt", "aio", "instances", "maintenance", "metadata", "migrate",
 NEVER = ("alembic", "click", "numpy", "psycopg", "pytest", "rich", "sqlalchemy.dialects.postgresql")
 
 
-@pytest.fixture
-def current_url(tmp_path: Path) -> str:
+@pytest.fixture(scope="session")
+def current_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A file that is there and current."""
-    url = f"sqlite:///{(tmp_path / 'state.db').as_posix()}"
-    Store.open(url).close()
-    return url
+    path = tmp_path_factory.mktemp("current") / "state.db"
+    path.write_bytes(new_file())
+    return f"sqlite:///{path.as_posix()}"
 
 
 def run(code: str, *arguments: str) -> list[str]:
@@ -57,40 +56,50 @@ def domains_in_use(modules: set[str]) -> set[str]:
 # ---------------------------------------------------------------- what is loaded
 
 
-def test_the_store_alone_loads_no_domain_no_driver_and_no_settings() -> None:
-    modules = loaded("import persist\npersist.Store")
-    assert domains_in_use(modules) == set()
-    assert parts(modules) & (LEFT_ALONE | {"settings"}) == set()
-    assert modules & {*NEVER, "pydantic.main", "pydantic_settings", "sqlalchemy.dialects.sqlite"} == set()
-
-
-def test_importing_the_package_loads_its_errors_alone() -> None:
-    assert parts(loaded("import persist")) == {"errors", "lazy_imports", "quoting"}
-
-
-def test_opening_a_current_file_loads_no_domain(current_url: str) -> None:
-    modules = loaded("import persist\npersist.Store.open(sys.argv[1]).close()", current_url)
-    assert domains_in_use(modules) == set()
-    assert parts(modules) & LEFT_ALONE == set()
-    assert modules & set(NEVER) == set()
-
-
-USES = {
-    "listing": "with store.read() as tx: tx.chat.sessions.list()",
-    "writing": "with store.begin() as tx: tx.chat.sessions.create(agent='build', model={})",
-    "recording": """
+STEPS = """
+import sys, persist
+print(*sys.modules)
+persist.Store
+print(*sys.modules)
+store = persist.Store.open(sys.argv[1])
+store.close()
+print(*sys.modules)
+store = persist.Store.open(sys.argv[1])
+with store.read() as tx: tx.chat.sessions.list()
 with store.begin() as tx: session = tx.chat.sessions.create(agent='build', model={})
 with store.record(session.id) as recorder: recorder.feed_many([{'type': 'start'}, {'type': 'finish'}])
-""",
-}
+store.close()
+print(*sys.modules)
+"""
 
 
-@pytest.mark.parametrize("use", USES)
-def test_using_a_chat_loads_the_chat_alone(current_url: str, use: str) -> None:
-    modules = loaded(f"import persist\nstore = persist.Store.open(sys.argv[1])\n{USES[use]}\nstore.close()", current_url)
-    assert domains_in_use(modules) == {"chat"}
-    assert parts(modules) & LEFT_ALONE == set()
-    assert modules & set(NEVER) == set()
+@pytest.fixture(scope="session")
+def steps(current_url: str) -> list[set[str]]:
+    """What one program has loaded after it imported persist, looked up Store, opened and closed a file, and used a chat."""
+    return [set(line.split()) for line in run(STEPS, current_url)]
+
+
+def test_importing_the_package_loads_its_errors_alone(steps: list[set[str]]) -> None:
+    assert parts(steps[0]) == {"errors", "lazy_imports", "quoting"}
+
+
+def test_the_store_alone_loads_no_domain_no_driver_and_no_settings(steps: list[set[str]]) -> None:
+    assert domains_in_use(steps[1]) == set()
+    assert parts(steps[1]) & (LEFT_ALONE | {"settings"}) == set()
+    assert steps[1] & {*NEVER, "pydantic.main", "pydantic_settings", "sqlalchemy.dialects.sqlite"} == set()
+
+
+def test_opening_a_current_file_loads_no_domain(steps: list[set[str]]) -> None:
+    assert domains_in_use(steps[2]) == set()
+    assert parts(steps[2]) & LEFT_ALONE == set()
+    assert steps[2] & set(NEVER) == set()
+
+
+def test_using_a_chat_loads_the_chat_alone(steps: list[set[str]]) -> None:
+    """Listing, writing and recording."""
+    assert domains_in_use(steps[3]) == {"chat"}
+    assert parts(steps[3]) & LEFT_ALONE == set()
+    assert steps[3] & set(NEVER) == set()
 
 
 def test_the_async_face_loads_the_domain_it_uses(current_url: str) -> None:
@@ -163,6 +172,8 @@ print(failed)
 
 
 def _blocks(source: Source, kind: str) -> Iterator[ast.With]:
+    if f"{kind}(globals())" not in source.text:
+        return
     for node in source.tree.body:
         if isinstance(node, ast.With) and ast.unparse(node.items[0].context_expr) == f"{kind}(globals())":
             yield node

@@ -74,6 +74,8 @@ def test_an_error_that_is_raised_has_a_verb() -> None:
 def test_nobody_is_left_without_a_name() -> None:
     found = []
     for source in SOURCES:
+        if not NAMES_NOBODY.search(" ".join(source.text.replace("#", " ").split())):  # comments take long to find
+            continue
         for line, text in (*source.docstrings().items(), *_comments(source)):
             if hit := NAMES_NOBODY.search(text):
                 found.append(f"{source.name}:{line}: {hit.group()}")

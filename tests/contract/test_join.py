@@ -148,9 +148,9 @@ def test_a_read_only_store_joins_for_reading(store: Store, engine: Engine, datab
             tx.chat.sessions.delete(session)
 
 
-def test_a_connection_of_another_kind_of_database_is_refused(store: Store, backend: str, request: pytest.FixtureRequest) -> None:
-    other = "sqlite://" if backend == "postgres" else request.getfixturevalue("postgres_url")
-    engine = create_engine(other.replace("postgresql://", "postgresql+psycopg://", 1))
-    with engine.connect() as connection, pytest.raises(InvalidValue):
-        store.join(connection)
-    engine.dispose()
+def test_a_connection_of_another_kind_of_database_is_refused(sqlite_url: str, postgres_url: str) -> None:
+    for url, other in ((sqlite_url, postgres_url), (postgres_url, sqlite_url)):
+        engine = create_engine(other.replace("postgresql://", "postgresql+psycopg://", 1))
+        with Store.open(url) as store, engine.connect() as connection, pytest.raises(InvalidValue):
+            store.join(connection)
+        engine.dispose()

@@ -12,6 +12,7 @@ from persist.checkpoints.schemas import Blob, Write
 from persist.db.schema.column_types import LABEL_BYTES, LONG_LABEL_BYTES, Label
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.schema.metadata import metadata
+from tests.contract.faces import on_one_face
 
 ROOM = 2704
 """What a server's index takes of one row, in bytes, were it not compressed."""
@@ -62,6 +63,7 @@ VERBS: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
+@on_one_face
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_label_has_so_many_bytes_at_most(store: Any, verb: str) -> None:
     write = VERBS[verb]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from persist.db.concurrency.deadline_timer import Timed, Timer
 from persist.db.concurrency.semaphore import Lease, Semaphore
+from tests.examples import examples
 
 
 class StillTimer(Timer):
@@ -130,7 +131,7 @@ DEEDS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 @given(deeds=st.lists(DEEDS, max_size=40), permits=st.integers(1, 2), mortal=st.booleans())
 def test_whatever_happens_every_task_that_lives_gets_in(deeds: list[tuple[str, int]], permits: int, mortal: bool) -> None:
     with scene(permits=permits) as here:

@@ -7,6 +7,7 @@ import pytest
 from persist.errors import Closed, InvalidValue, StreamProtocolError
 from tests.contract.chat.scenes import STREAMS, create, shown, text, words
 from tests.contract.conftest import Raw
+from tests.contract.faces import in_one_way
 
 
 def refused(recorder: Any, chunk: Any) -> bool:
@@ -132,7 +133,7 @@ def test_server_sent_events_are_parsed_line_by_line(store: Any, session: str) ->
     assert shown(store, session)[0]["parts"] == [{"type": "text", "text": "ü", "state": "done"}]
 
 
-@pytest.mark.parametrize("line", ["data: nonsense", "data: [1]", 'data: "text"', b"data: \xff", "not a field"])
+@in_one_way("line", ["data: nonsense", "data: [1]", 'data: "text"', b"data: \xff", "not a field"])
 def test_a_frame_that_is_no_json_object_is_reported(store: Any, session: str, line: str | bytes) -> None:
     with store.record(session) as recorder:
         with pytest.raises(InvalidValue):

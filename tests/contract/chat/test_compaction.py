@@ -8,6 +8,7 @@ import pytest
 
 from persist.errors import InvalidValue, NotFound
 from tests.contract.chat.scenes import create, rollup, say, shown, words
+from tests.contract.faces import in_one_way
 
 STREAMS = Path(__file__).parents[2] / "streams"
 
@@ -185,7 +186,7 @@ def test_the_tail_starts_at_a_visible_message_of_the_session(store: Any, session
         compact(store, "ses_nowhere", None)
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     "bad",
     [{"summary": None}, {"summary": 5}, {"auto": 1}, {"summary_tokens": -1}, {"summary_tokens": 1.5}, {"summary_tokens": True}],
 )

@@ -9,6 +9,7 @@ import pytest
 from persist.errors import Conflict, InvalidValue, NotFound
 from tests.contract.chat.scenes import create, record, say, session_of, shown, text, turn, words
 from tests.contract.conftest import Raw
+from tests.contract.faces import in_one_way
 
 HI = [{"type": "text", "text": "hi"}]
 
@@ -47,7 +48,7 @@ def test_all_three_roles_and_no_other(store: Any, session: str) -> None:
             assert refused.value.path == "role"
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     "parts", ["hi", {"type": "text"}, None, ["hi"], [{}], [{"type": 1}], [{"type": ""}], [{"type": "text", "text": {1, 2}}]]
 )
 def test_parts_are_a_list_of_objects_with_a_type(store: Any, session: str, parts: Any) -> None:

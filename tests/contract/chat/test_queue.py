@@ -6,6 +6,7 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound
 from tests.contract.chat.scenes import approval, call, create, record, say, session_of, shown, text, turn, words
+from tests.contract.faces import on_one_face
 
 HI = [{"type": "text", "text": "hi"}]
 
@@ -198,6 +199,7 @@ def test_the_queue_of_an_unknown_session(store: Any, session: str) -> None:
 LONG_DELIVERY = "d" * 300
 
 
+@on_one_face
 @pytest.mark.parametrize(
     "delivery", ["d-1", LONG_DELIVERY, LONG_DELIVERY + "e", "d\x00", "d\ud83d", "\ufdd0", "5", "a'b\"\\", "Grüße 😀"]
 )

@@ -8,6 +8,7 @@ import pytest
 from persist.errors import Conflict, InvalidValue, NotFound, PersistError
 from tests.contract.chat.scenes import MODEL, create, record, say, shown, text
 from tests.contract.conftest import Raw
+from tests.contract.faces import on_one_face
 
 RULE = {"permission": "edit", "pattern": "*", "action": "allow", "source": "session"}
 COMPACTION = {"type": "data-compaction", "data": {"summary": "s", "tail_start_id": None}}
@@ -53,6 +54,7 @@ def tables(raw: Raw) -> list[Any]:
     ]
 
 
+@on_one_face
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_verb_has_written_nothing_and_the_transaction_goes_on(store: Any, raw: Raw, name: str) -> None:
     error, call = REFUSED[name]

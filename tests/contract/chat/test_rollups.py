@@ -10,6 +10,7 @@ from persist.chat.storage.usage import COUNTERS
 from tests.contract.chat.scenes import create, record, rollup, shown, text
 from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
+from tests.examples import examples
 
 COUNTS = st.integers(0, 1000) | st.sampled_from([-1, 2**53, 2**60, 1.5, "7", None])
 USAGE: st.SearchStrategy[Any] = st.dictionaries(st.sampled_from(COUNTERS), COUNTS, max_size=3) | st.sampled_from([None, 5, []])
@@ -131,7 +132,7 @@ class Talk:
 
 
 @on_one_face
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(acts=st.lists(ACTS, min_size=1, max_size=12))
 def test_the_counters_are_the_sums_whatever_was_done(store: Any, acts: list[Any]) -> None:
     talk = Talk(store)

@@ -7,6 +7,7 @@ import pytest
 
 from persist.errors import InvalidValue
 from tests.contract.chat.scenes import create, say
+from tests.contract.faces import in_one_way
 
 
 def pages(store: Any, **options: Any) -> Iterator[list[str]]:
@@ -87,7 +88,7 @@ def test_a_cursor_serves_only_the_list_it_came_from(store: Any, ten: list[str]) 
             tx.chat.sessions.list(limit=2, agent="build", include_archived=True, after=cursor)
 
 
-@pytest.mark.parametrize("limit", [0, -1, 1.5, True, "3", 10**9])
+@in_one_way("limit", [0, -1, 1.5, True, "3", 10**9])
 def test_a_limit_is_a_positive_number_within_reason(store: Any, limit: Any) -> None:
     with store.read() as tx, pytest.raises(InvalidValue) as refused:
         tx.chat.sessions.list(limit=limit)

@@ -8,6 +8,7 @@ from persist.chat.permissions import decide, intersect
 from persist.errors import InvalidValue, NotFound
 from tests.contract.chat.scenes import create, session_of
 from tests.contract.conftest import Raw
+from tests.contract.faces import in_one_way
 
 GIT = {"permission": "bash", "pattern": "git *", "action": "allow"}
 
@@ -34,7 +35,7 @@ def test_rules_of_another_source_live_elsewhere(store: Any, session: str, source
             tx.chat.sessions.create(agent="build", model={}, permissions=[{**GIT, "source": source}])
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     "bad",
     [{}, {**GIT, "action": "maybe"}, {**GIT, "pattern": 1}, {**GIT, "permission": ""}, "git", None, {**GIT, "added_at": "now"}],
 )

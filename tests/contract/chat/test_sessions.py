@@ -10,6 +10,7 @@ from persist.errors import Conflict, InvalidValue, NotFound
 from persist.settings import Settings
 from tests.contract.chat.scenes import MODEL, create, record, say, session_of, shown, text
 from tests.contract.conftest import Raw
+from tests.contract.faces import in_one_way
 
 
 def test_a_new_session_has_every_published_column(store: Any, clock: Any, raw: Raw) -> None:
@@ -47,7 +48,7 @@ def test_a_given_id_is_kept_and_a_taken_one_is_refused(store: Any) -> None:
         create(store, id="")
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     ("fields", "path"),
     [
         ({"model": None}, "model"),

@@ -13,6 +13,7 @@ from persist import Store
 from persist.errors import PersistError
 from persist.testing import FrozenClock
 from tests.contract.chat.scenes import MODEL, approval, call, output, text
+from tests.examples import examples
 
 PIECES = ["a", "Hello ", "", "\x00", "\ud83d", "\ude00", "ü\u2028", '"\\', "%s ?"]
 JSON = st.recursive(
@@ -273,7 +274,7 @@ def test_sqlite_and_postgres_agree(sqlite_url: str, postgres_url: str) -> None:
         run_state_machine_as_test(
             Machine,
             settings=settings(
-                max_examples=25,
+                max_examples=examples(15),
                 stateful_step_count=25,
                 deadline=None,
                 database=None,

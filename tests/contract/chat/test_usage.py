@@ -7,6 +7,7 @@ import pytest
 from persist.errors import InvalidValue, NotFound
 from tests.contract.chat.scenes import MODEL, create, record, rollup, say, session_of, shown, text
 from tests.contract.conftest import Raw
+from tests.contract.faces import on_one_face
 
 SDK = {
     "input_tokens": 1000,
@@ -114,6 +115,7 @@ def test_usage_of_a_hidden_message_does_not_count_until_it_is_shown(store: Any, 
     assert rollup(store, session)[0] == 10
 
 
+@on_one_face
 @pytest.mark.parametrize(
     "bad",
     [

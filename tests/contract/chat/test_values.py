@@ -11,6 +11,7 @@ import pytest
 from persist.errors import InvalidValue, PayloadTooLarge
 from persist.settings import Settings
 from tests.contract.chat.scenes import MODEL, create, record, say, session_of, shown, text, words
+from tests.contract.faces import in_one_way, on_one_face
 
 HARD_TEXTS = [
     "NUL \x00 inside",
@@ -26,6 +27,7 @@ HARD_TEXTS = [
 ]
 
 
+@on_one_face
 @pytest.mark.parametrize("hard", HARD_TEXTS)
 def test_any_text_comes_back_as_it_was(store: Any, session: str, hard: str) -> None:
     """(c) 28"""
@@ -63,6 +65,7 @@ def test_a_split_character_becomes_whole(store: Any, other: Any, session: str, b
     assert shown(other, session)[0]["parts"][0]["text"] == "a😀b"
 
 
+@on_one_face
 @pytest.mark.parametrize(
     "value",
     [
@@ -115,7 +118,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+@in_one_way("bad", BAD.values(), ids=BAD.keys())
 def test_a_value_outside_the_domain_is_refused_everywhere_with_its_path(store: Any, session: str, bad: Any) -> None:
     part = {"type": "data-x", "data": {"list": [0, bad]}}
     with store.begin() as tx:

@@ -16,6 +16,7 @@ from persist import Store
 from persist.conversations.storage import inheritance
 from persist.testing import FrozenClock
 from tests.contract.conversations.making import branch_of
+from tests.seeded_databases import new_file
 
 
 @dataclass
@@ -40,10 +41,11 @@ def one_of(ids: Iterable[str], pick: int) -> str:
     return ordered[pick % len(ordered)]
 
 
-def dumped(path: Path) -> list[str]:
-    """Every row of the file, and its schema."""
+def dumped(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every table of the file, and of its schema."""
     with closing(sqlite3.connect(path)) as connection:
-        return list(connection.iterdump())
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {name: connection.execute(f'SELECT * FROM "{name}"').fetchall() for name in ("sqlite_master", *tables)}
 
 
 class Model(RuleBasedStateMachine):
@@ -57,6 +59,7 @@ class Model(RuleBasedStateMachine):
         self.patch.start()
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "state.db"
+        self.path.write_bytes(new_file())
         self.clock = FrozenClock()
         self.store = Store.open(f"sqlite:///{self.path.as_posix()}", clock=self.clock)
         self.sessions: dict[str, Session] = {}

@@ -10,6 +10,7 @@ import pytest
 
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import message, present, put, put_many, refused, stored
+from tests.contract.faces import on_one_face
 
 LARGEST = (2 - 2**-23) * 2.0**127
 """The largest float32; what rounds to more does not fit."""
@@ -60,6 +61,7 @@ ARRAYS: list[Any] = [
 ]
 
 
+@on_one_face
 @pytest.mark.parametrize("given", ARRAYS, ids=range(len(ARRAYS)))
 def test_arrays_of_floats_are_read_by_their_format(store: Any, raw: Raw, given: Any) -> None:
     assert put(store, "a", embedding=given).embedding == NUMBERS

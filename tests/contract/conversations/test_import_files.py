@@ -12,6 +12,7 @@ from persist.conversations import import_runs
 from persist.errors import NotFound
 from tests.contract.conversations.making import branch_of, branches, members, session_of, shown, stored
 from tests.contract.conversations.run_files import AT, SPOKEN, branch, make_run, message, report, write
+from tests.contract.faces import in_one_way
 
 OTHER_SPELLINGS = ["collections", "list", "mapping", "nested branch", "db mode"]
 
@@ -75,7 +76,7 @@ def test_a_manifest_that_says_nothing(store: Any, tmp_path: Path, clock: Any) ->
     assert members(store, session.progression_id) == []
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     ("said", "status"),
     [
         *[({"status": word}, word) for word in ("running", "completed", "completed_empty", "failed", "timed_out", "aborted")],
@@ -106,7 +107,7 @@ def test_the_status_of_a_run(store: Any, tmp_path: Path, said: dict[str, Any], s
     assert session.ended_at == (None if status == "running" else SPOKEN)
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     "content",
     ["", "{", "[]", "null", '"text"', '{"a": 1}}', "\ufeff\ufeff{}", "[" * 100_000],
     ids=["empty", "torn", "list", "null", "text", "more", "marks", "deep"],
@@ -139,7 +140,7 @@ def test_folders_without_a_manifest_are_no_runs(store: Any, tmp_path: Path) -> N
 # ---------------------------------------------------------------- branch files
 
 
-@pytest.mark.parametrize("spelling", OTHER_SPELLINGS)
+@in_one_way("spelling", OTHER_SPELLINGS)
 def test_spellings_of_a_branch_file(store: Any, tmp_path: Path, spelling: str) -> None:
     pile, order = [message("m2"), message("m1")], ["m1", "m2"]
     plain = [{name: value for name, value in one.items() if name != "id"} for one in pile]
@@ -162,7 +163,7 @@ def test_spellings_of_a_branch_file(store: Any, tmp_path: Path, spelling: str) -
         assert tx.conversations.messages.get("m1").lion_class_str == "x.user"
 
 
-@pytest.mark.parametrize("content", ["{", "[]", {}, {"messages": 7}], ids=str)
+@in_one_way("content", ["{", "[]", {}, {"messages": 7}], ids=str)
 def test_an_unreadable_branch_file_is_warned_of_and_the_others_go_on(
     store: Any, tmp_path: Path, content: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,7 +175,7 @@ def test_an_unreadable_branch_file_is_warned_of_and_the_others_go_on(
     assert members(store, session_of(store, "r").progression_id) == ["m1", "m3"]
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     "wrong",
     [{"content": None}, {"role": " "}, {"content": float("nan")}, {"sender": 7}, {"embedding": "x"}, {"metadata": []}],
     ids=str,
@@ -192,7 +193,7 @@ def test_a_message_that_cannot_be_stored_is_warned_of_and_left_out(
     assert branch_of(store, "b").system_msg_id is None
 
 
-@pytest.mark.parametrize("at", [None, "yesterday", 1e300, float("inf"), [], True])
+@in_one_way("at", [None, "yesterday", 1e300, float("inf"), [], True])
 def test_an_instant_that_is_none_is_that_of_the_file(store: Any, tmp_path: Path, at: Any) -> None:
     make_run(tmp_path, "r", b={"created_at": at, "messages": [message("m", created_at=at)]})
     assert import_runs(store, tmp_path) == report(imported=1)

@@ -137,7 +137,7 @@ def test_an_import_that_ends_in_the_middle_leaves_whole_runs(store: Any, tmp_pat
 
 
 def test_a_killed_import_leaves_whole_runs_and_the_next_one_goes_on(database_url: str, tmp_path: Path) -> None:
-    for number in range(200):
+    for number in range(100):
         make_run(tmp_path, f"r{number:03}", **{f"b{number}": branch(*(f"m{number}.{place}" for place in range(20)))})
     code = (
         "import sys; from persist import Store; from persist.conversations import import_runs\n"
@@ -146,16 +146,16 @@ def test_a_killed_import_leaves_whole_runs_and_the_next_one_goes_on(database_url
     command = [sys.executable, "-c", code, database_url, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        while int(process.stdout.readline()) < 20:
+        while int(process.stdout.readline()) < 10:
             pass
         process.kill()
     with Store.open(database_url) as store:
         with store.read() as tx:
             there = [session.id for session in tx.conversations.sessions.list(limit=1000).items]
-        assert 20 <= len(there) < 200
+        assert 10 <= len(there) < 100
         whole = import_runs(store, tmp_path)
-        assert whole == report(imported=200 - len(there), skipped=len(there))
-        for number in range(200):
+        assert whole == report(imported=100 - len(there), skipped=len(there))
+        for number in range(100):
             assert shown(store, f"b{number}") == [f"m{number}.{place}" for place in range(20)]
 
 

@@ -25,6 +25,7 @@ from tests.contract.conversations.scenes import (
     stored,
 )
 from tests.contract.faces import on_one_face
+from tests.examples import examples
 from tests.unit.json_values import normal, same, values
 
 SYSTEM = "lionagi.protocols.messages.system.System"
@@ -177,7 +178,7 @@ def test_uuids_become_text_and_tuples_lists(store: Any) -> None:
 
 @on_one_face
 @given(st.lists(values, min_size=1, max_size=6))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_json_value_is_content_and_metadata(store: Any, contents: list[Any]) -> None:
     wanted = {f"a{index}": value for index, value in enumerate(contents) if value is not None}
     put_many(store, [message(id, value, metadata={"v": [value]}) for id, value in wanted.items()])

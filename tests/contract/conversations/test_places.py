@@ -32,6 +32,7 @@ from tests.contract.conversations.scenes import (
     say,
 )
 from tests.contract.faces import on_one_face
+from tests.examples import examples
 
 IDS = [f"m{number}" for number in range(6)]
 
@@ -116,7 +117,7 @@ STEPS = st.lists(
 
 
 @on_one_face
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(size=st.integers(0, 8) | st.just(80), steps=STEPS)
 def test_whatever_is_done_it_is_what_a_list_would_be(store: Any, raw: Raw, size: int, steps: list[tuple[str, int, int]]) -> None:
     """And the array shows a part of that from the first place on, never anything else."""

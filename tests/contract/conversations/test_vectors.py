@@ -15,7 +15,7 @@ from persist.errors import InvalidValue
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import message, refused
 from tests.contract.conversations.vector_scenes import METRICS, NEAR, WAYS, backend_of, found, keep, search
-from tests.contract.faces import on_one_face
+from tests.contract.faces import in_one_way, on_one_face
 
 # ---------------------------------------------------------------- distances and order
 
@@ -103,12 +103,15 @@ def clouds(size: int, count: int) -> dict[str, list[float]]:
 
 @on_one_face
 @pytest.mark.parametrize("size", [1, 2, 16, 100])
-def test_every_way_gives_the_same_to_the_last_bit(store: Any, every_way: Callable[..., list[Any]], size: int) -> None:
-    kept = clouds(size, 1200)  # more than one chunk
+def test_every_way_gives_the_same_to_the_last_bit(
+    store: Any, every_way: Callable[..., list[Any]], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_scope, "_CHUNK_BYTES", 4 * size * 100)
+    kept = clouds(size, 250)  # in three chunks
     keep(store, **kept)
     for query in (kept["m0000"], kept["m0007"], [0.0] * size):
         for metric in METRICS:
-            for k in (1, 10, 300):
+            for k in (1, 10, 150):
                 answers = every_way(lambda store, q=query, k=k, m=metric: search(store, q, k=k, metric=m))
                 assert len(answers[0]) == k
                 assert answers[1:] == answers[:1] * 2
@@ -135,7 +138,7 @@ def test_many_are_read_a_few_at_a_time(way: str, store: Any, monkeypatch: pytest
 # ---------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     ("query", "path"),
     [
         (None, "query"),
@@ -156,7 +159,7 @@ def test_a_query_is_checked_as_an_embedding_is(store: Any, query: Any, path: str
     assert refused(lambda: search(store, query)) == path
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     ("options", "path"),
     [
         *(({"k": k}, "k") for k in (0, -1, 1001, 2.0, True, "3", None)),

@@ -9,6 +9,7 @@ import pytest
 from persist.errors import InvalidValue, ReadOnlyTransaction
 from tests.contract.chat.scenes import create, say
 from tests.contract.events.scenes import events, kinds, rows_of
+from tests.contract.faces import in_one_way
 
 HOUR = timedelta(hours=1)
 
@@ -136,7 +137,7 @@ def test_nothing_to_let_go_of(logging_store: Any, session: str) -> None:
     assert events(logging_store) == before
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     "options",
     [
         {},

@@ -7,7 +7,7 @@ import pytest
 
 from persist.errors import InvalidValue
 from tests.contract.conftest import Raw
-from tests.contract.faces import on_one_face
+from tests.contract.faces import in_one_way, on_one_face
 from tests.contract.messaging.scenes import add, end, history, plant, stored, talk, words
 
 WEEK = timedelta(days=7)
@@ -105,7 +105,7 @@ def test_a_stale_session_that_was_replaced_goes_and_its_successor_stays(store: A
     assert ids(raw) == [new.id]
 
 
-@pytest.mark.parametrize("age", [-MILLISECOND, 7, 7.0, None, "7 days"])
+@in_one_way("age", [-MILLISECOND, 7, 7.0, None, "7 days"])
 def test_an_age_is_a_duration_that_is_not_negative(store: Any, clock: Any, raw: Raw, age: Any) -> None:
     ended(store, "U1")
     clock.advance(delta=timedelta(days=1000))

@@ -8,6 +8,7 @@ import pytest
 from persist import Store
 from persist.errors import InvalidValue
 from tests.contract.conftest import Raw
+from tests.contract.faces import in_one_way
 from tests.contract.messaging.scenes import add, end, plant, stored, talk, touch
 
 
@@ -111,7 +112,7 @@ def test_a_cursor_serves_only_the_list_it_came_from(store: Any, ten: list[str]) 
                 sessions.list(limit=2, after=cursor, **filters)
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     ("options", "path"),
     [
         *(({"limit": limit}, "limit") for limit in (0, -1, 1.5, True, "3", 1001)),

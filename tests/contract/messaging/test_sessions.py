@@ -9,6 +9,7 @@ import pytest
 from persist import Store
 from persist.errors import InvalidValue, NotFound, ReadOnlyTransaction
 from tests.contract.conftest import Raw
+from tests.contract.faces import in_one_way
 from tests.contract.messaging.scenes import KEY, NOWHERE, THREADS, end, found, plant, stored, talk, touch
 
 HALF_HOUR = timedelta(minutes=30)
@@ -82,7 +83,7 @@ def test_a_row_that_is_neither_active_nor_inactive_is_never_found(store: Any, cl
     assert found(store, include_stale=True) is None
 
 
-@pytest.mark.parametrize(("name", "bad"), [("platform", ""), ("channel_id", None), ("thread_id", ""), ("thread_id", 7)])
+@in_one_way(("name", "bad"), [("platform", ""), ("channel_id", None), ("thread_id", ""), ("thread_id", 7)])
 def test_a_bad_part_of_the_place_is_named(store: Any, name: str, bad: Any) -> None:
     with pytest.raises(InvalidValue) as refused:
         found(store, **{name: bad})

@@ -7,6 +7,7 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound, TransitionError
 from tests.contract.conftest import Raw
+from tests.contract.faces import on_one_face
 from tests.contract.programs.scenes import RUN, begin, do, make
 
 TABLES = ("run", "execution", "bindings", "agents", "agent_segments")
@@ -30,6 +31,7 @@ REFUSED: dict[str, tuple[type[Exception], Callable[[Any, int], Any]]] = {
 }
 
 
+@on_one_face
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_refused_verb_writes_nothing_and_the_transaction_goes_on(store: Any, raw: Raw, name: str) -> None:
     make(store)

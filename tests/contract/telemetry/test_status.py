@@ -13,7 +13,9 @@ from persist.errors import InvalidValue, NotFound
 from persist.settings import Settings
 from persist.telemetry.schemas import AgentStatus, StatusEntry
 from persist.testing import FrozenClock
+from tests.contract.faces import on_one_face
 from tests.contract.telemetry.scenes import log, read, t, write
+from tests.examples import examples
 
 DAY = [(60, "busy"), (61, "busy"), (300, "question"), (420, "busy"), (421, "busy"), (900, "idle")]
 SECRET = {"prompt": "Go on? \x00 \ud83d", "choices": [1, 2.0, True, None]}
@@ -71,6 +73,7 @@ def test_metadata_comes_back_as_it_was(store: Any, me: dict[str, str]) -> None:
         tx.telemetry.status.record("question", metadata={"x": float("nan")}, **me)
 
 
+@on_one_face
 @pytest.mark.parametrize("status", [*AgentStatus, "a word of tomorrow"])
 def test_every_word_is_a_status(store: Any, me: dict[str, str], status: str) -> None:
     assert write(store, "status", "record", status, **me).new_status == status
@@ -129,7 +132,7 @@ def test_a_long_log_is_summed_up_whole(sqlite_store: Store) -> None:
     st.integers(-2, 22),
     st.integers(0, 15),
 )
-@rules(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@rules(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_durations_are_what_every_second_says(
     sqlite_store: Store, entries: list[tuple[int, str]], since: int, length: int
 ) -> None:

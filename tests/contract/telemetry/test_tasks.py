@@ -7,6 +7,7 @@ import pytest
 
 from persist.errors import InvalidValue
 from persist.testing import FrozenClock
+from tests.contract.faces import in_one_way
 from tests.contract.telemetry.scenes import read, t, task, write
 
 WHOLE = task(
@@ -135,7 +136,7 @@ def test_workspaces_have_queues_of_their_own(store: Any) -> None:
     assert [task.state for task in read(store, "tasks", "list", workspace_id="two")] == ["in_progress"]
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     "wrong",
     [
         {"id": ""},

@@ -8,6 +8,7 @@ import pytest
 
 from persist.checkpoints.schemas import Blob, Write
 from persist.errors import InvalidValue, NotFound
+from tests.contract.faces import in_one_way
 
 DEEP: Any = []
 for _ in range(20_000):
@@ -43,7 +44,7 @@ def test_a_message_names_all_of_an_id(store: Any) -> None:
     assert str(caught.value) == f"There is no session '{'x' * 600}'."
 
 
-@pytest.mark.parametrize("wrong", [5, None, timedelta(1), b"ab", "ab"])
+@in_one_way("wrong", [5, None, timedelta(1), b"ab", "ab"])
 def test_what_is_no_list_is_refused(store: Any, wrong: Any) -> None:
     with store.begin() as tx:
         tx.chat.sessions.create(agent="a", model={}, id="s")
@@ -61,7 +62,7 @@ def test_what_is_no_list_is_refused(store: Any, wrong: Any) -> None:
         assert len(tx.chat.sessions.list().items) == 1
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     "given",
     [
         {"head": ("msgpack", b"")},

@@ -6,6 +6,7 @@ import pytest
 
 from persist.workflows.schemas import Outcome
 from tests.contract.conftest import Raw
+from tests.contract.faces import in_one_way, on_one_face
 from tests.contract.workflows.making import HARD_TEXT, done, execution, finish, start
 
 MEASURED: dict[str, Any] = {
@@ -37,7 +38,7 @@ def test_finish_keeps_everything_it_is_given(store: Any, other: Any, clock: Any)
     assert type(after.cost_usd) is float
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     ("success", "stop_reason", "outcome"),
     [
         (True, None, Outcome.SUCCEEDED),
@@ -56,6 +57,7 @@ def test_the_outcome_comes_from_success_and_stop_reason(
     assert execution(store, id).outcome is outcome
 
 
+@on_one_face
 @pytest.mark.parametrize("name", KEPT)
 def test_a_second_finish_keeps_what_it_omits(store: Any, name: str) -> None:
     """(d) 21"""
@@ -104,6 +106,7 @@ def test_finish_touches_that_execution_alone(store: Any) -> None:
     assert execution(store, second) == before
 
 
+@on_one_face
 @pytest.mark.parametrize("value", [{"a": {"b": [1, None, -0.5]}}, [], {}, "text", 0, False, 2**64 - 1, HARD_TEXT])
 def test_an_extension_status_is_any_json(store: Any, value: Any) -> None:
     """Settled"""

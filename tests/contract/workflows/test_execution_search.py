@@ -8,6 +8,7 @@ import pytest
 
 from persist.errors import NotFound
 from tests.contract.conftest import Raw
+from tests.contract.faces import on_one_face
 from tests.contract.workflows.making import SKILL, TRIGGER, done, executions, ids, make_run, plant_execution, start
 
 
@@ -34,6 +35,7 @@ def failed_with(store: Any, error: str | None) -> str:
 # ---------------------------------------------------------------- search
 
 
+@on_one_face
 @pytest.mark.parametrize("special", ["%", "_", "\\", "!", "'", '"', "%%", "!_", "\\%", "[a]", "?", "%s", ":x"])
 def test_what_is_searched_for_matches_literally(store: Any, special: str) -> None:
     """(d) 35"""
@@ -44,6 +46,7 @@ def test_what_is_searched_for_matches_literally(store: Any, special: str) -> Non
     assert executions(store, error_contains=special) == [found]
 
 
+@on_one_face
 @pytest.mark.parametrize(
     ("error", "sought", "matches"),
     [
@@ -124,6 +127,7 @@ def test_rows_of_older_files_are_joined_by_trigger_and_workflow(store: Any, raw:
     assert for_run(store, run.id) == [*legacy, own]
 
 
+@on_one_face
 @pytest.mark.parametrize(
     ("workflow", "decoys"),
     [

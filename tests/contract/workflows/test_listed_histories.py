@@ -46,29 +46,28 @@ def test_a_list_gives_names_and_get_gives_everything(store: Any, clock: Any, ver
     ]
 
 
-@pytest.mark.parametrize("status", ["x" * 600, "x" * 601, 7, 0.5, "nul\x00", "\ud83d", ["x"]], ids=str)
 @pytest.mark.parametrize("beside", ["", LONG], ids=["small", "large"])
-def test_a_status_is_shown_where_it_is_short(store: Any, status: Any, beside: str) -> None:
+def test_a_status_is_shown_where_it_is_short(store: Any, beside: str) -> None:
     made = make(store)
-    do(store, "append_phase", made.id, "plan", {"status": status, "beside": beside})
-    (item,) = listed(store, "list")
-    assert item.get("status") == (None if status in ("x" * 601, ["x"]) else status)
+    for status in ("x" * 600, "x" * 601, 7, 0.5, "nul\x00", "\ud83d", ["x"]):
+        do(store, "append_phase", made.id, "plan", {"status": status, "beside": beside})
+    assert [item.get("status") for item in listed(store, "list")] == ["x" * 600, None, 7, 0.5, "nul\x00", "\ud83d", None]
 
 
 def test_a_list_of_large_histories_is_small(counted_store: Any) -> None:
     made = make(counted_store)
-    for number in range(40):
+    for number in range(12):
         do(counted_store, "append_phase", made.id, f"phase {number}", {"result": "x" * 60_000})
-    assert len(str(stored(counted_store, made.id).phase_history)) > 2_400_000
+    assert len(str(stored(counted_store, made.id).phase_history)) > 720_000
     assert len(str(listed(counted_store, "list"))) < 5_000
 
 
 def test_a_list_is_small_whatever_the_phases_call_their_names_and_instants(store: Any) -> None:
     made = make(store)
-    for number in range(40):
+    for number in range(12):
         do(store, "append_phase", made.id, f"{number} {LONG}", {"timestamp": {"nested": LONG}})
     items = listed(store, "list")
-    assert len(items) == 40
+    assert len(items) == 12
     assert {len(item["phase"]) for item in items} == {600}
     assert {item["timestamp"] for item in items} == {None}
 

@@ -6,6 +6,7 @@ import pytest
 
 from persist.workflows.schemas import Outcome
 from tests.contract.conftest import Raw
+from tests.contract.faces import in_one_way
 from tests.contract.workflows.making import (
     HARD_TEXT,
     NOT_BODIES,
@@ -130,7 +131,7 @@ def test_a_skipped_phase_still_has_to_run_and_is_not_broken(store: Any, other: A
         assert tx.workflows.executions.output_text(row.id) is None
 
 
-@pytest.mark.parametrize(
+@in_one_way(
     ("trigger", "number"),
     [
         ("acme/site#42", 42),

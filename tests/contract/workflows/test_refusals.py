@@ -10,6 +10,7 @@ from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, PayloadT
 from persist.settings import Settings
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
+from tests.contract.faces import on_one_face
 from tests.contract.workflows.scenes import HOUR, NESTED, NOWHERE, TRIGGER, ask, do, held, make, queue, start, stored
 
 Tx = Any
@@ -49,6 +50,7 @@ REFUSED: list[tuple[type[Exception], Callable[[Tx], object]]] = [
 ]
 
 
+@on_one_face
 @pytest.mark.parametrize(("error", "verb"), REFUSED)
 def test_the_transaction_goes_on(store: Any, error: type[Exception], verb: Callable[[Tx], object]) -> None:
     with store.begin() as tx:

@@ -8,6 +8,7 @@ import pytest
 
 from persist import Store
 from tests.contract.conftest import Raw
+from tests.contract.faces import on_one_face
 from tests.contract.workflows.scenes import EVERY_COLUMN, TRIGGER, ask, claim, do, end, make, start, stored
 
 BLOBS = ("context", "scratch", "node_statuses")
@@ -29,6 +30,7 @@ LISTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@on_one_face
 @pytest.mark.parametrize(("verb", "options"), LISTS)
 def test_a_list_is_one_statement_that_names_no_blob(
     counted_store: Any, statements: list[str], verb: str, options: dict[str, Any]

@@ -13,6 +13,7 @@ from persist import Store
 from persist.errors import Conflict, LeaseLost, PersistError, TransitionError
 from persist.testing import FrozenClock
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
+from tests.examples import examples
 
 SPAN = timedelta(seconds=10)
 ENDED = ("succeeded", "failed", "cancelled")
@@ -248,4 +249,4 @@ class Runs(RuleBasedStateMachine):
 
 
 TestRuns = Runs.TestCase
-TestRuns.settings = settings(max_examples=60, stateful_step_count=40)
+TestRuns.settings = settings(max_examples=examples(30), stateful_step_count=40)
