@@ -2,43 +2,26 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import datetime
 
 from persist import Store
 from persist.maintenance import Finding
 from persist.testing import FrozenClock
 from tests.schema.filling import fill
 from tests.schema.places import Place
+from tests.seeded_databases import fill_once
 
 Change = Callable[[Store, FrozenClock], object]
 
 
-@dataclass(frozen=True)
-class _Made:
-    """A file that was filled, and when its clock said that it was."""
-
-    content: bytes
-    until: datetime
-
-
-_FILES: dict[datetime, _Made] = {}
-"""Filled once in a process for each instant that a clock starts at; every test gets a copy."""
-
-
 def filled(url: str, clock: FrozenClock) -> Place:
     """Something of every domain, nothing of it running any more."""
-    place, began = Place(url), clock()
-    new_file = not place.is_postgres and not place.path.exists()
-    if new_file and (made := _FILES.get(began)) is not None:
-        place.path.write_bytes(made.content)
-        clock.set(made.until)
-        return place
-    with Store.open(url, clock=clock) as store, ExitStack() as stack:
-        fill(store, clock, stack)
-    if new_file:
-        _FILES[began] = _Made(place.path.read_bytes(), clock())
-    return place
+
+    def make(url: str) -> None:
+        with Store.open(url, clock=clock) as store, ExitStack() as stack:
+            fill(store, clock, stack)
+
+    fill_once(url, clock, "something of every domain", make)
+    return Place(url)
 
 
 @contextmanager
