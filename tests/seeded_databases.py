@@ -6,12 +6,19 @@ one that another test gave back: copying takes a fifth of the time that filling 
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
+import psycopg
+from psycopg import sql
+
 from persist import Store
+from persist.testing import FrozenClock
+from tests.database_cleaning import SCHEMA, cleaner
 from tests.database_pool import Databases
 
 Fill = Callable[[str], object]
@@ -59,3 +66,65 @@ class Prepared:
             fill(f"sqlite:///{made.as_posix()}")
         shutil.copyfile(self._files[fill], path)
         return f"sqlite:///{path.as_posix()}"
+
+
+def fill_once(url: str, clock: FrozenClock, what: Hashable, fill: Fill) -> None:
+    """Do `fill(url)` to a new database, or put there what an earlier call in this process with the same `what` made.
+
+    The clock then stands where it stood after the filling.
+    """
+    on_server = url.startswith("postgresql")
+    path = Path(url.removeprefix("sqlite:///"))
+    if not on_server and path.exists():  # a test has begun it otherwise
+        fill(url)
+        return
+    known = (what, on_server, clock())
+    if known in _MADE:
+        made = _MADE[known]
+        if isinstance(made.content, Rows):
+            made.content.put(url)
+        else:
+            path.write_bytes(made.content)
+        clock.set(made.until)
+        return
+    fill(url)
+    _MADE[known] = _Made(Rows(url) if on_server else path.read_bytes(), clock())
+
+
+class Rows:
+    """The rows and the sequences of a Postgres database, as they are when this is made."""
+
+    def __init__(self, url: str) -> None:
+        self._tables: dict[str, bytes] = {}
+        with psycopg.connect(url) as connection:
+            names = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (SCHEMA,)).fetchall()
+            for (name,) in names:
+                with connection.cursor().copy(sql.SQL("COPY {} TO STDOUT (FORMAT binary)").format(_table(name))) as copied:
+                    self._tables[name] = b"".join(bytes(block) for block in copied)
+            query = "SELECT sequencename, last_value FROM pg_sequences WHERE schemaname = %s AND last_value IS NOT NULL"
+            self._sequences = connection.execute(query, (SCHEMA,)).fetchall()
+
+    def put(self, url: str) -> None:
+        """Replace by them what a migrated database has."""
+        with cleaner(url) as connection, connection.transaction():
+            for name, content in self._tables.items():
+                connection.execute(sql.SQL("DELETE FROM {}").format(_table(name)))
+                with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN (FORMAT binary)").format(_table(name))) as copied:
+                    copied.write(content)
+            for name, last in self._sequences:
+                connection.execute("SELECT setval(%s::regclass, %s)", (_table(name).as_string(connection), last))
+
+
+def _table(name: str) -> sql.Identifier:
+    return sql.Identifier(SCHEMA, name)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a database held after it was filled, and when its clock said that it was."""
+
+    content: bytes | Rows
+    until: datetime
+
+
+_MADE: dict[Hashable, _Made] = {}

@@ -13,7 +13,8 @@ from persist import Store
 from persist.cli.table_progress import TableProgress
 from persist.testing import FrozenClock
 from tests.cli.golden import assert_golden
-from tests.maintenance.moving import filled, new_url
+from tests.maintenance.filled import filled
+from tests.maintenance.moving import new_url
 from tests.schema.filling import transcript
 from tests.schema.places import Place
 

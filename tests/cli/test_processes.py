@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
+from persist.cli import main
 from tests.markdown import ROOT
 
 PERSIST = [sys.executable, "-c", "from persist.cli import main; main(prog_name='persist')"]
@@ -20,9 +22,13 @@ PIECES = 400
 
 @pytest.fixture
 def environment(database_url: str) -> dict[str, str]:
+    return environment_of(database_url)
+
+
+def environment_of(url: str) -> dict[str, str]:
     return {
         **os.environ,
-        "PERSIST_DATABASE_URL": database_url,
+        "PERSIST_DATABASE_URL": url,
         "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
     }
 
@@ -52,8 +58,13 @@ def start_recording(environment: dict[str, str]) -> tuple[subprocess.Popen[bytes
     return process, session
 
 
+def in_this_process(environment: dict[str, str], *args: str, **options: Any) -> Result:
+    """The command where what it says matters, and no process of its own has to be started for it."""
+    return CliRunner().invoke(main, [*args, "--url", environment["PERSIST_DATABASE_URL"]], **options)
+
+
 def shown(environment: dict[str, str], session: str) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = json.loads(persist(environment, "show", session, "--json").stdout)["messages"]
+    messages: list[dict[str, Any]] = json.loads(in_this_process(environment, "show", session, "--json").stdout)["messages"]
     return messages
 
 
@@ -108,7 +119,7 @@ def test_an_interrupt_keeps_what_was_recorded(environment: dict[str, str], numbe
     assert b"Traceback" not in err
     assert shown(environment, session)[0]["parts"][0]["text"].endswith(f"{PIECES - 1} ")
     # the turn was given up: the next recorder need not take over
-    assert persist(environment, "record", "--session", session, input="").returncode == 0
+    assert in_this_process(environment, "record", "--session", session, input="").exit_code == 0
 
 
 def test_a_reader_that_leaves_early_is_no_error_worth_a_word(environment: dict[str, str], tmp_path: Path) -> None:
@@ -130,9 +141,16 @@ def test_a_reader_that_leaves_early_is_no_error_worth_a_word(environment: dict[s
 def test_exit_codes_and_streams(environment: dict[str, str]) -> None:
     failed = persist(environment, "show", "ses_nobody")
     assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)
+
+
+def test_exit_codes_where_no_database_is_opened(sqlite_url: str) -> None:
+    environment = environment_of(sqlite_url)
     assert persist(environment, "show").returncode == 2
     assert persist(environment, "nonsense").returncode == 2
     assert persist(environment, "--version").returncode == 0
+
+
+def test_a_recorder_without_any_input(environment: dict[str, str]) -> None:
     closed = subprocess.run(
         ["sh", "-c", '"$@" <&-', "sh", *PERSIST, "record", "--session", "new", "--agent", "a"],
         env=environment,

@@ -18,27 +18,32 @@ from tests.schema.filling_checkpoints import fill_checkpoints
 from tests.schema.filling_conversations import fill_conversations
 from tests.schema.filling_machines import fill_programs, fill_telemetry
 from tests.schema.filling_workflows import fill_messaging, fill_workflows
+from tests.seeded_databases import fill_once
 
 FROM = ["the start", "halfway", "the end", "the start, with a gap"]
 
 
 def filled(url: str, clock: FrozenClock, since: str) -> None:
     """Something of everything, with the log on from the start, from halfway on, only at the end, or off for a while."""
-    with Store.open(url, clock=clock) as store:
-        if since.startswith("the start"):
+
+    def make(url: str) -> None:
+        with Store.open(url, clock=clock) as store:
+            if since.startswith("the start"):
+                store.switch_events(True)
+            play(store, clock)
+            if since.endswith("a gap"):
+                store.switch_events(False)
+                with store.begin() as tx:
+                    unseen = tx.chat.sessions.list(limit=100).items[0].id
+                say(store, unseen, "unseen")
+            if since != "the end":
+                store.switch_events(True)
+            for fill in (fill_workflows, fill_conversations, fill_telemetry, fill_programs, fill_messaging):
+                fill(store, clock)
+            fill_checkpoints(store)
             store.switch_events(True)
-        play(store, clock)
-        if since.endswith("a gap"):
-            store.switch_events(False)
-            with store.begin() as tx:
-                unseen = tx.chat.sessions.list(limit=100).items[0].id
-            say(store, unseen, "unseen")
-        if since != "the end":
-            store.switch_events(True)
-        for fill in (fill_workflows, fill_conversations, fill_telemetry, fill_programs, fill_messaging):
-            fill(store, clock)
-        fill_checkpoints(store)
-        store.switch_events(True)
+
+    fill_once(url, clock, f"played with a log of {since}", make)
 
 
 @pytest.mark.parametrize("since", FROM)

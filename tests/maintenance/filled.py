@@ -8,14 +8,19 @@ from persist.maintenance import Finding
 from persist.testing import FrozenClock
 from tests.schema.filling import fill
 from tests.schema.places import Place
+from tests.seeded_databases import fill_once
 
 Change = Callable[[Store, FrozenClock], object]
 
 
 def filled(url: str, clock: FrozenClock) -> Place:
     """Something of every domain, nothing of it running any more."""
-    with Store.open(url, clock=clock) as store, ExitStack() as stack:
-        fill(store, clock, stack)
+
+    def make(url: str) -> None:
+        with Store.open(url, clock=clock) as store, ExitStack() as stack:
+            fill(store, clock, stack)
+
+    fill_once(url, clock, "something of every domain", make)
     return Place(url)
 
 

@@ -8,8 +8,6 @@ import pytest
 
 from persist import Store
 from persist.maintenance import copy
-from persist.testing import FrozenClock
-from tests.schema.filling import fill
 from tests.schema.places import Place
 
 PAIRS = ["sqlite-sqlite", "sqlite-postgres", "postgres-sqlite", "postgres-postgres"]
@@ -22,12 +20,6 @@ def new_url(request: pytest.FixtureRequest, kind: str, tmp_path: Path, name: str
         create: Callable[[], str] = request.getfixturevalue("new_postgres_database")
         return create()
     return f"sqlite:///{(tmp_path / name).as_posix()}"
-
-
-def filled(url: str, clock: FrozenClock) -> None:
-    """Something of everything; the turn that ran in it is over."""
-    with Store.open(url, clock=clock) as store, ExitStack() as stack:
-        fill(store, clock, stack)
 
 
 def many(url: str, rows: int) -> None:

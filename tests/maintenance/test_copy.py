@@ -17,7 +17,8 @@ from persist.maintenance import copy, quarantined
 from persist.maintenance.setting_aside import quarantine
 from persist.schema.metadata import metadata
 from persist.testing import FrozenClock
-from tests.maintenance.moving import PAIRS, Pair, checksums, filled, new_url, opened
+from tests.maintenance.filled import filled
+from tests.maintenance.moving import PAIRS, Pair, checksums, new_url, opened
 from tests.schema.filling import LONG, fill, transcript
 from tests.schema.places import Place
 

@@ -15,7 +15,8 @@ from persist.schema.metadata import HEAD
 from persist.single_owner_files.instances import open_instance
 from persist.single_owner_files.run_files import create_run_file
 from persist.testing import FrozenClock
-from tests.maintenance.moving import PAIRS, Pair, checksums, filled, new_url, opened
+from tests.maintenance.filled import filled
+from tests.maintenance.moving import PAIRS, Pair, checksums, new_url, opened
 from tests.schema.filling import LONG, PROMPT, fill, transcript
 from tests.schema.places import Place
 

@@ -11,7 +11,8 @@ from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
 from persist.maintenance import export, import_
 from persist.testing import FrozenClock
-from tests.maintenance.moving import filled, opened
+from tests.maintenance.filled import filled
+from tests.maintenance.moving import opened
 from tests.schema.filling import transcript
 from tests.schema.places import Place
 

@@ -8,7 +8,9 @@ from textwrap import dedent, indent
 import pytest
 
 import persist
+from persist.testing import FrozenClock
 from tests.schema.places import ROOT, Place
+from tests.seeded_databases import fill_once
 
 _REVISION = '''\
 """Planted by a test."""
@@ -42,9 +44,9 @@ def empty_database(backend: str, new_database: Callable[..., str]) -> Callable[[
 
 @pytest.fixture
 def migrated(backend: str, database_url: str) -> Place:
-    """A database that persist.upgrade made."""
+    """A database that persist.upgrade made; a file is a copy of the first one."""
     if backend == "sqlite":
-        persist.upgrade(database_url)
+        fill_once(database_url, FrozenClock(), "upgraded", persist.upgrade)
     return Place(database_url)
 
 
