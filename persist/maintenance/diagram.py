@@ -12,7 +12,7 @@ from persist.quoting import shown
 from persist.schema.metadata import domain_of
 from persist.schema.metadata import metadata as ours
 
-_PLAIN: dict[type[TypeEngine[Any]], str] = {BigInteger: "whole", Double: "amount", LargeBinary: "bytes"}
+_PLAIN: dict[type[TypeEngine[Any]], str] = {BigInteger: "bigint", Double: "double", LargeBinary: "bytes"}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 

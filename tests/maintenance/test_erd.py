@@ -58,9 +58,9 @@ def test_keys_and_types_are_marked() -> None:
     entities, _ = parsed(erd())
     assert entities["chat_part_deltas"] == {
         "part_id": ("label", "PK, FK"),
-        "seq": ("whole", "PK"),
+        "seq": ("bigint", "PK"),
         "created_at": ("epochms", None),
-        "delta": ("body", None),
+        "delta": ("freetext", None),
     }
     assert entities["messages"]["embedding"] == ("bytes", None)
     assert entities["workflow_runs"]["status"] == ("vocabulary", None)
