@@ -63,8 +63,8 @@ def test_keys_and_types_are_marked() -> None:
         "delta": ("freetext", None),
     }
     assert entities["messages"]["embedding"] == ("bytes", None)
-    assert entities["workflow_runs"]["status"] == ("vocabulary", None)
-    assert entities["chat_sessions"]["cost_usd"] == ("amount", None)
+    assert entities["workflow_runs"]["status"] == ("enumtext", None)
+    assert entities["chat_sessions"]["cost_usd"] == ("double", None)
 
 
 def test_relations_say_who_refers_to_whom_and_how_often() -> None:
