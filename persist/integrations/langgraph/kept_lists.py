@@ -10,7 +10,7 @@ from typing import Any
 
 import ormsgpack
 
-from persist.checkpoints.known_lists import KnownList
+from persist.checkpoints.known_lists import Digest, KnownList
 from persist.checkpoints.schemas import Blob, Stored
 from persist.checkpoints.values import KeptLists
 from persist.integrations.langgraph.latest import Latest
@@ -100,6 +100,8 @@ class SavedLists(KeptLists):
         return self._memory.find(key)
 
     def keep(self, key: bytes, pieces: list[Blob]) -> Stored:
+        if not key.startswith(Digest(pieces).digest()):
+            return pieces  # somebody changed one; another list may have this key, and be as it was
         return self._memory.add(key, pieces) or pieces
 
 

@@ -230,6 +230,18 @@ def test_a_row_that_another_program_changed_is_read_from_the_database(
     assert_read(call, store, saver, [*elements(), "more", "still more"])
 
 
+def test_a_piece_that_another_program_changed_is_not_kept(
+    call: Call, store: Any, saver: PersistSaver, execute: Callable[[str], None]
+) -> None:
+    for thread in ("t", "u"):
+        put(call, saver, "1", elements(), thread=thread)
+    fine = "SELECT data FROM checkpoint_pieces WHERE thread_id = 't' AND position = 1"
+    execute(f"UPDATE checkpoint_pieces SET data = ({fine}) WHERE thread_id = 't' AND position = 0")
+    other = PersistSaver(store)
+    assert exact(said(call, other)) == exact([elements()[1], *elements()[1:]])
+    assert_read(call, store, other, elements(), thread="u")
+
+
 def test_a_serializer_that_was_replaced_reads_nothing_of_the_former(call: Call, store: Any) -> None:
     saver = PersistSaver(store, serde=StrictSerializer())
     put(call, saver, "1", elements())
