@@ -7,16 +7,8 @@ from typing import Any
 
 import ormsgpack
 
+from persist.integrations.langgraph.losses import OPTIONS
 from persist.integrations.langgraph.own_types import MESSAGES
-
-_OPTIONS = (
-    ormsgpack.OPT_NON_STR_KEYS
-    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
-    | ormsgpack.OPT_PASSTHROUGH_DATETIME
-    | ormsgpack.OPT_PASSTHROUGH_ENUM
-    | ormsgpack.OPT_PASSTHROUGH_UUID
-)
-"""The serializer's, except that text which is no UTF-8 is refused."""
 
 _KINDS = {cls: number for number, cls in enumerate((dict, list, str, int, float, bool, tuple, bytes, *MESSAGES))}
 _FIRST_MESSAGE = _KINDS[bytes] + 1
@@ -59,7 +51,7 @@ def content(elements: Sequence[Any]) -> bytes | None:
     writes whole. Of anything else nobody knows what its serialization depends on.
     """
     try:
-        return ormsgpack.packb([_content(element) for element in elements], option=_OPTIONS)
+        return ormsgpack.packb([_content(element) for element in elements], option=OPTIONS)
     except (ormsgpack.MsgpackEncodeError, KeyError):
         return None
 

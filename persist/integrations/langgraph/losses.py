@@ -13,19 +13,20 @@ from langgraph.store.base import Item
 
 from persist.errors import InvalidValue
 
-_OPTIONS = (
+OPTIONS = (
     ormsgpack.OPT_NON_STR_KEYS
     | ormsgpack.OPT_PASSTHROUGH_DATACLASS
     | ormsgpack.OPT_PASSTHROUGH_DATETIME
     | ormsgpack.OPT_PASSTHROUGH_ENUM
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
+"""The options of LangGraph's serializer, but text that is not valid UTF-8 is refused."""
 
 
 def check_text(name: str, value: Any) -> None:
     """Raises InvalidValue if any text in a value cannot be encoded as UTF-8."""
     try:
-        ormsgpack.packb(value, default=_serialized_parts, option=_OPTIONS)
+        ormsgpack.packb(value, default=_serialized_parts, option=OPTIONS)
     except ormsgpack.MsgpackEncodeError as error:
         raise InvalidValue(name, f"it would not be stored as it is: {error}.") from None
 
