@@ -42,7 +42,7 @@ class CompactionSnapshot:
     """The latest items that a compaction may replace, as the framework's own SQL sessions give them.
 
     complete        whether these are all items
-    replace_suffix  puts other items in the place of those from an index on; False: somebody wrote meanwhile, so nothing changed
+    replace_suffix  puts other items in the place of those from an index on; False: they had changed, so nothing was replaced
     """
 
     items: list[TResponseInputItem]
