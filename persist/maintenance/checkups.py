@@ -19,6 +19,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.maintenance.drift import drift, index_of
 from persist.maintenance.setting_aside import set_aside
 from persist.maintenance.unreadable import bad_rows
+from persist.histories.checkup import checkup as of_histories
 from persist.programs.checkup import checkup as of_programs
 from persist.schema.metadata import HEAD, metadata
 from persist.telemetry.checkup import checkup as of_telemetry
@@ -81,6 +82,7 @@ CHECKUPS: dict[str, Checkup] = {
     "chat": of_chat,
     "checkpoints": of_checkpoints,
     "conversations": of_conversations,
+    "histories": of_histories,
     "programs": of_programs,
     "telemetry": of_telemetry,
     "workflows": of_workflows,
