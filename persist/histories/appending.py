@@ -50,7 +50,8 @@ class Places:
 
     def found(self) -> dict[str, Place]:
         """The places by id, without entries that are not stored."""
-        return {} if self._rows is None else {id: Place(*place, bool(taken)) for id, *place, taken in self._rows.result}
+        rows = [] if self._rows is None else self._rows.result
+        return {id: Place(root, line, depth, bool(taken)) for id, root, line, depth, taken in rows}
 
 
 def place(id: str, parent_id: str | None, places: dict[str, Place]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Reading histories. Entries form trees, and each history is a range of every line of its tree that it came through."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import CTE, ColumnElement, Select, bindparam, select
@@ -65,12 +66,12 @@ class AskedHistory:
 
 
 def chain(head_id: str, rows: Sequence[Row], limit: int = NO_END) -> list[Entry]:
-    """The last `limit` entries up to a head, of their rows. Raises NotFound without any, and StoreCorrupt if they are no chain."""
+    """The last `limit` entries up to a head, from their rows. Raises NotFound without any, StoreCorrupt if they are no chain."""
     if not rows:
         raise NotFound("history entry", head_id)
     found = [entry_of(row) for row in rows]
     is_whole = len(found) < limit
-    follow = all(entry.parent_id == before.id for before, entry in zip(found, found[1:], strict=False))
+    follow = all(entry.parent_id == before.id for before, entry in pairwise(found))
     if not follow or found[-1].id != head_id or (is_whole and found[0].parent_id is not None):
         reason = f"the messages that lead to {named(head_id)} are no chain; persist doctor names what is wrong."
         raise StoreCorrupt("history_entries", reason)

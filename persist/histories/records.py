@@ -51,7 +51,9 @@ _GET = Statement(select(*_COLUMNS).where(_this))
 _STATE = Statement(select(_H.revision, _H.updated_at).where(_this))
 _LOCK = Statement(select(_H.id).where(_this).with_for_update())
 _CREATE = Statement(insert_missing(histories, "id"))
-_SET = {column.name: bindparam(f"new_{column.name}", type_=column.type) for column in _H if column.name not in ("id", "created_at")}
+_SET = {
+    column.name: bindparam(f"new_{column.name}", type_=column.type) for column in _H if column.name not in ("id", "created_at")
+}
 _REPLACE = Statement(update(histories).where(_this, _H.revision == param("expected")).values(**_SET))
 # nothing is written below a conversation unless it has just been written: `of_revision` is new
 _written = exists().where(
@@ -59,9 +61,7 @@ _written = exists().where(
 )
 _ADD_ENTRY = Statement(insert_where(entries, _written))
 _ADD_BRANCH = Statement(insert_where(branches, _written))
-_CLEAR_BRANCHES = Statement(
-    delete(branches).where(_B.history_id == param("of_history"), _written)
-)
+_CLEAR_BRANCHES = Statement(delete(branches).where(_B.history_id == param("of_history"), _written))
 _DELETE_BRANCHES = Statement(delete(branches).where(_B.history_id == param("history_id")))
 _DELETE = Statement(delete(histories).where(_this))
 
@@ -102,9 +102,7 @@ class HistoryRecords(Repository):
         filters = _scoped(work, scope)
         after_key = _values_after(after, filters)
         rows = work.rows(_listing(bool(after_key), bool(filters)), **filters, **after_key, limit=limit + 1)
-        return Page.of(
-            rows, limit, _value, name=_LIST, filters=filters, key=lambda _, item: [epoch_us(item.updated_at), item.id]
-        )
+        return Page.of(rows, limit, _value, name=_LIST, filters=filters, key=lambda _, item: [epoch_us(item.updated_at), item.id])
 
     @reads
     def latest(self, *, scope: str | None = None, limit: int | None = None) -> List[History]:

@@ -1,4 +1,4 @@
-"""`tx.histories.snapshots`: messages from which a run can be continued. What a snapshot repeats of an earlier one is stored once."""
+"""`tx.histories.snapshots`: messages from which a run can be continued. Those that snapshots of a run share are stored once."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,9 +37,7 @@ _NEWEST_SEQUENCE = Statement(select(_R.newest_sequence, _R.newest_keys_json).whe
 _HAS_KEY = Statement(select(_S.position).where(_of_run, _S.idempotency_key == param("idempotency_key")))
 _place = (_E.id, _E.root_id, _E.line_id, _E.depth, HAS_NEXT, _E.digest)
 _with_head = snapshots.outerjoin(entries, _E.id == _S.head_id)
-_NEWEST = Statement(
-    select(_S.position, *_place).select_from(_with_head).where(_of_run).order_by(_S.position.desc()).limit(1)
-)
+_NEWEST = Statement(select(_S.position, *_place).select_from(_with_head).where(_of_run).order_by(_S.position.desc()).limit(1))
 _IN_TREES = Statement(select(*_place).where(_E.root_id.in_(_roots)))
 _KEPT = Statement(
     select(_S.position, _S.state, _E.id, _E.line_id, _E.depth).select_from(_with_head).where(_of_run).order_by(_S.position)
@@ -121,7 +119,7 @@ class RunSnapshots(Repository):
         shared = earlier.shared(digests)
         added, head = _added(work, columns, digests, shared)
         position = earlier.position + 1
-        dropped, lost = earlier.outdated(maximum, row["state"], head)
+        dropped, lost = earlier.outdated(maximum, state, head)
         with work.batch(last=not lost) as batch:
             batch.run_many(_ADD_ENTRY, added)
             batch.run(_ADD, **row, position=position, head_id=None if head is None else head[0])

@@ -16,10 +16,10 @@ from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import is_newer, version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.histories.checkup import checkup as of_histories
 from persist.maintenance.drift import drift, index_of
 from persist.maintenance.setting_aside import set_aside
 from persist.maintenance.unreadable import bad_rows
-from persist.histories.checkup import checkup as of_histories
 from persist.programs.checkup import checkup as of_programs
 from persist.schema.metadata import HEAD, metadata
 from persist.telemetry.checkup import checkup as of_telemetry
