@@ -22,7 +22,7 @@ _E = entries.c
 _next = entries.alias("next")
 _roots = select(_E.root_id).where(among_labels(_E.id, "ids"))
 LOCK_TREES = Statement(select(_E.id).where(_E.id.in_(_roots)).order_by(_E.id).with_for_update())
-"""Locks the trees of entries by their roots: whoever writes to a tree, or deletes in it, waits until the transaction ends."""
+"""Locks the trees of entries by their roots: other transactions that write to these trees wait until this one ends."""
 
 HAS_NEXT = exists().where(_next.c.root_id == _E.root_id, _next.c.line_id == _E.line_id, _next.c.depth > _E.depth)
 _PLACES = Statement(select(_E.id, _E.root_id, _E.line_id, _E.depth, HAS_NEXT).where(among_labels(_E.id, "ids")))
@@ -103,7 +103,7 @@ class NewEntries:
             raise InvalidValue("entries", f"{named(min(circle))} comes before the entry that it follows.")
 
     def rows(self, places: dict[str, Place], at: datetime) -> list[dict[str, Any]]:
-        """The rows to insert. Entries that are stored already are left out, if they are equal; Conflict if they are not."""
+        """The rows to insert. Entries that are stored already are left out, if they are equal. Raises Conflict if they differ."""
         stored = [id for id in self.columns if id in places]
         if stored:
             with self._work.batch() as batch:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, select, tuple_, update
+from sqlalchemy import bindparam, delete, exists, literal_column, select, tuple_, update
 
 from persist.db.changes.batch import Batch
 from persist.db.expressions.conditional_insert import insert_where
@@ -31,7 +31,9 @@ _H, _B = histories.c, branches.c
 _FIELDS = tuple(History.model_fields)
 _LIST = "histories.records"
 _MAX = 2**62
-_left = labels_array(select(_B.entry_id, _B.position).where(_B.history_id == _H.id)).label("branches")
+# written as text: SQLAlchemy relates no subquery of a FROM clause to the row around it
+_of_row = literal_column(f"{histories.name}.id", _H.id.type)
+_left = labels_array(select(_B.entry_id, _B.position).where(_B.history_id == _of_row)).label("branches")
 _COLUMNS = (
     _H.id,
     _H.head_id,

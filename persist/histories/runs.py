@@ -86,7 +86,7 @@ class HistoryRuns(Repository):
         registration_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """Register a run. To register the same again does nothing; Conflict if another run is registered under the id."""
+        """Register a run. To register the same again does nothing. Raises Conflict if another one is registered under the id."""
         work = self._work
         row_id = work.label("id", id, empty=True)
         plain = work.json_object("metadata", metadata)

@@ -73,7 +73,7 @@ def histories_seen(tx: Transaction) -> dict[str, Any]:
     taken = [one for run in runs for one in histories.snapshots.list(run.id, include_interrupted=True)]
     effects = [histories.tool_effects.find(run.id, "call") for run in runs]
     return {
-        "histories": {record.id: record.model_dump(mode="json") for record in records},
+        "history_records": {record.id: record.model_dump(mode="json") for record in records},
         "history_entries": {
             end: {"entries": [entry.model_dump(mode="json") for entry in histories.entries.list(end)]} for end in sorted(ends)
         },
