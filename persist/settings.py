@@ -83,6 +83,8 @@ class Settings(BaseSettings):
     conversations_unread_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     events_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     events_keep_last: int = Field(0, ge=0)
+    histories_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
+    histories_keep_last: int = Field(0, ge=0)
     messaging_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     messaging_keep_last: int = Field(0, ge=0)
     programs_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)

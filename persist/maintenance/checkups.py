@@ -16,6 +16,7 @@ from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import is_newer, version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.histories.checkup import checkup as of_histories
 from persist.maintenance.drift import drift, index_of
 from persist.maintenance.setting_aside import set_aside
 from persist.maintenance.unreadable import bad_rows
@@ -81,6 +82,7 @@ CHECKUPS: dict[str, Checkup] = {
     "chat": of_chat,
     "checkpoints": of_checkpoints,
     "conversations": of_conversations,
+    "histories": of_histories,
     "programs": of_programs,
     "telemetry": of_telemetry,
     "workflows": of_workflows,

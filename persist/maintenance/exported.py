@@ -10,12 +10,22 @@ from persist.conversations import exporting as conversations
 from persist.db.operations.exporting import Exported, Rows
 from persist.db.schema.scope_columns import OWN
 from persist.errors import NotFound
+from persist.histories import exporting as histories
 from persist.maintenance.transactions import Session
 from persist.messaging import exporting as messaging
 from persist.programs import exporting as programs
 from persist.workflows import exporting as workflows
 
-KINDS = (chat.SESSION, conversations.SESSION, messaging.SESSION, workflows.RUN, programs.RUN, checkpoints.THREAD)
+KINDS = (
+    chat.SESSION,
+    conversations.SESSION,
+    messaging.SESSION,
+    workflows.RUN,
+    programs.RUN,
+    checkpoints.THREAD,
+    histories.HISTORY,
+    histories.RUN,
+)
 
 
 def kind_of(session: Session, id: str) -> Exported:

@@ -9,6 +9,7 @@ import persist.chat.pruning
 import persist.checkpoints.pruning
 import persist.conversations.pruning
 import persist.events.pruning
+import persist.histories.pruning
 import persist.messaging.pruning
 import persist.programs.pruning
 import persist.telemetry.pruning
@@ -30,6 +31,7 @@ PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
         "checkpoints": persist.checkpoints.pruning.PRUNINGS,
         "conversations": persist.conversations.pruning.PRUNINGS,
         "events": persist.events.pruning.PRUNINGS,
+        "histories": persist.histories.pruning.PRUNINGS,
         "messaging": persist.messaging.pruning.PRUNINGS,
         "programs": persist.programs.pruning.PRUNINGS,
         "telemetry": persist.telemetry.pruning.PRUNINGS,

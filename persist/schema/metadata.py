@@ -9,6 +9,7 @@ import persist.chat.models
 import persist.checkpoints.models
 import persist.conversations.models
 import persist.events.models
+import persist.histories.models
 import persist.messaging.models
 import persist.programs.models
 import persist.telemetry.models

@@ -45,6 +45,7 @@ with lazy_modules(globals()):
     from persist.conversations import aio as conversations
     from persist.events import aio as events
     from persist.events import watching
+    from persist.histories import aio as histories
     from persist.messaging import aio as messaging
     from persist.programs import aio as programs
     from persist.telemetry import aio as telemetry
@@ -60,6 +61,7 @@ class AsyncDomains:
     checkpoints = on_demand(lambda work: checkpoints.AsyncCheckpoints(work))
     conversations = on_demand(lambda work: conversations.AsyncConversations(work))
     events = on_demand(lambda work: events.async_events(work))
+    histories = on_demand(lambda work: histories.AsyncHistories(work))
     messaging = on_demand(lambda work: messaging.AsyncMessaging(work))
     programs = on_demand(lambda work: programs.AsyncPrograms(work))
     telemetry = on_demand(lambda work: telemetry.AsyncTelemetry(work))

@@ -17,6 +17,7 @@ with lazy_modules(globals()):
     from persist.checkpoints import repository as checkpoints
     from persist.conversations import repository as conversations
     from persist.events import repository as events
+    from persist.histories import repository as histories
     from persist.messaging import repository as messaging
     from persist.programs import repository as programs
     from persist.telemetry import repository as telemetry
@@ -32,6 +33,7 @@ class Domains:
     checkpoints = on_demand(find=lambda: checkpoints.Checkpoints)
     conversations = on_demand(find=lambda: conversations.Conversations)
     events = on_demand(find=lambda: events.Events)
+    histories = on_demand(find=lambda: histories.Histories)
     messaging = on_demand(find=lambda: messaging.Messaging)
     programs = on_demand(find=lambda: programs.Programs)
     telemetry = on_demand(find=lambda: telemetry.Telemetry)

@@ -70,6 +70,15 @@ FILLED = {
         "memories",
         "memory_vectors",
     ],
+    "0010": [
+        "histories",
+        "history_branches",
+        "history_entries",
+        "history_runs",
+        "history_run_events",
+        "history_snapshots",
+        "history_tool_effects",
+    ],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

@@ -19,7 +19,7 @@ from persist.db.transactions.repository import Repository
 from persist.events.models import event_log
 from persist.testing import START
 from tests.statemachines.bad_arguments import VALUES, Hostile, named
-from tests.statemachines.valid_arguments import ARGUMENTS, BLOB, GATE, ISSUE, PROMPT, REMARK, RULE, TEXT
+from tests.statemachines.valid_arguments import ARGUMENTS, BLOB, FIRST, GATE, ISSUE, PROMPT, REMARK, RULE, TEXT
 
 _LEFT_OUT = object()
 
@@ -117,6 +117,7 @@ def make(store: Store) -> dict[str, Any]:
         _conversations(tx)
         _telemetry(tx)
         _checkpoints(tx)
+        _histories(tx)
     with store.begin() as tx:  # comparing a long log takes longer than whatever a verb does
         tx._work.change(delete(event_log).where(event_log.c.stream_id != "audit"))
     return ids
@@ -199,6 +200,15 @@ def _checkpoints(tx: Any) -> None:
     states.put("thread", "1", head=BLOB, run_id="run", versions={"said": "1"}, values={"said": ("1", [BLOB])})
     states.put_writes("thread", "1", [Write(0, "other", BLOB)], task_id="task")
     tx.checkpoints.memories.put(("people",), "likes", {"text": "x"}, ttl_minutes=10, embeddings={"text": b"\x00\x00\x80?"})
+
+
+def _histories(tx: Any) -> None:
+    histories = tx.histories
+    histories.records.put("talk", revision="1", expected_revision=None, head_id="first", entries=[FIRST], updated_at=START)
+    histories.runs.register("run", started_at=START)
+    histories.run_events.append("run", "run_started", step_index=0, at=START)
+    histories.snapshots.save("run", [FIRST.message], state="complete", step_index=0, taken_at=START)
+    histories.tool_effects.put("run", "call", tool_name="bash", status="started", started_at=START)
 
 
 def calls(values: st.SearchStrategy[Hostile]) -> st.SearchStrategy[tuple[Verb, dict[str, Hostile]]]:

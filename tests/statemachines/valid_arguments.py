@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from persist.checkpoints.schemas import Blob, Memory, Write
+from persist.histories.schemas import Message, NewEntry
 from persist.testing import START
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
@@ -15,6 +16,7 @@ PROMPT = "Be brief."
 ISSUE = "https://github.com/example/project/issues/7"
 REMARK = {"id": "said", "created_at": 1_700_000_000.5, "role": "user", "content": {"text": "x"}, "embedding": [1.0, 0.5]}
 BLOB = Blob("msgpack", b"\x00\xff")
+FIRST = NewEntry("first", None, Message({"kind": "request"}))
 RULE = {"permission": "bash", "pattern": "git *", "action": "allow", "source": "session"}
 TEXT = [{"type": "text", "text": "hi"}]
 GATE = {"type": "tool-bash", "toolCallId": "c", "state": "approval-requested", "input": {"a": 1}, "approval": {"id": "ap"}}
@@ -175,6 +177,43 @@ ARGUMENTS: dict[str, Any] = {
     "events.append.type": "audit.noted",
     "events.read.after": 0,
     "events.stream_id": "audit",
+    "histories.agent_name": "planner",
+    "histories.branches": ["first"],
+    "histories.conversation_id": "talk",
+    "histories.deferred": {"calls": []},
+    "histories.effect_summary": "written",
+    "histories.entries.id": "first",
+    "histories.entries.list.head_id": "first",
+    "histories.expected_revision": "1",
+    "histories.forked_at": "first",
+    "histories.forked_from": "talk",
+    "histories.format_version": 1,
+    "histories.idempotency_key": "1:key",
+    "histories.include_interrupted": True,
+    "histories.messages": [FIRST.message, Message({"kind": "response"})],
+    "histories.parent_id": "outer",
+    "histories.parent_run_id": "outer",
+    "histories.records.id": "talk",
+    "histories.records.latest.scope": None,
+    "histories.records.list.scope": None,
+    "histories.records.put.entries": [NewEntry("second", "first", Message({"kind": "response"}))],
+    "histories.records.put.head_id": "second",
+    "histories.registration_id": "registered",
+    "histories.revision": "2",
+    "histories.run_events.kind": "tool_call_started",
+    "histories.run_id": "run",
+    "histories.runs.id": "run",
+    "histories.runs.register.id": "new",
+    "histories.scope": "maria",
+    "histories.sequence": 1,
+    "histories.snapshots.keep": 2,
+    "histories.state": "complete",
+    "histories.step_index": 1,
+    "histories.taken_at": START,
+    "histories.tool_call_id": "call",
+    "histories.tool_effects.status": "started",
+    "histories.tool_name": "bash",
+    "histories.usage": {"requests": 1},
     "messaging.agent_session_id": "log",
     "messaging.channel_id": "C1",
     "messaging.content": "hi",
