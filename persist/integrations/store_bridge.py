@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.errors import UnsupportedEngine
+from persist.errors import InvalidValue, UnsupportedEngine
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.store.transaction import Transaction, TransactionBlock, transact_with_retries, transaction_per_verb
@@ -21,6 +21,8 @@ class StoreBridge:
     """
 
     def __init__(self, store: Store | AsyncStore) -> None:
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidValue("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
         self._async = store if isinstance(store, AsyncStore) else None
         self._store = store._store if isinstance(store, AsyncStore) else store
 
