@@ -22,6 +22,7 @@ from persist.maintenance.unreadable import bad_rows
 from persist.programs.checkup import checkup as of_programs
 from persist.schema.metadata import HEAD, metadata
 from persist.telemetry.checkup import checkup as of_telemetry
+from persist.transcripts.checkup import checkup as of_transcripts
 from persist.workflows.checkup import checkup as of_workflows
 
 Checkup = Callable[[UnitOfWork], Iterator[Problem]]
@@ -83,6 +84,7 @@ CHECKUPS: dict[str, Checkup] = {
     "conversations": of_conversations,
     "programs": of_programs,
     "telemetry": of_telemetry,
+    "transcripts": of_transcripts,
     "workflows": of_workflows,
 }
 """Every check by its subject, in the order in which the checks run. A domain with rules of its own has an entry."""

@@ -113,7 +113,7 @@ def make(store: Store) -> dict[str, Any]:
     store.switch_events(True)
     with store.begin() as tx:
         tx.events.append("audit", "audit.noted", {"a": 1})
-        ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx)}
+        ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx), **_transcripts(tx)}
         _conversations(tx)
         _telemetry(tx)
         _checkpoints(tx)
@@ -199,6 +199,13 @@ def _checkpoints(tx: Any) -> None:
     states.put("thread", "1", head=BLOB, run_id="run", versions={"said": "1"}, values={"said": ("1", [BLOB])})
     states.put_writes("thread", "1", [Write(0, "other", BLOB)], task_id="task")
     tx.checkpoints.memories.put(("people",), "likes", {"text": "x"}, ttl_minutes=10, embeddings={"text": b"\x00\x00\x80?"})
+
+
+def _transcripts(tx: Any) -> dict[str, Any]:
+    append = tx.transcripts.entries.append
+    append("-work", "ses", [{"type": "user", "uuid": "u1"}, {"type": "title"}], fold=lambda previous, new: {"count": len(new)})
+    append("-work", "ses", [{"type": "user"}], subpath="subagents/agent-1")
+    return {"<transcript>": tx.transcripts.sessions.list().items[0].id}
 
 
 def calls(values: st.SearchStrategy[Hostile]) -> st.SearchStrategy[tuple[Verb, dict[str, Hostile]]]:
