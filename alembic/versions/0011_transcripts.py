@@ -25,7 +25,7 @@ def whole() -> sa.types.TypeEngine:
 
 def upgrade() -> None:
     op.create_table(
-        "transcripts",
+        "transcript_sessions",
         sa.Column("id", label(), nullable=False),
         sa.Column("project", label(), nullable=False),
         sa.Column("session_id", label(), nullable=False),
@@ -34,11 +34,11 @@ def upgrade() -> None:
         sa.Column("main_at", whole(), nullable=True),
         sa.Column("length", whole(), nullable=False),
         sa.Column("summary", label(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_transcripts")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_transcript_sessions")),
     )
-    op.create_index("ix_transcripts_project_session_id", "transcripts", ["project", "session_id"], unique=True)
-    op.create_index("ix_transcripts_session_id", "transcripts", ["session_id"])
-    op.create_index("ix_transcripts_updated_at_id", "transcripts", ["updated_at", "id"])
+    op.create_index("ix_transcript_sessions_project_session_id", "transcript_sessions", ["project", "session_id"], unique=True)
+    op.create_index("ix_transcript_sessions_session_id", "transcript_sessions", ["session_id"])
+    op.create_index("ix_transcript_sessions_updated_at_id", "transcript_sessions", ["updated_at", "id"])
     op.create_table(
         "transcript_entries",
         sa.Column("transcript_id", label(), nullable=False),
@@ -46,7 +46,7 @@ def upgrade() -> None:
         sa.Column("position", whole(), autoincrement=False, nullable=False),
         sa.Column("uuid", label(), nullable=True),
         sa.Column("entry", label(), nullable=False),
-        sa.ForeignKeyConstraint(["transcript_id"], ["transcripts.id"], name=op.f("fk_transcript_entries_transcript_id")),
+        sa.ForeignKeyConstraint(["transcript_id"], ["transcript_sessions.id"], name=op.f("fk_transcript_entries_transcript_id")),
         sa.PrimaryKeyConstraint("transcript_id", "subpath", "position", name=op.f("pk_transcript_entries")),
     )
     set_ = sa.text("uuid IS NOT NULL")

@@ -10,5 +10,6 @@ TRANSCRIPT = Exported(
         Rows(transcripts, transcripts.c.id == the_id(), (transcripts.c.id,)),
         Rows(entries, entries.c.transcript_id == the_id(), tuple(entries.primary_key.columns)),
     ),
+    also=transcripts.c.session_id,
 )
 """An export of the transcript of one session with all its parts."""

@@ -13,7 +13,7 @@ from persist.db.schema.column_types import EpochMs, FreeText, Int64, Label
 class TranscriptRow(Base):
     """The transcript of one session of a project. `length`: how many entries were ever appended, so the next position."""
 
-    __tablename__ = "transcripts"
+    __tablename__ = "transcript_sessions"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     project: Mapped[str] = mapped_column(Label())
     session_id: Mapped[str] = mapped_column(Label())
@@ -24,9 +24,9 @@ class TranscriptRow(Base):
     summary: Mapped[str | None] = mapped_column(FreeText())
 
     __table_args__ = (
-        Index("ix_transcripts_project_session_id", "project", "session_id", unique=True),
-        Index("ix_transcripts_session_id", "session_id"),
-        Index("ix_transcripts_updated_at_id", "updated_at", "id"),
+        Index("ix_transcript_sessions_project_session_id", "project", "session_id", unique=True),
+        Index("ix_transcript_sessions_session_id", "session_id"),
+        Index("ix_transcript_sessions_updated_at_id", "updated_at", "id"),
     )
 
 
@@ -34,7 +34,7 @@ class TranscriptEntryRow(Base):
     """One entry. `subpath` is empty in the main part of a transcript; positions count through all of its parts."""
 
     __tablename__ = "transcript_entries"
-    transcript_id: Mapped[str] = mapped_column(Label(), ForeignKey(f"{SCHEMA_TOKEN}.transcripts.id"), primary_key=True)
+    transcript_id: Mapped[str] = mapped_column(Label(), ForeignKey(f"{SCHEMA_TOKEN}.transcript_sessions.id"), primary_key=True)
     subpath: Mapped[str] = mapped_column(Label(), primary_key=True)
     position: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     uuid: Mapped[str | None] = mapped_column(Label())

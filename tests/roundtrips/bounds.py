@@ -193,7 +193,7 @@ BOUNDS = {
         Row("telemetry.usage.today", 1),
         Row("telemetry.usage.totals", 1),
         Row("telemetry.usage.trim", 2),
-        Row("transcripts.entries.append", 2, goal=2),
+        Row("transcripts.entries.append", 3),
         Row("transcripts.entries.list", 1, goal=1),
         Row("transcripts.entries.tail", 1, goal=1),
         Row("transcripts.sessions.delete", 2, goal=2),

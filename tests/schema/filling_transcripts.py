@@ -30,7 +30,7 @@ def transcripts_seen(tx: Transaction) -> dict[str, Any]:
         for subpath in ("", *tx.transcripts.sessions.subpaths(one.project, one.session_id))
     }
     return {
-        "transcripts": {one.id: one.model_dump(mode="json") for one in found},
+        "transcript_sessions": {one.id: one.model_dump(mode="json") for one in found},
         "transcript_entries": {
             "/".join(part): {"entries": tx.transcripts.entries.list(*part[:2], subpath=part[2])} for part in sorted(parts)
         },

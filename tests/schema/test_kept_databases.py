@@ -70,7 +70,7 @@ FILLED = {
         "memories",
         "memory_vectors",
     ],
-    "0011": ["transcripts", "transcript_entries"],
+    "0011": ["transcript_sessions", "transcript_entries"],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

@@ -235,7 +235,7 @@ def test_a_session_goes_with_its_parts_and_a_part_alone(store: Any, raw: Raw) ->
     assert stored(store) == stored(store, subpath="b") == []
     assert delete("p2", "only a part", subpath="a")
     assert one(store, "p2", "only a part") is None
-    assert raw.count("transcripts") == raw.count("transcript_entries") == 2
+    assert raw.count("transcript_sessions") == raw.count("transcript_entries") == 2
     append(store, *uuids("x"))
     assert stored(store) == uuids("x")
 
