@@ -9,7 +9,7 @@ HARD = "Naïve\x00 text \ud83d stays what it was."
 
 
 def fill_transcripts(store: Store) -> None:
-    """A session with a subagent and a summary, and one of another project with the same id, which only a subagent wrote to."""
+    """A session with a subagent and a summary, and one of another project, which only a subagent wrote to."""
     entries: list[dict[str, Any]] = [
         {"type": "user", "uuid": "u1", "text": HARD},
         {"type": "title", "n": 10**30, "z": 1, "a": float("inf")},
@@ -18,7 +18,7 @@ def fill_transcripts(store: Store) -> None:
         append = tx.transcripts.entries.append
         append("-home-me", "ses", entries, fold=lambda previous, new: {"count": len(new), "note": HARD})
         append("-home-me", "ses", [{"type": "user", "uuid": "u1"}], subpath="subagents/agent-1")
-        append("-home-you", "ses", [{"type": "user", "uuid": HARD * 30}], subpath="subagents/agent-2")
+        append("-home-you", "other", [{"type": "user", "uuid": HARD * 30}], subpath="subagents/agent-2")
 
 
 def transcripts_seen(tx: Transaction) -> dict[str, Any]:
