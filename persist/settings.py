@@ -91,6 +91,8 @@ class Settings(BaseSettings):
     programs_keep_last: int = Field(0, ge=0)
     telemetry_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     telemetry_keep_last: int = Field(0, ge=0)
+    transcripts_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
+    transcripts_keep_last: int = Field(0, ge=0)
     workflows_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     workflows_keep_last: int = Field(0, ge=0)
 

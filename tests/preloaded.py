@@ -20,6 +20,7 @@ with Store.open("sqlite:///:memory:") as store, store.begin() as tx:
         tx.programs,
         tx.checkpoints,
         tx.histories,
+        tx.transcripts,
         tx.events,
     )
 

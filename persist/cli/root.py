@@ -25,6 +25,7 @@ COMMANDS = {
     "events": ("persist.cli.events", "events", "Switch the log of events on and off, look at it, trim it."),
     "watch": ("persist.cli.watch", "watch", "Follow the log of events while it is written."),
     "stats": ("persist.cli.stats", "stats", "Sizes, rows, statuses and settings of a database."),
+    "transcripts": ("persist.cli.transcripts", "transcripts", "List, show, import and write transcripts of agent sessions."),
     "messaging": ("persist.cli.messaging", "messaging", "List and show sessions of people on chat platforms."),
     "prune": ("persist.cli.prune", "prune", "Delete what is over and old."),
     "maintain": ("persist.cli.prune", "maintain", "Fold, trim, prune what settings say, and tidy up."),

@@ -17,6 +17,7 @@ _GROUPS = {
     "messaging": "messaging",
     "programs": "programs",
     "telemetry": "telemetry",
+    "transcripts": "transcripts",
     "workflows": "runs",
 }
 """The group of commands whose `ls` lists a domain."""
@@ -53,10 +54,11 @@ def ls(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """List the latest of chat (without DOMAIN), checkpoints, conversations, events, messaging, programs, telemetry or workflows.
+    """List the latest of a domain, of chats without DOMAIN.
 
-    The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object with `items`
-    and `cursor`, null on the last page.
+    DOMAIN is chat, checkpoints, conversations, events, messaging, programs, telemetry, transcripts or workflows.
+    The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object with
+    `items` and `cursor`, null on the last page.
     """
     if domain != _CHAT:
         if agent is not None or workspace is not None or archived:

@@ -183,6 +183,8 @@ TYPES = {
     "Agents.start": "agent.started",
     "Agents.remember": "agent.remembered",
     "Agents.add_segment": "agent.segment_added",
+    "TranscriptEntries.append": "entry.appended",
+    "TranscriptSessions.delete": "transcript.deleted",
     "Imports.add": "import.added",
 }
 """Event types by the verb that made the changes, or by the name that the recorder gave to a flush."""

@@ -23,6 +23,7 @@ from persist.maintenance.unreadable import bad_rows
 from persist.programs.checkup import checkup as of_programs
 from persist.schema.metadata import HEAD, metadata
 from persist.telemetry.checkup import checkup as of_telemetry
+from persist.transcripts.checkup import checkup as of_transcripts
 from persist.workflows.checkup import checkup as of_workflows
 
 Checkup = Callable[[UnitOfWork], Iterator[Problem]]
@@ -85,6 +86,7 @@ CHECKUPS: dict[str, Checkup] = {
     "histories": of_histories,
     "programs": of_programs,
     "telemetry": of_telemetry,
+    "transcripts": of_transcripts,
     "workflows": of_workflows,
 }
 """Every check by its subject, in the order in which the checks run. A domain with rules of its own has an entry."""

@@ -9,11 +9,13 @@ from persist.checkpoints import exporting as checkpoints
 from persist.conversations import exporting as conversations
 from persist.db.operations.exporting import Exported, Rows
 from persist.db.schema.scope_columns import OWN
-from persist.errors import NotFound
+from persist.errors import Conflict, NotFound
 from persist.histories import exporting as histories
 from persist.maintenance.transactions import Session
 from persist.messaging import exporting as messaging
 from persist.programs import exporting as programs
+from persist.quoting import named
+from persist.transcripts import exporting as transcripts
 from persist.workflows import exporting as workflows
 
 KINDS = (
@@ -25,14 +27,24 @@ KINDS = (
     checkpoints.THREAD,
     histories.HISTORY,
     histories.RUN,
+    transcripts.TRANSCRIPT,
 )
 
 
-def kind_of(session: Session, id: str) -> Exported:
-    """Return the first kind of session or run with this id. Raises NotFound if there is none."""
+def kind_of(session: Session, id: str) -> tuple[Exported, str]:
+    """Return the first kind of session or run with this id, and the id; else what the id names otherwise.
+
+    Raises NotFound if there is none, Conflict if it names several.
+    """
     for kind in KINDS:
         if session.work.row(kind.found, session=id) is not None:
-            return kind
+            return kind, id
+    for kind in KINDS:
+        found = [] if kind.named is None else session.work.rows(kind.named, session=id)
+        if len(found) > 1:
+            raise Conflict(f"{named(id)} names several: {', '.join(row[0] for row in found)}; give one of these ids.")
+        for row in found:
+            return kind, row[0]
     raise NotFound("session or run", id)
 
 

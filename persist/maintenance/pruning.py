@@ -13,6 +13,7 @@ import persist.histories.pruning
 import persist.messaging.pruning
 import persist.programs.pruning
 import persist.telemetry.pruning
+import persist.transcripts.pruning
 import persist.workflows.pruning
 from persist.conversations.schemas import PruneReport as ConversationsPruned
 from persist.db.operations.pruning import BATCH, LOOK, Cut, Pruning, Removed
@@ -35,6 +36,7 @@ PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
         "messaging": persist.messaging.pruning.PRUNINGS,
         "programs": persist.programs.pruning.PRUNINGS,
         "telemetry": persist.telemetry.pruning.PRUNINGS,
+        "transcripts": persist.transcripts.pruning.PRUNINGS,
         "workflows": persist.workflows.pruning.PRUNINGS,
     }
 )

@@ -22,9 +22,18 @@ from persist.histories.shapes import SHAPES as OF_HISTORIES
 from persist.programs.shapes import SHAPES as OF_PROGRAMS
 from persist.quoting import shown
 from persist.schema.metadata import HEAD, metadata
+from persist.transcripts.shapes import SHAPES as OF_TRANSCRIPTS
 from persist.workflows.shapes import SHAPES as OF_WORKFLOWS
 
-SHAPES: Shapes = {**OF_CHAT, **OF_CHECKPOINTS, **OF_CONVERSATIONS, **OF_HISTORIES, **OF_PROGRAMS, **OF_WORKFLOWS}
+SHAPES: Shapes = {
+    **OF_CHAT,
+    **OF_CHECKPOINTS,
+    **OF_CONVERSATIONS,
+    **OF_HISTORIES,
+    **OF_PROGRAMS,
+    **OF_TRANSCRIPTS,
+    **OF_WORKFLOWS,
+}
 """By column, the conditions that a value must meet besides those of the column type."""
 
 _MAX_SHOWN_CHARACTERS = 40

@@ -13,6 +13,7 @@ import persist.histories.models
 import persist.messaging.models
 import persist.programs.models
 import persist.telemetry.models
+import persist.transcripts.models
 import persist.workflows.models  # noqa: F401  # importing a model registers its table
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, Base, complete_indexes, table_of
 from persist.db.schema.meta_table import Meta

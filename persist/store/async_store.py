@@ -49,6 +49,7 @@ with lazy_modules(globals()):
     from persist.messaging import aio as messaging
     from persist.programs import aio as programs
     from persist.telemetry import aio as telemetry
+    from persist.transcripts import aio as transcripts
     from persist.workflows import aio as workflows
 
 T = TypeVar("T")
@@ -65,6 +66,7 @@ class AsyncDomains:
     messaging = on_demand(lambda work: messaging.AsyncMessaging(work))
     programs = on_demand(lambda work: programs.AsyncPrograms(work))
     telemetry = on_demand(lambda work: telemetry.AsyncTelemetry(work))
+    transcripts = on_demand(lambda work: transcripts.AsyncTranscripts(work))
     workflows = on_demand(lambda work: workflows.AsyncWorkflows(work))
 
     def __init__(self, work: AsyncWork) -> None:

@@ -21,6 +21,7 @@ with lazy_modules(globals()):
     from persist.messaging import repository as messaging
     from persist.programs import repository as programs
     from persist.telemetry import repository as telemetry
+    from persist.transcripts import repository as transcripts
     from persist.workflows import repository as workflows
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class Domains:
     messaging = on_demand(find=lambda: messaging.Messaging)
     programs = on_demand(find=lambda: programs.Programs)
     telemetry = on_demand(find=lambda: telemetry.Telemetry)
+    transcripts = on_demand(find=lambda: transcripts.Transcripts)
     workflows = on_demand(find=lambda: workflows.Workflows)
 
     def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:

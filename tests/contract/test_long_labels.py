@@ -57,6 +57,7 @@ VERBS: dict[str, Callable[[Any, str], Any]] = {
         id, id, [Write(0, id, Blob(id, b""))], task_id=id, task_path=id, namespace=id
     ),
     "memory": lambda tx, id: tx.checkpoints.memories.put((id,), id, {}),
+    "transcript": lambda tx, id: tx.transcripts.entries.append(id, id, [{"uuid": id}], subpath=id),
     "program": lambda tx, id: tx.programs.runs.create(id=id),
     "tag": lambda tx, id: tx.telemetry.tags.record("repo", id, instance_id=id),
     "override": lambda tx, id: tx.workflows.workflow_overrides.set(id, enabled=False),

@@ -14,6 +14,7 @@ from tests.schema.filling_conversations import conversations_seen, fill_conversa
 from tests.schema.filling_events import events_seen, fill_events
 from tests.schema.filling_histories import fill_histories, histories_seen
 from tests.schema.filling_machines import fill_programs, fill_telemetry, programs_seen, telemetry_seen
+from tests.schema.filling_transcripts import fill_transcripts, transcripts_seen
 from tests.schema.filling_workflows import fill_messaging, fill_workflows, messaging_seen, workflows_seen
 
 LONG = Settings(fold_ms=3_600_000, fold_bytes=2**20)
@@ -85,6 +86,7 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
     fill_messaging(store, clock)
     fill_checkpoints(store)
     fill_histories(store)
+    fill_transcripts(store)
     running = stack.enter_context(store.record(session.id))
     for chunk in _UNFINISHED:
         running.feed(chunk)
@@ -102,5 +104,6 @@ def transcript(store: Store) -> dict[str, Any]:
         }
         seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx)
         seen |= telemetry_seen(tx) | programs_seen(tx) | events_seen(tx) | checkpoints_seen(tx) | histories_seen(tx)
+        seen |= transcripts_seen(tx)
     plain: dict[str, Any] = json.loads(json.dumps(seen))
     return plain

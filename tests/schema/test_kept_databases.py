@@ -79,6 +79,7 @@ FILLED = {
         "history_snapshots",
         "history_tool_effects",
     ],
+    "0011": ["transcript_sessions", "transcript_entries"],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

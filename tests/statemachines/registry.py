@@ -8,6 +8,7 @@ from tests.statemachines.machine import Machine
 from tests.statemachines.messaging import Messaging
 from tests.statemachines.programs import Programs
 from tests.statemachines.telemetry import Telemetry
+from tests.statemachines.transcripts import Transcripts
 from tests.statemachines.workflows import Workflows
 
 MACHINES: tuple[type[Machine], ...] = (
@@ -18,5 +19,6 @@ MACHINES: tuple[type[Machine], ...] = (
     Messaging,
     Programs,
     Telemetry,
+    Transcripts,
     Workflows,
 )

@@ -113,7 +113,7 @@ def make(store: Store) -> dict[str, Any]:
     store.switch_events(True)
     with store.begin() as tx:
         tx.events.append("audit", "audit.noted", {"a": 1})
-        ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx)}
+        ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx), **_transcripts(tx)}
         _conversations(tx)
         _telemetry(tx)
         _checkpoints(tx)
@@ -209,6 +209,13 @@ def _histories(tx: Any) -> None:
     histories.run_events.append("run", "run_started", step_index=0, at=START)
     histories.snapshots.save("run", [FIRST.message], state="complete", step_index=0, taken_at=START)
     histories.tool_effects.put("run", "call", tool_name="bash", status="started", started_at=START)
+
+
+def _transcripts(tx: Any) -> dict[str, Any]:
+    append = tx.transcripts.entries.append
+    append("-work", "ses", [{"type": "user", "uuid": "u1"}, {"type": "title"}], fold=lambda previous, new: {"count": len(new)})
+    append("-work", "ses", [{"type": "user"}], subpath="subagents/agent-1")
+    return {"<transcript>": tx.transcripts.sessions.list().items[0].id}
 
 
 def calls(values: st.SearchStrategy[Hostile]) -> st.SearchStrategy[tuple[Verb, dict[str, Hostile]]]:
