@@ -11,6 +11,7 @@ from persist.cli.output import Paint, columns, inline, instant, say, say_json
 _WORKSPACE, _TITLE = 30, 60
 _CHAT = "chat"
 _GROUPS = {
+    "app_sessions": "app_sessions",
     "checkpoints": "checkpoints",
     "conversations": "conversations",
     "events": "events",
@@ -53,7 +54,7 @@ def ls(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """List the latest of chat (without DOMAIN), checkpoints, conversations, events, messaging, programs, telemetry or workflows.
+    """List the latest of chat (without DOMAIN) or of another domain: app_sessions, checkpoints, conversations, and so on.
 
     The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object with `items`
     and `cursor`, null on the last page.

@@ -5,9 +5,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.errors import UnsupportedEngine
+from persist.lazy_imports import lazy_modules
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.store.transaction import Transaction, TransactionBlock, transact_with_retries, transaction_per_verb
+
+with lazy_modules(globals()):
+    from anyio import to_thread
 
 T = TypeVar("T")
 
@@ -31,15 +36,15 @@ class StoreBridge:
     def call_sync(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
         """Run one verb in this thread. InvalidStateError as of `run_sync`."""
         self._check_loop()
-        return self._call(verb, writes)
+        return self.call(verb, writes=writes)
 
     async def run_async(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
         """Run on a worker thread. If cancelled, the transaction ends first, so it is done either completely or not at all."""
-        return await self._in_worker(lambda: self._run(function, writes), writes)
+        return await self.in_worker(lambda: self._run(function, writes), writes=writes)
 
     async def call_async(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
         """Run one verb on a worker thread. Cancelled as `run_async` is."""
-        return await self._in_worker(lambda: self._call(verb, writes), writes)
+        return await self.in_worker(lambda: self.call(verb, writes=writes), writes=writes)
 
     def _check_loop(self) -> None:
         if self._async is not None and _in_loop():
@@ -48,12 +53,23 @@ class StoreBridge:
                 "before it, or call this one from another thread."
             )
 
-    async def _in_worker(self, call: Callable[[], T], writes: bool) -> T:
+    async def in_worker(self, call: Callable[[], T], *, writes: bool) -> T:
+        """Run a function that uses `call` on a worker thread. If cancelled, it ends first: what follows a commit is done, too.
+
+        On trio only a Store can be used, and anyio has to be installed.
+        """
+        if not _in_loop():
+            if self._async is not None:
+                raise UnsupportedEngine(
+                    "trio", "an AsyncStore needs asyncio: on another event loop use a Store, opened as usual."
+                )
+            return await to_thread.run_sync(call)
         if self._async is None:
             return await _finish_despite_cancellation(call)
         return await self._async._worker_pool.whole(call, writable=writes)
 
-    def _call(self, verb: Callable[[UnitOfWork], T], writes: bool) -> T:
+    def call(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
+        """Run one verb in this thread, which runs no event loop."""
         result: T = transaction_per_verb(self._store.runtime).run(verb, writes)
         return result
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Table
 
+from persist.app_sessions import exporting as app_sessions
 from persist.chat import exporting as chat
 from persist.checkpoints import exporting as checkpoints
 from persist.conversations import exporting as conversations
@@ -15,7 +16,15 @@ from persist.messaging import exporting as messaging
 from persist.programs import exporting as programs
 from persist.workflows import exporting as workflows
 
-KINDS = (chat.SESSION, conversations.SESSION, messaging.SESSION, workflows.RUN, programs.RUN, checkpoints.THREAD)
+KINDS = (
+    chat.SESSION,
+    conversations.SESSION,
+    messaging.SESSION,
+    workflows.RUN,
+    programs.RUN,
+    checkpoints.THREAD,
+    app_sessions.SESSION,
+)
 
 
 def kind_of(session: Session, id: str) -> Exported:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Column, Table, select
 
+from persist.app_sessions.shapes import SHAPES as OF_APP_SESSIONS
 from persist.chat.shapes import SHAPES as OF_CHAT
 from persist.checkpoints.shapes import SHAPES as OF_CHECKPOINTS
 from persist.conversations.shapes import SHAPES as OF_CONVERSATIONS
@@ -23,7 +24,7 @@ from persist.quoting import shown
 from persist.schema.metadata import HEAD, metadata
 from persist.workflows.shapes import SHAPES as OF_WORKFLOWS
 
-SHAPES: Shapes = {**OF_CHAT, **OF_CHECKPOINTS, **OF_CONVERSATIONS, **OF_PROGRAMS, **OF_WORKFLOWS}
+SHAPES: Shapes = {**OF_APP_SESSIONS, **OF_CHAT, **OF_CHECKPOINTS, **OF_CONVERSATIONS, **OF_PROGRAMS, **OF_WORKFLOWS}
 """By column, the conditions that a value must meet besides those of the column type."""
 
 _MAX_SHOWN_CHARACTERS = 40

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from persist import Store
+from persist.app_sessions.schemas import NewEvent, NewMemory
 from persist.checkpoints.schemas import Write
 from persist.db.transactions.repository import Repository
 from persist.events.models import event_log
 from persist.testing import START
 from tests.statemachines.bad_arguments import VALUES, Hostile, named
-from tests.statemachines.valid_arguments import ARGUMENTS, BLOB, GATE, ISSUE, PROMPT, REMARK, RULE, TEXT
+from tests.statemachines.valid_arguments import ARGUMENTS, BLOB, FILE, GATE, ISSUE, PROMPT, REMARK, RULE, STATE, TEXT
 
 _LEFT_OUT = object()
 
@@ -117,6 +118,7 @@ def make(store: Store) -> dict[str, Any]:
         _conversations(tx)
         _telemetry(tx)
         _checkpoints(tx)
+        ids |= _app_sessions(tx)
     with store.begin() as tx:  # comparing a long log takes longer than whatever a verb does
         tx._work.change(delete(event_log).where(event_log.c.stream_id != "audit"))
     return ids
@@ -199,6 +201,15 @@ def _checkpoints(tx: Any) -> None:
     states.put("thread", "1", head=BLOB, run_id="run", versions={"said": "1"}, values={"said": ("1", [BLOB])})
     states.put_writes("thread", "1", [Write(0, "other", BLOB)], task_id="task")
     tx.checkpoints.memories.put(("people",), "likes", {"text": "x"}, ttl_minutes=10, embeddings={"text": b"\x00\x00\x80?"})
+
+
+def _app_sessions(tx: Any) -> dict[str, Any]:
+    domain = tx.app_sessions
+    made = domain.sessions.create("app", "maria", "talk", state=STATE)
+    domain.sessions.append("app", "maria", "talk", NewEvent("first", 1_700_000_000.5, "{}"))
+    domain.artifacts.save(FILE, "{}", data=b"\x00\xff")
+    domain.memories.add("app", "maria", "talk", [NewMemory("said", "{}", "hello", ["hello"])])
+    return {"<app session>": made.session.id}
 
 
 def calls(values: st.SearchStrategy[Hostile]) -> st.SearchStrategy[tuple[Verb, dict[str, Hostile]]]:
