@@ -75,6 +75,8 @@ class Settings(BaseSettings):
     # retention, off unless days are set: `maintain` prunes what is over and older, but for the newest so many
     chat_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     chat_keep_last: int = Field(0, ge=0)
+    app_sessions_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
+    app_sessions_keep_last: int = Field(0, ge=0)
     checkpoints_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     checkpoints_keep_last: int = Field(0, ge=0)
     conversations_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)

@@ -22,6 +22,7 @@ with Store.open("sqlite:///:memory:") as store, store.begin() as tx:
         tx.histories,
         tx.transcripts,
         tx.events,
+        tx.app_sessions,
     )
 
 LOADED = (json, psycopg, pytest, dialect, AsyncStore, prune, rebuild)

@@ -11,6 +11,7 @@ from persist.cli.output import Paint, columns, inline, instant, say, say_json
 _WORKSPACE, _TITLE = 30, 60
 _CHAT = "chat"
 _GROUPS = {
+    "app_sessions": "app_sessions",
     "checkpoints": "checkpoints",
     "conversations": "conversations",
     "events": "events",
@@ -56,9 +57,9 @@ def ls(
 ) -> None:
     """List the latest of a domain, of chats without DOMAIN.
 
-    DOMAIN is chat, checkpoints, conversations, events, messaging, programs, telemetry, transcripts or workflows.
-    The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object with
-    `items` and `cursor`, null on the last page.
+    DOMAIN is app_sessions, chat, checkpoints, conversations, events, messaging, programs, telemetry, transcripts or
+    workflows. The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object
+    with `items` and `cursor`, null on the last page.
     """
     if domain != _CHAT:
         if agent is not None or workspace is not None or archived:

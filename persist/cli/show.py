@@ -21,10 +21,17 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
     "conversations": ("a conversation", lambda tx, id: tx.conversations.sessions.get(id)),
     "messaging": ("a messaging session", lambda tx, id: tx.messaging.sessions.get(id)),
     "programs": ("a program's run", lambda tx, id: tx.programs.runs.get(id)),
+    "app_sessions": ("a session of an application", lambda tx, id: tx.app_sessions.sessions.get(id)),
     "checkpoints": ("a thread", lambda tx, id: tx.checkpoints.threads.get(id)),
     "transcripts": ("a transcript", lambda tx, id: find_transcript(tx, id)),
 }
-_ARGUMENTS = {"conversations": "session", "messaging": "session", "checkpoints": "thread", "transcripts": "session"}
+_ARGUMENTS = {
+    "app_sessions": "session",
+    "conversations": "session",
+    "messaging": "session",
+    "checkpoints": "thread",
+    "transcripts": "session",
+}
 """What the `show` of a domain calls the id; of the others "run"."""
 
 
@@ -39,9 +46,9 @@ _ARGUMENTS = {"conversations": "session", "messaging": "session", "checkpoints":
 def show(ctx: click.Context, id: str, database: Database, domain: str | None, hidden: bool, as_json: bool, quiet: bool) -> None:
     """Print what has this id.
 
-    It may be a chat, a workflow run, a conversation, a messaging session, a program's run, a thread or a transcript. Long
-    values are cut; with --json everything is there: of a chat an object with `session` and `messages`, these as the AI SDK
-    hydrates them, of the others what the `show` of their own commands prints.
+    It may be a chat, a workflow run, a conversation, a messaging session, a program's run, a thread, a
+    transcript or a session of an application. Long values are cut; with --json everything is there: of a chat an object with
+    `session` and `messages`, these as the AI SDK hydrates them, of the others what the `show` of their own commands prints.
     """
     with database.open(read_only=True) as store, store.read() as tx:
         kind = _kind_of(tx, id) if domain is None else domain

@@ -6,9 +6,13 @@ from typing import TypeVar
 
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue, UnsupportedEngine
+from persist.lazy_imports import lazy_modules
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.store.transaction import Transaction, TransactionBlock, transact_with_retries, transaction_per_verb
+
+with lazy_modules(globals()):
+    from anyio import to_thread
 
 T = TypeVar("T")
 
@@ -34,18 +38,18 @@ class StoreBridge:
     def call_sync(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
         """Run one verb in this thread. InvalidStateError as of `run_sync`."""
         self._check_loop()
-        return self._call(verb, writes)
+        return self.call(verb, writes=writes)
 
     async def run_async(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
         """Run on a worker thread. If cancelled, the transaction ends first, so it is done either completely or not at all.
 
-        On trio a Store works as on asyncio; over an AsyncStore this raises UnsupportedEngine there.
+        On trio as `in_worker` says.
         """
-        return await self._in_worker(lambda: self._run(function, writes), writes)
+        return await self.in_worker(lambda: self._run(function, writes), writes=writes)
 
     async def call_async(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
         """Run one verb on a worker thread. Cancelled as `run_async` is."""
-        return await self._in_worker(lambda: self._call(verb, writes), writes)
+        return await self.in_worker(lambda: self.call(verb, writes=writes), writes=writes)
 
     def _check_loop(self) -> None:
         if self._async is not None and _in_loop():
@@ -54,23 +58,23 @@ class StoreBridge:
                 "before it, or call this one from another thread."
             )
 
-    async def _in_worker(self, call: Callable[[], T], writes: bool) -> T:
+    async def in_worker(self, function: Callable[[], T], *, writes: bool) -> T:
+        """Run a function that uses `call` on a worker thread. If cancelled, it ends first: what follows a commit is done, too.
+
+        On trio a Store works as on asyncio, by anyio; over an AsyncStore this raises UnsupportedEngine there.
+        """
         if not _in_loop():
-            return await self._in_worker_of_trio(call)
+            if self._async is not None:
+                raise UnsupportedEngine(
+                    "an AsyncStore", "it works on asyncio's event loops alone; elsewhere give the adapter a Store."
+                )
+            return await to_thread.run_sync(function)  # once it runs, a cancellation waits for its end
         if self._async is None:
-            return await _finish_despite_cancellation(call)
-        return await self._async._worker_pool.whole(call, writable=writes)
+            return await _finish_despite_cancellation(function)
+        return await self._async._worker_pool.whole(function, writable=writes)
 
-    async def _in_worker_of_trio(self, call: Callable[[], T]) -> T:
-        if self._async is not None:
-            raise UnsupportedEngine(
-                "an AsyncStore", "it works on asyncio's event loops alone; elsewhere give the adapter a Store."
-            )
-        from anyio import to_thread
-
-        return await to_thread.run_sync(call)  # once it runs, a cancellation waits for its end
-
-    def _call(self, verb: Callable[[UnitOfWork], T], writes: bool) -> T:
+    def call(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
+        """Run one verb in this thread, which runs no event loop."""
         result: T = transaction_per_verb(self._store.runtime).run(verb, writes)
         return result
 

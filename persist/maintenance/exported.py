@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Table
 
+from persist.app_sessions import exporting as app_sessions
 from persist.chat import exporting as chat
 from persist.checkpoints import exporting as checkpoints
 from persist.conversations import exporting as conversations
@@ -28,6 +29,7 @@ KINDS = (
     histories.HISTORY,
     histories.RUN,
     transcripts.TRANSCRIPT,
+    app_sessions.SESSION,
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Column, Table, select
 
+from persist.app_sessions.shapes import SHAPES as OF_APP_SESSIONS
 from persist.chat.shapes import SHAPES as OF_CHAT
 from persist.checkpoints.shapes import SHAPES as OF_CHECKPOINTS
 from persist.conversations.shapes import SHAPES as OF_CONVERSATIONS
@@ -26,6 +27,7 @@ from persist.transcripts.shapes import SHAPES as OF_TRANSCRIPTS
 from persist.workflows.shapes import SHAPES as OF_WORKFLOWS
 
 SHAPES: Shapes = {
+    **OF_APP_SESSIONS,
     **OF_CHAT,
     **OF_CHECKPOINTS,
     **OF_CONVERSATIONS,

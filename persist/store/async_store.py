@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from persist.workflows.schemas import WorkflowRun
 
 with lazy_modules(globals()):
+    from persist.app_sessions import aio as app_sessions
     from persist.chat import aio as chat
     from persist.chat.recording import async_recorder
     from persist.checkpoints import aio as checkpoints
@@ -59,6 +60,7 @@ class AsyncDomains:
     """See Domains: the repositories of every domain, whose verbs are coroutines."""
 
     chat = on_demand(lambda work: chat.AsyncChat(work))
+    app_sessions = on_demand(lambda work: app_sessions.AsyncAppSessionsDomain(work))
     checkpoints = on_demand(lambda work: checkpoints.AsyncCheckpoints(work))
     conversations = on_demand(lambda work: conversations.AsyncConversations(work))
     events = on_demand(lambda work: events.async_events(work))

@@ -13,6 +13,7 @@ from persist.errors import PersistError, TransactionOpen
 from persist.lazy_imports import lazy_modules
 
 with lazy_modules(globals()):
+    from persist.app_sessions import repository as app_sessions
     from persist.chat import repository as chat
     from persist.checkpoints import repository as checkpoints
     from persist.conversations import repository as conversations
@@ -31,6 +32,7 @@ class Domains:
     """`<domain>.<aggregate>.<verb>`: the repositories of every domain, made at their first use."""
 
     chat = on_demand(find=lambda: chat.Chat)
+    app_sessions = on_demand(find=lambda: app_sessions.AppSessionsDomain)
     checkpoints = on_demand(find=lambda: checkpoints.Checkpoints)
     conversations = on_demand(find=lambda: conversations.Conversations)
     events = on_demand(find=lambda: events.Events)

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import Column, Index, Table, UniqueConstraint
 from sqlalchemy.sql.visitors import iterate
 
+from persist.app_sessions.schemas import ArtifactKey, NewMemory, StateChange
 from persist.checkpoints.schemas import Blob, Write
 from persist.db.schema.column_types import LABEL_BYTES, LONG_LABEL_BYTES, Label
 from persist.errors import InvalidValue, PayloadTooLarge
@@ -58,6 +59,9 @@ VERBS: dict[str, Callable[[Any, str], Any]] = {
     ),
     "memory": lambda tx, id: tx.checkpoints.memories.put((id,), id, {}),
     "transcript": lambda tx, id: tx.transcripts.entries.append(id, id, [{"uuid": id}], subpath=id),
+    "app session": lambda tx, id: tx.app_sessions.sessions.create(id, id, id, state=StateChange(user={id: "1"})),
+    "artifact": lambda tx, id: tx.app_sessions.artifacts.save(ArtifactKey(id, id, id, id), "{}"),
+    "remark": lambda tx, id: tx.app_sessions.memories.add(id, id, id, [NewMemory(id, "{}", "", [])]),
     "program": lambda tx, id: tx.programs.runs.create(id=id),
     "tag": lambda tx, id: tx.telemetry.tags.record("repo", id, instance_id=id),
     "override": lambda tx, id: tx.workflows.workflow_overrides.set(id, enabled=False),

@@ -83,7 +83,8 @@ def test_a_key_that_the_databases_spell_differently_is_one_relation() -> None:
 
 
 @pytest.mark.parametrize(
-    "domain", ["chat", "conversations", "db", "messaging", "programs", "telemetry", "transcripts", "workflows"]
+    "domain",
+    ["app_sessions", "chat", "conversations", "db", "messaging", "programs", "telemetry", "transcripts", "workflows"],
 )
 def test_one_domain(domain: str) -> None:
     entities, relations = parsed(erd(domain=domain))
@@ -92,7 +93,7 @@ def test_one_domain(domain: str) -> None:
 
 
 def test_a_domain_there_is_none_of() -> None:
-    with pytest.raises(InvalidValue, match="'chats' is none of chat, checkpoints, conversations, "):
+    with pytest.raises(InvalidValue, match="'chats' is none of app_sessions, chat, checkpoints, conversations, "):
         erd(domain="chats")
 
 

@@ -9,6 +9,7 @@ from persist import Store
 from persist.chat.recording.recorder import Recorder
 from persist.settings import Settings
 from persist.testing import FrozenClock
+from tests.schema.filling_app_sessions import app_sessions_seen, fill_app_sessions
 from tests.schema.filling_checkpoints import checkpoints_seen, fill_checkpoints
 from tests.schema.filling_conversations import conversations_seen, fill_conversations
 from tests.schema.filling_events import events_seen, fill_events
@@ -87,6 +88,7 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
     fill_checkpoints(store)
     fill_histories(store)
     fill_transcripts(store)
+    fill_app_sessions(store)
     running = stack.enter_context(store.record(session.id))
     for chunk in _UNFINISHED:
         running.feed(chunk)
@@ -104,6 +106,6 @@ def transcript(store: Store) -> dict[str, Any]:
         }
         seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx)
         seen |= telemetry_seen(tx) | programs_seen(tx) | events_seen(tx) | checkpoints_seen(tx) | histories_seen(tx)
-        seen |= transcripts_seen(tx)
+        seen |= transcripts_seen(tx) | app_sessions_seen(tx)
     plain: dict[str, Any] = json.loads(json.dumps(seen))
     return plain

@@ -80,6 +80,15 @@ FILLED = {
         "history_tool_effects",
     ],
     "0011": ["transcript_sessions", "transcript_entries"],
+    "0012": [
+        "app_sessions",
+        "app_session_events",
+        "app_session_state",
+        "app_state",
+        "app_user_state",
+        "app_artifacts",
+        "app_artifact_versions",
+        "app_memories",
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from persist import Store
+from persist.app_sessions.schemas import NewEvent, NewMemory
 from persist.checkpoints.schemas import Write
 from persist.db.transactions.repository import Repository
 from persist.events.models import event_log
 from persist.testing import START
 from tests.statemachines.bad_arguments import VALUES, Hostile, named
-from tests.statemachines.valid_arguments import ARGUMENTS, BLOB, FIRST, GATE, ISSUE, PROMPT, REMARK, RULE, TEXT
+from tests.statemachines.valid_arguments import ARGUMENTS, BLOB, FILE, FIRST, GATE, ISSUE, PROMPT, REMARK, RULE, STATE, TEXT
 
 _LEFT_OUT = object()
 
@@ -118,6 +119,7 @@ def make(store: Store) -> dict[str, Any]:
         _telemetry(tx)
         _checkpoints(tx)
         _histories(tx)
+        ids |= _app_sessions(tx)
     with store.begin() as tx:  # comparing a long log takes longer than whatever a verb does
         tx._work.change(delete(event_log).where(event_log.c.stream_id != "audit"))
     return ids
@@ -216,6 +218,15 @@ def _transcripts(tx: Any) -> dict[str, Any]:
     append("-work", "ses", [{"type": "user", "uuid": "u1"}, {"type": "title"}], fold=lambda previous, new: {"count": len(new)})
     append("-work", "ses", [{"type": "user"}], subpath="subagents/agent-1")
     return {"<transcript>": tx.transcripts.sessions.list().items[0].id}
+
+
+def _app_sessions(tx: Any) -> dict[str, Any]:
+    domain = tx.app_sessions
+    made = domain.sessions.create("app", "maria", "talk", state=STATE)
+    domain.sessions.append("app", "maria", "talk", NewEvent("first", 1_700_000_000.5, "{}"))
+    domain.artifacts.save(FILE, "{}", data=b"\x00\xff")
+    domain.memories.add("app", "maria", "talk", [NewMemory("said", "{}", "hello", ["hello"])])
+    return {"<app session>": made.session.id}
 
 
 def calls(values: st.SearchStrategy[Hostile]) -> st.SearchStrategy[tuple[Verb, dict[str, Hostile]]]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from persist.app_sessions.schemas import ArtifactKey, NewEvent, NewMemory, StateChange
 from persist.checkpoints.schemas import Blob, Memory, Write
 from persist.histories.schemas import Message, NewEntry
 from persist.testing import START
@@ -17,6 +18,8 @@ ISSUE = "https://github.com/example/project/issues/7"
 REMARK = {"id": "said", "created_at": 1_700_000_000.5, "role": "user", "content": {"text": "x"}, "embedding": [1.0, 0.5]}
 BLOB = Blob("msgpack", b"\x00\xff")
 FIRST = NewEntry("first", None, Message({"kind": "request"}))
+FILE = ArtifactKey("app", "maria", "talk", "notes.txt")
+STATE = StateChange(app={"a": "1"}, user={"b": "2"}, session={"c": "3"})
 RULE = {"permission": "bash", "pattern": "git *", "action": "allow", "source": "session"}
 TEXT = [{"type": "text", "text": "hi"}]
 GATE = {"type": "tool-bash", "toolCallId": "c", "state": "approval-requested", "input": {"a": 1}, "approval": {"id": "ap"}}
@@ -72,6 +75,25 @@ ARGUMENTS: dict[str, Any] = {
     "workspace_id": "project",
     "worker": "w",
     # of a domain, an aggregate or a verb
+    "app_sessions.app_name": "app",
+    "app_sessions.artifacts.data": b"\x00\xff",
+    "app_sessions.artifacts.key": FILE,
+    "app_sessions.artifacts.metadata": "{}",
+    "app_sessions.artifacts.version": 0,
+    "app_sessions.event": NewEvent("second", 1_700_000_001.5, "{}"),
+    "app_sessions.expected": None,
+    "app_sessions.memories": [NewMemory("told", "{}", "hello you", ["hello", "you"])],
+    "app_sessions.memory_id": "said",
+    "app_sessions.mime_type": "text/plain",
+    "app_sessions.part": "{}",
+    "app_sessions.recent": 5,
+    "app_sessions.session_id": "talk",
+    "app_sessions.sessions.create.session_id": "new",
+    "app_sessions.sessions.get.id": "<app session>",
+    "app_sessions.sessions.load.since": 1.5,
+    "app_sessions.state": STATE,
+    "app_sessions.user_id": "maria",
+    "app_sessions.words": ["hello", "wörld"],
     "chat.agent": "build",
     "chat.at_message_id": "asked",
     "chat.after_message_id": "asked",
