@@ -14,7 +14,7 @@ from tests.schema.filling import transcript
 from tests.schema.places import Place
 
 FOLDER = Path(__file__).with_name("databases")
-MAX_BYTES = 200 * 1024
+MAX_BYTES = 300 * 1024
 FILLED = {
     "0001": [
         "chat_sessions",
@@ -89,6 +89,7 @@ FILLED = {
         "app_artifacts",
         "app_artifact_versions",
         "app_memories",
+    ],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

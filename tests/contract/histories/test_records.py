@@ -203,6 +203,6 @@ def test_values_that_are_none_are_refused(store: Any) -> None:
     for given in wrong:
         with pytest.raises(InvalidValue), store.begin() as tx:
             put(tx, "c", "1", None, None, **given)
-    for entries in ([object()], "ab", [NewEntry("a", None, object())], [NewEntry("a", None, Message({1: 2}))]):  # type: ignore[arg-type]
+    for entries in ([object()], "ab", [NewEntry("a", None, object())], [NewEntry("a", None, Message({1: 2}))]):  # type: ignore[arg-type]  # not what belongs there
         with pytest.raises(InvalidValue), store.begin() as tx:
             put(tx, "c", "1", None, None, entries)  # type: ignore[arg-type]  # not what belongs there
