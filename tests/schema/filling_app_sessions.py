@@ -38,7 +38,9 @@ def app_sessions_seen(tx: Transaction) -> dict[str, Any]:
     return {
         "app sessions": {one.session.id: _session(one) for one in loaded if one is not None},
         "artifacts": {
-            key.filename: [_artifact(tx, key, number.version) for number in domain.artifacts.versions(key)] for key in _FILES
+            key.filename: {str(number.version): _artifact(tx, key, number.version) for number in versions}
+            for key in _FILES
+            if (versions := domain.artifacts.versions(key))
         },
         "remarks": {one.id: asdict(one) for one in domain.memories.search("app", "maria", ["hello", "r", "bye"])},
     }

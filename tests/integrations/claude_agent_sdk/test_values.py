@@ -121,7 +121,7 @@ def test_it_is_what_the_framework_expects(store: Any, look: Store) -> None:
     assert SessionStore in PersistSessionStore.__mro__
     assert repr(PersistSessionStore(store)) == f"PersistSessionStore({store!r})"
     with pytest.raises(InvalidEntry, match="expected a Store or an AsyncStore, got str"):
-        PersistSessionStore("sqlite:///state.db")  # type: ignore[arg-type]
+        PersistSessionStore("sqlite:///state.db")  # type: ignore[arg-type]  # not what belongs there
 
 
 def test_a_missing_framework_is_named_in_one_sentence() -> None:
