@@ -14,6 +14,7 @@ _GROUPS = {
     "checkpoints": "checkpoints",
     "conversations": "conversations",
     "events": "events",
+    "histories": "histories",
     "messaging": "messaging",
     "programs": "programs",
     "telemetry": "telemetry",
@@ -53,8 +54,9 @@ def ls(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """List the latest of chat (without DOMAIN), checkpoints, conversations, events, messaging, programs, telemetry or workflows.
+    """List the latest of a domain; without DOMAIN of chat.
 
+    DOMAIN is chat, checkpoints, conversations, events, histories, messaging, programs, telemetry or workflows.
     The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object with `items`
     and `cursor`, null on the last page.
     """
