@@ -87,7 +87,11 @@ def _run_of(tx: Transaction, id: str, limit: int | None) -> tuple[HistoryRun, di
     events = tx.histories.run_events.list(id)
     snapshots = [one.snapshot for one in tx.histories.snapshots.list(id, include_interrupted=True)]
     unresolved = tx.histories.tool_effects.unresolved(id)
-    listed: dict[str, Sequence[Any]] = {"events": events if limit is None else events[-limit:], "snapshots": snapshots, "unresolved": unresolved}
+    listed: dict[str, Sequence[Any]] = {
+        "events": events if limit is None else events[-limit:],
+        "snapshots": snapshots,
+        "unresolved": unresolved,
+    }
     return found, {"run": _plain(found), **{name: [_plain(one) for one in many] for name, many in listed.items()}}
 
 

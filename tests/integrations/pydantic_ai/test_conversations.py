@@ -43,7 +43,9 @@ def test_an_agent_goes_on_where_it_was(conversations: PersistConversationStore, 
 
 
 def test_a_record_comes_back_as_it_was(conversations: PersistConversationStore, do: Do) -> None:
-    deferred = DeferredToolRequests(approvals=[ToolCallPart("tool", {"z": 1, "a": [None]}, "call")], metadata={"call": {"k": "\x00"}})
+    deferred = DeferredToolRequests(
+        approvals=[ToolCallPart("tool", {"z": 1, "a": [None]}, "call")], metadata={"call": {"k": "\x00"}}
+    )
     first = ConversationEntry(parent_id=None, message=asked("a"))
     record = ConversationRecord(
         conversation_id="c",
@@ -172,8 +174,18 @@ def test_what_cannot_be_stored_is_refused(conversations: PersistConversationStor
         (dataclasses.replace(record, head_id=None, conversation_id="x" * 1000), []),
         (dataclasses.replace(record, head_id=None, updated_at=AT.replace(tzinfo=None)), []),
         (dataclasses.replace(record, head_id=None, usage=RunUsage(input_tokens=2**64)), []),
-        (dataclasses.replace(record, head_id=None, deferred_tool_requests=DeferredToolRequests(metadata={"a": {"b": b"\xff"}})), []),
-        (dataclasses.replace(record, head_id=None, deferred_tool_requests=DeferredToolRequests(metadata={"a": {"b": float("nan")}})), []),
+        (
+            dataclasses.replace(
+                record, head_id=None, deferred_tool_requests=DeferredToolRequests(metadata={"a": {"b": b"\xff"}})
+            ),
+            [],
+        ),
+        (
+            dataclasses.replace(
+                record, head_id=None, deferred_tool_requests=DeferredToolRequests(metadata={"a": {"b": float("nan")}})
+            ),
+            [],
+        ),
     ]
     for given, entries in wrong:
         with pytest.raises(InvalidInput) as caught:
