@@ -57,7 +57,7 @@ def below(name: str, parent: str, owner: str, *columns: sa.Column, key: str) -> 
 
 def upgrade() -> None:
     op.create_table(
-        "histories",
+        "history_records",
         text("id", nullable=False),
         text("head_id"),
         text("scope"),
@@ -69,12 +69,12 @@ def upgrade() -> None:
         sa.Column("updated_at", seconds(), nullable=False),
         sa.Column("usage_json", json(), nullable=False),
         sa.Column("deferred_json", json(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_histories")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_history_records")),
     )
-    index("histories", "updated_at", "id")
-    index("histories", "head_id", where="head_id")
-    index("histories", "scope", "updated_at", "id", where="scope")
-    below("history_branches", "histories", "history_id", place(), text("entry_id", nullable=False), key="position")
+    index("history_records", "updated_at", "id")
+    index("history_records", "head_id", where="head_id")
+    index("history_records", "scope", "updated_at", "id", where="scope")
+    below("history_branches", "history_records", "history_id", place(), text("entry_id", nullable=False), key="position")
     index("history_branches", "entry_id")
     op.create_table(
         "history_entries",

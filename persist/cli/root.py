@@ -19,6 +19,7 @@ COMMANDS = {
     "approvals": ("persist.cli.approvals", "approvals", "List and answer what waits for a person."),
     "app-sessions": ("persist.cli.app_sessions", "app_sessions", "List and show sessions of applications' users."),
     "checkpoints": ("persist.cli.checkpoints", "checkpoints", "List and show threads of graph runners."),
+    "histories": ("persist.cli.histories", "histories", "List and show conversations and runs of agent frameworks."),
     "logs": ("persist.cli.logs", "logs", "List, print and follow session logs; no database."),
     "programs": ("persist.cli.programs", "programs", "Make, list and show runs of programs."),
     "telemetry": ("persist.cli.telemetry", "telemetry", "Status, usage, tool calls and links of agent instances."),

@@ -15,6 +15,7 @@ _GROUPS = {
     "checkpoints": "checkpoints",
     "conversations": "conversations",
     "events": "events",
+    "histories": "histories",
     "messaging": "messaging",
     "programs": "programs",
     "telemetry": "telemetry",

@@ -42,20 +42,22 @@ def history_to(ends: ColumnElement[bool]) -> Select[Any]:
 
 _end = entries.alias("end")
 _depth = select(_end.c.depth).where(_end.c.id == param("head_id")).scalar_subquery()
-_HISTORY = Statement(
-    history_to(_E.id == param("head_id")).where(_E.depth > _depth - bindparam("maximum", type_=Int64())),
-    unreadable=OnUnreadable.RAISE,
-)
+_history = history_to(_E.id == param("head_id")).where(_E.depth > _depth - bindparam("maximum", type_=Int64()))
+_HISTORY = Statement(_history, unreadable=OnUnreadable.RAISE)
+_READABLE = Statement(_history, unreadable=OnUnreadable.LEAVE_OUT)
 
 
 class AskedHistory:
-    """The last `limit` entries up to a head that are being read with a batch, until `entries` returns them."""
+    """The last `limit` entries up to a head that are being read with a batch, until `entries` returns them.
 
-    def __init__(self, batch: Batch, head_id: str | None, limit: int | None = None) -> None:
+    `listed`: it is one of several, so that an entry that cannot be read stops no other.
+    """
+
+    def __init__(self, batch: Batch, head_id: str | None, limit: int | None = None, *, listed: bool = False) -> None:
         self._head_id, self._limit = head_id, NO_END if limit is None else min(limit, NO_END)
         self._rows: Pending[list[Row]] | None = None
         if head_id is not None and self._limit > 0:
-            self._rows = batch.rows(_HISTORY, head_id=head_id, maximum=self._limit)
+            self._rows = batch.rows(_READABLE if listed else _HISTORY, head_id=head_id, maximum=self._limit)
 
     def entries(self) -> list[Entry]:
         """The entries, oldest first. Raises NotFound without the head, and StoreCorrupt if they are no chain to it."""

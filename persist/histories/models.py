@@ -23,7 +23,7 @@ def _place() -> Mapped[int]:
 class HistoryRow(Base):
     """A conversation: the entry at which its messages end, and what they cannot say. Its framework gives `updated_at`."""
 
-    __tablename__ = "histories"
+    __tablename__ = "history_records"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     head_id: Mapped[str | None] = mapped_column(Label())
     scope: Mapped[str | None] = mapped_column(Label())
@@ -36,14 +36,14 @@ class HistoryRow(Base):
     usage_json: Mapped[Any] = mapped_column(Json())
     deferred_json: Mapped[Any | None] = mapped_column(Json())
 
-    __table_args__ = (Index("ix_histories_updated_at_id", "updated_at", "id"),)
+    __table_args__ = (Index("ix_history_records_updated_at_id", "updated_at", "id"),)
 
 
 class HistoryBranchRow(Base):
     """The last entry of a branch that a conversation has left."""
 
     __tablename__ = "history_branches"
-    history_id: Mapped[str] = mapped_column(Label(), ForeignKey(f"{SCHEMA_TOKEN}.histories.id"), primary_key=True)
+    history_id: Mapped[str] = mapped_column(Label(), ForeignKey(f"{SCHEMA_TOKEN}.history_records.id"), primary_key=True)
     position: Mapped[int] = _place()
     entry_id: Mapped[str] = mapped_column(Label(), index=True)
 
@@ -155,9 +155,9 @@ effects = table_of(HistoryToolEffectRow)
 BELOW_RUN = (run_events, snapshots, effects)
 """The tables whose rows belong to a run."""
 
-partial_index("ix_histories_head_id", histories.c.head_id, where=histories.c.head_id.is_not(None))
+partial_index("ix_history_records_head_id", histories.c.head_id, where=histories.c.head_id.is_not(None))
 partial_index(
-    "ix_histories_scope_updated_at_id",
+    "ix_history_records_scope_updated_at_id",
     histories.c.scope,
     histories.c.updated_at,
     histories.c.id,

@@ -26,8 +26,9 @@ class _Whole(AgedRows):
         at: ColumnElement[Any],
         key: ColumnElement[Any],
         erase: Callable[[UnitOfWork, str, datetime], Mapping[str, int] | None],
+        may_go: ColumnElement[bool] | None = None,
     ) -> None:
-        super().__init__(table, at, key)
+        super().__init__(table, at, key, may_go=may_go)
         self._erase = erase
 
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
@@ -37,7 +38,14 @@ class _Whole(AgedRows):
         return removed
 
 
+# a conversation that waits for the results of tool calls stays
 PRUNINGS: tuple[Pruning, ...] = (
-    _Whole(histories, histories.c.updated_at, histories.c.id, lambda work, id, at: records.erase(work, id, before=at)),
+    _Whole(
+        histories,
+        histories.c.updated_at,
+        histories.c.id,
+        lambda work, id, at: records.erase(work, id, before=at),
+        may_go=histories.c.deferred_json.is_(None),
+    ),
     _Whole(runs, runs.c.updated_at, runs.c.id, history_runs.erase),
 )

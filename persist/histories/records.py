@@ -50,7 +50,7 @@ _COLUMNS = (
 )
 _this = _H.id == param("row_id")
 _GET = Statement(select(*_COLUMNS).where(_this))
-_STATE = Statement(select(_H.revision, _H.updated_at).where(_this))
+_STATE = Statement(select(_H.revision, _H.updated_at, _H.deferred_json.is_not(None)).where(_this))
 _LOCK = Statement(select(_H.id).where(_this).with_for_update())
 _CREATE = Statement(insert_missing(histories, "id"))
 _SET = {
@@ -195,14 +195,15 @@ class HistoryRecords(Repository):
 def erase(work: UnitOfWork, id: str, expected: str | None = None, before: datetime | None = None) -> dict[str, int] | None:
     """Delete a conversation and release its entries; how many rows of each table.
 
-    None, and nothing is deleted, if there is none, of that revision if one is expected, not written since the instant `before`.
+    None, and nothing is deleted, if there is none of the expected revision; or with `before` if it was written since that instant
+    or waits for the results of tool calls.
     """
     with work.batch() as batch:
         batch.lock(_LOCK, row_id=id)
         found = batch.row(_STATE, row_id=id)
         asked = AskedReleasing(batch, OF_HISTORY, history_id=id)
     row = found.result
-    if row is None or (expected is not None and row[0] != expected) or (before is not None and row[1] >= before):
+    if row is None or (expected is not None and row[0] != expected) or (before is not None and (row[1] >= before or row[2])):
         return None
     with work.batch(last=True) as batch:
         left = batch.run(_DELETE_BRANCHES, history_id=id)

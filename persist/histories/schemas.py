@@ -54,7 +54,7 @@ class Entry(Value):
 
 
 class History(Value):
-    """A row of histories: where a conversation's messages end, and what they cannot say."""
+    """A row of history_records: where a conversation's messages end, and what they cannot say."""
 
     id: str
     head_id: str | None

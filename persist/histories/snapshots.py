@@ -1,7 +1,8 @@
 """`tx.histories.snapshots`: messages from which a run can be continued. Those that snapshots of a run share are stored once."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -17,6 +18,7 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_choice, check_flag, check_list, optional_label
 from persist.db.values.clock import as_utc
 from persist.db.values.frozen import construct
+from persist.errors import NotFound, StoreCorrupt
 from persist.histories.appending import HAS_NEXT, Place, message_columns, place
 from persist.histories.lines import AskedHistory, chain, history_to
 from persist.histories.models import entries, runs, snapshots
@@ -148,14 +150,14 @@ class RunSnapshots(Repository):
 
     @reads
     def list(self, run_id: str, *, include_interrupted: bool = False) -> List[LoadedSnapshot]:
-        """The complete snapshots of a run, or with `include_interrupted` all, oldest first."""
+        """The complete snapshots of a run, or with `include_interrupted` all, oldest first; none that cannot be read."""
         work = self._work
         interrupted, run_id = check_flag("include_interrupted", include_interrupted), work.label("run_id", run_id, empty=True)
         found = [_value(row) for row in work.rows(_ALL_OF_RUN, run_id=run_id)]
         kept = [one for one in found if interrupted or one.state == SnapshotState.COMPLETE]
         with work.batch() as batch:
-            asked = [AskedHistory(batch, one.head_id) for one in kept]
-        return [LoadedSnapshot(one, history.entries()) for one, history in zip(kept, asked, strict=True)]
+            asked = [AskedHistory(batch, one.head_id, listed=True) for one in kept]
+        return [*_loaded(zip(kept, asked, strict=True))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,15 @@ class _Earlier:
         gone = [row for row in self._kept if row[0] not in stays]
         lost = [id for _, _, id, line_id, depth in gone if id is not None and depth > deepest.get(line_id, -1)]
         return [row[0] for row in gone], sorted(set(lost))
+
+
+def _loaded(found: Iterable[tuple[Snapshot, AskedHistory]]) -> Iterator[LoadedSnapshot]:
+    for one, history in found:
+        entries = None
+        with suppress(NotFound, StoreCorrupt):
+            entries = history.entries()
+        if entries is not None:
+            yield LoadedSnapshot(one, entries)
 
 
 def _digests(columns: Iterable[Mapping[str, Any]]) -> List[bytes]:

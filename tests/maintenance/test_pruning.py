@@ -17,6 +17,7 @@ LEFT = {
     "checkpoints": {"checkpoint_threads": 0, "checkpoint_pieces": 0, "memories": 2},
     "conversations": {"sessions": 0, "branches": 0, "progressions": 1, "progression_members": 3},
     "events": {"event_log": 0},
+    "histories": {"history_records": 1, "history_branches": 1, "history_entries": 3, "history_runs": 0, "history_snapshots": 0},
     "messaging": {"messaging_sessions": 1, "messaging_messages": 2},
     "programs": {"run": 1, "execution": 0, "bindings": 0},
     "telemetry": {"status_log": 1, "usage_samples": 0, "tool_history": 0, "agent_tags": 0, "tasks": 1},

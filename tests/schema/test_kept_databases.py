@@ -71,7 +71,7 @@ FILLED = {
         "memory_vectors",
     ],
     "0010": [
-        "histories",
+        "history_records",
         "history_branches",
         "history_entries",
         "history_runs",

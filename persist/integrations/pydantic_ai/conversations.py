@@ -1,7 +1,7 @@
 """PersistConversationStore: the conversation store of Pydantic AI over a Store or an AsyncStore."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry, ConversationRecord, ConversationStore
@@ -132,7 +132,7 @@ class PersistConversationStore(ConversationStore):
 
 def _entries(found: Sequence[Entry]) -> list[ConversationEntry]:
     return [
-        ConversationEntry(id=entry.id, parent_id=entry.parent_id, message=message, kind=entry.kind)  # type: ignore[arg-type]  # "message"
+        ConversationEntry(id=entry.id, parent_id=entry.parent_id, message=message, kind=cast(Any, entry.kind))
         for entry, message in zip(found, decoded(found), strict=True)
     ]
 
@@ -143,7 +143,7 @@ def _record(found: History) -> ConversationRecord:
         deferred = None if found.deferred is None else _DEFERRED.validate_python(found.deferred)
     except ValidationError as error:
         raise StoreCorrupt(
-            "histories", f"what is stored for {named(found.id)} is no conversation of Pydantic AI: {error}"
+            "history_records", f"what is stored for {named(found.id)} is no conversation of Pydantic AI: {error}"
         ) from error
     return ConversationRecord(
         conversation_id=found.id,
@@ -156,7 +156,7 @@ def _record(found: History) -> ConversationRecord:
         branches=found.branches,
         revision=found.revision,
         updated_at=found.updated_at,
-        format_version=found.format_version,  # type: ignore[arg-type]  # 1, or what a later release of the framework wrote
+        format_version=cast(Any, found.format_version),
     )
 
 

@@ -1,6 +1,6 @@
 """PersistStepStore: the step store of Pydantic AI's harness over a Store or an AsyncStore."""
 
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai_harness.step_persistence import ContinuableSnapshot, RunRecord, StepEvent, ToolEffectRecord
 
@@ -168,7 +168,7 @@ def _run(found: HistoryRun) -> RunRecord:
 def _event(found: RunEvent) -> StepEvent:
     return StepEvent(
         run_id=found.run_id,
-        kind=found.kind,  # type: ignore[arg-type]  # one of the harness's words, as it was given
+        kind=cast(Any, found.kind),
         step_index=found.step_index,
         timestamp=found.at,
         conversation_id=found.conversation_id,
@@ -192,7 +192,7 @@ def _snapshot(found: LoadedSnapshot) -> ContinuableSnapshot:
         parent_run_id=row.parent_run_id,
         agent_name=row.agent_name,
         timestamp=row.taken_at,
-        state=str(row.state),  # type: ignore[arg-type]  # one of the harness's words, as it was given
+        state=cast(Any, str(row.state)),
         idempotency_key=row.idempotency_key,
     )
 
@@ -202,7 +202,7 @@ def _effect(found: ToolEffect) -> ToolEffectRecord:
         tool_call_id=found.tool_call_id,
         tool_name=found.tool_name,
         run_id=found.run_id,
-        status=str(found.status),  # type: ignore[arg-type]  # one of the harness's words, as it was given
+        status=cast(Any, str(found.status)),
         started_at=found.started_at,
         ended_at=found.ended_at,
         idempotency_key=found.idempotency_key,

@@ -1,7 +1,7 @@
 """Conversations: compare-and-swap on the revision, histories that share messages, and what deleting one leaves."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -203,6 +203,7 @@ def test_values_that_are_none_are_refused(store: Any) -> None:
     for given in wrong:
         with pytest.raises(InvalidValue), store.begin() as tx:
             put(tx, "c", "1", None, None, **given)
-    for entries in ([object()], "ab", [NewEntry("a", None, object())], [NewEntry("a", None, Message({1: 2}))]):  # type: ignore[arg-type]  # not what belongs there
+    hostile: list[Any] = [[object()], "ab", [NewEntry("a", None, cast(Any, object()))], [NewEntry("a", None, Message({1: 2}))]]
+    for entries in hostile:
         with pytest.raises(InvalidValue), store.begin() as tx:
-            put(tx, "c", "1", None, None, entries)  # type: ignore[arg-type]  # not what belongs there
+            put(tx, "c", "1", None, None, entries)

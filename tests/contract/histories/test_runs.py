@@ -234,7 +234,9 @@ def test_values_of_steps_that_are_none_are_refused(store: Any) -> None:
     for given in ({"step_index": 2**63}, {"tool_name": 1}, {"at": "now"}, {"metadata": [1]}):
         with pytest.raises(InvalidValue), store.begin() as tx:
             tx.histories.run_events.append("run", "a", **{"step_index": 0, "at": START, **given})
-    odd: Any
-    for odd in ({"keep": 0}, {"sequence": 0.5}, {"messages": "ab"}, {"messages": ["a"]}, {"state": "done"}):
+    wrong: list[dict[str, Any]] = [{"keep": 0}, {"sequence": 0.5}, {"messages": "ab"}, {"messages": ["a"]}, {"state": "done"}]
+    for other in wrong:
         with pytest.raises(InvalidValue), store.begin() as tx:
-            tx.histories.snapshots.save("run", **{"messages": [], "state": "complete", "step_index": 0, "taken_at": START, **odd})
+            tx.histories.snapshots.save(
+                "run", **{"messages": [], "state": "complete", "step_index": 0, "taken_at": START, **other}
+            )
