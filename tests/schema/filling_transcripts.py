@@ -16,9 +16,9 @@ def fill_transcripts(store: Store) -> None:
     ]
     with store.begin() as tx:
         append = tx.transcripts.entries.append
+        append("-home-you", "other", [{"type": "user", "uuid": HARD * 30}], subpath="subagents/agent-2")
         append("-home-me", "ses", entries, fold=lambda previous, new: {"count": len(new), "note": HARD})
         append("-home-me", "ses", [{"type": "user", "uuid": "u1"}], subpath="subagents/agent-1")
-        append("-home-you", "other", [{"type": "user", "uuid": HARD * 30}], subpath="subagents/agent-2")
 
 
 def transcripts_seen(tx: Transaction) -> dict[str, Any]:

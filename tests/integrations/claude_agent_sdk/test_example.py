@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from persist.cli import main
@@ -26,6 +27,7 @@ def said(url: str, *arguments: str) -> str:
     return result.output
 
 
+@pytest.mark.processes
 def test_the_example_survives_its_kill(database_url: str, tmp_path: Path) -> None:
     upgrade(database_url)
     killed = run(database_url, "--crash-in", "Faro")

@@ -20,11 +20,12 @@ async def append(url: str, name: str, count: str) -> None:
     """Appends so many batches, each to the session and to a subagent of it, and says each number once it is stored."""
     with Store.open(url) as store:
         sessions = PersistSessionStore(store)
+        part: Any = {**KEY, "subpath": f"subagents/agent-{name}"}
         print("ready", flush=True)
         sys.stdin.readline()
         for number in range(int(count)):
             await sessions.append(KEY, batch(name, number))
-            await sessions.append({**KEY, "subpath": f"subagents/agent-{name}"}, batch(name, number))
+            await sessions.append(part, batch(name, number))
             print(number, flush=True)
 
 
