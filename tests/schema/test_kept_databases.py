@@ -71,7 +71,7 @@ FILLED = {
         "memory_vectors",
     ],
     "0012": [
-        "app_sessions",
+        "app_user_sessions",
         "app_session_events",
         "app_session_state",
         "app_state",
