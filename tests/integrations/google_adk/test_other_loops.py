@@ -6,6 +6,7 @@ import sys
 import threading
 
 import pytest
+import trio
 from google.adk.sessions.session import Session
 
 from persist import AsyncStore, Store
@@ -14,8 +15,6 @@ from persist.integrations.google_adk import PersistArtifactService, PersistSessi
 from tests.integrations.google_adk.conftest import Do
 from tests.integrations.google_adk.scenes import NAMES, create, event, get, said
 from tests.subprocesses import ROOT
-
-trio = pytest.importorskip("trio")
 
 
 def test_on_trio_a_store_is_used_from_threads(database_url: str) -> None:
