@@ -42,7 +42,7 @@ def state(name: str, *owner: str) -> None:
         *wholes("position"),
         *labels("value"),
         *(
-            [sa.ForeignKeyConstraint(["app_session_id"], ["app_sessions.id"], name=op.f(f"fk_{name}_app_session_id"))]
+            [sa.ForeignKeyConstraint(["app_session_id"], ["app_user_sessions.id"], name=op.f(f"fk_{name}_app_session_id"))]
             if owner == ("app_session_id",)
             else []
         ),
@@ -52,15 +52,15 @@ def state(name: str, *owner: str) -> None:
 
 def upgrade() -> None:
     op.create_table(
-        "app_sessions",
+        "app_user_sessions",
         *labels("id", "app_name", "user_id", "session_id"),
         *wholes("revision"),
         sa.Column("update_time", amount(), nullable=False),
         *wholes("created_at", "updated_at"),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_app_sessions")),
-        sa.UniqueConstraint("app_name", "user_id", "session_id", name=op.f("uq_app_sessions_app_name_user_id_session_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_app_user_sessions")),
+        sa.UniqueConstraint("app_name", "user_id", "session_id", name=op.f("uq_app_user_sessions_app_name_user_id_session_id")),
     )
-    op.create_index("ix_app_sessions_updated_at_id", "app_sessions", ["updated_at", "id"])
+    op.create_index("ix_app_user_sessions_updated_at_id", "app_user_sessions", ["updated_at", "id"])
     op.create_table(
         "app_session_events",
         *labels("app_session_id"),
@@ -68,7 +68,7 @@ def upgrade() -> None:
         *labels("id"),
         sa.Column("timestamp", amount(), nullable=False),
         *labels("author", "invocation_id", "data"),
-        sa.ForeignKeyConstraint(["app_session_id"], ["app_sessions.id"], name=op.f("fk_app_session_events_app_session_id")),
+        sa.ForeignKeyConstraint(["app_session_id"], ["app_user_sessions.id"], name=op.f("fk_app_session_events_app_session_id")),
         sa.PrimaryKeyConstraint("app_session_id", "position", name=op.f("pk_app_session_events")),
     )
     op.create_index("ix_app_session_events_timestamp", "app_session_events", ["app_session_id", "timestamp", "position"])

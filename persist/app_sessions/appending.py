@@ -15,7 +15,7 @@ from persist.db.values.frozen import construct
 from persist.errors import Conflict, NotFound
 from persist.quoting import named
 
-STALE = "app_sessions.revision"
+STALE = "app_user_sessions.revision"
 """The `constraint` of the Conflict that an outdated writer gets."""
 
 _S, _E = sessions.c, events.c

@@ -116,11 +116,11 @@ class AppMemories(Repository):
                 matches[place, position, session_id, id] += count
         best = sorted(matches.items(), key=lambda match: (-match[1], match[0]))[:limit]
         with work.batch() as batch:
-            entries = [batch.row(_ENTRY, **key, session_id=match[2], memory_id=match[3]) for match, _ in best]
+            entries = [batch.rows(_ENTRY, **key, session_id=match[2], memory_id=match[3]) for match, _ in best]
         return [
-            FoundMemory(match[3], match[2], entry.result[0], count)
+            FoundMemory(match[3], match[2], entry.result[0][0], count)
             for (match, count), entry in zip(best, entries, strict=True)
-            if entry.result is not None
+            if entry.result
         ]
 
     @writes

@@ -15,13 +15,13 @@ def _key() -> Mapped[str]:
 
 
 def _of_session() -> Mapped[str]:
-    return mapped_column(Label(), ForeignKey(f"{SCHEMA_TOKEN}.app_sessions.id"), primary_key=True)
+    return mapped_column(Label(), ForeignKey(f"{SCHEMA_TOKEN}.app_user_sessions.id"), primary_key=True)
 
 
 class AppSessionRow(Base):
     """A session of a user. `revision` counts its events; `update_time` is the newest one's, in seconds since 1970."""
 
-    __tablename__ = "app_sessions"
+    __tablename__ = "app_user_sessions"
     id: Mapped[str] = _key()
     app_name: Mapped[str] = mapped_column(Label())
     user_id: Mapped[str] = mapped_column(Label())
@@ -33,7 +33,7 @@ class AppSessionRow(Base):
 
     __table_args__ = (
         UniqueConstraint("app_name", "user_id", "session_id"),
-        Index("ix_app_sessions_updated_at_id", "updated_at", "id"),
+        Index("ix_app_user_sessions_updated_at_id", "updated_at", "id"),
     )
 
 

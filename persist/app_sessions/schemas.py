@@ -13,7 +13,7 @@ Entries = Mapping[str, str]
 
 
 class AppSession(Value):
-    """A row of app_sessions: one conversation of a user of an application."""
+    """A row of app_user_sessions: one conversation of a user of an application."""
 
     id: str
     """The id of the row, unique in the store; `session_id` is unique for one user of one application."""

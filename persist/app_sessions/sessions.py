@@ -123,7 +123,7 @@ class AppSessions(Repository):
             made = batch.run(_CREATE, **row)
         if not made.result:
             reason = f"The user {named(user_id)} has a session {named(key['session_id'])} already."
-            raise Conflict(reason, constraint="uq_app_sessions_app_name_user_id_session_id")
+            raise Conflict(reason, constraint="uq_app_user_sessions_app_name_user_id_session_id")
         with work.batch(last=True) as batch:
             set_entries(work, batch, change, app_name=app_name, user_id=user_id, session=row_id)
             app = batch.rows(OF_APP, app_name=app_name)

@@ -1,4 +1,4 @@
-"""`persist app-sessions`: sessions of applications' users, and the events and state of one."""
+"""`persist app_sessions`: sessions of applications' users, and the events and state of one."""
 
 import json
 
@@ -11,7 +11,7 @@ from persist.cli.output import Paint, columns, inline, instant, say, say_json
 _WIDTH = 100
 
 
-@click.group(short_help="List and show sessions of applications' users.")
+@click.group("app_sessions", short_help="List and show sessions of applications' users.")
 def app_sessions() -> None:
     """List and show sessions of applications' users."""
 

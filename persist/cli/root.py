@@ -17,7 +17,7 @@ COMMANDS = {
     "ls": ("persist.cli.sessions", "ls", "List the latest sessions or runs of a domain."),
     "runs": ("persist.cli.runs", "runs", "List, show, cancel and count workflow runs."),
     "approvals": ("persist.cli.approvals", "approvals", "List and answer what waits for a person."),
-    "app-sessions": ("persist.cli.app_sessions", "app_sessions", "List and show sessions of applications' users."),
+    "app_sessions": ("persist.cli.app_sessions", "app_sessions", "List and show sessions of applications' users."),
     "checkpoints": ("persist.cli.checkpoints", "checkpoints", "List and show threads of graph runners."),
     "histories": ("persist.cli.histories", "histories", "List and show conversations and runs of agent frameworks."),
     "logs": ("persist.cli.logs", "logs", "List, print and follow session logs; no database."),

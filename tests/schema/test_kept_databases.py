@@ -81,7 +81,7 @@ FILLED = {
     ],
     "0011": ["transcript_sessions", "transcript_entries"],
     "0012": [
-        "app_sessions",
+        "app_user_sessions",
         "app_session_events",
         "app_session_state",
         "app_state",

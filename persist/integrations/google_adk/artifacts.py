@@ -117,7 +117,7 @@ def _check_names(app_name: str, user_id: str, session_id: str | None) -> None:
 
 
 def _key(app_name: str, user_id: str, filename: str, session_id: str | None) -> ArtifactKey:
-    of_user = isinstance(filename, str) and filename.startswith(_USER)
+    of_user = str(filename).startswith(_USER)
     _check_names(app_name, user_id, None if of_user else session_id)
     if of_user:
         return ArtifactKey(app_name, user_id, None, filename.removeprefix(_USER))

@@ -89,7 +89,7 @@ def values_of(entries: Mapping[str, str]) -> dict[str, Any]:
 
 def stored_event(event: Event) -> tuple[NewEvent, StateChange]:
     """An event as it is stored, without the scope `temp:`, and its change of the state."""
-    delta = event.actions.state_delta if event.actions else {}
+    delta = event.actions.state_delta or {}
     change = change_of(delta)
     kept = {key: value for key, value in delta.items() if not key.startswith(State.TEMP_PREFIX)}
     if len(kept) < len(delta):

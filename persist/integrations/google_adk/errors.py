@@ -25,7 +25,7 @@ class SessionExists(Conflict, AlreadyExistsError):  # noqa: N818  # named like t
     def __init__(self, session_id: str) -> None:
         message = f"Session with id {session_id} already exists."
         AlreadyExistsError.__init__(self, message)
-        Conflict.__init__(self, message, constraint="uq_app_sessions_app_name_user_id_session_id")
+        Conflict.__init__(self, message, constraint="uq_app_user_sessions_app_name_user_id_session_id")
 
 
 class SessionStale(Conflict, StaleSessionError):  # noqa: N818  # named like the errors it stands among
@@ -34,7 +34,7 @@ class SessionStale(Conflict, StaleSessionError):  # noqa: N818  # named like the
     def __init__(self, session_id: str) -> None:
         message = f"The session {session_id!r} was changed by another writer since it was read; read it again, then append."
         StaleSessionError.__init__(self, message)
-        Conflict.__init__(self, message, constraint="app_sessions.revision")
+        Conflict.__init__(self, message, constraint="app_user_sessions.revision")
 
 
 class SessionMissing(NotFound, SessionNotFoundError):  # noqa: N818  # named like the errors it stands among

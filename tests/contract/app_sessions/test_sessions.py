@@ -83,7 +83,7 @@ def test_only_a_writer_who_missed_something_is_refused(store: Any) -> None:
     second = append(store, event("1"), expected=first).session.marker
     with pytest.raises(Conflict) as refused:
         append(store, event("2"), expected=first, state=StateChange(app={"a": "1"}))
-    assert refused.value.constraint == "app_sessions.revision"
+    assert refused.value.constraint == "app_user_sessions.revision"
     assert load(store).state == StateChange()
     third = append(store, event("2", 0.5), expected=second).session.marker
     append(store, event("3", 0.5), expected=third)
@@ -175,7 +175,16 @@ def test_a_user_is_erased_with_everything(store: Any, raw: Any) -> None:
     with store.begin() as tx:
         assert tx.app_sessions.sessions.erase_user("app", "u") == 7
         assert tx.app_sessions.sessions.erase_user("app", "u") == 0
-    tables = ("sessions", "session_events", "session_state", "user_state", "artifacts", "artifact_versions", "memories", "state")
+    tables = (
+        "user_sessions",
+        "session_events",
+        "session_state",
+        "user_state",
+        "artifacts",
+        "artifact_versions",
+        "memories",
+        "state",
+    )
     assert [raw.count(f"app_{table}") for table in tables] == [1] * len(tables)
 
 

@@ -9,7 +9,7 @@ from google.adk.sessions.session import Session
 from google.genai import types
 
 APP, USER, ID = "app", "maria", "talk"
-NAMES = {"app_name": APP, "user_id": USER}
+NAMES: dict[str, Any] = {"app_name": APP, "user_id": USER}
 
 
 def event(text: str = "hi", delta: dict[str, Any] | None = None, **fields: Any) -> Event:

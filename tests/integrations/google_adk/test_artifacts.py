@@ -18,7 +18,7 @@ from persist.integrations.google_adk import PersistArtifactService
 from tests.integrations.google_adk.conftest import Do
 from tests.integrations.google_adk.scenes import ID, NAMES
 
-OF_SESSION = {**NAMES, "session_id": ID}
+OF_SESSION: dict[str, Any] = {**NAMES, "session_id": ID}
 FILE: dict[str, Any] = {**OF_SESSION, "filename": "f"}
 PARTS = [
     types.Part(text="Naïve\x00 \ud83d"),
@@ -162,7 +162,8 @@ async def carry_out(service: BaseArtifactService, operation: tuple[str, tuple[st
     if kind == "save":
         done: Any = await service.save_artifact(**file, artifact=PARTS[more], custom_metadata={"n": more} if more else None)
     elif kind == "delete":
-        done = await service.delete_artifact(**file)
+        done = None
+        await service.delete_artifact(**file)
     else:
         version = await service.get_artifact_version(**file, version=more)
         done = (await service.load_artifact(**file, version=more), version and (version.version, version.mime_type))

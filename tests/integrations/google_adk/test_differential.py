@@ -44,7 +44,7 @@ class Side:
         self.service, self.app = service, app
         self.in_hand: dict[tuple[tuple[str, str], str], Session] = {}
 
-    def names(self, where: tuple[str, str]) -> dict[str, str]:
+    def names(self, where: tuple[str, str]) -> dict[str, Any]:
         return {"app_name": self.app, "user_id": where[0], "session_id": where[1]}
 
     async def carry_out(self, number: int, operation: tuple[str, tuple[str, str], Any]) -> Any:

@@ -54,7 +54,7 @@ def made(number: int, texts: list[str]) -> Event:
 
 async def carry_out(service: BaseMemoryService, operation: tuple[str, Any, Any], user: str) -> None:
     kind, session_id, more = operation
-    names = {"app_name": APP, "user_id": user}
+    names: dict[str, Any] = {"app_name": APP, "user_id": user}
     if kind == "delete":
         await service.delete_memory(**names, memory_id=f"e{more}")
         return

@@ -1,6 +1,7 @@
 """How often the services wait for an answer of Postgres."""
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -62,4 +63,8 @@ def test_a_method_keeps_its_bound(meter: Meter, do: Do) -> None:
         bounds = {row.name: row.bound for row in ROWS}
         for name, call in calls.items():
             do(call())  # statements are prepared at their first use
-            require(complaint(name, bounds[name], meter.flights(lambda call=call: do(call()), bound=bounds[name])))
+            require(complaint(name, bounds[name], meter.flights(partial(do_call, do, call), bound=bounds[name])))
+
+
+def do_call(do: Do, call: Callable[[], Awaitable[Any]]) -> None:
+    do(call())
