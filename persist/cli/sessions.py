@@ -16,6 +16,7 @@ _GROUPS = {
     "events": "events",
     "messaging": "messaging",
     "programs": "programs",
+    "replay_streams": "replay_streams",
     "telemetry": "telemetry",
     "workflows": "runs",
 }
@@ -53,7 +54,7 @@ def ls(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """List the latest of chat (without DOMAIN), checkpoints, conversations, events, messaging, programs, telemetry or workflows.
+    """List the latest of chat (without DOMAIN) or of another domain.
 
     The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object with `items`
     and `cursor`, null on the last page.

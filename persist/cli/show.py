@@ -21,8 +21,9 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
     "messaging": ("a messaging session", lambda tx, id: tx.messaging.sessions.get(id)),
     "programs": ("a program's run", lambda tx, id: tx.programs.runs.get(id)),
     "checkpoints": ("a thread", lambda tx, id: tx.checkpoints.threads.get(id)),
+    "replay_streams": ("a replay session", lambda tx, id: tx.replay_streams.sessions.get(id)),
 }
-_ARGUMENTS = {"conversations": "session", "messaging": "session", "checkpoints": "thread"}
+_ARGUMENTS = {"conversations": "session", "messaging": "session", "checkpoints": "thread", "replay_streams": "session"}
 """What the `show` of a domain calls the id; of the others "run"."""
 
 
@@ -35,7 +36,8 @@ _ARGUMENTS = {"conversations": "session", "messaging": "session", "checkpoints":
 @quiet("Leave out what is known of it as a whole.")
 @click.pass_context
 def show(ctx: click.Context, id: str, database: Database, domain: str | None, hidden: bool, as_json: bool, quiet: bool) -> None:
-    """Print what has this id: a chat, a workflow run, a conversation, a messaging session, a program's run or a thread.
+    """Print what has this id: a chat, a workflow run, a conversation, a messaging session, a program's run, a thread
+    or a session with messages to send again.
 
     Long values are cut; with --json everything is there: of a chat an object with `session` and `messages`, these as the AI
     SDK hydrates them, of the others what the `show` of their own commands prints.

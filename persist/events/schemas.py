@@ -174,6 +174,8 @@ TYPES = {
     "Agents.start": "agent.started",
     "Agents.remember": "agent.remembered",
     "Agents.add_segment": "agent.segment_added",
+    "ReplayMessages.append": "replay_message.appended",
+    "ReplaySessions.delete": "replay_session.deleted",
     "Imports.add": "import.added",
 }
 """Event types by the verb that made the changes, or by the name that the recorder gave to a flush."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.errors import UnsupportedEngine
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.store.transaction import Transaction, TransactionBlock, transact_with_retries, transaction_per_verb
@@ -34,7 +35,10 @@ class StoreBridge:
         return self._call(verb, writes)
 
     async def run_async(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
-        """Run on a worker thread. If cancelled, the transaction ends first, so it is done either completely or not at all."""
+        """Run on a worker thread. If cancelled, the transaction ends first, so it is done either completely or not at all.
+
+        On trio a Store works as on asyncio; over an AsyncStore this raises UnsupportedEngine there.
+        """
         return await self._in_worker(lambda: self._run(function, writes), writes)
 
     async def call_async(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
@@ -49,9 +53,20 @@ class StoreBridge:
             )
 
     async def _in_worker(self, call: Callable[[], T], writes: bool) -> T:
+        if not _in_loop():
+            return await self._in_worker_of_trio(call)
         if self._async is None:
             return await _finish_despite_cancellation(call)
         return await self._async._worker_pool.whole(call, writable=writes)
+
+    async def _in_worker_of_trio(self, call: Callable[[], T]) -> T:
+        if self._async is not None:
+            raise UnsupportedEngine(
+                "an AsyncStore", "it works on asyncio's event loops alone; elsewhere give the adapter a Store."
+            )
+        from anyio import to_thread
+
+        return await to_thread.run_sync(call)  # once it runs, a cancellation waits for its end
 
     def _call(self, verb: Callable[[UnitOfWork], T], writes: bool) -> T:
         result: T = transaction_per_verb(self._store.runtime).run(verb, writes)
@@ -74,9 +89,15 @@ def _in_loop() -> bool:
 
 
 async def _finish_despite_cancellation(function: Callable[[], T]) -> T:
+    """Run on a thread. A cancellation, and any further one, is raised only when the thread is done."""
     running = asyncio.ensure_future(asyncio.to_thread(function))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait({running})
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+    if cancelled is None:
+        return running.result()
+    running.exception()  # retrieved, so that asyncio does not log it
+    raise cancelled

@@ -13,9 +13,18 @@ from persist.errors import NotFound
 from persist.maintenance.transactions import Session
 from persist.messaging import exporting as messaging
 from persist.programs import exporting as programs
+from persist.replay_streams import exporting as replay_streams
 from persist.workflows import exporting as workflows
 
-KINDS = (chat.SESSION, conversations.SESSION, messaging.SESSION, workflows.RUN, programs.RUN, checkpoints.THREAD)
+KINDS = (
+    chat.SESSION,
+    conversations.SESSION,
+    messaging.SESSION,
+    workflows.RUN,
+    programs.RUN,
+    checkpoints.THREAD,
+    replay_streams.SESSION,
+)
 
 
 def kind_of(session: Session, id: str) -> Exported:

@@ -11,6 +11,7 @@ import persist.conversations.pruning
 import persist.events.pruning
 import persist.messaging.pruning
 import persist.programs.pruning
+import persist.replay_streams.pruning
 import persist.telemetry.pruning
 import persist.workflows.pruning
 from persist.conversations.schemas import PruneReport as ConversationsPruned
@@ -32,6 +33,7 @@ PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
         "events": persist.events.pruning.PRUNINGS,
         "messaging": persist.messaging.pruning.PRUNINGS,
         "programs": persist.programs.pruning.PRUNINGS,
+        "replay_streams": persist.replay_streams.pruning.PRUNINGS,
         "telemetry": persist.telemetry.pruning.PRUNINGS,
         "workflows": persist.workflows.pruning.PRUNINGS,
     }

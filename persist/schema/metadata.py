@@ -11,6 +11,7 @@ import persist.conversations.models
 import persist.events.models
 import persist.messaging.models
 import persist.programs.models
+import persist.replay_streams.models
 import persist.telemetry.models
 import persist.workflows.models  # noqa: F401  # importing a model registers its table
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, Base, complete_indexes, table_of

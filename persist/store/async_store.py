@@ -47,6 +47,7 @@ with lazy_modules(globals()):
     from persist.events import watching
     from persist.messaging import aio as messaging
     from persist.programs import aio as programs
+    from persist.replay_streams import aio as replay_streams
     from persist.telemetry import aio as telemetry
     from persist.workflows import aio as workflows
 
@@ -62,6 +63,7 @@ class AsyncDomains:
     events = on_demand(lambda work: events.async_events(work))
     messaging = on_demand(lambda work: messaging.AsyncMessaging(work))
     programs = on_demand(lambda work: programs.AsyncPrograms(work))
+    replay_streams = on_demand(lambda work: replay_streams.AsyncReplayStreams(work))
     telemetry = on_demand(lambda work: telemetry.AsyncTelemetry(work))
     workflows = on_demand(lambda work: workflows.AsyncWorkflows(work))
 

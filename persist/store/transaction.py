@@ -19,6 +19,7 @@ with lazy_modules(globals()):
     from persist.events import repository as events
     from persist.messaging import repository as messaging
     from persist.programs import repository as programs
+    from persist.replay_streams import repository as replay_streams
     from persist.telemetry import repository as telemetry
     from persist.workflows import repository as workflows
 
@@ -34,6 +35,7 @@ class Domains:
     events = on_demand(find=lambda: events.Events)
     messaging = on_demand(find=lambda: messaging.Messaging)
     programs = on_demand(find=lambda: programs.Programs)
+    replay_streams = on_demand(find=lambda: replay_streams.ReplayStreams)
     telemetry = on_demand(find=lambda: telemetry.Telemetry)
     workflows = on_demand(find=lambda: workflows.Workflows)
 

@@ -57,6 +57,7 @@ VERBS: dict[str, Callable[[Any, str], Any]] = {
         id, id, [Write(0, id, Blob(id, b""))], task_id=id, task_path=id, namespace=id
     ),
     "memory": lambda tx, id: tx.checkpoints.memories.put((id,), id, {}),
+    "replay": lambda tx, id: tx.replay_streams.messages.append(id, id, None),
     "program": lambda tx, id: tx.programs.runs.create(id=id),
     "tag": lambda tx, id: tx.telemetry.tags.record("repo", id, instance_id=id),
     "override": lambda tx, id: tx.workflows.workflow_overrides.set(id, enabled=False),

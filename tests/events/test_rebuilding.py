@@ -17,6 +17,7 @@ from tests.events.places import TABLES, assert_rebuilt_byte_for_byte, raw_rows, 
 from tests.schema.filling_checkpoints import fill_checkpoints
 from tests.schema.filling_conversations import fill_conversations
 from tests.schema.filling_machines import fill_programs, fill_telemetry
+from tests.schema.filling_replay_streams import fill_replay_streams
 from tests.schema.filling_workflows import fill_messaging, fill_workflows
 from tests.seeded_databases import fill_once
 
@@ -41,6 +42,7 @@ def filled(url: str, clock: FrozenClock, since: str) -> None:
             for fill in (fill_workflows, fill_conversations, fill_telemetry, fill_programs, fill_messaging):
                 fill(store, clock)
             fill_checkpoints(store)
+            fill_replay_streams(store)
             store.switch_events(True)
 
     fill_once(url, clock, f"played with a log of {since}", make)

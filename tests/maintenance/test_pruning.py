@@ -18,6 +18,7 @@ LEFT = {
     "events": {"event_log": 0},
     "messaging": {"messaging_sessions": 1, "messaging_messages": 2},
     "programs": {"run": 1, "execution": 0, "bindings": 0},
+    "replay_streams": {"replay_sessions": 0, "replay_messages": 0},
     "telemetry": {"status_log": 1, "usage_samples": 0, "tool_history": 0, "agent_tags": 0, "tasks": 1},
     "workflows": {"workflow_runs": 3, "workflow_approvals": 2, "cron_overrides": 1, "workflow_overrides": 1},
 }

@@ -13,6 +13,7 @@ from tests.schema.filling_checkpoints import checkpoints_seen, fill_checkpoints
 from tests.schema.filling_conversations import conversations_seen, fill_conversations
 from tests.schema.filling_events import events_seen, fill_events
 from tests.schema.filling_machines import fill_programs, fill_telemetry, programs_seen, telemetry_seen
+from tests.schema.filling_replay_streams import fill_replay_streams, replay_streams_seen
 from tests.schema.filling_workflows import fill_messaging, fill_workflows, messaging_seen, workflows_seen
 
 LONG = Settings(fold_ms=3_600_000, fold_bytes=2**20)
@@ -83,6 +84,7 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
     fill_programs(store, clock)
     fill_messaging(store, clock)
     fill_checkpoints(store)
+    fill_replay_streams(store)
     running = stack.enter_context(store.record(session.id))
     for chunk in _UNFINISHED:
         running.feed(chunk)
@@ -100,5 +102,6 @@ def transcript(store: Store) -> dict[str, Any]:
         }
         seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx)
         seen |= telemetry_seen(tx) | programs_seen(tx) | events_seen(tx) | checkpoints_seen(tx)
+        seen |= replay_streams_seen(tx)
     plain: dict[str, Any] = json.loads(json.dumps(seen))
     return plain

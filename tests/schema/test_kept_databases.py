@@ -70,6 +70,7 @@ FILLED = {
         "memories",
         "memory_vectors",
     ],
+    "0013": ["replay_sessions", "replay_messages"],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

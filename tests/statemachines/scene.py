@@ -113,7 +113,7 @@ def make(store: Store) -> dict[str, Any]:
     store.switch_events(True)
     with store.begin() as tx:
         tx.events.append("audit", "audit.noted", {"a": 1})
-        ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx)}
+        ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx), **_replay_streams(tx)}
         _conversations(tx)
         _telemetry(tx)
         _checkpoints(tx)
@@ -199,6 +199,14 @@ def _checkpoints(tx: Any) -> None:
     states.put("thread", "1", head=BLOB, run_id="run", versions={"said": "1"}, values={"said": ("1", [BLOB])})
     states.put_writes("thread", "1", [Write(0, "other", BLOB)], task_id="task")
     tx.checkpoints.memories.put(("people",), "likes", {"text": "x"}, ttl_minutes=10, embeddings={"text": b"\x00\x00\x80?"})
+
+
+def _replay_streams(tx: Any) -> dict[str, Any]:
+    append = tx.replay_streams.messages.append
+    append("client", "1", None)
+    ids = {"<sent>": append("client", "1", "said")}
+    append("client", "1", "said after")
+    return ids
 
 
 def calls(values: st.SearchStrategy[Hostile]) -> st.SearchStrategy[tuple[Verb, dict[str, Hostile]]]:
