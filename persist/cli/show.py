@@ -36,8 +36,7 @@ _ARGUMENTS = {"conversations": "session", "messaging": "session", "checkpoints":
 @quiet("Leave out what is known of it as a whole.")
 @click.pass_context
 def show(ctx: click.Context, id: str, database: Database, domain: str | None, hidden: bool, as_json: bool, quiet: bool) -> None:
-    """Print what has this id: a chat, a workflow run, a conversation, a messaging session, a program's run, a thread
-    or a session with messages to send again.
+    """Print what has this id: a session of any domain, a workflow run, a program's run or a thread.
 
     Long values are cut; with --json everything is there: of a chat an object with `session` and `messages`, these as the AI
     SDK hydrates them, of the others what the `show` of their own commands prints.

@@ -1,1 +1,1 @@
-"""Replay streams: messages that a server sent to a session's client, kept so that a client that lost its connection gets the rest."""
+"""Replay streams: what a server sent to the client of a session, kept for a client that lost its connection."""

@@ -1,10 +1,9 @@
 """`tx.replay_streams.messages`: storing what is sent to a client, and reading what it missed."""
 
 from datetime import timedelta
-from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, literal, select, true
+from sqlalchemy import and_, bindparam, delete, func, literal, select, true
 
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merge
@@ -37,21 +36,37 @@ _APPEND = Statement(insert_where(messages, true(), {"position": _last + 1}))
 _OVER_COUNT = Statement(delete(messages).where(*_in_stream, _M.position <= _last - bindparam("keep", type_=Int64())))
 _oldest = select(_M.id).where(_session, _M.id < param("expired")).order_by(_M.id).limit(literal(_SWEPT, Int64()))
 _SWEEP = Statement(delete(messages).where(_session, _M.id.in_(_oldest)))
-_FIND = Statement(select(_M.stream, _M.position).where(_session, _M.id == param("row_id")))
-
-
-@cache
-def _after(by_id: bool) -> Statement:
-    if by_id:
-        anchor = messages.alias("anchor")
-        found = (anchor.c.session_id == param("in_session"), anchor.c.id == param("row_id"))
-        stream, position = (select(column).where(*found).scalar_subquery() for column in (anchor.c.stream, anchor.c.position))
-    else:
-        stream, position = param("in_stream"), param("position")
-    place = (_session, _M.stream == stream, _M.position > position, _M.message.is_not(None))
-    return Statement(select(*_COLUMNS).where(*place).order_by(_M.position).limit(LIMIT))
-
-
+_anchor = messages.alias("anchor")
+_behind = and_(
+    _M.session_id == _anchor.c.session_id,
+    _M.stream == _anchor.c.stream,
+    _M.position > _anchor.c.position,
+    _M.message.is_not(None),
+)
+_other = messages.alias("other")
+_newest_position = (
+    select(func.max(_other.c.position))
+    .where(
+        _other.c.session_id == _anchor.c.session_id,
+        _other.c.stream == _anchor.c.stream,
+        _other.c.message.is_not(None),
+    )
+    .scalar_subquery()
+)
+_AFTER_ID = Statement(
+    select(_anchor.c.stream, _anchor.c.position, _newest_position, *_COLUMNS)
+    .select_from(_anchor.outerjoin(messages, _behind))
+    .where(_anchor.c.session_id == param("in_session"), _anchor.c.id == param("row_id"))
+    .order_by(_M.position)
+    .limit(LIMIT)
+)
+"""The place of a message, once for each of those behind it, or once without any."""
+_AFTER = Statement(
+    select(*_COLUMNS)
+    .where(*_in_stream, _M.position > param("position"), _M.message.is_not(None))
+    .order_by(_M.position)
+    .limit(LIMIT)
+)
 _NEWEST = Statement(select(*_COLUMNS).where(_session).order_by(_M.id.desc()).limit(LIMIT))
 
 
@@ -103,20 +118,19 @@ class ReplayMessages(Repository):
         expired = _expired(self, keep_for)
         if expired is not None and key["row_id"] < expired:
             return None
-        with work.batch() as batch:
-            found = batch.row(_FIND, **key)
-            following = batch.rows(_after(True), **key, limit=limit)
-        if found.result is None:
+        rows = work.rows(_AFTER_ID, **key, limit=limit)
+        if not rows:
             return None
-        stream, position = found.result
-        missed = [_value(row) for row in following.result]
-        return Missed(stream, missed, missed[-1].position if missed else position)
+        stream, position, newest = rows[0][:3]
+        missed = [_value(row[3:]) for row in rows if row[3] is not None]
+        position = missed[-1].position if missed else position
+        return Missed(stream, missed, position, more=position < (newest or 0))
 
     @reads
     def list(self, session_id: str, stream: str, *, position: int = 0, limit: int = 100) -> List[ReplayMessage]:
         """The messages of a stream behind a position, oldest first, without markers."""
         values = {"position": check_count("position", position), "limit": check_limit(limit)}
-        return [_value(row) for row in self._work.rows(_after(False), **_place(self, session_id, stream), **values)]
+        return [_value(row) for row in self._work.rows(_AFTER, **_place(self, session_id, stream), **values)]
 
     @reads
     def newest(self, session_id: str, *, limit: int = 100) -> List[ReplayMessage]:

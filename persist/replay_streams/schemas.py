@@ -36,3 +36,5 @@ class Missed:
     messages: Sequence[ReplayMessage]
     position: int
     """Where the page ends."""
+    more: bool
+    """Whether there was more behind the page when it was read."""

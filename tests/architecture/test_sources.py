@@ -34,6 +34,7 @@ LATE_IMPORTS = {
     ("persist/db/dialects/postgres/rereading.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/postgres/wakeups.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/sqlite/vector_functions.py", "sqlite_vec"): "an optional library",
+    ("persist/integrations/store_bridge.py", "anyio"): "only frameworks that run on trio need it, and these bring it",
     ("persist/integrations/langgraph/strict.py", "numpy"): "an optional library; only a value that holds an array needs it",
     (
         "persist/conversations/vector_search/candidates.py",
@@ -172,6 +173,7 @@ PRIVATE_NAMES_OF_OTHERS = {
     "_getframe": "sys._getframe, documented",
     "_value2member_map_": "of enums; the tests of every vocabulary use it",
     "_DeltaSnapshot": "of LangGraph; the tests of the integration use it",
+    "_event_store": "of MCP's transport; the tests of the integration use it",
     "_allowed": "of LangGraph's serializer; the tests of the integration use it",
     "_select_names": "of SQLAlchemy's INSERT … FROM SELECT; the tests of batches on Postgres use it",
 }

@@ -41,7 +41,7 @@ class UnboundEventStore(PersistError, MCPError):  # noqa: N818  # named like the
 class SessionEventStore(EventStore):
     """The messages of one session. Made by `PersistEventStore.for_session`; any number of them may have the same session."""
 
-    def __init__(self, of: "PersistEventStore", session_id: str) -> None:
+    def __init__(self, of: "PersistEventStore", session_id: object) -> None:
         if not isinstance(session_id, str) or not session_id:
             raise InvalidMessage("session_id", "expected text that is not empty.")
         self.session_id = session_id
@@ -70,7 +70,8 @@ class SessionEventStore(EventStore):
         """Send what followed an event in its stream, in order, and return the stream's id.
 
         None for an id that is not of this session, or that retention deleted. Each page is read in a transaction of its own,
-        which has ended when the callback is awaited. What is stored meanwhile is sent, too.
+        which has ended when the callback is awaited. Where there are several, what is stored while they
+        are sent is sent, too.
         """
         of = self._of
         try:
@@ -81,7 +82,7 @@ class SessionEventStore(EventStore):
             return None
         if missed is None:
             return None
-        page, position, stream = missed.messages, missed.position, missed.stream
+        page, stream = missed.messages, missed.stream
         while page:
             for stored in page:
                 message = message_of(stored.message or "")
@@ -89,8 +90,9 @@ class SessionEventStore(EventStore):
                     log.warning("the event %s is left out: it is no JSON-RPC message", shown(stored.id))
                 else:
                     await send_callback(EventMessage(message, stored.id))
-            position = page[-1].position
-            page = await self._after(stream, position)
+            if not missed.more:  # everything was on the first page
+                break
+            page = await self._after(stream, page[-1].position)
         return unescape_text(stream)
 
     async def delete(self) -> bool:
@@ -128,7 +130,7 @@ class PersistEventStore(EventStore):
             raise InvalidMessage("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
         if max_events_per_stream is not None and (type(max_events_per_stream) is not int or max_events_per_stream < 1):
             raise InvalidMessage("max_events_per_stream", "expected a whole number, 1 or more, or None.")
-        if max_age is not None and (not isinstance(max_age, timedelta) or max_age < timedelta(milliseconds=1)):
+        if max_age is not None and (type(max_age) is not timedelta or max_age < timedelta(milliseconds=1)):
             raise InvalidMessage("max_age", "expected a timedelta of a millisecond or more, or None.")
         if type(page_size) is not int or not 1 <= page_size <= 1000:
             raise InvalidMessage("page_size", "expected a whole number from 1 to 1000.")
