@@ -164,7 +164,7 @@ BOUNDS = {
         Row("programs.runs.resume", 3),
         Row("programs.runs.resume_point", 2),
         Row("replay_streams.messages.after", 1, goal=1),
-        Row("replay_streams.messages.append", 1, goal=2),
+        Row("replay_streams.messages.append", 2, goal=2),
         Row("replay_streams.messages.list", 1),
         Row("replay_streams.messages.newest", 1),
         Row("replay_streams.sessions.delete", 2),
