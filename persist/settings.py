@@ -91,6 +91,8 @@ class Settings(BaseSettings):
     messaging_keep_last: int = Field(0, ge=0)
     programs_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     programs_keep_last: int = Field(0, ge=0)
+    replay_streams_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
+    replay_streams_keep_last: int = Field(0, ge=0)
     telemetry_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     telemetry_keep_last: int = Field(0, ge=0)
     transcripts_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)

@@ -23,6 +23,7 @@ with Store.open("sqlite:///:memory:") as store, store.begin() as tx:
         tx.transcripts,
         tx.events,
         tx.app_sessions,
+        tx.replay_streams,
     )
 
 LOADED = (json, psycopg, pytest, dialect, AsyncStore, prune, rebuild)

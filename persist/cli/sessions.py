@@ -18,6 +18,7 @@ _GROUPS = {
     "histories": "histories",
     "messaging": "messaging",
     "programs": "programs",
+    "replay_streams": "replay_streams",
     "telemetry": "telemetry",
     "transcripts": "transcripts",
     "workflows": "runs",
@@ -58,8 +59,8 @@ def ls(
 ) -> None:
     """List the latest of a domain, of chats without DOMAIN.
 
-    DOMAIN is app_sessions, chat, checkpoints, conversations, events, messaging, programs, telemetry, transcripts or
-    workflows. The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object
+    DOMAIN is app_sessions, chat, checkpoints, conversations, events, histories, messaging, programs, replay_streams,
+    telemetry, transcripts or workflows. The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object
     with `items` and `cursor`, null on the last page.
     """
     if domain != _CHAT:

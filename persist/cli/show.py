@@ -23,13 +23,17 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
     "programs": ("a program's run", lambda tx, id: tx.programs.runs.get(id)),
     "app_sessions": ("a session of an application", lambda tx, id: tx.app_sessions.sessions.get(id)),
     "checkpoints": ("a thread", lambda tx, id: tx.checkpoints.threads.get(id)),
+    "histories": ("a history", lambda tx, id: tx.histories.records.find(id) or tx.histories.runs.get(id)),
+    "replay_streams": ("a replay session", lambda tx, id: tx.replay_streams.sessions.get(id)),
     "transcripts": ("a transcript", lambda tx, id: find_transcript(tx, id)),
 }
 _ARGUMENTS = {
     "app_sessions": "session",
-    "conversations": "session",
-    "messaging": "session",
     "checkpoints": "thread",
+    "conversations": "session",
+    "histories": "id",
+    "messaging": "session",
+    "replay_streams": "session",
     "transcripts": "session",
 }
 """What the `show` of a domain calls the id; of the others "run"."""
@@ -44,11 +48,10 @@ _ARGUMENTS = {
 @quiet("Leave out what is known of it as a whole.")
 @click.pass_context
 def show(ctx: click.Context, id: str, database: Database, domain: str | None, hidden: bool, as_json: bool, quiet: bool) -> None:
-    """Print what has this id.
+    """Print what has this id: a session of any domain, a run, a thread, a history or a transcript.
 
-    It may be a chat, a workflow run, a conversation, a messaging session, a program's run, a thread, a
-    transcript or a session of an application. Long values are cut; with --json everything is there: of a chat an object with
-    `session` and `messages`, these as the AI SDK hydrates them, of the others what the `show` of their own commands prints.
+    Long values are cut; with --json everything is there: of a chat an object with `session` and `messages`, these as the AI
+    SDK hydrates them, of the others what the `show` of their own commands prints.
     """
     with database.open(read_only=True) as store, store.read() as tx:
         kind = _kind_of(tx, id) if domain is None else domain

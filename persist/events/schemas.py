@@ -194,6 +194,8 @@ TYPES = {
     "Agents.add_segment": "agent.segment_added",
     "TranscriptEntries.append": "entry.appended",
     "TranscriptSessions.delete": "transcript.deleted",
+    "ReplayMessages.append": "replay_message.appended",
+    "ReplaySessions.delete": "replay_session.deleted",
     "Imports.add": "import.added",
 }
 """Event types by the verb that made the changes, or by the name that the recorder gave to a flush."""

@@ -16,6 +16,7 @@ from persist.maintenance.transactions import Session
 from persist.messaging import exporting as messaging
 from persist.programs import exporting as programs
 from persist.quoting import named
+from persist.replay_streams import exporting as replay_streams
 from persist.transcripts import exporting as transcripts
 from persist.workflows import exporting as workflows
 
@@ -30,6 +31,7 @@ KINDS = (
     histories.RUN,
     transcripts.TRANSCRIPT,
     app_sessions.SESSION,
+    replay_streams.SESSION,
 )
 
 

@@ -13,6 +13,7 @@ import persist.events.pruning
 import persist.histories.pruning
 import persist.messaging.pruning
 import persist.programs.pruning
+import persist.replay_streams.pruning
 import persist.telemetry.pruning
 import persist.transcripts.pruning
 import persist.workflows.pruning
@@ -37,6 +38,7 @@ PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
         "histories": persist.histories.pruning.PRUNINGS,
         "messaging": persist.messaging.pruning.PRUNINGS,
         "programs": persist.programs.pruning.PRUNINGS,
+        "replay_streams": persist.replay_streams.pruning.PRUNINGS,
         "telemetry": persist.telemetry.pruning.PRUNINGS,
         "transcripts": persist.transcripts.pruning.PRUNINGS,
         "workflows": persist.workflows.pruning.PRUNINGS,

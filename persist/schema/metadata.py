@@ -13,6 +13,7 @@ import persist.events.models
 import persist.histories.models
 import persist.messaging.models
 import persist.programs.models
+import persist.replay_streams.models
 import persist.telemetry.models
 import persist.transcripts.models
 import persist.workflows.models  # noqa: F401  # importing a model registers its table

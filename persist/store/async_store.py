@@ -49,6 +49,7 @@ with lazy_modules(globals()):
     from persist.histories import aio as histories
     from persist.messaging import aio as messaging
     from persist.programs import aio as programs
+    from persist.replay_streams import aio as replay_streams
     from persist.telemetry import aio as telemetry
     from persist.transcripts import aio as transcripts
     from persist.workflows import aio as workflows
@@ -67,6 +68,7 @@ class AsyncDomains:
     histories = on_demand(lambda work: histories.AsyncHistories(work))
     messaging = on_demand(lambda work: messaging.AsyncMessaging(work))
     programs = on_demand(lambda work: programs.AsyncPrograms(work))
+    replay_streams = on_demand(lambda work: replay_streams.AsyncReplayStreams(work))
     telemetry = on_demand(lambda work: telemetry.AsyncTelemetry(work))
     transcripts = on_demand(lambda work: transcripts.AsyncTranscripts(work))
     workflows = on_demand(lambda work: workflows.AsyncWorkflows(work))

@@ -21,6 +21,7 @@ with lazy_modules(globals()):
     from persist.histories import repository as histories
     from persist.messaging import repository as messaging
     from persist.programs import repository as programs
+    from persist.replay_streams import repository as replay_streams
     from persist.telemetry import repository as telemetry
     from persist.transcripts import repository as transcripts
     from persist.workflows import repository as workflows
@@ -39,6 +40,7 @@ class Domains:
     histories = on_demand(find=lambda: histories.Histories)
     messaging = on_demand(find=lambda: messaging.Messaging)
     programs = on_demand(find=lambda: programs.Programs)
+    replay_streams = on_demand(find=lambda: replay_streams.ReplayStreams)
     telemetry = on_demand(find=lambda: telemetry.Telemetry)
     transcripts = on_demand(find=lambda: transcripts.Transcripts)
     workflows = on_demand(find=lambda: workflows.Workflows)

@@ -62,6 +62,7 @@ VERBS: dict[str, Callable[[Any, str], Any]] = {
     "app session": lambda tx, id: tx.app_sessions.sessions.create(id, id, id, state=StateChange(user={id: "1"})),
     "artifact": lambda tx, id: tx.app_sessions.artifacts.save(ArtifactKey(id, id, id, id), "{}"),
     "remark": lambda tx, id: tx.app_sessions.memories.add(id, id, id, [NewMemory(id, "{}", "", [])]),
+    "replay": lambda tx, id: tx.replay_streams.messages.append(id, id, None),
     "program": lambda tx, id: tx.programs.runs.create(id=id),
     "tag": lambda tx, id: tx.telemetry.tags.record("repo", id, instance_id=id),
     "override": lambda tx, id: tx.workflows.workflow_overrides.set(id, enabled=False),

@@ -19,6 +19,7 @@ from tests.schema.filling_checkpoints import fill_checkpoints
 from tests.schema.filling_conversations import fill_conversations
 from tests.schema.filling_histories import fill_histories
 from tests.schema.filling_machines import fill_programs, fill_telemetry
+from tests.schema.filling_replay_streams import fill_replay_streams
 from tests.schema.filling_transcripts import fill_transcripts
 from tests.schema.filling_workflows import fill_messaging, fill_workflows
 from tests.seeded_databases import fill_once
@@ -47,6 +48,7 @@ def filled(url: str, clock: FrozenClock, since: str) -> None:
             fill_histories(store)
             fill_transcripts(store)
             fill_app_sessions(store)
+            fill_replay_streams(store)
             store.switch_events(True)
 
     fill_once(url, clock, f"played with a log of {since}", make)

@@ -20,6 +20,7 @@ LEFT = {
     "histories": {"history_records": 1, "history_branches": 1, "history_entries": 3, "history_runs": 0, "history_snapshots": 0},
     "messaging": {"messaging_sessions": 1, "messaging_messages": 2},
     "programs": {"run": 1, "execution": 0, "bindings": 0},
+    "replay_streams": {"replay_sessions": 0, "replay_messages": 0},
     "telemetry": {"status_log": 1, "usage_samples": 0, "tool_history": 0, "agent_tags": 0, "tasks": 1},
     "transcripts": {"transcript_sessions": 0, "transcript_entries": 0},
     "workflows": {"workflow_runs": 3, "workflow_approvals": 2, "cron_overrides": 1, "workflow_overrides": 1},

@@ -15,6 +15,7 @@ from tests.schema.filling_conversations import conversations_seen, fill_conversa
 from tests.schema.filling_events import events_seen, fill_events
 from tests.schema.filling_histories import fill_histories, histories_seen
 from tests.schema.filling_machines import fill_programs, fill_telemetry, programs_seen, telemetry_seen
+from tests.schema.filling_replay_streams import fill_replay_streams, replay_streams_seen
 from tests.schema.filling_transcripts import fill_transcripts, transcripts_seen
 from tests.schema.filling_workflows import fill_messaging, fill_workflows, messaging_seen, workflows_seen
 
@@ -89,6 +90,7 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
     fill_histories(store)
     fill_transcripts(store)
     fill_app_sessions(store)
+    fill_replay_streams(store)
     running = stack.enter_context(store.record(session.id))
     for chunk in _UNFINISHED:
         running.feed(chunk)
@@ -107,5 +109,6 @@ def transcript(store: Store) -> dict[str, Any]:
         seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx)
         seen |= telemetry_seen(tx) | programs_seen(tx) | events_seen(tx) | checkpoints_seen(tx) | histories_seen(tx)
         seen |= transcripts_seen(tx) | app_sessions_seen(tx)
+        seen |= replay_streams_seen(tx)
     plain: dict[str, Any] = json.loads(json.dumps(seen))
     return plain

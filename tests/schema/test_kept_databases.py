@@ -90,6 +90,7 @@ FILLED = {
         "app_artifact_versions",
         "app_memories",
     ],
+    "0013": ["replay_sessions", "replay_messages"],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

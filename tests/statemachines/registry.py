@@ -7,6 +7,7 @@ from tests.statemachines.events import Events
 from tests.statemachines.machine import Machine
 from tests.statemachines.messaging import Messaging
 from tests.statemachines.programs import Programs
+from tests.statemachines.replay_streams import ReplayStreams
 from tests.statemachines.telemetry import Telemetry
 from tests.statemachines.transcripts import Transcripts
 from tests.statemachines.workflows import Workflows
@@ -18,6 +19,7 @@ MACHINES: tuple[type[Machine], ...] = (
     Events,
     Messaging,
     Programs,
+    ReplayStreams,
     Telemetry,
     Transcripts,
     Workflows,

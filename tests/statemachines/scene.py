@@ -114,7 +114,7 @@ def make(store: Store) -> dict[str, Any]:
     store.switch_events(True)
     with store.begin() as tx:
         tx.events.append("audit", "audit.noted", {"a": 1})
-        ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx), **_transcripts(tx)}
+        ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx), **_transcripts(tx), **_replay_streams(tx)}
         _conversations(tx)
         _telemetry(tx)
         _checkpoints(tx)
@@ -227,6 +227,14 @@ def _app_sessions(tx: Any) -> dict[str, Any]:
     domain.artifacts.save(FILE, "{}", data=b"\x00\xff")
     domain.memories.add("app", "maria", "talk", [NewMemory("said", "{}", "hello", ["hello"])])
     return {"<app session>": made.session.id}
+
+
+def _replay_streams(tx: Any) -> dict[str, Any]:
+    append = tx.replay_streams.messages.append
+    append("client", "1", None)
+    ids = {"<sent>": append("client", "1", "said")}
+    append("client", "1", "said after")
+    return ids
 
 
 def calls(values: st.SearchStrategy[Hostile]) -> st.SearchStrategy[tuple[Verb, dict[str, Hostile]]]:
