@@ -51,6 +51,11 @@ class StoreBridge:
         """Run one verb on a worker thread. Cancelled as `run_async` is."""
         return await self.in_worker(lambda: self.call(verb, writes=writes), writes=writes)
 
+    def refuse_inside_transaction(self, *, writes: bool) -> None:
+        """Raise TransactionOpen if a call would wait for the end of the caller's own transaction."""
+        if writes or self._store.runtime.one_connection:
+            self._store.runtime.refuse_inside_transaction("a call outside of the transaction")
+
     def _check_loop(self) -> None:
         if self._async is not None and _in_loop():
             raise asyncio.InvalidStateError(
