@@ -60,8 +60,8 @@ def ls(
     """List the latest of a domain, of chats without DOMAIN.
 
     DOMAIN is app_sessions, chat, checkpoints, conversations, events, histories, messaging, programs, replay_streams,
-    telemetry, transcripts or workflows. The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object
-    with `items` and `cursor`, null on the last page.
+    telemetry, transcripts or workflows. The groups of commands have more filters. With --json: what the domain's own list
+    prints; of chat an object with `items` and `cursor`, null on the last page.
     """
     if domain != _CHAT:
         if agent is not None or workspace is not None or archived:
