@@ -109,8 +109,9 @@ class TranscriptSessions(Repository):
         work = self._work
         key = of_session(work, project, session_id)
         part = work.label("subpath", subpath, empty=True)
+        if work.row(_LOCK, **key) is None:  # from here on no entry is appended, so that none can be left without its session
+            return False
         with work.batch(last=True) as batch:
-            batch.lock(_LOCK, **key)  # what others are appending is there or waits
             deleted = batch.run(_DELETE_PART, **key, of_subpath=part) if part else batch.run(_DELETE_ENTRIES, **key)
             batch.run(_DELETE_EMPTY, **key)
         return bool(deleted.result)

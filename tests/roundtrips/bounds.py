@@ -243,7 +243,7 @@ BOUNDS = {
         Row("transcripts.entries.append", 3),
         Row("transcripts.entries.list", 1, goal=1),
         Row("transcripts.entries.tail", 1, goal=1),
-        Row("transcripts.sessions.delete", 2, goal=2),
+        Row("transcripts.sessions.delete", 3),
         Row("transcripts.sessions.find", 1),
         Row("transcripts.sessions.get", 1),
         Row("transcripts.sessions.list", 1),

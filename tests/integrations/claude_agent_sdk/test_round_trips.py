@@ -14,7 +14,7 @@ from tests.roundtrips.meter import Meter, complaint, metered, require
 ROWS = (
     Row("append", 2, goal=2),
     Row("append to a subpath", 2, goal=2),
-    Row("delete", 1, goal=1),
+    Row("delete", 2, goal=2),
     Row("list_session_summaries", 2, goal=1),
     Row("list_sessions", 2, goal=1),
     Row("list_subkeys", 2, goal=1),
