@@ -34,7 +34,6 @@ LATE_IMPORTS = {
     ("persist/db/dialects/postgres/rereading.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/postgres/wakeups.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/sqlite/vector_functions.py", "sqlite_vec"): "an optional library",
-    ("persist/integrations/store_bridge.py", "anyio"): "only frameworks that run on trio need it, and these bring it",
     ("persist/integrations/langgraph/strict.py", "numpy"): "an optional library; only a value that holds an array needs it",
     (
         "persist/conversations/vector_search/candidates.py",

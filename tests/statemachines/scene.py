@@ -20,7 +20,8 @@ from persist.db.transactions.repository import Repository
 from persist.events.models import event_log
 from persist.testing import START
 from tests.statemachines.bad_arguments import VALUES, Hostile, named
-from tests.statemachines.valid_arguments import ARGUMENTS, BLOB, FILE, FIRST, GATE, ISSUE, PROMPT, REMARK, RULE, STATE, TEXT
+from tests.statemachines.valid_arguments import ARGUMENTS, BLOB, GATE, ISSUE, PROMPT, REMARK, RULE, TEXT
+from tests.statemachines.valid_framework_arguments import FILE, FIRST, STATE
 
 _LEFT_OUT = object()
 

@@ -7,19 +7,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from persist.app_sessions.schemas import ArtifactKey, NewEvent, NewMemory, StateChange
 from persist.checkpoints.schemas import Blob, Memory, Write
-from persist.histories.schemas import Message, NewEntry
 from persist.testing import START
+from tests.statemachines.valid_framework_arguments import FRAMEWORK_ARGUMENTS
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 PROMPT = "Be brief."
 ISSUE = "https://github.com/example/project/issues/7"
 REMARK = {"id": "said", "created_at": 1_700_000_000.5, "role": "user", "content": {"text": "x"}, "embedding": [1.0, 0.5]}
 BLOB = Blob("msgpack", b"\x00\xff")
-FIRST = NewEntry("first", None, Message({"kind": "request"}))
-FILE = ArtifactKey("app", "maria", "talk", "notes.txt")
-STATE = StateChange(app={"a": "1"}, user={"b": "2"}, session={"c": "3"})
 RULE = {"permission": "bash", "pattern": "git *", "action": "allow", "source": "session"}
 TEXT = [{"type": "text", "text": "hi"}]
 GATE = {"type": "tool-bash", "toolCallId": "c", "state": "approval-requested", "input": {"a": 1}, "approval": {"id": "ap"}}
@@ -75,25 +71,6 @@ ARGUMENTS: dict[str, Any] = {
     "workspace_id": "project",
     "worker": "w",
     # of a domain, an aggregate or a verb
-    "app_sessions.app_name": "app",
-    "app_sessions.artifacts.data": b"\x00\xff",
-    "app_sessions.artifacts.key": FILE,
-    "app_sessions.artifacts.metadata": "{}",
-    "app_sessions.artifacts.version": 0,
-    "app_sessions.event": NewEvent("second", 1_700_000_001.5, "{}"),
-    "app_sessions.expected": None,
-    "app_sessions.memories": [NewMemory("told", "{}", "hello you", ["hello", "you"])],
-    "app_sessions.memory_id": "said",
-    "app_sessions.mime_type": "text/plain",
-    "app_sessions.part": "{}",
-    "app_sessions.recent": 5,
-    "app_sessions.session_id": "talk",
-    "app_sessions.sessions.create.session_id": "new",
-    "app_sessions.sessions.get.id": "<app session>",
-    "app_sessions.sessions.load.since": 1.5,
-    "app_sessions.state": STATE,
-    "app_sessions.user_id": "maria",
-    "app_sessions.words": ["hello", "wörld"],
     "chat.agent": "build",
     "chat.at_message_id": "asked",
     "chat.after_message_id": "asked",
@@ -199,43 +176,6 @@ ARGUMENTS: dict[str, Any] = {
     "events.append.type": "audit.noted",
     "events.read.after": 0,
     "events.stream_id": "audit",
-    "histories.agent_name": "planner",
-    "histories.branches": ["first"],
-    "histories.conversation_id": "talk",
-    "histories.deferred": {"calls": []},
-    "histories.effect_summary": "written",
-    "histories.entries.id": "first",
-    "histories.entries.list.head_id": "first",
-    "histories.expected_revision": "1",
-    "histories.forked_at": "first",
-    "histories.forked_from": "talk",
-    "histories.format_version": 1,
-    "histories.idempotency_key": "1:key",
-    "histories.include_interrupted": True,
-    "histories.messages": [FIRST.message, Message({"kind": "response"})],
-    "histories.parent_id": "outer",
-    "histories.parent_run_id": "outer",
-    "histories.records.id": "talk",
-    "histories.records.latest.scope": None,
-    "histories.records.list.scope": None,
-    "histories.records.put.entries": [NewEntry("second", "first", Message({"kind": "response"}))],
-    "histories.records.put.head_id": "second",
-    "histories.registration_id": "registered",
-    "histories.revision": "2",
-    "histories.run_events.kind": "tool_call_started",
-    "histories.run_id": "run",
-    "histories.runs.id": "run",
-    "histories.runs.register.id": "new",
-    "histories.scope": "maria",
-    "histories.sequence": 1,
-    "histories.snapshots.keep": 2,
-    "histories.state": "complete",
-    "histories.step_index": 1,
-    "histories.taken_at": START,
-    "histories.tool_call_id": "call",
-    "histories.tool_effects.status": "started",
-    "histories.tool_name": "bash",
-    "histories.usage": {"requests": 1},
     "messaging.agent_session_id": "log",
     "messaging.channel_id": "C1",
     "messaging.content": "hi",
@@ -283,14 +223,6 @@ ARGUMENTS: dict[str, Any] = {
     "programs.statement_text": "do",
     "programs.value": "1",
     "telemetry.duration_ms": 5,
-    "replay_streams.keep": 5,
-    "replay_streams.keep_for": timedelta(minutes=5),
-    "replay_streams.message": "said again",
-    "replay_streams.messages.id": "<sent>",
-    "replay_streams.position": 1,
-    "replay_streams.session_id": "client",
-    "replay_streams.sessions.id": "client",
-    "replay_streams.stream": "1",
     "telemetry.exit_code": 1,
     "telemetry.instance_name": "box",
     "telemetry.links.url": ISSUE,
@@ -306,13 +238,6 @@ ARGUMENTS: dict[str, Any] = {
     "telemetry.tasks.id": "claimed",
     "telemetry.tasks.cancel.id": "waiting",
     "telemetry.tool_key": "bash",
-    "transcripts.entries": [{"type": "user", "uuid": "u2"}, {"type": "title"}],
-    "transcripts.fold": None,
-    "transcripts.once": True,
-    "transcripts.project": "-work",
-    "transcripts.session_id": "ses",
-    "transcripts.sessions.get.id": "<transcript>",
-    "transcripts.subpath": "subagents/agent-1",
     "workflows.approvals.id": "gate",
     "workflows.approvals.request.id": "new",
     "workflows.approvals.resolve_reply.id": "question",
@@ -349,4 +274,5 @@ ARGUMENTS: dict[str, Any] = {
     "workflows.runs.update_node_status.status": {"state": "done"},
     "workflows.workflow_name": "triage",
     "workflows.workflow_run_id": "run",
+    **FRAMEWORK_ARGUMENTS,
 }
