@@ -20,6 +20,7 @@ with Store.open("sqlite:///:memory:") as store, store.begin() as tx:
         tx.programs,
         tx.checkpoints,
         tx.replay_streams,
+        tx.agent_tasks,
         tx.events,
     )
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "runs": ("persist.cli.runs", "runs", "List, show, cancel and count workflow runs."),
     "approvals": ("persist.cli.approvals", "approvals", "List and answer what waits for a person."),
     "checkpoints": ("persist.cli.checkpoints", "checkpoints", "List and show threads of graph runners."),
+    "agent_tasks": ("persist.cli.agent_tasks", "agent_tasks", "List and show tasks that agents do for others."),
     "replay_streams": ("persist.cli.replay_streams", "replay_streams", "List and show sessions with messages to send again."),
     "logs": ("persist.cli.logs", "logs", "List, print and follow session logs; no database."),
     "programs": ("persist.cli.programs", "programs", "Make, list and show runs of programs."),

@@ -11,6 +11,7 @@ from persist.cli.output import Paint, columns, inline, instant, say, say_json
 _WORKSPACE, _TITLE = 30, 60
 _CHAT = "chat"
 _GROUPS = {
+    "agent_tasks": "agent_tasks",
     "checkpoints": "checkpoints",
     "conversations": "conversations",
     "events": "events",

@@ -21,9 +21,16 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
     "messaging": ("a messaging session", lambda tx, id: tx.messaging.sessions.get(id)),
     "programs": ("a program's run", lambda tx, id: tx.programs.runs.get(id)),
     "checkpoints": ("a thread", lambda tx, id: tx.checkpoints.threads.get(id)),
+    "agent_tasks": ("an agent's task", lambda tx, id: tx.agent_tasks.tasks.by_id(id)),
     "replay_streams": ("a replay session", lambda tx, id: tx.replay_streams.sessions.get(id)),
 }
-_ARGUMENTS = {"conversations": "session", "messaging": "session", "checkpoints": "thread", "replay_streams": "session"}
+_ARGUMENTS = {
+    "conversations": "session",
+    "messaging": "session",
+    "checkpoints": "thread",
+    "replay_streams": "session",
+    "agent_tasks": "task",
+}
 """What the `show` of a domain calls the id; of the others "run"."""
 
 
@@ -36,7 +43,7 @@ _ARGUMENTS = {"conversations": "session", "messaging": "session", "checkpoints":
 @quiet("Leave out what is known of it as a whole.")
 @click.pass_context
 def show(ctx: click.Context, id: str, database: Database, domain: str | None, hidden: bool, as_json: bool, quiet: bool) -> None:
-    """Print what has this id: a session of any domain, a workflow run, a program's run or a thread.
+    """Print what has this id: a session of any domain, a workflow run, a program's run, a thread or an agent's task.
 
     Long values are cut; with --json everything is there: of a chat an object with `session` and `messages`, these as the AI
     SDK hydrates them, of the others what the `show` of their own commands prints.

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Table
 
+from persist.agent_tasks import exporting as agent_tasks
 from persist.chat import exporting as chat
 from persist.checkpoints import exporting as checkpoints
 from persist.conversations import exporting as conversations
@@ -24,6 +25,7 @@ KINDS = (
     programs.RUN,
     checkpoints.THREAD,
     replay_streams.SESSION,
+    agent_tasks.TASK,
 )
 
 

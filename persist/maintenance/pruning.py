@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 
+import persist.agent_tasks.pruning
 import persist.chat.pruning
 import persist.checkpoints.pruning
 import persist.conversations.pruning
@@ -27,6 +28,7 @@ from persist.store.store import Store
 
 PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
     {
+        "agent_tasks": persist.agent_tasks.pruning.PRUNINGS,
         "chat": persist.chat.pruning.PRUNINGS,
         "checkpoints": persist.checkpoints.pruning.PRUNINGS,
         "conversations": persist.conversations.pruning.PRUNINGS,

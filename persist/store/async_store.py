@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from persist.workflows.schemas import WorkflowRun
 
 with lazy_modules(globals()):
+    from persist.agent_tasks import aio as agent_tasks
     from persist.chat import aio as chat
     from persist.chat.recording import async_recorder
     from persist.checkpoints import aio as checkpoints
@@ -57,6 +58,7 @@ T = TypeVar("T")
 class AsyncDomains:
     """See Domains: the repositories of every domain, whose verbs are coroutines."""
 
+    agent_tasks = on_demand(lambda work: agent_tasks.AsyncAgentTaskDomain(work))
     chat = on_demand(lambda work: chat.AsyncChat(work))
     checkpoints = on_demand(lambda work: checkpoints.AsyncCheckpoints(work))
     conversations = on_demand(lambda work: conversations.AsyncConversations(work))

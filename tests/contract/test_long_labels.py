@@ -57,6 +57,8 @@ VERBS: dict[str, Callable[[Any, str], Any]] = {
         id, id, [Write(0, id, Blob(id, b""))], task_id=id, task_path=id, namespace=id
     ),
     "memory": lambda tx, id: tx.checkpoints.memories.put((id,), id, {}),
+    "agent task": lambda tx, id: tx.agent_tasks.tasks.save(id, id, state=id, head=b"", pieces=[], context_id=id),
+    "webhook": lambda tx, id: tx.agent_tasks.webhooks.set(id, id, owner=id, data=b""),
     "replay": lambda tx, id: tx.replay_streams.messages.append(id, id, None),
     "program": lambda tx, id: tx.programs.runs.create(id=id),
     "tag": lambda tx, id: tx.telemetry.tags.record("repo", id, instance_id=id),

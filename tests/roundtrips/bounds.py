@@ -19,6 +19,15 @@ class Row:
 BOUNDS = {
     row.name: row
     for row in (
+        Row("agent_tasks.tasks.by_id", 1),
+        Row("agent_tasks.tasks.delete", 2),
+        Row("agent_tasks.tasks.get", 1, goal=1),
+        Row("agent_tasks.tasks.latest", 1),
+        Row("agent_tasks.tasks.list", 1, goal=1),
+        Row("agent_tasks.tasks.save", 3),
+        Row("agent_tasks.webhooks.delete", 2),
+        Row("agent_tasks.webhooks.list", 1),
+        Row("agent_tasks.webhooks.set", 2),
         Row("chat.messages.answer_approval", 3),
         Row("chat.messages.append", 2, goal=2),
         Row("chat.messages.cancel_queued", 3),
