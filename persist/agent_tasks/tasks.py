@@ -192,7 +192,7 @@ class AgentTasks(Repository):
         context_id: str | None = None,
         state: str | None = None,
         since: str | None = None,
-        after: tuple[str, str] | None = None,
+        after: Sequence[str] | None = None,
         limit: int = 50,
     ) -> TaskPage:
         """An owner's tasks by status key and id, greatest first, and how many there are in all.

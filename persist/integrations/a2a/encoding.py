@@ -65,7 +65,8 @@ def pieces_of(task: Task) -> tuple[bytes, list[Piece]]:
 
 def task_of(loaded: LoadedTask) -> Task:
     """The task of its head and its pieces, which come by kind, position and part."""
-    task = Task.FromString(loaded.head)
+    task = Task()
+    task.MergeFromString(loaded.head)
     for piece in loaded.pieces:
         if piece.kind == "history":
             task.history.add().MergeFromString(piece.data)
@@ -78,7 +79,7 @@ def task_of(loaded: LoadedTask) -> Task:
 
 def state_name(state: int) -> str:
     """The name of a state, and the number of one that this release of the framework does not know."""
-    return TaskState.Name(state) if state in TaskState.values() else str(state)  # type: ignore[arg-type]  # just checked
+    return TaskState.Name(state) if state in TaskState.values() else str(state)
 
 
 def status_key(instant: Timestamp) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from a2a.auth.user import User
 from a2a.server.context import ServerCallContext
 from a2a.server.tasks import DatabaseTaskStore, InMemoryPushNotificationConfigStore, InMemoryTaskStore
 from a2a.types.a2a_pb2 import (
@@ -27,6 +26,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from persist import Store
 from persist.integrations.a2a import PersistPushNotificationConfigStore, PersistTaskStore, TaskEnded
 from persist.integrations.a2a.encoding import FINAL
+from tests.integrations.a2a.scenes import of
 
 OWNERS, IDS = ("", "ann", "bob"), ("t1", "t2", "T3", "é")
 STATES = (
@@ -38,23 +38,6 @@ STATES = (
 RANDOM = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-
-
-class Named(User):
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    @property
-    def is_authenticated(self) -> bool:
-        return bool(self.name)
-
-    @property
-    def user_name(self) -> str:
-        return self.name
-
-
-def of(owner: str) -> ServerCallContext:
-    return ServerCallContext(user=Named(owner))
 
 
 PARTS = st.lists(st.sampled_from(["a", "b\x00", "ü"]).map(lambda text: Part(text=text)), max_size=3)
@@ -176,13 +159,14 @@ def test_webhooks_are_those_of_the_store_in_memory(one_store: Store, steps: list
     async def scene() -> None:
         ours, theirs = PersistPushNotificationConfigStore(one_store), InMemoryPushNotificationConfigStore()
         for number, (what, owner, task, id) in enumerate(steps):
-            results = []
+            results: list[Any] = []
             for store in (ours, theirs):
                 if what == "set":
                     config = TaskPushNotificationConfig(id=id, url=f"https://example.org/{number}", token="t")
                     results.append(await store.set_info(task, config, of(owner)))
                 else:
-                    results.append(await store.delete_info(task, of(owner), id if what == "delete" else None))
+                    await store.delete_info(task, of(owner), id if what == "delete" else None)
+                    results.append(None)
             assert results[0] == results[1]
         for task in ("t1", "t2"):
             for owner in OWNERS:
