@@ -54,7 +54,7 @@ def upgrade() -> None:
         unique=True,
     )
     op.create_table(
-        "agent_tasks",
+        "agent_task_records",
         sa.Column("id", label(), nullable=False),
         sa.Column("owner", label(), nullable=False),
         sa.Column("task_id", label(), nullable=False),
@@ -65,11 +65,11 @@ def upgrade() -> None:
         sa.Column("created_at", whole(), nullable=False),
         sa.Column("updated_at", whole(), nullable=False),
         sa.Column("head", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_agent_tasks")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_agent_task_records")),
     )
-    op.create_index("ix_agent_tasks_owner_task_id", "agent_tasks", ["owner", "task_id"], unique=True)
-    op.create_index("ix_agent_tasks_owner_status_key_task_id", "agent_tasks", ["owner", "status_key", "task_id"])
-    op.create_index("ix_agent_tasks_updated_at_id", "agent_tasks", ["updated_at", "id"])
+    op.create_index("ix_agent_task_records_owner_task_id", "agent_task_records", ["owner", "task_id"], unique=True)
+    op.create_index("ix_agent_task_records_owner_status_key_task_id", "agent_task_records", ["owner", "status_key", "task_id"])
+    op.create_index("ix_agent_task_records_updated_at_id", "agent_task_records", ["updated_at", "id"])
     op.create_table(
         "agent_task_pieces",
         sa.Column("task", label(), nullable=False),
@@ -78,7 +78,7 @@ def upgrade() -> None:
         sa.Column("part", whole(), autoincrement=False, nullable=False),
         sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.Column("data", sa.LargeBinary(), nullable=False),
-        sa.ForeignKeyConstraint(["task"], ["agent_tasks.id"], name=op.f("fk_agent_task_pieces_task")),
+        sa.ForeignKeyConstraint(["task"], ["agent_task_records.id"], name=op.f("fk_agent_task_pieces_task")),
         sa.PrimaryKeyConstraint("task", "kind", "position", "part", name=op.f("pk_agent_task_pieces")),
     )
     op.create_table(

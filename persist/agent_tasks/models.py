@@ -13,7 +13,7 @@ from persist.db.schema.column_types import Bool, EpochMs, Int64, Label
 class AgentTaskRow(Base):
     """One task of an owner. `status_key` sorts as the instants of statuses do and is empty without one."""
 
-    __tablename__ = "agent_tasks"
+    __tablename__ = "agent_task_records"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
     owner: Mapped[str] = mapped_column(Label())
     task_id: Mapped[str] = mapped_column(Label())
@@ -26,9 +26,9 @@ class AgentTaskRow(Base):
     head: Mapped[bytes] = mapped_column(LargeBinary())
 
     __table_args__ = (
-        Index("ix_agent_tasks_owner_task_id", "owner", "task_id", unique=True),
-        Index("ix_agent_tasks_owner_status_key_task_id", "owner", "status_key", "task_id"),
-        Index("ix_agent_tasks_updated_at_id", "updated_at", "id"),
+        Index("ix_agent_task_records_owner_task_id", "owner", "task_id", unique=True),
+        Index("ix_agent_task_records_owner_status_key_task_id", "owner", "status_key", "task_id"),
+        Index("ix_agent_task_records_updated_at_id", "updated_at", "id"),
     )
 
 
@@ -36,7 +36,7 @@ class AgentTaskPieceRow(Base):
     """A piece of a task: a message of its history, or an artifact (`part` -1), or a part of an artifact (from 0)."""
 
     __tablename__ = "agent_task_pieces"
-    task: Mapped[str] = mapped_column(Label(), ForeignKey(f"{SCHEMA_TOKEN}.agent_tasks.id"), primary_key=True)
+    task: Mapped[str] = mapped_column(Label(), ForeignKey(f"{SCHEMA_TOKEN}.agent_task_records.id"), primary_key=True)
     kind: Mapped[str] = mapped_column(Label(), primary_key=True)
     position: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
     part: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)

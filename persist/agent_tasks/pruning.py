@@ -1,6 +1,6 @@
 """Pruning of agents' tasks: tasks that ended and were not saved for long, and webhooks of tasks that are gone."""
 
-from sqlalchemy import exists
+from sqlalchemy import exists, true
 
 from persist.agent_tasks.models import pieces, tasks, webhooks
 from persist.db.operations.pruning import AgedRows, Below, Pruning
@@ -11,7 +11,7 @@ TASKS = AgedRows(
     tasks,
     _T.updated_at,
     _T.id,
-    may_go=_T.final.is_(True),
+    may_go=_T.final.is_(true()),
     below=(Below(pieces, lambda ids: pieces.c.task.in_(ids)),),
 )
 

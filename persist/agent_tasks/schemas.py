@@ -22,7 +22,7 @@ class Piece:
 
 
 class AgentTask(Value):
-    """A row of agent_tasks: one task of an owner, without its head and its pieces."""
+    """A row of agent_task_records: one task of an owner, without its head and its pieces."""
 
     id: str
     owner: str

@@ -12,7 +12,7 @@ from persist.schema.metadata import domain_of, metadata
 from tests.maintenance.pruning_scenes import DAY, DOMAINS, Rows, added, every_row, forty_days_later, gone
 
 LEFT = {
-    "agent_tasks": {"agent_tasks": 1, "agent_task_pieces": 3, "agent_task_webhooks": 1},
+    "agent_tasks": {"agent_task_records": 1, "agent_task_pieces": 3, "agent_task_webhooks": 1},
     "chat": {"chat_sessions": 0, "chat_messages": 0, "chat_parts": 0, "chat_turns": 0, "system_prompts": 0},
     "checkpoints": {"checkpoint_threads": 0, "checkpoint_pieces": 0, "memories": 2},
     "conversations": {"sessions": 0, "branches": 0, "progressions": 1, "progression_members": 3},

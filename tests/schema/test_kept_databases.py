@@ -70,7 +70,7 @@ FILLED = {
         "memories",
         "memory_vectors",
     ],
-    "0013": ["replay_sessions", "replay_messages", "agent_tasks", "agent_task_pieces", "agent_task_webhooks"],
+    "0013": ["replay_sessions", "replay_messages", "agent_task_records", "agent_task_pieces", "agent_task_webhooks"],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 
