@@ -31,13 +31,13 @@ PEERS_READY := $(PEERS)/.ready
 # The newest releases of all frameworks, together: with them the tests of everything else would not show what is missing.
 FRAMEWORKS := $(VENV)-integrations
 FRAMEWORKS_READY := $(FRAMEWORKS)/.ready
-FRAMEWORKS_EXTRAS := postgres,cli,test,langgraph,openai-agents,pydantic-ai,claude-agent-sdk,google-adk,mcp,test-integrations
+FRAMEWORKS_EXTRAS := postgres,cli,test,langgraph,openai-agents,pydantic-ai,claude-agent-sdk,google-adk,mcp,a2a,test-integrations
 # The newest of what cannot stand beside the others.
 APART := pydantic-ai-harness
 APART_READY := $(APART:%=$(VENV)-newest-%/.ready)
 APART_FOLDERS := $(foreach extra,$(APART),tests/integrations/$(subst -,_,$(extra)))
 # The oldest release that an extra allows, alone: it shows that the extra names all that its integration needs.
-FLOORS := langgraph openai-agents pydantic-ai pydantic-ai-harness claude-agent-sdk google-adk mcp
+FLOORS := langgraph openai-agents pydantic-ai pydantic-ai-harness claude-agent-sdk google-adk mcp a2a
 CONFORMANCE_KIT_langgraph := langgraph-checkpoint-conformance
 FLOOR_READY := $(FLOORS:%=$(VENV)-floor-%/.ready)
 PIP := -m pip --disable-pip-version-check --quiet

@@ -73,6 +73,8 @@ class Settings(BaseSettings):
     tool_history_trim_every: int | None = Field(None, ge=1)
 
     # retention, off unless days are set: `maintain` prunes what is over and older, but for the newest so many
+    agent_tasks_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
+    agent_tasks_keep_last: int = Field(0, ge=0)
     chat_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     chat_keep_last: int = Field(0, ge=0)
     app_sessions_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)

@@ -21,6 +21,8 @@ with Store.open("sqlite:///:memory:") as store, store.begin() as tx:
         tx.checkpoints,
         tx.histories,
         tx.transcripts,
+        tx.replay_streams,
+        tx.agent_tasks,
         tx.events,
         tx.app_sessions,
         tx.replay_streams,

@@ -20,6 +20,7 @@ COMMANDS = {
     "app_sessions": ("persist.cli.app_sessions", "app_sessions", "List and show sessions of applications' users."),
     "checkpoints": ("persist.cli.checkpoints", "checkpoints", "List and show threads of graph runners."),
     "histories": ("persist.cli.histories", "histories", "List and show conversations and runs of agent frameworks."),
+    "agent_tasks": ("persist.cli.agent_tasks", "agent_tasks", "List and show tasks that agents do for others."),
     "replay_streams": ("persist.cli.replay_streams", "replay_streams", "List and show sessions with messages to send again."),
     "logs": ("persist.cli.logs", "logs", "List, print and follow session logs; no database."),
     "programs": ("persist.cli.programs", "programs", "Make, list and show runs of programs."),

@@ -11,6 +11,7 @@ from persist.cli.output import Paint, columns, inline, instant, say, say_json
 _WORKSPACE, _TITLE = 30, 60
 _CHAT = "chat"
 _GROUPS = {
+    "agent_tasks": "agent_tasks",
     "app_sessions": "app_sessions",
     "checkpoints": "checkpoints",
     "conversations": "conversations",
@@ -59,7 +60,7 @@ def ls(
 ) -> None:
     """List the latest of a domain, of chats without DOMAIN.
 
-    DOMAIN is app_sessions, chat, checkpoints, conversations, events, histories, messaging, programs, replay_streams,
+    DOMAIN is agent_tasks, app_sessions, chat, checkpoints, conversations, events, histories, messaging, programs, replay_streams,
     telemetry, transcripts or workflows. The groups of commands have more filters. With --json: what the domain's own list
     prints; of chat an object with `items` and `cursor`, null on the last page.
     """

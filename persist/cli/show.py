@@ -21,6 +21,7 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
     "conversations": ("a conversation", lambda tx, id: tx.conversations.sessions.get(id)),
     "messaging": ("a messaging session", lambda tx, id: tx.messaging.sessions.get(id)),
     "programs": ("a program's run", lambda tx, id: tx.programs.runs.get(id)),
+    "agent_tasks": ("an agent's task", lambda tx, id: tx.agent_tasks.tasks.by_id(id)),
     "app_sessions": ("a session of an application", lambda tx, id: tx.app_sessions.sessions.get(id)),
     "checkpoints": ("a thread", lambda tx, id: tx.checkpoints.threads.get(id)),
     "histories": ("a history", lambda tx, id: tx.histories.records.find(id) or tx.histories.runs.get(id)),
@@ -28,6 +29,7 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
     "transcripts": ("a transcript", lambda tx, id: find_transcript(tx, id)),
 }
 _ARGUMENTS = {
+    "agent_tasks": "task",
     "app_sessions": "session",
     "checkpoints": "thread",
     "conversations": "session",

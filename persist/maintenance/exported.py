@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Table
 
+from persist.agent_tasks import exporting as agent_tasks
 from persist.app_sessions import exporting as app_sessions
 from persist.chat import exporting as chat
 from persist.checkpoints import exporting as checkpoints
@@ -32,6 +33,7 @@ KINDS = (
     transcripts.TRANSCRIPT,
     app_sessions.SESSION,
     replay_streams.SESSION,
+    agent_tasks.TASK,
 )
 
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 
+import persist.agent_tasks.pruning
 import persist.app_sessions.pruning
 import persist.chat.pruning
 import persist.checkpoints.pruning
@@ -31,6 +32,7 @@ from persist.store.store import Store
 PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
     {
         "app_sessions": persist.app_sessions.pruning.PRUNINGS,
+        "agent_tasks": persist.agent_tasks.pruning.PRUNINGS,
         "chat": persist.chat.pruning.PRUNINGS,
         "checkpoints": persist.checkpoints.pruning.PRUNINGS,
         "conversations": persist.conversations.pruning.PRUNINGS,

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Table, inspect
 
+import persist.agent_tasks.models
 import persist.app_sessions.models
 import persist.chat.models
 import persist.checkpoints.models

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from persist.workflows.schemas import WorkflowRun
 
 with lazy_modules(globals()):
+    from persist.agent_tasks import aio as agent_tasks
     from persist.app_sessions import aio as app_sessions
     from persist.chat import aio as chat
     from persist.chat.recording import async_recorder
@@ -60,6 +61,7 @@ T = TypeVar("T")
 class AsyncDomains:
     """See Domains: the repositories of every domain, whose verbs are coroutines."""
 
+    agent_tasks = on_demand(lambda work: agent_tasks.AsyncAgentTaskDomain(work))
     chat = on_demand(lambda work: chat.AsyncChat(work))
     app_sessions = on_demand(lambda work: app_sessions.AsyncAppSessionsDomain(work))
     checkpoints = on_demand(lambda work: checkpoints.AsyncCheckpoints(work))

@@ -13,6 +13,7 @@ from persist.errors import PersistError, TransactionOpen
 from persist.lazy_imports import lazy_modules
 
 with lazy_modules(globals()):
+    from persist.agent_tasks import repository as agent_tasks
     from persist.app_sessions import repository as app_sessions
     from persist.chat import repository as chat
     from persist.checkpoints import repository as checkpoints
@@ -32,6 +33,7 @@ T = TypeVar("T")
 class Domains:
     """`<domain>.<aggregate>.<verb>`: the repositories of every domain, made at their first use."""
 
+    agent_tasks = on_demand(find=lambda: agent_tasks.AgentTaskDomain)
     chat = on_demand(find=lambda: chat.Chat)
     app_sessions = on_demand(find=lambda: app_sessions.AppSessionsDomain)
     checkpoints = on_demand(find=lambda: checkpoints.Checkpoints)

@@ -62,6 +62,8 @@ VERBS: dict[str, Callable[[Any, str], Any]] = {
     "app session": lambda tx, id: tx.app_sessions.sessions.create(id, id, id, state=StateChange(user={id: "1"})),
     "artifact": lambda tx, id: tx.app_sessions.artifacts.save(ArtifactKey(id, id, id, id), "{}"),
     "remark": lambda tx, id: tx.app_sessions.memories.add(id, id, id, [NewMemory(id, "{}", "", [])]),
+    "agent task": lambda tx, id: tx.agent_tasks.tasks.save(id, id, state=id, head=b"", pieces=[], context_id=id),
+    "webhook": lambda tx, id: tx.agent_tasks.webhooks.set(id, id, owner=id, data=b""),
     "replay": lambda tx, id: tx.replay_streams.messages.append(id, id, None),
     "program": lambda tx, id: tx.programs.runs.create(id=id),
     "tag": lambda tx, id: tx.telemetry.tags.record("repo", id, instance_id=id),

@@ -14,6 +14,7 @@ from tests.contract.chat.scenes import create, record, say, text, turn
 from tests.contract.conversations.making import fork_into
 from tests.events.chat_scene import play
 from tests.events.places import TABLES, assert_rebuilt_byte_for_byte, raw_rows, rebuilt, seen
+from tests.schema.filling_agent_tasks import fill_agent_tasks
 from tests.schema.filling_app_sessions import fill_app_sessions
 from tests.schema.filling_checkpoints import fill_checkpoints
 from tests.schema.filling_conversations import fill_conversations
@@ -49,6 +50,7 @@ def filled(url: str, clock: FrozenClock, since: str) -> None:
             fill_transcripts(store)
             fill_app_sessions(store)
             fill_replay_streams(store)
+            fill_agent_tasks(store)
             store.switch_events(True)
 
     fill_once(url, clock, f"played with a log of {since}", make)

@@ -9,6 +9,7 @@ from persist import Store
 from persist.chat.recording.recorder import Recorder
 from persist.settings import Settings
 from persist.testing import FrozenClock
+from tests.schema.filling_agent_tasks import agent_tasks_seen, fill_agent_tasks
 from tests.schema.filling_app_sessions import app_sessions_seen, fill_app_sessions
 from tests.schema.filling_checkpoints import checkpoints_seen, fill_checkpoints
 from tests.schema.filling_conversations import conversations_seen, fill_conversations
@@ -91,6 +92,7 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
     fill_transcripts(store)
     fill_app_sessions(store)
     fill_replay_streams(store)
+    fill_agent_tasks(store)
     running = stack.enter_context(store.record(session.id))
     for chunk in _UNFINISHED:
         running.feed(chunk)
@@ -108,7 +110,6 @@ def transcript(store: Store) -> dict[str, Any]:
         }
         seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx)
         seen |= telemetry_seen(tx) | programs_seen(tx) | events_seen(tx) | checkpoints_seen(tx) | histories_seen(tx)
-        seen |= transcripts_seen(tx) | app_sessions_seen(tx)
-        seen |= replay_streams_seen(tx)
+        seen |= transcripts_seen(tx) | app_sessions_seen(tx) | replay_streams_seen(tx) | agent_tasks_seen(tx)
     plain: dict[str, Any] = json.loads(json.dumps(seen))
     return plain

@@ -90,7 +90,7 @@ FILLED = {
         "app_artifact_versions",
         "app_memories",
     ],
-    "0013": ["replay_sessions", "replay_messages"],
+    "0013": ["replay_sessions", "replay_messages", "agent_task_records", "agent_task_pieces", "agent_task_webhooks"],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

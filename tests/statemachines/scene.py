@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from persist import Store
+from persist.agent_tasks.schemas import Piece
 from persist.app_sessions.schemas import NewEvent, NewMemory
 from persist.checkpoints.schemas import Write
 from persist.db.transactions.repository import Repository
@@ -115,7 +116,8 @@ def make(store: Store) -> dict[str, Any]:
     store.switch_events(True)
     with store.begin() as tx:
         tx.events.append("audit", "audit.noted", {"a": 1})
-        ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx), **_transcripts(tx), **_replay_streams(tx)}
+        ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx)}
+        ids |= {**_agent_tasks(tx), **_replay_streams(tx), **_transcripts(tx)}
         _conversations(tx)
         _telemetry(tx)
         _checkpoints(tx)
@@ -236,6 +238,13 @@ def _replay_streams(tx: Any) -> dict[str, Any]:
     ids = {"<sent>": append("client", "1", "said")}
     append("client", "1", "said after")
     return ids
+
+
+def _agent_tasks(tx: Any) -> dict[str, Any]:
+    pieces = [Piece("history", 0, 0, b"said"), Piece("artifact", 0, -1, b"made"), Piece("artifact", 0, 0, b"part")]
+    tx.agent_tasks.tasks.save("ann", "t1", state="working", head=b"h", pieces=pieces, context_id="c1", status_key="1")
+    tx.agent_tasks.webhooks.set("t1", "w1", owner="ann", data=b"hook")
+    return {"<agent task>": tx.agent_tasks.tasks.latest().items[0].id}
 
 
 def calls(values: st.SearchStrategy[Hostile]) -> st.SearchStrategy[tuple[Verb, dict[str, Hostile]]]:
