@@ -25,7 +25,6 @@ with Store.open("sqlite:///:memory:") as store, store.begin() as tx:
         tx.agent_tasks,
         tx.events,
         tx.app_sessions,
-        tx.replay_streams,
     )
 
 LOADED = (json, psycopg, pytest, dialect, AsyncStore, prune, rebuild)
