@@ -2,6 +2,8 @@
 
 import asyncio
 import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict
@@ -48,4 +50,5 @@ async def forever(url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run({"append": append, "forever": forever}[sys.argv[1]](*sys.argv[2:]))
+    commands: dict[str, Callable[..., Coroutine[Any, Any, None]]] = {"append": append, "forever": forever}
+    asyncio.run(commands[sys.argv[1]](*sys.argv[2:]))
