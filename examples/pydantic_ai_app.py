@@ -1,6 +1,6 @@
 """An agent of Pydantic AI whose conversation is in a store: killed in the middle, it goes on where it was.
 
-    pip install 'agent-persist[pydantic-ai]'
+    pip install '.[pydantic-ai]'                           # in a clone of persist; elsewhere agent-persist
     python examples/pydantic_ai_app.py state.db --crash-after 2     # dies after two turns
     python examples/pydantic_ai_app.py state.db                     # goes on with the third one
 

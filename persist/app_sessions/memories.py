@@ -36,7 +36,7 @@ _DROP_OTHERS = Statement(
 )
 _FORGET = Statement(
     update(memories)
-    .where(*_of_user, _M.id == param("memory_id"), _M.deleted_at.is_(None))
+    .where(_M.app_name == param("of_app"), _M.user_id == param("of_user"), _M.id == param("memory_id"), _M.deleted_at.is_(None))
     .values(deleted_at=bindparam("now", type_=_M.deleted_at.type), words="", text="", entry="{}")
 )
 _ENTRY = Statement(select(_M.entry).where(*_of_session, _M.id == param("memory_id")))
@@ -129,7 +129,13 @@ class AppMemories(Repository):
         work = self._work
         key = validation.names(work, app_name=app_name, user_id=user_id)
         with work.batch(last=True) as batch:
-            deleted = batch.run(_FORGET, **key, memory_id=work.label("memory_id", memory_id), now=work.now())
+            deleted = batch.run(
+                _FORGET,
+                of_app=key["app_name"],
+                of_user=key["user_id"],
+                memory_id=work.label("memory_id", memory_id),
+                now=work.now(),
+            )
         return bool(deleted.result)
 
 
