@@ -34,7 +34,7 @@ def test_on_trio_a_store_is_used_from_threads(database_url: str) -> None:
 def test_on_trio_an_async_store_is_refused(database_url: str, do: Do) -> None:
     store = do(AsyncStore.open(database_url))
     service = PersistSessionService(store)
-    with pytest.raises(UnsupportedEngine, match="use a Store"):
+    with pytest.raises(UnsupportedEngine, match="give the adapter a Store"):
         trio.run(lambda: create(service))
     do(store.close())
 
