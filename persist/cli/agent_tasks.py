@@ -3,7 +3,7 @@
 import click
 
 from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_table
 
 
 @click.group("agent_tasks", short_help="List and show tasks that agents do for others.")
@@ -33,7 +33,7 @@ def ls(database: Database, limit: int, after: str | None, as_json: bool, quiet: 
             (inline(task.id), inline(task.task_id), inline(task.owner or "-"), inline(task.state), instant(task.updated_at))
             for task in page.items
         ]
-        _table([("ID", "TASK", "OWNER", "STATE", "SAVED (UTC)"), *rows])
+        say_table([("ID", "TASK", "OWNER", "STATE", "SAVED (UTC)"), *rows])
         if page.cursor is not None:
             say(f"There are more: add --after {page.cursor}", err=True)
 
@@ -65,11 +65,4 @@ def show(task: str, database: Database, as_json: bool, quiet: bool) -> None:
             say(f"{paint(name, dim=True)} {value}")
         say("")
     rows = [(inline(kind), f"{position}", f"{part}" if part >= 0 else "-", f"{size:,}") for kind, position, part, size in pieces]
-    _table([("KIND", "POSITION", "PART", "BYTES"), *rows])
-
-
-def _table(rows: list[tuple[str, ...]]) -> None:
-    first, *rest = columns(rows)
-    say(Paint()(first, bold=True))
-    for line in rest:
-        say(line)
+    say_table([("KIND", "POSITION", "PART", "BYTES"), *rows])

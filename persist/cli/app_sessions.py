@@ -6,7 +6,7 @@ import click
 
 from persist.app_sessions.schemas import AppSessionEvent, LoadedSession
 from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.output import Paint, inline, instant, say, say_json, say_table
 
 _WIDTH = 100
 
@@ -45,7 +45,7 @@ def ls(database: Database, limit: int, after: str | None, as_json: bool, quiet: 
             )
             for one in page.items
         ]
-        _table([("ID", "APP", "USER", "SESSION", "EVENTS", "USED (UTC)"), *rows])
+        say_table([("ID", "APP", "USER", "SESSION", "EVENTS", "USED (UTC)"), *rows])
         if page.cursor is not None:
             say(f"There are more: add --after {page.cursor}", err=True)
 
@@ -80,7 +80,7 @@ def show(session: str, database: Database, limit: int, as_json: bool, quiet: boo
         for name, value in known:
             say(f"{paint(name.ljust(width), dim=True)}  {_cut(value)}")
         say("")
-    _table([("EVENT", "AUTHOR", "SAID"), *map(_row, found.events)])
+    say_table([("EVENT", "AUTHOR", "SAID"), *map(_row, found.events)])
 
 
 def _known(found: LoadedSession) -> list[tuple[str, str]]:
@@ -111,10 +111,3 @@ def _said(data: str) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
-
-
-def _table(rows: list[tuple[str, ...]]) -> None:
-    first, *rest = columns(rows)
-    say(Paint()(first, bold=True))
-    for line in rest:
-        say(line)

@@ -3,7 +3,7 @@
 import click
 
 from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_table
 from persist.replay_streams.schemas import ReplayMessage
 
 _MESSAGE = 60
@@ -33,7 +33,7 @@ def ls(database: Database, limit: int, after: str | None, as_json: bool, quiet: 
         say("No sessions.", err=True)
     else:
         rows = [(inline(session.id), instant(session.created_at), instant(session.updated_at)) for session in page.items]
-        _table([("SESSION", "CREATED (UTC)", "WRITTEN (UTC)"), *rows])
+        say_table([("SESSION", "CREATED (UTC)", "WRITTEN (UTC)"), *rows])
         if page.cursor is not None:
             say(f"There are more: add --after {page.cursor}", err=True)
 
@@ -60,17 +60,10 @@ def show(session: str, database: Database, limit: int, as_json: bool, quiet: boo
             name, _, value = line.partition(" ")
             say(f"{paint(name, dim=True)} {value}")
         say("")
-    _table([("ID", "STREAM", "STORED (UTC)", "MESSAGE"), *map(_row, messages)])
+    say_table([("ID", "STREAM", "STORED (UTC)", "MESSAGE"), *map(_row, messages)])
 
 
 def _row(message: ReplayMessage) -> tuple[str, ...]:
     text = "-" if message.message is None else inline(message.message)
     shown = text if len(text) <= _MESSAGE else text[: _MESSAGE - 1] + "…"
     return inline(message.id), inline(message.stream), instant(message.created_at), shown
-
-
-def _table(rows: list[tuple[str, ...]]) -> None:
-    first, *rest = columns(rows)
-    say(Paint()(first, bold=True))
-    for line in rest:
-        say(line)

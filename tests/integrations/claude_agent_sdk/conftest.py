@@ -1,6 +1,5 @@
-"""A store of each face on each database, its own event loop, and a session store of the framework over it."""
+"""What these tests share beside the store: a session store of the framework over it."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -12,28 +11,6 @@ from persist.testing import FrozenClock
 from tests.subprocesses import Spawn, spawning
 
 Do = Callable[[Awaitable[Any]], Any]
-
-
-@pytest.fixture
-def do() -> Iterator[Do]:
-    """Awaits something on the loop of the store."""
-    with asyncio.Runner() as runner:
-
-        async def awaited(what: Awaitable[Any]) -> Any:
-            return await what
-
-        yield lambda what: runner.run(awaited(what))
-
-
-@pytest.fixture
-def store(database_url: str, face: str, clock: FrozenClock, do: Do) -> Iterator[Store | AsyncStore]:
-    if face == "sync":
-        with Store.open(database_url, clock=clock) as store:
-            yield store
-        return
-    other = do(AsyncStore.open(database_url, clock=clock))
-    yield other
-    do(other.close())
 
 
 @pytest.fixture
