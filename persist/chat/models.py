@@ -40,6 +40,7 @@ class ChatSessionRow(Base):
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
     archived_at: Mapped[datetime | None] = mapped_column(EpochMs())
+    owner: Mapped[str | None] = mapped_column(Label())
     model_json: Mapped[Any] = mapped_column(Json(dict, required=True))
     permissions_json: Mapped[Any] = mapped_column(Json(list, dict, required=True), server_default="[]")
     metadata_json: Mapped[Any] = mapped_column(Json(dict, required=True), server_default="{}")
@@ -115,6 +116,7 @@ class ChatTurnRow(Base):
     owner: Mapped[str] = mapped_column(Label())
     started_at: Mapped[datetime] = mapped_column(EpochMs())
     seen_at: Mapped[datetime] = mapped_column(EpochMs())
+    stop_requested_at: Mapped[datetime | None] = mapped_column(EpochMs())
 
     __table_args__ = (CheckConstraint("state IN ('running', 'error')", name="state"), ONE_TREE)
 
@@ -162,6 +164,13 @@ VISIBLE = and_(~QUEUED, ~HIDDEN)
 IS_COMPACTION = predicate("type = 'data-compaction'")
 IS_UNFINISHED = predicate(f"tool_state IN ({', '.join(repr(str(state)) for state in UNFINISHED)})")
 
+OWNED = sessions.c.owner.is_not(None)
+ARCHIVED = sessions.c.archived_at.is_not(None)
+STOP_REQUESTED = turns.c.stop_requested_at.is_not(None)
+
+partial_index("ix_chat_sessions_owner", sessions.c.owner, sessions.c.updated_at, sessions.c.id, where=OWNED)
+partial_index("ix_chat_sessions_archived", sessions.c.updated_at, sessions.c.id, where=ARCHIVED)
+partial_index("ix_chat_turns_stop_requested", turns.c.session_id, where=STOP_REQUESTED)
 partial_index("ix_chat_messages_queued", messages.c.session_id, where=QUEUED)
 partial_index("ix_chat_messages_delivery", messages.c.session_id, DELIVERY, where=TRIGGERED)
 partial_index("ix_chat_parts_compaction", parts.c.session_id, where=IS_COMPACTION)
