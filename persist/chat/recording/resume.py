@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Text, cast, select
+from sqlalchemy import Text, cast, or_, select
 
 from persist.chat.models import HIDDEN, IS_UNFINISHED, VISIBLE, messages, parts
 from persist.chat.reducer.parts import Part
@@ -29,7 +29,8 @@ _calls = (
     .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc())
 )
 _CALL = Statement(_calls.where(_P.tool_call_id == param("call_id")).limit(1))
-_ASKING = Statement(_calls.where(_P.tool_state.in_((ToolState.APPROVAL_REQUESTED, ToolState.APPROVAL_RESPONDED))))
+_asked = or_(_P.tool_state == ToolState.APPROVAL_REQUESTED, _P.tool_state == ToolState.APPROVAL_RESPONDED)
+_ASKED = Statement(_calls.where(_asked))
 _hidden = select(_M.id).where(_M.id == _id, HIDDEN)
 NOT_HIDDEN = Requirement(_hidden, absent=True)
 """A message that no rewind hides. What is added to a hidden one would never be shown."""
@@ -107,7 +108,7 @@ def find_unfinished_call(
     if call_id is not None:
         row = db.row(_CALL, row_id=session_id, call_id=call_id)
         return None if row is None else _call(db, *row)
-    for part_id, message_id in db.rows(_ASKING, row_id=session_id):
+    for part_id, message_id in db.rows(_ASKED, row_id=session_id):
         call = _call(db, part_id, message_id)
         if approval_of(call.data) == approval_id:
             return call
