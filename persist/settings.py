@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from persist.errors import InvalidValue
+from persist.quoting import shown
 
 _PREFIX = "PERSIST_"
 _MAX_DAYS = 365_000  # a thousand years; more has no beginning that a datetime could hold
@@ -27,6 +28,13 @@ class AiSdk(IntEnum):
 
     V6 = 6
     V7 = 7
+
+    @classmethod
+    def of(cls, value: object) -> "AiSdk":
+        """The major of that number. InvalidValue: it is none."""
+        if isinstance(value, int) and not isinstance(value, bool) and value in cls._value2member_map_:
+            return cls(value)
+        raise InvalidValue("ai_sdk", f"{shown(value)} is none of {', '.join(str(int(major)) for major in cls)}.")
 
 
 class Settings(BaseSettings):

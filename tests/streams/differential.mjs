@@ -1,6 +1,6 @@
 // Random streams through the real reducers of both majors: where do they differ, and (for differential.py) what does each make of them?
 // node differential.mjs streams.jsonl [count] [first seed]
-import { createWriteStream } from "node:fs";
+import { closeSync, openSync, writeSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 import { randomChunks, spoilt } from "./random.mjs";
 import { run } from "./reference.mjs";
@@ -33,7 +33,7 @@ async function reading(sdk, chunks, initial) {
 }
 
 const kinds = [(seed) => randomChunks(seed, 6), (seed) => randomChunks(seed, 7), (seed) => spoilt(seed, 6), (seed) => spoilt(seed, 7)];
-const output = createWriteStream(file);
+const output = openSync(file, "w");
 const differences = {};
 for (let number = 0; number < Number(count); number += 1) {
   const seed = Number(first) + number;
@@ -42,7 +42,7 @@ for (let number = 0; number < Number(count); number += 1) {
   const initial = number % 8 < 4 ? undefined : (await reading(SDKS[7], randomChunks(seed + 1, 6).slice(0, 25))).cuts[CUTS - 2].message;
   const six = await reading(SDKS[6], chunks, initial);
   const seven = await reading(SDKS[7], chunks, initial);
-  output.write(`${JSON.stringify({ seed, chunks, ...(initial && { initial }), readings: { 6: { readable: six.readable, cuts: six.cuts }, 7: { readable: seven.readable, cuts: seven.cuts } } })}\n`);
+  writeSync(output, `${JSON.stringify({ seed, chunks, ...(initial && { initial }), readings: { 6: { readable: six.readable, cuts: six.cuts }, 7: { readable: seven.readable, cuts: seven.cuts } } })}\n`);
   const known = chunks.filter(({ type }) => !ONLY_IN_7.includes(type));
   const plainly = known.map(({ citations, reason, isAutomatic, ...chunk }) => chunk);
   for (let consumed = 1; consumed <= plainly.length; consumed += 1) {
@@ -56,5 +56,5 @@ for (let number = 0; number < Number(count); number += 1) {
     break;
   }
 }
-output.end();
+closeSync(output);
 console.log(`${count} streams; the first chunk that the majors read differently, without the chunks and fields that only 7 has:`, differences);

@@ -10,7 +10,6 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.values.arguments import check_body, check_choice, check_label
 from persist.db.values.json import Json, JsonText, encode
 from persist.errors import InvalidValue
-from persist.quoting import shown
 from persist.settings import AiSdk, SaveOn
 
 
@@ -63,7 +62,7 @@ class RecordOptions:
             save_on=_save_on(settings.save_on if save_on is None else save_on),
             buffer_bytes=_not_negative("buffer_bytes", settings.save_buffer_bytes if buffer_bytes is None else buffer_bytes),
             buffer_ms=_not_negative("buffer_ms", settings.save_buffer_ms if buffer_ms is None else buffer_ms),
-            ai_sdk=settings.ai_sdk if ai_sdk is None else _ai_sdk(ai_sdk),
+            ai_sdk=settings.ai_sdk if ai_sdk is None else AiSdk.of(ai_sdk),
         )
 
     @property
@@ -87,12 +86,6 @@ class RecordOptions:
 
 def _save_on(value: str) -> SaveOn:
     return check_choice("save_on", value, SaveOn)
-
-
-def _ai_sdk(value: object) -> AiSdk:
-    if isinstance(value, int) and not isinstance(value, bool) and value in AiSdk.__members__.values():
-        return AiSdk(value)
-    raise InvalidValue("ai_sdk", f"{shown(value)} is none of {', '.join(str(int(major)) for major in AiSdk)}.")
 
 
 def _not_negative(path: str, value: object) -> int:

@@ -26,7 +26,7 @@ def reduce(chunks: Iterable[Chunk], message: UIMessage | None = None, *, ai_sdk:
 
     `ai_sdk` is the major release of the AI SDK whose reducer is followed (`readUIMessageStream`), where the two differ.
     """
-    accumulator = Accumulator(message, AiSdk(ai_sdk))
+    accumulator = Accumulator(message, AiSdk.of(ai_sdk))
     for chunk in chunks:
         accumulator.apply(chunk)
     return accumulator.message()
