@@ -119,9 +119,9 @@ def test_a_stored_part_and_its_tail_grow_to_the_snapshot(vector: dict[str, Any])
     tails: dict[int, list[str]] = {}
     for chunk in readable(vector):
         change = accumulator.apply(chunk)
-        for part in change.removed:
-            del stored[id(part)]
-            tails.pop(id(part), None)
+        for gone in change.removed:
+            del stored[id(gone)]
+            tails.pop(id(gone), None)
         for part in (change.appended, change.changed):
             if part is not None:
                 stored[id(part)] = part.snapshot()

@@ -12,7 +12,7 @@ from tests.contract.chat.scenes import approval, call, output, record, shown, st
 
 START = {"type": "start", "messageId": "m"}
 REFUSED = {"type": "tool-input-error", "toolCallId": "c", "toolName": "w", "input": "raw", "errorText": "bad"}
-ONLY_7 = [
+ONLY_7: list[Any] = [
     {"type": "custom", "kind": "mock.note"},
     {"type": "reasoning-file", "mediaType": "image/png", "url": "data:,x"},
     {"type": "steering-message", "id": "s", "parts": [{"type": "text", "text": "Use Oslo.", "extra": 1}]},
@@ -64,7 +64,7 @@ def test_what_only_7_has_is_kept(store: Any, session: str) -> None:
 
 
 def test_what_neither_knows_is_counted_and_what_is_the_applications_kept(store: Any, session: str) -> None:
-    hologram = {"type": "data-hologram", "data": {"depth": [1, None]}, "extra": {"key": "kept"}}
+    hologram: dict[str, Any] = {"type": "data-hologram", "data": {"depth": [1, None]}, "extra": {"key": "kept"}}
     with store.record(session) as recorder:
         recorder.feed_many(turn({"type": "hologram", "depth": 3}, hologram, {"type": "steering"}, id="m"))
         assert recorder.ignored == 2

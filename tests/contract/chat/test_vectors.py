@@ -47,7 +47,8 @@ def vectors(face: str) -> list[dict[str, Any]]:
 
 
 def _differs(vector: dict[str, Any]) -> bool:
-    return vector["name"].startswith(("approval", "reset", "resume", "text-open", "steering", "fatal"))
+    name: str = vector["name"]
+    return name.startswith(("approval", "reset", "resume", "text-open", "steering", "fatal"))
 
 
 def prepared(store: Any, vector: dict[str, Any]) -> str:
