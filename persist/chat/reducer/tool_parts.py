@@ -13,7 +13,7 @@ DYNAMIC_TYPE = "dynamic-tool"
 
 
 _VOLATILE = frozenset(("input", "output", "errorText", "rawInput", "inputEncoding", "preliminary"))
-_RESULT_STATES = frozenset((ToolState.OUTPUT_AVAILABLE, ToolState.OUTPUT_ERROR))
+RESULT_STATES = frozenset((ToolState.OUTPUT_AVAILABLE, ToolState.OUTPUT_ERROR))
 
 
 class ToolInput:
@@ -82,7 +82,7 @@ def advanced(part: Part, state: ToolState, payload: Part, chunk: Mapping[str, An
         if key in chunk:
             changed[key] = chunk[key]
     if "providerMetadata" in chunk:
-        changed["resultProviderMetadata" if state in _RESULT_STATES else "callProviderMetadata"] = chunk["providerMetadata"]
+        changed["resultProviderMetadata" if state in RESULT_STATES else "callProviderMetadata"] = chunk["providerMetadata"]
     return changed
 
 
