@@ -239,7 +239,9 @@ class AsyncStore(AsyncDomains):
         """See Store.on_run_finished. The callback runs on the current event loop; a coroutine that it returns is awaited."""
         return self._store.on_run_finished(on_own_loop(callback))
 
-    def follow(self, session_id: str, cursor: str | None = None, *, ai_sdk: Literal[6, 7] = 7) -> "follower.AsyncFollower":
+    def follow(
+        self, session_id: str, cursor: str | None = None, *, ai_sdk: Literal[6, 7] | None = None
+    ) -> "follower.AsyncFollower":
         """See Store.follow: an asynchronous iterator, ended by `aclose()`."""
         return follower.AsyncFollower(self._runtime, session_id, cursor, ai_sdk, self._worker_pool.snapshot)
 
@@ -269,7 +271,9 @@ class AsyncStore(AsyncDomains):
             buffer_ms=buffer_ms,
             ai_sdk=ai_sdk,
         )
-        recorder = async_recorder.AsyncRecorder(self._runtime, self._writer, self._store.timer, session_id, options, self._store.announce)
+        recorder = async_recorder.AsyncRecorder(
+            self._runtime, self._writer, self._store.timer, session_id, options, self._store.announce
+        )
         self._recorders.add(recorder)
         return recorder
 

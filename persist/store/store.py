@@ -285,8 +285,8 @@ class Store(Domains):
         """
         return self._event_log.on_commit(callback)
 
-    def follow(self, session_id: str, cursor: str | None = None, *, ai_sdk: Literal[6, 7] = 7) -> "follower.Follower":
-        """Iterate over the UI message chunks of the session's running message: those that rebuild what is stored, then what comes.
+    def follow(self, session_id: str, cursor: str | None = None, *, ai_sdk: Literal[6, 7] | None = None) -> "follower.Follower":
+        """Iterate over the UI message chunks of the session's running message: what is stored of it, then what comes.
 
         Ends with the message, at once if no turn runs. `follower.cursor` is the place after the last chunk: another `follow`
         with it goes on there, without a gap or a repetition, in any process. Only assistant messages of this session are

@@ -1,1 +1,1 @@
-"""Following a running turn: the UI message chunks that rebuild the stored message, as far as it is stored, and then what comes."""
+"""Following a running turn: the UI message chunks that rebuild what is stored of its message, then those that come."""

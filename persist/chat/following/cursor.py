@@ -6,18 +6,19 @@ from typing import Any
 
 import orjson
 
-from persist.chat.following.rendering import Sent
+from persist.chat.following.rendering import RESULT, Sent
 from persist.db.values.arguments import check_label
 from persist.errors import InvalidValue
 
 _MAX_BYTES = 1 << 20
+_MAX_COUNT = 2**31
 _REFUSED = "it is no cursor of follow()."
 
 
 def encode_cursor(sent: Sent) -> str:
     """The cursor of this place: base64url text without padding."""
-    flags = sent.started | sent.ended << 1 | sent.in_step << 2
-    text = orjson.dumps([sent.message_id, flags, sent.settled, sent.metadata, sent.entries])
+    flags = sent.started | sent.ended << 1
+    text = orjson.dumps([sent.message_id, flags, sent.settled, sent.step, sent.metadata, sent.entries])
     return base64.urlsafe_b64encode(text).decode("ascii").rstrip("=")
 
 
@@ -30,31 +31,26 @@ def decode_cursor(cursor: object) -> Sent:
         found = orjson.loads(text)
     except (binascii.Error, ValueError):
         raise InvalidValue("cursor", _REFUSED) from None
-    if not _is_place(found):
-        raise InvalidValue("cursor", _REFUSED)
-    id, flags, settled, metadata, entries = found
-    check_label("cursor", id)
-    return Sent(id, bool(flags & 1), bool(flags & 2), settled, bool(flags & 4), metadata, entries)
-
-
-def _is_place(found: Any) -> bool:
     match found:
-        case [str(id), int(flags), int(settled), str(), list(entries)]:
-            numbers = type(flags) is int and type(settled) is int and 0 <= flags < 8 and 0 <= settled < 2**31  # noqa: PLR2004
-            return bool(id) and numbers and all(map(_is_entry, entries))
-    return False
+        case [str(id), 0 | 1 | 3 as flags, settled, step, str(metadata), list(entries)]:
+            if id and _is_count(settled, 0) and _is_count(step, -1) and all(map(_is_entry, entries)):
+                check_label("cursor", id)
+                told = [None if entry is None else (entry[0], entry[1]) for entry in entries]
+                return Sent(id, bool(flags & 1), bool(flags & 2), settled, step, metadata, told)
+    raise InvalidValue("cursor", _REFUSED)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return type(value) is int and least <= value < _MAX_COUNT
 
 
 def _is_entry(entry: Any) -> bool:
     match entry:
-        case bool():
-            return False
-        case int():
-            return -1 <= entry < 2**63
-        case str() | None:
+        case None | [str(), str()]:
             return True
-        case [int(stage), int(sent)]:
-            return stage == 0 and type(stage) is int and type(sent) is int and -1 <= sent < 2**63
-        case [int(stage), str()]:
-            return type(stage) is int and 0 < stage <= 4  # noqa: PLR2004 - the stages of rendering.py
+        case [str(), [stage, sent]]:
+            known = _is_count(sent, -1) if stage == 0 else isinstance(sent, str)
+            return type(stage) is int and 0 <= stage <= RESULT and known
+        case [str(), sent]:
+            return _is_count(sent, -1)
     return False

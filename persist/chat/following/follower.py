@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 
@@ -24,7 +25,7 @@ _OUTAGE = 1.0
 class _Follower:
     """What both faces share. Chunks are read when they are asked for, so a slow reader holds back nobody and nothing piles up."""
 
-    def __init__(self, runtime: Runtime, session_id: str, cursor: str | None, ai_sdk: int) -> None:
+    def __init__(self, runtime: Runtime, session_id: str, cursor: str | None, ai_sdk: int | None) -> None:
         self._runtime = runtime
         self._following = Following(runtime, session_id, cursor, ai_sdk)
         self._chunks: Iterator[Chunk] = iter(())
@@ -62,7 +63,7 @@ class _Follower:
 class Follower(_Follower):
     """Iterates over the chunks of a session's running message, blocking while the turn is silent. `close` ends it."""
 
-    def __init__(self, runtime: Runtime, session_id: str, cursor: str | None, ai_sdk: int) -> None:
+    def __init__(self, runtime: Runtime, session_id: str, cursor: str | None, ai_sdk: int | None) -> None:
         super().__init__(runtime, session_id, cursor, ai_sdk)
         self._changed = threading.Event()
 
@@ -116,7 +117,7 @@ class AsyncFollower(_Follower):
         runtime: Runtime,
         session_id: str,
         cursor: str | None,
-        ai_sdk: int,
+        ai_sdk: int | None,
         call: Callable[[Callable[[], Look]], Awaitable[Look]],
     ) -> None:
         super().__init__(runtime, session_id, cursor, ai_sdk)
@@ -171,7 +172,5 @@ class AsyncFollower(_Follower):
 
 
 def _set(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:
-    try:
+    with suppress(RuntimeError):  # the loop is closed, so nobody waits
         loop.call_soon_threadsafe(changed.set)
-    except RuntimeError:
-        pass  # the loop is closed, so nobody waits

@@ -11,21 +11,18 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_label
 from persist.errors import InvalidValue
-
-MAJORS = (6, 7)
-"""The major versions of the AI SDK whose streams can be made."""
+from persist.settings import AiSdk
 
 
 class Following:
     """The place of one follower. A look reads in a transaction; `chunks` turns it into what the follower lacks."""
 
-    def __init__(self, runtime: Runtime, session_id: str, cursor: str | None, ai_sdk: int) -> None:
+    def __init__(self, runtime: Runtime, session_id: str, cursor: str | None, ai_sdk: int | None) -> None:
         runtime.check_usable()
         if not check_label("session_id", session_id):
             raise InvalidValue("session_id", "it is empty.")
-        if type(ai_sdk) is not int or ai_sdk not in MAJORS:
-            raise InvalidValue("ai_sdk", "expected 6 or 7.")
-        self._runtime, self._ai_sdk = runtime, ai_sdk
+        self._runtime = runtime
+        self._ai_sdk = runtime.settings.ai_sdk if ai_sdk is None else AiSdk.of(ai_sdk)
         self.session_id = session_id
         self._sent = None if cursor is None else decode_cursor(cursor)
         self.over = False
@@ -59,7 +56,7 @@ class Following:
         goes_on = turn is not None and turn.message_id == sent.message_id
         if look.metadata is not None and not sent.ended:
             final = not (running and goes_on)
-            yield from missing_chunks(sent, look.metadata, look.parts, look.end, final=final, ai_sdk=self._ai_sdk)
+            yield from missing_chunks(sent, look.metadata, look.parts, final=final, ai_sdk=self._ai_sdk)
         if running and goes_on and look.metadata is not None:
             return
         if look.metadata is None:

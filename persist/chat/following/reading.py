@@ -8,7 +8,7 @@ from sqlalchemy import func, select, type_coerce
 from persist.chat.following.rendering import IndexedPart
 from persist.chat.models import STOP_REQUESTED, deltas, messages, parts, turns
 from persist.chat.storage.stored_json import grown_part, joined_deltas, read_object, stored_objects
-from persist.chat.storage.turns import READ_TURN, Turn, session_agent, turn_of
+from persist.chat.storage.turns import READ_TURN, TURN, Turn, session_agent, turn_of
 from persist.db.expressions.json_text import json_text, stored_text
 from persist.db.schema.arrays import among_labels
 from persist.db.schema.column_types import Int64, Label
@@ -18,13 +18,15 @@ from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import NotFound, UnreadableRow
 
 _M, _P, _D, _T = messages.c, parts.c, deltas.c, turns.c
+_MARK = 6
+"""How many characters of a part's id tell it from one that was there before; the end of an id is random."""
+
 _message, _first = param("message_id"), param("first_index")
 _HEAD = Statement(
     select(
         _M.session_id,
         type_coerce(_M.role, Label()),
         json_text(_M.metadata_json),
-        func.coalesce(select(func.max(_P.index)).where(_P.message_id == _M.id).correlate(messages).scalar_subquery(), -1),
     ).where(_M.id == _message),
     unreadable=OnUnreadable.RAISE,
 )
@@ -47,16 +49,16 @@ _MARKS = Statement(
         type_coerce(_T.state, Label()),
         _T.message_id,
         select(func.count()).where(_P.message_id == _T.message_id).correlate(turns).scalar_subquery(),
-        type_coerce(select(func.max(_P.updated_at)).where(_P.message_id == _T.message_id).correlate(turns).scalar_subquery(), Int64()),
+        type_coerce(
+            select(func.max(_P.updated_at)).where(_P.message_id == _T.message_id).correlate(turns).scalar_subquery(), Int64()
+        ),
         type_coerce(_unfolded.correlate(turns).scalar_subquery(), Int64()),
     ).where(among_labels(_T.session_id, "ids")),
     unreadable=OnUnreadable.LEAVE_OUT,
 )
 _STOPPED = Statement(select(_T.session_id, _T.owner).where(STOP_REQUESTED), unreadable=OnUnreadable.LEAVE_OUT)
 _TURNS = Statement(
-    select(_T.session_id, _T.owner, _T.state, _T.seen_at, _T.message_id, _T.started_at, _T.stop_requested_at).where(
-        among_labels(_T.session_id, "ids")
-    ),
+    select(_T.session_id, *TURN).where(among_labels(_T.session_id, "ids")),
     unreadable=OnUnreadable.LEAVE_OUT,
 )
 
@@ -69,8 +71,6 @@ class Look:
     metadata: dict[str, Any] | None = None
     """None: there is no such message to be shown, or not yet."""
     parts: tuple[IndexedPart, ...] = ()
-    end: int = 0
-    """The index after the message's last part."""
 
 
 def look_at(work: UnitOfWork, session_id: str, message_id: str | None, first: int) -> Look:
@@ -88,13 +88,13 @@ def look_at(work: UnitOfWork, session_id: str, message_id: str | None, first: in
     turn = turn_of(turn_row.result)
     if head.result is None:
         return Look(turn)
-    owner, role, stored, last_index = head.result
+    owner, role, stored = head.result
     if owner != session_id or role != "assistant":
         raise NotFound("message", message_id)
     metadata = read_object(stored, f"the metadata of message {message_id}")
     if metadata.get("hidden_at") is not None:
         return Look(turn)
-    return Look(turn, metadata, tuple(_whole(rows.result, tails.result)), last_index + 1)
+    return Look(turn, metadata, tuple(_whole(rows.result, tails.result)))
 
 
 def _whole(rows: list[Row], tails: list[Row]) -> list[IndexedPart]:
@@ -112,7 +112,7 @@ def _whole(rows: list[Row], tails: list[Row]) -> list[IndexedPart]:
                 whole = grown_part(part_id, data, tail)
         except UnreadableRow:
             pass  # shown without its latest text, as in lists
-        found.append((index, whole))
+        found.append(IndexedPart(index, part_id[-_MARK:], whole))
     return found
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import Any
 
 from persist.chat.following.turn_watch import Waiter, turn_watch
@@ -98,10 +99,8 @@ class StopRequested:
         loop, event = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            try:
+            with suppress(RuntimeError):  # the loop is closed, so nobody waits
                 loop.call_soon_threadsafe(event.set)
-            except RuntimeError:
-                pass  # the loop is closed, so nobody waits
 
         self._requests.call(wake)
         await event.wait()

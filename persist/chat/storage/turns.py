@@ -24,8 +24,10 @@ _NO_OWNER = "-"
 
 _T = turns.c
 _session, _owner = param("of_session"), param("owner_id")
-_TURN = (_T.owner, _T.state, _T.seen_at, _T.message_id, _T.started_at, _T.stop_requested_at)
-READ_TURN = Statement(select(*_TURN).where(_T.session_id == _session))
+TURN = (_T.owner, _T.state, _T.seen_at, _T.message_id, _T.started_at, _T.stop_requested_at)
+"""The columns of a Turn."""
+
+READ_TURN = Statement(select(*TURN).where(_T.session_id == _session))
 _HEAD = Statement(select(sessions.c.agent).where(sessions.c.id == _session))
 LOCK_SESSION_SHARED = Statement(select(sessions.c.id).where(sessions.c.id == _session).with_for_update(read=True, key_share=True))
 _RUNNING = Statement(
@@ -56,7 +58,7 @@ _ASK_TO_STOP = Statement(
     .where(_T.session_id == _session, _T.owner == _owner, _T.stop_requested_at.is_(None))
     .values(stop_requested_at=param("at"))
 )
-LOCK_TURN = Statement(select(*_TURN).where(_T.session_id == _session).with_for_update())
+LOCK_TURN = Statement(select(*TURN).where(_T.session_id == _session).with_for_update())
 """The session's turn, locked: until the transaction ends, its recorder can insert deltas and nothing else."""
 _END = Statement(delete(turns).where(_T.session_id == _session, _T.owner == _owner))
 _owned = select(_T.owner).where(_T.session_id == _session, _T.owner == _owner)

@@ -89,7 +89,10 @@ class ChatSessions(Repository):
         id: str | None = None,
         owner: str | None = None,
     ) -> ChatSession:
-        """Create a session. `agent` and `owner` never change; `model` is the latest one used. Raises Conflict if the id is taken."""
+        """Create a session. `agent` and `owner` never change; `model` is the latest one used.
+
+        Raises Conflict if the id is taken.
+        """
         work = self._work
         now = work.now()
         if model is None:
@@ -141,10 +144,9 @@ class ChatSessions(Repository):
         """
         work = self._work
         limit = check_limit(limit)
-        if archived is None:
-            shown = None if include_archived else False
-        else:
-            shown = check_flag("archived", archived)
+        if archived is not None:
+            check_flag("archived", archived)
+        shown = archived if archived is not None or include_archived else False
         filters: dict[str, Any] = {"agent": agent, "workspace_root": workspace_root, "include_archived": shown is None}
         filters |= {} if owner is None else {"owner": owner}
         filters |= {"archived": True} if shown else {}

@@ -54,13 +54,13 @@ def test_a_follower_gets_what_is_stored_and_then_what_comes(store: Any, other: A
         assert take(chunks, 4) == [
             {"type": "start", "messageId": "m"},
             {"type": "start-step"},
-            {"type": "text-start", "id": "text-1"},
-            {"type": "text-delta", "id": "text-1", "delta": "Once upon "},
+            {"type": "text-start", "id": "1"},
+            {"type": "text-delta", "id": "1", "delta": "Once upon "},
         ]
         recorder.feed(delta("a time"))
-        assert next(chunks) == {"type": "text-delta", "id": "text-1", "delta": "a time"}
+        assert next(chunks) == {"type": "text-delta", "id": "1", "delta": "a time"}
         recorder.feed_many([{"type": "text-end", "id": "t"}, {"type": "finish-step"}, {"type": "finish"}])
-    assert list(chunks) == [{"type": "text-end", "id": "text-1"}, {"type": "finish-step"}, {"type": "finish"}]
+    assert list(chunks) == [{"type": "text-end", "id": "1"}, {"type": "finish-step"}, {"type": "finish"}]
 
 
 def test_what_was_followed_is_what_is_stored(store: Any, other: Any, session: str) -> None:
