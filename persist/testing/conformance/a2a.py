@@ -140,7 +140,7 @@ async def the_latest_status_comes_first(make: Make) -> None:
 
 
 async def pages_have_each_task_once(make: Make) -> None:
-    """The pages of a list have each task once, however many are deleted meanwhile, and tell how many there are in all."""
+    """The pages of a list have each task once, however many are deleted in between, and tell how many there are in all."""
     owner = _of(new_id())
     for number in range(7):
         await make().save(_task(f"{number}", at=number // 2), owner)
@@ -208,7 +208,7 @@ async def what_is_returned_is_a_copy(make: Make) -> None:
 
 
 async def of_concurrent_savers_one_is_last(make: Make) -> None:
-    """Of many that save a task at once the last one's task is stored, whole."""
+    """The task of one of many that save it at once is stored, whole."""
     owner, id = _of(new_id()), new_id()
     tasks = [_task(id, *(f"{number}.{said}" for said in range(number + 1)), parts=10 - number) for number in range(8)]
     await asyncio.gather(*(make().save(task, owner) for task in tasks))

@@ -201,7 +201,7 @@ async def what_is_returned_is_a_copy(make: Make) -> None:
 
 
 async def of_concurrent_writers_one_wins(make: Make) -> None:
-    """Of many that write over the same revision at once exactly one does, and the others are conflicts that leave nothing."""
+    """Exactly one of many that write over the same revision at once does, and the others are conflicts that leave nothing."""
     record, entries = await _stored(make(), "a")
 
     async def write(number: int) -> Any:

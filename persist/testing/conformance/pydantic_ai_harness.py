@@ -40,7 +40,7 @@ def _effect(run: str, call: str, status: Any = "started", **fields: Any) -> Any:
 
 
 async def an_unknown_run_is_nothing(make: Make) -> None:
-    """Of a run that nobody registered there is nothing."""
+    """There is nothing of a run that nobody registered."""
     store, run = make(), new_id()
     expect(None, await store.get_run(run_id=run), "There is no run that nobody registered.")
     expect([], await store.list_runs(conversation_id=run), "There are no runs of an unknown conversation.")
@@ -176,7 +176,7 @@ async def what_is_returned_is_a_copy(make: Make) -> None:
 
 
 async def what_comes_at_once_is_kept_once(make: Make) -> None:
-    """Of events that many tasks append at once each is kept, and one with the key of another is not."""
+    """Each event of many that are appended at once is kept, and one with the key of another is not."""
     run = new_id()
     calls = [make().append_event(_event(run, number, f"{number % 6}")) for number in range(12)]
     await asyncio.gather(*calls, *(make().append_event(_event(run, 99)) for _ in range(6)))

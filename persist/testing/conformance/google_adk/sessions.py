@@ -57,7 +57,7 @@ async def a_session_comes_back(make: Make) -> None:
 
 
 async def an_id_is_taken_once(make: Make) -> None:
-    """Of many that create a session at once one does, the others are told that it exists; other users may have the same id."""
+    """One of many that create a session at once does, the others are told that it exists; other users may have the same id."""
     names = _names(new_id())
 
     async def create() -> bool:
@@ -168,7 +168,7 @@ async def a_session_that_is_gone_takes_no_event(make: Make) -> None:
 
 @beyond
 async def an_outdated_writer_is_refused(make: Make) -> None:
-    """Who appends to a session that another one wrote meanwhile is refused, nothing is stored, and reading again helps."""
+    """A writer is refused if another one came between, nothing is stored, and reading the session again helps."""
     names = await _talk(make(), "a")
     one, other = await make().get_session(**names), await make().get_session(**names)
     await make().append_event(one, _event("b", 2e9 + 1))
