@@ -1,4 +1,4 @@
-"""Chat sessions have owners, and a running turn can be asked to stop.
+"""Chat sessions have owners, a running turn can be asked to stop, and a claimed message knows who claimed it.
 
 Additive only: create tables, add columns (nullable, or with a server default), create indexes. Nothing is dropped,
 renamed, narrowed or rebuilt, and code of the previous release must run on the result. Name no schema: env.py sets it.
@@ -25,6 +25,8 @@ def whole() -> sa.types.TypeEngine:
 
 def upgrade() -> None:
     op.add_column("chat_sessions", sa.Column("owner", label(), nullable=True))
+    op.add_column("chat_messages", sa.Column("claimed_by", label(), nullable=True))
+    op.add_column("chat_messages", sa.Column("claimed_at", whole(), nullable=True))
     op.add_column("chat_turns", sa.Column("stop_requested_at", whole(), nullable=True))
     op.create_index(
         "ix_chat_sessions_owner",

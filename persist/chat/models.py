@@ -55,7 +55,10 @@ class ChatSessionRow(Base):
 
 
 class ChatMessageRow(Base):
-    """One message of a session. `queued_at` or `hidden_at` in its metadata marks a queued or hidden one."""
+    """One message of a session. `queued_at` or `hidden_at` in its metadata marks a queued or hidden one.
+
+    `claimed_by` is the process, an owner as of turns, that took it out of the queue.
+    """
 
     __tablename__ = "chat_messages"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -63,6 +66,8 @@ class ChatMessageRow(Base):
     role: Mapped[Role] = mapped_column(EnumText(Role))
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
+    claimed_by: Mapped[str | None] = mapped_column(Label())
+    claimed_at: Mapped[datetime | None] = mapped_column(EpochMs())
     metadata_json: Mapped[Any] = mapped_column(Json(dict, required=True), server_default="{}")
 
     __table_args__ = (
