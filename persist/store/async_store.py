@@ -242,7 +242,7 @@ class AsyncStore(AsyncDomains):
     def follow(
         self, session_id: str, cursor: str | None = None, *, ai_sdk: Literal[6, 7] | None = None
     ) -> "follower.AsyncFollower":
-        """See Store.follow: an asynchronous iterator, ended by `aclose()`."""
+        """See Store.follow: an asynchronous iterator, ended by `close()`."""
         return follower.AsyncFollower(self._runtime, session_id, cursor, ai_sdk, self._worker_pool.snapshot)
 
     def record(
@@ -272,7 +272,7 @@ class AsyncStore(AsyncDomains):
             ai_sdk=ai_sdk,
         )
         recorder = async_recorder.AsyncRecorder(
-            self._runtime, self._writer, self._store.timer, session_id, options, self._store.announce
+            self._runtime, self._writer, self._store.timer, session_id, options, self._store.announcer()
         )
         self._recorders.add(recorder)
         return recorder

@@ -327,12 +327,11 @@ class Store(Domains):
             buffer_ms=buffer_ms,
             ai_sdk=ai_sdk,
         )
-        recorder = recorders.Recorder(self.runtime, self.pinned, self.timer, session_id, options, self.announce)
+        recorder = recorders.Recorder(self.runtime, self.pinned, self.timer, session_id, options, self.announcer())
         self._recorders.add(recorder)
         return recorder
 
-    @property
-    def announce(self) -> "announcing.Announce | None":
+    def announcer(self) -> "announcing.Announce | None":
         """What recorders call after a commit, so that followers look again."""
         if self._announce is None:
             self._announce = announcing.announcer(self.runtime, self.timer)

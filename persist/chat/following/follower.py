@@ -12,6 +12,7 @@ from persist.chat.following.following import Following
 from persist.chat.following.reading import Look
 from persist.chat.following.rendering import Chunk
 from persist.chat.following.turn_watch import Waiter, turn_watch
+from persist.db.dialects.wakeups import Wakeups
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.errors import Closed, StoreBusy, Unavailable
@@ -31,6 +32,9 @@ class _Follower:
         self._chunks: Iterator[Chunk] = iter(())
         self._waiter: Waiter | None = None
         self._closed = False
+        self._reads = Wakeups()
+        """Closing the store waits for the read that it allows at a time, and allows none afterwards."""
+        runtime.watchers.add(self._reads)
 
     @property
     def cursor(self) -> str | None:
@@ -44,9 +48,15 @@ class _Follower:
     def _take(self, look: Look) -> None:
         self._chunks = self._following.chunks(look)
 
+    def _look(self) -> Look:
+        with self._reads.reading:
+            if self._reads.stopped:
+                raise Closed("store")
+            return in_snapshot(self._runtime, self._following.look)
+
     @property
     def _is_over(self) -> bool:
-        return self._following.over or self._closed or self._runtime.closed
+        return self._following.over or self._closed or self._runtime.closed or self._reads.stopped
 
     def _enter(self, wake: Callable[[], None]) -> None:
         if self._waiter is None:
@@ -89,7 +99,7 @@ class Follower(_Follower):
             if self._is_over:
                 continue
             try:
-                self._take(in_snapshot(self._runtime, self._following.look))
+                self._take(self._look())
             except Closed:
                 continue
             except (StoreBusy, Unavailable) as error:
@@ -147,7 +157,7 @@ class AsyncFollower(_Follower):
             if self._is_over:
                 continue
             try:
-                self._take(await self._call(partial(in_snapshot, self._runtime, self._following.look)))
+                self._take(await self._call(self._look))
             except Closed:
                 continue
             except (StoreBusy, Unavailable) as error:
@@ -155,20 +165,23 @@ class AsyncFollower(_Follower):
                 await asyncio.sleep(_OUTAGE)
                 self._changed.set()
             except asyncio.CancelledError:
-                self._changed.set()  # whoever asks again looks again
+                self._changed.set()  # the next call looks again
                 raise
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """End the iteration."""
         self._leave()
         if self._changed is not None:
             self._changed.set()
 
+    aclose = close
+    """The name under which asynchronous generators are closed."""
+
     async def __aenter__(self) -> "AsyncFollower":
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.aclose()
+        await self.close()
 
 
 def _set(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:

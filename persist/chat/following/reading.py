@@ -127,7 +127,7 @@ def stopped_turns(work: UnitOfWork) -> set[tuple[str, str]]:
 
 
 def ended_turns(work: UnitOfWork, session_ids: list[str]) -> list[str]:
-    """Those of the sessions in which no turn runs: it ended, or its process is gone."""
+    """The sessions of the list whose turn ended, or whose recorder's process is gone."""
     now = work.now()
     running = {session_id for session_id, *row in work.rows(_TURNS, ids=session_ids) if Turn(*row).running(now)}
     return [session_id for session_id in session_ids if session_id not in running]

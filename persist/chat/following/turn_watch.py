@@ -27,7 +27,7 @@ log = logging.getLogger("persist")
 _T = TypeVar("_T")
 
 _AT_MOST = 0.25
-"""The longest wait in seconds: within it, whoever begins to wait is noticed."""
+"""The longest wait in seconds: within it, a new waiter is noticed."""
 _STOPS_EVERY = 0.2
 """Seconds between two looks for turns that were asked to stop."""
 _ENDED_EVERY = 5.0

@@ -51,7 +51,7 @@ class StopRequests:
         self.requested = False
 
     def close(self) -> None:
-        """The recorder is closed: whoever waits is told."""
+        """The recorder is closed: its waiters are told."""
         self.over = True
         waiter, self._waiter = self._waiter, None
         if waiter is not None:

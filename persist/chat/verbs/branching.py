@@ -131,6 +131,8 @@ def copy_messages(work: UnitOfWork, batch: Batch, child: ChatSession, visible_ro
                 "metadata_json": work.json("metadata", metadata),
                 "created_at": created_at,
                 "updated_at": now,
+                "claimed_by": None,
+                "claimed_at": None,
             }
             for id, role, metadata, created_at in visible_rows
         ],
