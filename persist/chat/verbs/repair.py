@@ -34,7 +34,10 @@ _EXISTS = Statement(select(sessions.c.id).where(sessions.c.id == param("row_id")
 
 
 def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_input_tools: frozenset[str]) -> int:
-    """Set unfinished tool parts of dead turns to `output-error`, denied ones to `output-denied`; the number of parts. Folds text of a given session."""
+    """Set unfinished tool parts of dead turns to `output-error`, denied ones to `output-denied`; the number of parts.
+
+    The text of a given session is folded.
+    """
     now = work.now()
     alive: dict[str, bool] = {}
     if session_id is None:
