@@ -28,7 +28,9 @@ from tests.command_line import Sqlite3, find_sqlite3
 from tests.database_pool import Databases
 from tests.databases import PostgresNotFoundError, postgres_server
 from tests.examples import EXPLORING, examples
-from tests.seeded_databases import Prepared, with_file
+from tests.kept_connections import KeptConnections, KeptDialect
+from tests.kept_files import KeptFiles
+from tests.seeded_databases import Prepared, new_file, with_file
 from tests.temporary_files import use_memory
 
 use_memory(os.environ)
@@ -133,7 +135,7 @@ def databases(request: pytest.FixtureRequest) -> Iterator[Databases]:
                 pytest.skip(found)
             request.session.shouldfail = f"{found}. To leave its tests out: make test POSTGRES=skip"
             pytest.fail(request.session.shouldfail, pytrace=False)
-        databases = Databases(server_url, upgrade)
+        databases = Databases(server_url, upgrade, request.getfixturevalue("kept_connections").drop)
         stack.callback(databases.close)
         yield databases
 
@@ -168,12 +170,6 @@ def empty_postgres_url(new_postgres_database: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    """A file that does not exist yet: opening a store makes it."""
-    return f"sqlite:///{(tmp_path / 'state.db').as_posix()}"
-
-
-@pytest.fixture
 def new_database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
     """A function that makes one more database of the kind the test runs on."""
     if backend == "postgres":
@@ -187,6 +183,18 @@ def new_database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -
 def database_url(backend: str, request: pytest.FixtureRequest) -> str:
     # Looked up by name, so that a run of the SQLite tests alone never starts a server.
     return str(request.getfixturevalue("filled" if "filled" in request.fixturenames else f"{backend}_url"))
+
+
+@pytest.fixture
+def sqlite_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A file that does not exist yet, which opening a store makes; of a test that asks for `store`, one that was kept."""
+    if {"store", "database_url"} <= set(request.fixturenames) and request.getfixturevalue("keeps_connections"):
+        files: KeptFiles = request.getfixturevalue("kept_files")
+        url = files.lend()
+        yield url
+        files.give_back(url)
+    else:
+        yield f"sqlite:///{(tmp_path / 'state.db').as_posix()}"
 
 
 @pytest.fixture
@@ -205,6 +213,23 @@ def sqlite3_shell(tmp_path_factory: pytest.TempPathFactory) -> Sqlite3:
     if binary is None:
         pytest.fail("there is no sqlite3 command line: neither on the path nor in the wheel of apsw", pytrace=False)
     return Sqlite3(binary, tmp_path_factory.mktemp("bin"))
+
+
+@pytest.fixture(scope="session")
+def kept_connections() -> Iterator[KeptConnections]:
+    """What earlier tests left open for the next ones."""
+    kept = KeptConnections()
+    yield kept
+    kept.close()
+
+
+@pytest.fixture(scope="session")
+def kept_files(tmp_path_factory: pytest.TempPathFactory, kept_connections: KeptConnections) -> Iterator[KeptFiles]:
+    """The files of what is kept open."""
+    files = KeptFiles(tmp_path_factory.mktemp("kept"), new_file(), kept_connections.drop)
+    yield files
+    kept_connections.close()
+    files.close()
 
 
 @pytest.fixture(scope="session")
@@ -235,6 +260,42 @@ def open_store(database_url: str, face: str, clock: FrozenClock, request: pytest
 
 
 @pytest.fixture
-def store(open_store: Callable[..., Any]) -> Any:
+def keeps_connections(request: pytest.FixtureRequest) -> bool:
+    """Whether the stores of the test may begin with connections that an earlier test used: not where it patches something."""
+    return not {"monkeypatch", "filled", "logging_store"} & set(request.fixturenames)
+
+
+@pytest.fixture
+def open_kept(
+    keeps_connections: bool, database_url: str, face: str, clock: FrozenClock, request: pytest.FixtureRequest
+) -> Iterator[Callable[[], Any]]:
+    """`open_kept()` opens a store on the test's database, on connections that were kept for it, if it may."""
+    with ExitStack() as stack:
+
+        def close(kept: KeptDialect) -> None:
+            connections: KeptConnections = request.getfixturevalue("kept_connections")
+            reusable = False
+            try:
+                reusable = kept.close_store()
+            finally:
+                if reusable:
+                    connections.put(database_url, kept)
+                else:
+                    kept.close()
+
+        def open_() -> Any:
+            if not keeps_connections:
+                return request.getfixturevalue("open_store")()
+            connections: KeptConnections = request.getfixturevalue("kept_connections")
+            kept = connections.take(database_url, KeptDialect) or KeptDialect(database_url)
+            store = kept.open(clock, None if face == "sync" else request.getfixturevalue("portal"))
+            stack.callback(close, kept)
+            return store
+
+        yield open_
+
+
+@pytest.fixture
+def store(open_kept: Callable[[], Any]) -> Any:
     """A Store, or an AsyncStore behind the same synchronous face."""
-    return open_store()
+    return open_kept()

@@ -13,6 +13,9 @@ import psycopg
 from psycopg import sql
 
 SCHEMA = "persist"
+MARK = "persist-tests-kept"
+"""How a server's list of connections calls those that are kept for the next test."""
+
 MAX_BYTES = 64 * 2**20
 PATIENCE = 2.0
 
@@ -121,8 +124,9 @@ def _sequences(connection: psycopg.Connection[Any]) -> dict[str, int | None]:
 
 
 def _alone(connection: psycopg.Connection[Any]) -> bool:
-    """The server notices a close a moment after it was sent."""
-    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    """Whether nobody is connected but those who wait for the next test. The server notices a close a moment after it was sent."""
+    query = f"""SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+        AND (application_name <> '{MARK}' OR state <> 'idle')"""
     deadline = time.monotonic() + PATIENCE
     while (row := connection.execute(query).fetchone()) is not None and row[0]:
         if time.monotonic() > deadline:
