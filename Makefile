@@ -8,7 +8,8 @@
 #   make lint        ruff, mypy, import-linter
 #   make bench       the benchmarks, other libraries among them: writes docs/benchmarks.md (ARGS="recording …" only prints these)
 #   make bench-quick a look at the most important ones, under two minutes
-#   make test-integrations      only the tests of the integrations with frameworks
+#   make test-integrations      only the tests of the integrations with frameworks: their newest releases together, then the oldest
+#                    that each extra allows alone, in an environment of its own
 #   make test-all    `make test`, then on every other Python found (PYTHONS="python3.12 …" to choose), then on the oldest
 #                    versions of the dependencies that pyproject.toml allows
 #   make clean       removes what these made
@@ -27,16 +28,18 @@ LOWEST := .venv-lowest
 LOWEST_READY := $(LOWEST)/.ready
 PEERS := .venv-peers
 PEERS_READY := $(PEERS)/.ready
-# The frameworks and all that they need: with them the tests of everything else would not show what is missing.
+# The newest releases of all frameworks, together: with them the tests of everything else would not show what is missing.
 FRAMEWORKS := $(VENV)-integrations
 FRAMEWORKS_READY := $(FRAMEWORKS)/.ready
 FRAMEWORKS_EXTRAS := postgres,cli,test,langgraph,openai-agents,test-integrations
-FRAMEWORKS_LOWEST := .venv-integrations-lowest
-FRAMEWORKS_LOWEST_READY := $(FRAMEWORKS_LOWEST)/.ready
+# The oldest release that an extra allows, alone: it shows that the extra names all that its integration needs.
+FLOORS := langgraph openai-agents
+CONFORMANCE_KIT_langgraph := langgraph-checkpoint-conformance
+FLOOR_READY := $(FLOORS:%=$(VENV)-floor-%/.ready)
 PIP := -m pip --disable-pip-version-check --quiet
 VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 
-.PHONY: demo test test-quick test-integrations test-all test-lowest torture lint bench bench-quick clean
+.PHONY: demo test test-quick test-integrations test-floors frameworks test-all test-lowest torture lint bench bench-quick clean
 .NOTPARALLEL:
 
 # The full environment can run the demo too, so the small one is only made when there is none.
@@ -50,8 +53,15 @@ test: $(DEV_READY) $(if $(ARGS),,test-integrations)
 test-quick: $(DEV_READY)
 	$(BIN)/python -m pytest -n $(JOBS) --quick tests/unit tests/architecture tests/contract $(ARGS)
 
-test-integrations: $(FRAMEWORKS_READY)
+test-integrations: $(FRAMEWORKS_READY) $(if $(ARGS),,test-floors)
 	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) tests/integrations $(ARGS)
+
+# An old release may differ in its interfaces, not in what a database, a face or another process makes of them.
+test-floors: $(FLOOR_READY)
+	@for extra in $(FLOORS); do \
+		echo "== the oldest $$extra"; \
+		$(VENV)-floor-$$extra/bin/python -m pytest --quick -m "not processes" tests/integrations/$$(echo $$extra | tr - _) $(ARGS) || exit 1; \
+	done
 
 torture: $(DEV_READY)
 	$(BIN)/python -m tests.torture $(ARGS)
@@ -83,9 +93,8 @@ test-all: test
 	@echo "== lowest direct dependencies"
 	@$(MAKE) --no-print-directory test-lowest
 
-test-lowest: $(LOWEST_READY) $(FRAMEWORKS_LOWEST_READY)
+test-lowest: $(LOWEST_READY)
 	$(LOWEST)/bin/python -m pytest -n $(JOBS) $(ARGS)
-	$(FRAMEWORKS_LOWEST)/bin/python -m pytest -n $(JOBS) tests/integrations $(ARGS)
 
 $(DEMO_READY): pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) install --editable ".[cli]"
@@ -94,6 +103,9 @@ $(DEMO_READY): pyproject.toml | $(BIN)/python
 $(DEV_READY): pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) install --editable ".[postgres,cli,test,lint]"
 	@touch $@
+
+# All environments of frameworks; each is made once.
+frameworks: $(FRAMEWORKS_READY) $(FLOOR_READY)
 
 $(FRAMEWORKS_READY): pyproject.toml
 	@$(CREATE_VENV) $(FRAMEWORKS)
@@ -107,21 +119,26 @@ $(PEERS_READY): pyproject.toml benchmarks/peers.txt
 	@touch $@
 
 # Lower bounds are promised for the oldest Python, which is the only one that all of them have wheels for.
-$(LOWEST_READY) $(FRAMEWORKS_LOWEST_READY): PYTHON = $(shell python3.11 -c "" 2>/dev/null && echo python3.11 || echo python3)
+$(LOWEST_READY) $(FLOOR_READY): PYTHON = $(shell python3.11 -c "" 2>/dev/null && echo python3.11 || echo python3)
 $(LOWEST_READY): pyproject.toml
-	$(call CREATE_LOWEST,$(LOWEST),postgres$(COMMA)cli$(COMMA)test)
+	$(call CREATE_LOWEST,$(LOWEST),--editable ".[postgres$(COMMA)cli$(COMMA)test]")
 	@touch $@
 
-$(FRAMEWORKS_LOWEST_READY): pyproject.toml
-	$(call CREATE_LOWEST,$(FRAMEWORKS_LOWEST),$(FRAMEWORKS_EXTRAS))
+$(FLOOR_READY): $(VENV)-floor-%/.ready: pyproject.toml
+	$(call CREATE_LOWEST,$(VENV)-floor-$*,$$($(REQUIREMENTS_OF) $*))
+	$(call INSTALL,$(VENV)-floor-$*,--editable ".[postgres$(COMMA)cli$(COMMA)test]" $(CONFORMANCE_KIT_$*))
 	@touch $@
 
 COMMA := ,
+REQUIREMENTS_OF = $(PYTHON) -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]])'
+# pip cannot resolve to the oldest versions.
+define INSTALL
+UV_PYTHON_DOWNLOADS=never UV_SYSTEM_CERTS=true UV_NATIVE_TLS=true $(1)/bin/uv pip install --quiet --cache-dir .venv-cache --python $(1)/bin/python $(2)
+endef
 define CREATE_LOWEST
 @$(CREATE_VENV) --clear $(1)
 $(1)/bin/python $(PIP) install uv
-UV_PYTHON_DOWNLOADS=never UV_SYSTEM_CERTS=true UV_NATIVE_TLS=true $(1)/bin/uv pip install --quiet --no-cache --python $(1)/bin/python \
-	--resolution lowest-direct --editable ".[$(2)]"
+$(call INSTALL,$(1),--resolution lowest-direct $(2))
 endef
 
 $(BIN)/python:

@@ -36,7 +36,7 @@ _below = or_(
     and_(_M.namespace >= bindparam("low", type_=_M.namespace.type), _M.namespace < bindparam("high", type_=_M.namespace.type)),
 )
 _GET = Statement(select(*_COLUMNS).where(_this_memory, _alive))
-_PUT = Statement(merge(memories, "namespace", "key", updated_at="new", expires_at="new", ttl_minutes="new", value_json="new"))
+_PUT = Statement(merge(memories, "namespace", "key", updated_at="later", expires_at="new", ttl_minutes="new", value_json="new"))
 _DELETE = Statement(delete(memories).where(_this_memory))
 _DELETE_EXPIRED = Statement(delete(memories).where(_M.expires_at <= param("now")))
 _DELETE_IF_EXPIRED = Statement(delete(memories).where(_this_memory, _M.expires_at <= param("now")))
@@ -84,6 +84,8 @@ class Memories(Repository):
         embeddings: Mapping[str, bytes] | None = None,
     ) -> None:
         """Store a JSON object under a key. If it replaces one, `created_at` is kept and the embeddings are replaced.
+
+        Its `updated_at` is now, and at least 1 ms later than that of the one that it replaces, whatever the clock says.
 
         `ttl_minutes`: minutes until it expires, from now and again from each `refresh`; None: never. `embeddings`: vectors of
         its texts by path, as little-endian 32-bit floats.

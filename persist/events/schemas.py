@@ -56,6 +56,8 @@ TYPES = {
     "SessionItems.add": "message.appended",
     "SessionItems.pop": "message.deleted",
     "SessionItems.clear": "session.cleared",
+    "SessionItems.replace_tail": "session.compacted",
+    "SessionItems.replace_all": "session.compacted",
     "SystemPrompts.put": "prompt.stored",
     "turn.started": "turn.started",
     "turn.ended": "turn.ended",

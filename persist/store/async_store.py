@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -27,7 +28,7 @@ from persist.db.values.json import Json
 from persist.errors import InvalidValue, PersistError, StoreInUse
 from persist.lazy_imports import lazy_modules
 from persist.store.store import Store
-from persist.store.transaction import VerbRun
+from persist.store.transaction import VerbRun, pause_before_retry
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -199,9 +200,10 @@ class AsyncStore(AsyncDomains):
                     result = await fn(tx)
                 return result
             except PersistError as error:
-                if attempt == attempts - 1 or not self._runtime.errors.retryable(error):
+                pause = pause_before_retry(self._runtime, error, attempt, attempts)
+                if pause is None:
                     raise
-                await self._worker_pool.workers.call(lambda wait=0.1 * 2**attempt: self._runtime.sleep(wait))  # type: ignore[misc]  # a bound default
+                await self._worker_pool.workers.call(partial(self._runtime.sleep, pause))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     @property

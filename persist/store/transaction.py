@@ -88,10 +88,18 @@ class TransactionBlock:
                 self._runtime.observers.tell(topic, value)
 
 
+def pause_before_retry(runtime: Runtime, error: PersistError, attempt: int, attempts: int) -> float | None:
+    """Seconds to wait before a transaction runs again, doubled each time; None if the error is final.
+
+    Final are errors that the dialect's `retryable` does not name, and that of the last attempt. `attempt` counts from 0.
+    """
+    return 0.1 * 2**attempt if attempt < attempts - 1 and runtime.errors.retryable(error) else None
+
+
 def with_retries(
     runtime: Runtime, transaction: Callable[[], T], attempts: int = 5, cancelled: Callable[[], bool] | None = None
 ) -> T:
-    """Run a transaction, again from the start after an error that the dialect's `retryable` names; its result.
+    """Run a transaction, again from the start as `pause_before_retry` says; its result.
 
     `attempts` counts all runs. None follows once `cancelled` is true.
     """
@@ -99,9 +107,10 @@ def with_retries(
         try:
             return transaction()
         except PersistError as error:
-            if attempt == attempts - 1 or not runtime.errors.retryable(error) or (cancelled is not None and cancelled()):
+            pause = pause_before_retry(runtime, error, attempt, attempts)
+            if pause is None or (cancelled is not None and cancelled()):
                 raise
-            runtime.sleep(0.1 * 2**attempt)
+            runtime.sleep(pause)
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 

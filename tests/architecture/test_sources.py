@@ -26,7 +26,7 @@ MAY_NAME_A_DIALECT = {
     "persist/settings.py": "documents what the settings are for",
     "persist/programs/models.py": "the published default of a column says it",
     "persist/programs/subagents/instructions.py": "writes commands for the command line of that name",
-    "persist/testing.py": "makes a new file for every test",
+    "persist/testing/__init__.py": "makes a new file for every test",
 }
 
 LATE_IMPORTS = {

@@ -13,10 +13,12 @@ from persist.db.statements.prepared import Statement
 from persist.errors import Conflict
 from persist.quoting import named
 
-Rule = Literal["earliest", "latest", "sum", "new"]
+Rule = Literal["earliest", "latest", "later", "sum", "new"]
 _RULES: dict[Rule, str] = {
     "earliest": "CASE WHEN excluded.{0} < {1}.{0} THEN excluded.{0} ELSE {1}.{0} END",
     "latest": "CASE WHEN excluded.{0} > {1}.{0} THEN excluded.{0} ELSE {1}.{0} END",
+    # An instant, as milliseconds. One that another program spoilt is text, or beyond the calendar, and is replaced.
+    "later": "CASE WHEN {1}.{0} BETWEEN excluded.{0} AND 253402300799998 THEN {1}.{0} + 1 ELSE excluded.{0} END",
     "sum": "{1}.{0} + excluded.{0}",
     "new": "excluded.{0}",
 }

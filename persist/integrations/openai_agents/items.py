@@ -1,36 +1,30 @@
 """The items of a session: each is one chat message, with the item as JSON text in the message's metadata."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import Text, cast, delete, select
+from sqlalchemy import Text, bindparam, cast, delete, select
 
 from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts, sessions
 from persist.chat.reducer.tool_parts import tool_columns
 from persist.chat.schemas import UNFINISHED, ToolState
 from persist.chat.storage.last_place import NEWEST_MESSAGE, place_after
 from persist.chat.storage.statements import INSERT_MESSAGE, INSERT_PART, REWRITE_PART, TOUCH_SESSION
-from persist.chat.storage.stored_json import stored_objects
 from persist.chat.storage.usage import recompute
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.base import json_key_set
+from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.escaping import escape_text
 from persist.db.values.json import Json, JsonText
-from persist.errors import InvalidValue
 from persist.integrations.openai_agents.parts import Item, MessageForm, Part, answered, message_form, unanswered
-
-KEY = "openai_agents"
-"""The key of a message's metadata that holds the item as JSON text: a database's own JSON would lose the order of keys, NaN and
-large integers. The text is in a list of one if it has numbers that only the slower parser reads exactly."""
-
-_NUMBERS = re.compile(r"[0-9]{19}|NaN|Infinity")
+from persist.integrations.openai_agents.stored_items import KEY, StoredItem, metadata_of, stored_items
 
 _S, _M, _P = sessions.c, messages.c, parts.c
 _UNSET = [column.name for column in sessions.columns if column.nullable]
@@ -41,6 +35,7 @@ _CREATE = Statement(insert_missing(sessions, "id"))
 _HEAD = select(_M.id, cast(_M.metadata_json, Text)).where(_M.session_id == _session)
 _ALL = Statement(_HEAD.order_by(_M.created_at, _M.id))
 _LATEST = Statement(_HEAD.order_by(_M.created_at.desc(), _M.id.desc()).limit(LIMIT))
+_OLDEST = Statement(_HEAD.order_by(_M.created_at, _M.id).limit(LIMIT).offset(bindparam("skip", type_=Int64())))
 _DELETE = Statement(delete(messages).where(_M.id == param("row_id")))
 _CLEAR = Statement(delete(messages).where(_M.session_id == _session, json_key_set(_M.metadata_json, KEY)))
 _CALLS = (
@@ -51,6 +46,9 @@ _CALLS = (
 )
 _OPEN_CALLS = Statement(_CALLS.where(IS_UNFINISHED, VISIBLE))
 _ANSWERED_CALL = Statement(_CALLS.where(_P.tool_state == ToolState.OUTPUT_AVAILABLE, VISIBLE).limit(1))
+
+_PAGE = 500
+"""How many messages a search for expired items reads at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +82,17 @@ class SessionItems(Repository):
         """Append items, given as JSON text. Creates the session if needed; concurrent creators get the same one."""
         work = self._work
         encoded_items = [self._encoded(index, text) for index, text in enumerate(texts)]
-        now = work.now()
-        calls = dict.fromkeys(one.form.answers for one in encoded_items if one.form.answers is not None)
-        found = self._found(session_id, calls)
+        if not self._append(session_id, encoded_items):
+            self._create(session_id, work.label("agent", agent), work.json("model", model), work.now())
+            self._append(session_id, encoded_items)
+
+    def _append(self, session_id: str, encoded_items: Sequence[_EncodedItem]) -> bool:
+        """Append items. False: there is no such session."""
+        work, now = self._work, self._work.now()
+        found = self._found(session_id, {one.form.answers: None for one in encoded_items if one.form.answers is not None})
         if found is None:
-            self._create(session_id, work.label("agent", agent), work.json("model", model), now)
-            found = self._found(session_id, calls)
-        newest, open_calls = found or (None, {})
+            return False
+        newest, open_calls = found
         ids = work.runtime.ids.mint_many("msg", len(encoded_items))
         stamps = {"created_at": place_after(newest, ids[0], now), "updated_at": now}
         rows = [
@@ -105,52 +107,97 @@ class SessionItems(Repository):
             for values in rewritten:
                 batch.run(REWRITE_PART, **values)
             batch.run(TOUCH_SESSION, row_id=session_id, at=now)
+        return True
 
     @reads
     def read(self, session_id: str, limit: int | None) -> list[Item]:
         """The latest items, oldest first; all without a limit. Unreadable items are left out and not counted."""
         if limit is None:
-            return [item for _, item, _ in self._items(self._work.rows(_ALL, session_id=session_id))]
-        window = limit
-        while True:
-            rows = self._work.rows(_LATEST, session_id=session_id, limit=window)
-            items = [item for _, item, _ in self._items(rows)]
-            if len(items) >= limit or len(rows) < window:
-                return items[:limit][::-1]
-            window *= 2
+            found = self._stored(self._work.rows(_ALL, session_id=session_id))
+        else:
+            found = self._latest(session_id, limit, readable=True)[::-1]
+        return [one.item for one in found if one.item is not None]
+
+    @reads
+    def tail(self, session_id: str, limit: int) -> tuple[list[StoredItem], bool]:
+        """(the latest items, oldest first, unreadable ones too; whether these are all)."""
+        found = self._latest(session_id, limit + 1)
+        return found[:limit][::-1], len(found) <= limit
 
     @writes
     def pop(self, session_id: str) -> Item | None:
         """Delete the latest readable item and return it; None if there is none."""
-        work = self._work
-        window = 1
-        with work.batch() as batch:
+        with self._work.batch() as batch:
             locked = batch.row(_LOCK, session_id=session_id)
-            latest = batch.rows(_LATEST, session_id=session_id, limit=window)
-        if locked.result is None:
+            latest = batch.rows(_LATEST, session_id=session_id, limit=1)
+        if locked.result is None or not latest.result:
             return None
-        rows = latest.result
-        while True:
-            for id, item, metadata in self._items(rows):
-                self._remove(session_id, id, item, "usage" in metadata)
-                return item
-            if len(rows) < window:
-                return None
-            window *= 4
-            rows = work.rows(_LATEST, session_id=session_id, limit=window)
+        found = self._stored(latest.result)
+        if not found or found[0].item is None:
+            found = self._latest(session_id, 1, readable=True)
+        if not found:
+            return None
+        self._remove(session_id, found, last=True)
+        return found[0].item
 
-    def _remove(self, session_id: str, id: str, item: Item, counts: bool) -> None:
-        """Delete an item's message. `counts`: it is one that the session's counters count."""
+    @writes
+    def replace_tail(
+        self, session_id: str, expected: Sequence[StoredItem], texts: Sequence[str], is_expired: Callable[[Item], bool] | None
+    ) -> bool:
+        """Put other items, given as JSON text, in the place of the latest ones. False: the latest ones are not as expected.
+
+        `is_expired`: the oldest items are deleted too, up to the first one for which this is false.
+        """
+        encoded_items = [self._encoded(index, text) for index, text in enumerate(texts)]
+        if self._work.row(_LOCK, session_id=session_id) is None:
+            return False
+        latest = self._latest(session_id, len(expected))[::-1]
+        if [(one.id, one.text) for one in latest] != [(one.id, one.text) for one in expected]:
+            return False
+        if is_expired is not None:
+            self._remove_expired(session_id, expected[0].id, is_expired)
+        self._remove(session_id, expected, last=not encoded_items)
+        return not encoded_items or self._append(session_id, encoded_items)
+
+    @writes
+    def replace_all(self, session_id: str, texts: Sequence[str], *, agent: str, model: Json) -> None:
+        """Put other items, given as JSON text, in the place of all items."""
+        self.clear(session_id)
+        if texts:
+            self.add(session_id, texts, agent=agent, model=model)
+
+    def _remove(self, session_id: str, removed: Sequence[StoredItem], *, last: bool = False) -> None:
+        """Delete items. A call that stays waits again for an output that goes. `last`: the verb then writes nothing more."""
         work, now = self._work, self._work.now()
-        answers = message_form(item).answers
-        call = None if answers is None else work.row(_ANSWERED_CALL, session_id=session_id, call_id=_call_label(answers))
-        with work.batch(last=not counts) as batch:
-            batch.run(_DELETE, row_id=id)
-            if call is not None and isinstance(call[2], dict):
+        forms = [message_form(one.item) for one in removed if one.item is not None]
+        calls = {part.get("toolCallId") for form in forms for part in form.parts}
+        counts = any(one.counts for one in removed)
+        with work.batch() as batch:
+            found = [
+                batch.row(_ANSWERED_CALL, session_id=session_id, call_id=_call_label(form.answers))
+                for form in forms
+                if form.answers is not None and form.answers not in calls
+            ]
+        answered_calls = [call.result for call in found if call.result is not None and isinstance(call.result[2], dict)]
+        with work.batch(last=last and not counts) as batch:
+            batch.run_many(_DELETE, [{"row_id": one.id} for one in removed])
+            for call in answered_calls:
                 batch.run(REWRITE_PART, **self._rewritten(call, unanswered, now))
             batch.run(TOUCH_SESSION, row_id=session_id, at=now)
         if counts:
             recompute(work, session_id)
+
+    def _remove_expired(self, session_id: str, end: str, is_expired: Callable[[Item], bool]) -> None:
+        """Delete the oldest items, up to the first that is not expired, or unreadable, or has the id `end`."""
+        kept = 0
+        while rows := self._work.rows(_OLDEST, session_id=session_id, limit=_PAGE, skip=kept):
+            found = self._stored(rows)
+            expired = list(takewhile(lambda one: one.id != end and one.item is not None and is_expired(one.item), found))
+            if expired:
+                self._remove(session_id, expired)
+            if len(expired) < len(found):
+                break
+            kept += len(rows) - len(expired)
 
     @writes
     def clear(self, session_id: str) -> None:
@@ -169,8 +216,8 @@ class SessionItems(Repository):
         work, item = self._work, json.loads(text)
         form = message_form(item)
         path = f"items[{index}]"
-        stored = [text] if _NUMBERS.search(text) else text
-        return _EncodedItem(item, form, work.json(path, {KEY: stored}), [work.json(path, part) for part in form.parts])
+        metadata = work.json(path, metadata_of(text))
+        return _EncodedItem(item, form, metadata, [work.json(path, part) for part in form.parts])
 
     def _create(self, session_id: str, agent: str, model: Json, now: datetime) -> None:
         self._work.run(
@@ -245,39 +292,19 @@ class SessionItems(Repository):
             "at": now,
         }
 
-    def _items(self, rows: Sequence[Row]) -> list[tuple[str, Item, dict[str, Any]]]:
-        """(message id, item, metadata) of visible messages that are readable items."""
-        found = zip(rows, stored_objects([row[1] for row in rows], self._work.to_plain_json), strict=True)
-        stored = [(row[0], metadata[KEY], metadata) for row, metadata in found if metadata is not None and _is_item(metadata)]
-        parsed = iter(stored_objects([text for _, text, _ in stored if type(text) is str]))
-        items = [(id, next(parsed) if type(text) is str else _parse_exactly(text), metadata) for id, text, metadata in stored]
-        return [(id, item, metadata) for id, item, metadata in items if item is not None]
+    def _latest(self, session_id: str, count: int, *, readable: bool = False) -> list[StoredItem]:
+        """The latest items, newest first; `readable`: without unreadable ones."""
+        window = count
+        while True:
+            rows = self._work.rows(_LATEST, session_id=session_id, limit=window)
+            found = [one for one in self._stored(rows) if one.item is not None or not readable]
+            if len(found) >= count or len(rows) < window:
+                return found[:count]
+            window *= 2
+
+    def _stored(self, rows: Sequence[Row]) -> list[StoredItem]:
+        return stored_items(rows, self._work.to_plain_json)
 
 
 def _call_label(call_id: str) -> str:
     return escape_text(call_id, nul=True)
-
-
-def _is_item(metadata: dict[str, Any]) -> bool:
-    return KEY in metadata and (len(metadata) == 1 or (metadata.get("hidden_at") is None and metadata.get("queued_at") is None))
-
-
-def _parse_exactly(stored: Json) -> Item | None:
-    """Parse an item with numbers that the fast parser would change; None if it is unreadable."""
-    try:
-        (text,) = stored
-        item = json.loads(text)
-    except (TypeError, ValueError, RecursionError):
-        return None
-    return item if isinstance(item, dict) else None
-
-
-def as_text(index: int, item: object) -> str:
-    """An item as JSON text, as the framework itself would write it. Raises InvalidValue for values that JSON cannot express."""
-    path = f"items[{index}]"
-    if not isinstance(item, dict):
-        raise InvalidValue(path, f"expected a dict, got {type(item).__name__}.")
-    try:
-        return json.dumps(item, ensure_ascii=False, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidValue(path, f"it is no JSON: {error}.") from error

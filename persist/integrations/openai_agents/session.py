@@ -1,18 +1,21 @@
 """PersistSession: the OpenAI Agents SDK's Session protocol over a Store or an AsyncStore."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from agents.exceptions import UserError
 from agents.items import TResponseInputItem
-from agents.memory.session_settings import SessionSettings
+from agents.memory.session_settings import SessionSettings, coerce_session_settings
 from pydantic import ValidationError
 
 from persist.db.values.escaping import escape_text
 from persist.db.values.json import Json
 from persist.errors import InvalidValue
-from persist.integrations.openai_agents.items import SessionItems, as_text
+from persist.integrations.openai_agents.items import SessionItems
+from persist.integrations.openai_agents.parts import Item
+from persist.integrations.openai_agents.stored_items import as_text
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.store.transaction import transaction_per_verb
@@ -28,6 +31,23 @@ class InvalidItem(InvalidValue, UserError):  # noqa: N818  # named like the erro
     def __init__(self, path: str, reason: str) -> None:
         UserError.__init__(self, f"{path}: {reason}")
         InvalidValue.__init__(self, path, reason)
+
+
+class InvalidSettings(InvalidItem, TypeError):  # noqa: N818  # named like the errors it stands among
+    """Session settings that name no setting of the framework's, or are none: also a TypeError, as the framework raises."""
+
+
+@dataclass(frozen=True)
+class CompactionSnapshot:
+    """The latest items that a compaction may replace, as the framework's own SQL sessions give them.
+
+    complete        whether these are all items
+    replace_suffix  puts other items in the place of those from an index on; False: they had changed, so nothing was replaced
+    """
+
+    items: list[TResponseInputItem]
+    complete: bool
+    replace_suffix: Callable[[int, list[TResponseInputItem]], Awaitable[bool]]
 
 
 class PersistSession:
@@ -72,7 +92,7 @@ class PersistSession:
         Items that another program made unreadable are left out and not counted.
         """
         if limit is None and self.session_settings is not None:
-            limit = self.session_settings.limit
+            limit = _settings(self.session_settings).limit
         if limit is not None and type(limit) is not int:
             raise InvalidItem("limit", f"expected a whole number, got {type(limit).__name__}.")
         if limit == 0:
@@ -82,13 +102,8 @@ class PersistSession:
 
     async def add_items(self, items: list[TResponseInputItem], *, wrapper: object = None) -> None:
         """Append items in one transaction, which also creates the session if there is none."""
-        try:
-            texts = [as_text(index, item) for index, item in enumerate(items)]
-            if not texts:
-                return
-            await self._run(lambda stored: stored.add(self.chat_id, texts, agent=self._agent, model=self._model))
-        except InvalidValue as error:
-            raise InvalidItem(error.path, error.reason) from error
+        if items:
+            await self._write(items, lambda stored, texts: stored.add(self.chat_id, texts, agent=self._agent, model=self._model))
 
     async def pop_item(self, *, wrapper: object = None) -> TResponseInputItem | None:
         """Delete the latest item and return it; None if there is none."""
@@ -97,6 +112,46 @@ class PersistSession:
     async def clear_session(self, *, wrapper: object = None) -> None:
         """Delete all items. The chat session stays, with its other messages, and further items can be added."""
         await self._run(lambda items: items.clear(self.chat_id))
+
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Callable[[TResponseInputItem], bool] | None = None
+    ) -> CompactionSnapshot | None:
+        """The latest items, for the framework's compaction. None: one of them is unreadable, or a subclass may change them.
+
+        Putting the summary in their place is one transaction, which also deletes the oldest items, as long as `prune_prefix`
+        is true of them: those that expired under the framework's encryption.
+        """
+        if type(self) is not PersistSession:
+            return None
+        stored, complete = await self._run(lambda items: items.tail(self.chat_id, limit), write=False)
+        if any(one.item is None for one in stored):
+            return None
+        is_expired = cast("Callable[[Item], bool] | None", prune_prefix)
+
+        async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
+            expected = stored[start:]
+            if not expected:
+                return False
+            return await self._write(output, lambda items, texts: items.replace_tail(self.chat_id, expected, texts, is_expired))
+
+        return CompactionSnapshot([cast(TResponseInputItem, one.item) for one in stored], complete, replace_suffix)
+
+    async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
+        """Put these items in the place of all items, for the framework's compaction. False: a subclass may change items."""
+        if type(self) is not PersistSession:
+            return False
+        await self._write(
+            items, lambda stored, texts: stored.replace_all(self.chat_id, texts, agent=self._agent, model=self._model)
+        )
+        return True
+
+    async def _write(self, items: Sequence[TResponseInputItem], verb: Callable[[SessionItems, list[str]], T]) -> T:
+        """Run one verb that is given the texts of items. InvalidItem for an item that cannot be stored."""
+        try:
+            texts = [as_text(index, item) for index, item in enumerate(items)]
+            return await self._run(lambda stored: verb(stored, texts))
+        except InvalidValue as error:
+            raise InvalidItem(error.path, error.reason) from error
 
     async def _run(self, verb: Callable[[SessionItems], T], *, write: bool = True) -> T:
         """Run one verb in a transaction of its own."""
@@ -136,10 +191,10 @@ def _check(session_id: object, store: object) -> None:
         raise InvalidItem("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
 
 
-def _settings(given: SessionSettings | dict[str, Any] | None) -> SessionSettings:
-    if isinstance(given, SessionSettings):
-        return given
+def _settings(given: object) -> SessionSettings:
     try:
-        return SessionSettings(**(given or {}))
-    except (TypeError, ValidationError) as error:
+        return coerce_session_settings({} if given is None else cast("SessionSettings | dict[str, Any]", given))
+    except TypeError as error:
+        raise InvalidSettings("session_settings", f"{error}.") from error
+    except ValidationError as error:
         raise InvalidItem("session_settings", f"they are no session settings: {error}.") from error

@@ -36,6 +36,28 @@ def test_a_memory_is_read_as_it_was_put(store: Any, clock: FrozenClock) -> None:
         assert [tx.checkpoints.memories.delete(("a", HARD[:2]), "k") for _ in range(2)] == [True, False]
 
 
+def test_each_put_is_later_than_the_last_whatever_the_clock_says(store: Any, clock: FrozenClock) -> None:
+    made = clock()
+
+    def at() -> Any:
+        with store.read() as tx:
+            return tx.checkpoints.memories.get(("a",), "k").updated_at
+
+    seen = []
+    for seconds in (0, 0, -3600, -0.001, 0, 7200, 0):
+        clock.advance(seconds=seconds)
+        put(store, ("a",), "k", {})
+        seen.append(at())
+    with store.begin() as tx:
+        for _ in range(3):
+            tx.checkpoints.memories.put(("a",), "k", {})
+    millisecond = timedelta(milliseconds=1)
+    assert seen == [made + number * millisecond for number in range(5)] + [clock() + number * millisecond for number in range(2)]
+    assert at() == clock() + 4 * millisecond
+    with store.read() as tx:
+        assert tx.checkpoints.memories.get(("a",), "k").created_at == made
+
+
 def test_a_prefix_is_of_whole_labels(store: Any) -> None:
     for namespace in ((), ("a",), ("a", "b"), ("ab",), ("a-",), ("a/",), ("A",)):
         put(store, namespace, "k", {})

@@ -5,10 +5,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from agents.memory import SQLiteSession
 
 from persist import AsyncStore, Store
 from persist.integrations.openai_agents import PersistSession
 from persist.testing import FrozenClock
+
+# Older releases of the SDK know no hooks of a session for their compaction.
+collect_ignore = [] if hasattr(SQLiteSession, "_get_compaction_snapshot") else ["test_compaction.py"]
 
 Session = Callable[..., Any]
 """A function that gives sessions. Of any type: what they hold need not be what the framework types."""

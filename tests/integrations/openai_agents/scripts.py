@@ -11,12 +11,12 @@ from openai.types.responses.response import Response
 class Scripted(Model):
     """`answer(items)` gives the output items, in the framework's own JSON."""
 
-    def __init__(self, answer: Callable[[list[Any]], list[Any]]) -> None:
-        self.answer = answer
+    def __init__(self, answer: Callable[[list[Any]], list[Any]], response_id: str | None = None) -> None:
+        self.answer, self.response_id = answer, response_id
         self.seen: list[list[Any]] = []
 
     async def get_response(self, system_instructions: str | None, input: Any, *args: Any, **kwargs: Any) -> ModelResponse:
-        return ModelResponse(output=self._output(input), usage=Usage(), response_id=None)
+        return ModelResponse(output=self._output(input), usage=Usage(), response_id=self.response_id)
 
     async def stream_response(self, system_instructions: str | None, input: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         yield ResponseCompletedEvent(type="response.completed", response=response(self._output(input)), sequence_number=0)

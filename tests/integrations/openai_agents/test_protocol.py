@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from agents.exceptions import UserError
 from agents.memory import Session as Protocol
-from agents.memory import SessionSettings
+from agents.memory import SessionSettings, SQLiteSession
 
 from persist import AsyncStore, Store
 from persist.errors import Closed, InvalidValue, PersistError, TransactionOpen
@@ -61,6 +61,24 @@ def test_the_settings_hold_where_no_limit_is_given(session: Session, do: Do, set
     assert do(ours.get_items()) == said("b", "c")
     assert do(ours.get_items(3)) == said("a", "b", "c")
     assert session().session_settings == SessionSettings()
+
+
+@pytest.mark.parametrize("settings", [{"limt": 2}, {"limit": 2, "Limit": 3, "x": 0}, [], "", 0, 7, SessionSettings], ids=repr)
+def test_settings_that_the_framework_refuses_are_refused_in_its_words(session: Session, do: Do, settings: Any) -> None:
+    with pytest.raises(TypeError) as theirs:
+        SQLiteSession("user-1", session_settings=settings)
+    with pytest.raises(TypeError) as refusal:
+        session(session_settings=settings)
+    assert isinstance(refusal.value, InvalidItem)
+    assert str(theirs.value) in str(refusal.value)
+    ours = session()
+    ours.session_settings = settings
+    with pytest.raises(InvalidItem) as late:
+        do(ours.get_items())
+    assert str(late.value) == str(refusal.value)
+    do(ours.add_items(said("a", "b")))
+    ours.session_settings = {"limit": 1}
+    assert do(ours.get_items()) == said("b")
 
 
 def test_popping_takes_the_latest_until_nothing_is_left(session: Session, do: Do) -> None:

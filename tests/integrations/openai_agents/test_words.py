@@ -14,4 +14,4 @@ def test_every_verb_that_writes_has_a_word_and_every_word_a_verb() -> None:
         if wrapper.get("writes"):
             found.add(member.__qualname__)
     assert found == {name for name in TYPES if name.startswith("SessionItems.")}
-    assert len(found) == 3
+    assert len(found) == 5

@@ -159,23 +159,20 @@ class PipelinedConnection:
 
     def executemany(self, sql: str, rows: Sequence[Sequence[Any]]) -> "Total":
         """Execute one statement once for each row of parameters; the sum of the numbers of rows changed."""
-        answers = [self._add(sql, args) for args in rows]
+        answers = [self.queue(sql, args) for args in rows]
         self.flush()
         return Total(sum(answer.rowcount for answer in answers))
 
     def queue(self, sql: str, args: Sequence[Any] = ()) -> Answer:
         """Add a statement to those that `flush` sends; the answer has arrived after that."""
-        return self._add(sql, args)
-
-    def begin_again(self) -> None:
-        """Begin a transaction for writing with the next statement, after one that was committed and had written nothing."""
-        self._begin, self._settings, self.committed = _BEGIN, self._last_settings, False
-
-    def _add(self, sql: str, args: Sequence[Any]) -> Answer:
         assert not self.committed, "a verb sent its last batch, which wrote, and then another statement"
         answer = Answer(self._loader)
         self._queue.append((_numbered(sql), args, answer))
         return answer
+
+    def begin_again(self) -> None:
+        """Begin a transaction for writing with the next statement, after one that was committed and had written nothing."""
+        self._begin, self._settings, self.committed = _BEGIN, self._last_settings, False
 
     def flush(self, *, commit: bool = False) -> None:
         """Execute the statements that wait, in one round trip. An error is that of the first statement that failed.

@@ -11,7 +11,7 @@ Name the module in the top-level `conftest.py`, and ask for the fixtures:
         with persist_store.read() as tx:
             assert tx.chat.sessions.get(session.id).created_at == datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 
-Only this module imports pytest; nothing else of persist imports this module.
+Only this module imports pytest; nothing else of persist imports it but the checks in `persist.testing.conformance`.
 """
 
 from collections.abc import Iterator
