@@ -31,15 +31,19 @@ PEERS_READY := $(PEERS)/.ready
 # The newest releases of all frameworks, together: with them the tests of everything else would not show what is missing.
 FRAMEWORKS := $(VENV)-integrations
 FRAMEWORKS_READY := $(FRAMEWORKS)/.ready
-FRAMEWORKS_EXTRAS := postgres,cli,test,langgraph,openai-agents,test-integrations
+FRAMEWORKS_EXTRAS := postgres,cli,test,langgraph,openai-agents,pydantic-ai,claude-agent-sdk,google-adk,mcp,a2a,test-integrations
+# The newest of what cannot stand beside the others.
+APART := pydantic-ai-harness
+APART_READY := $(APART:%=$(VENV)-newest-%/.ready)
+APART_FOLDERS := $(foreach extra,$(APART),tests/integrations/$(subst -,_,$(extra)))
 # The oldest release that an extra allows, alone: it shows that the extra names all that its integration needs.
-FLOORS := langgraph openai-agents
+FLOORS := langgraph openai-agents pydantic-ai pydantic-ai-harness claude-agent-sdk google-adk mcp a2a
 CONFORMANCE_KIT_langgraph := langgraph-checkpoint-conformance
 FLOOR_READY := $(FLOORS:%=$(VENV)-floor-%/.ready)
 PIP := -m pip --disable-pip-version-check --quiet
 VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 
-.PHONY: demo test test-quick test-integrations test-floors frameworks test-all test-lowest torture lint bench bench-quick clean
+.PHONY: demo test test-quick test-integrations test-apart test-floors frameworks test-all test-lowest torture lint bench bench-quick clean
 .NOTPARALLEL:
 
 # The full environment can run the demo too, so the small one is only made when there is none.
@@ -53,8 +57,14 @@ test: $(DEV_READY) $(if $(ARGS),,test-integrations)
 test-quick: $(DEV_READY)
 	$(BIN)/python -m pytest -n $(JOBS) --quick tests/unit tests/architecture tests/contract $(ARGS)
 
-test-integrations: $(FRAMEWORKS_READY) $(if $(ARGS),,test-floors)
-	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) tests/integrations $(ARGS)
+test-integrations: $(FRAMEWORKS_READY) $(if $(ARGS),,test-apart test-floors)
+	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) tests/integrations $(addprefix --ignore=,$(APART_FOLDERS)) $(ARGS)
+
+test-apart: $(APART_READY)
+	@for extra in $(APART); do \
+		echo "== the newest $$extra"; \
+		$(VENV)-newest-$$extra/bin/python -m pytest -n $(JOBS) tests/integrations/$$(echo $$extra | tr - _) $(ARGS) || exit 1; \
+	done
 
 # An old release may differ in its interfaces, not in what a database, a face or another process makes of them.
 test-floors: $(FLOOR_READY)
@@ -105,7 +115,7 @@ $(DEV_READY): pyproject.toml | $(BIN)/python
 	@touch $@
 
 # All environments of frameworks; each is made once.
-frameworks: $(FRAMEWORKS_READY) $(FLOOR_READY)
+frameworks: $(FRAMEWORKS_READY) $(APART_READY) $(FLOOR_READY)
 
 $(FRAMEWORKS_READY): pyproject.toml
 	@$(CREATE_VENV) $(FRAMEWORKS)
@@ -122,6 +132,12 @@ $(PEERS_READY): pyproject.toml benchmarks/peers.txt
 $(LOWEST_READY) $(FLOOR_READY): PYTHON = $(shell python3.11 -c "" 2>/dev/null && echo python3.11 || echo python3)
 $(LOWEST_READY): pyproject.toml
 	$(call CREATE_LOWEST,$(LOWEST),--editable ".[postgres$(COMMA)cli$(COMMA)test]")
+	@touch $@
+
+$(APART_READY): $(VENV)-newest-%/.ready: pyproject.toml
+	@$(CREATE_VENV) --clear $(VENV)-newest-$*
+	$(VENV)-newest-$*/bin/python $(PIP) install uv
+	$(call INSTALL,$(VENV)-newest-$*,--editable ".[postgres$(COMMA)cli$(COMMA)test$(COMMA)$*]")
 	@touch $@
 
 $(FLOOR_READY): $(VENV)-floor-%/.ready: pyproject.toml

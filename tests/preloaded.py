@@ -11,6 +11,20 @@ from persist.maintenance import prune, rebuild
 
 with Store.open("sqlite:///:memory:") as store, store.begin() as tx:
     # Each name loads its domain; persist imports nothing before it is used.
-    DOMAINS = (tx.chat, tx.workflows, tx.messaging, tx.conversations, tx.telemetry, tx.programs, tx.checkpoints, tx.events)
+    DOMAINS = (
+        tx.chat,
+        tx.workflows,
+        tx.messaging,
+        tx.conversations,
+        tx.telemetry,
+        tx.programs,
+        tx.checkpoints,
+        tx.histories,
+        tx.transcripts,
+        tx.replay_streams,
+        tx.agent_tasks,
+        tx.events,
+        tx.app_sessions,
+    )
 
 LOADED = (json, psycopg, pytest, dialect, AsyncStore, prune, rebuild)

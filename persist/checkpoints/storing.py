@@ -12,18 +12,16 @@ from persist.checkpoints.known_lists import Addition, GrownList, KnownList
 from persist.checkpoints.models import pieces, states, threads, values
 from persist.checkpoints.schemas import Blob, Stored
 from persist.checkpoints.values import ThreadKey, stored_spans
-from persist.db.changes.batch import Batch
+from persist.db.changes.batch import Batch, Requirement, RequirementMissed
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merge, merging, overwriting, upsert
+from persist.db.schema.arrays import label_rows
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 
 _V, _P = values.c, pieces.c
 _MOST_LISTS = 4
 """Only a put of at most so many lists is stored without reading first: each adds a condition to every statement."""
-
-_MOST_VERSIONS = 16
-"""So many of the versions that a put relies on are looked for: a thread that is deleted loses all of them."""
 
 _NO_LIST = {"spans_json": None, "digest": None}
 _KEY_OF_STATE = ("thread_id", "namespace", "id")
@@ -104,32 +102,26 @@ def thread_key(work: UnitOfWork, thread_id: str, namespace: str) -> ThreadKey:
     return {"thread_id": work.label("thread_id", thread_id), "namespace": work.label("namespace", namespace, empty=True)}
 
 
-def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList] | None:
+def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList]:
     """Store a checkpoint; how its lists are stored now, by channel. Creates its thread if needed, and locks it.
 
-    None, and no checkpoint is stored, if an Addition is to another list than the one that is stored, or if a value that it
+    Raises RequirementMissed if an Addition is to another list than the one that is stored, or if a value that the checkpoint
     relies on is gone.
     """
     lists = _planned(work, new)
-    if lists is None:
-        return None
     with work.batch(last=True) as batch:
         if not lists:
             _touch(work, batch, new)
+        _rely(batch, new)
         batch.run_many(_ADD_PIECE, [row for one in lists for row in one.added])
         batch.run_many(_DROP, new.dropped())
         batch.run_many(_PUT, [*new.blobs(), *(one.row for one in lists)])
-        if new.relies_on:
-            relied = list(new.relies_on.items())[:_MOST_VERSIONS]
-            there = {f"{name}_{at}": text for at, pair in enumerate(relied) for name, text in zip(_OF_VALUE, pair, strict=True)}
-            put = batch.run(_put_state_after(len(relied)), **_place(new), **there, **new.row)
-        else:
-            put = batch.run(_PUT_STATE, **new.row)
-    return _stored(lists) if put.result else None
+        batch.run(_PUT_STATE, **new.row)
+    return _stored(lists)
 
 
-def _planned(work: UnitOfWork, new: NewState) -> list[GrownList] | None:
-    """The lists to store, with positions for their new pieces, read under the thread's lock. None if one does not fit."""
+def _planned(work: UnitOfWork, new: NewState) -> list[GrownList]:
+    """The lists to store, with positions for their new pieces, read under the thread's lock."""
     channels = [one.key["channel"] for one in new.grown(lambda channel: None)]
     if not channels:
         return []
@@ -139,7 +131,7 @@ def _planned(work: UnitOfWork, new: NewState) -> list[GrownList] | None:
     latest = {channel: _known(new.key["thread_id"], pending.result) for channel, pending in found.items()}
     lists = new.grown(latest.__getitem__)
     if not all(one.fits for one in lists):
-        return None
+        raise RequirementMissed
     unknown = [one for one in lists if one.base is None and _free(latest[one.key["channel"]]) != 0]
     stored = {}
     if unknown:
@@ -172,6 +164,11 @@ def _touch(work: UnitOfWork, batch: Batch, new: NewState) -> None:
     batch.run_many(_TOUCH, [new.touched(work)])
 
 
+def _rely(batch: Batch, new: NewState) -> None:
+    if new.relies_on:
+        batch.require(_NONE_GONE, **_place(new), channels=[*new.relies_on], versions=[*new.relies_on.values()])
+
+
 def growing(new: NewState, known: Mapping[str, KnownList]) -> list[GrownList] | None:
     """The lists to store, if each grew from the known one of its channel, so that `extend` may store them; else None."""
     lists = new.grown(known.get)
@@ -186,11 +183,12 @@ def growing(new: NewState, known: Mapping[str, KnownList]) -> list[GrownList] | 
     return lists
 
 
-def extend(work: UnitOfWork, new: NewState, lists: list[GrownList]) -> dict[str, KnownList] | None:
+def extend(work: UnitOfWork, new: NewState, lists: list[GrownList]) -> dict[str, KnownList]:
     """Store a checkpoint with the lists of `growing`, without reading first; how these are stored now, by channel.
 
-    None, and nothing is written, if the database does not have the known lists any more, or if others added pieces to them;
-    unless just these lists were stored before. The first statement locks the thread, so that nothing of this can change.
+    Raises RequirementMissed, and nothing is written, if the database does not have the known lists any more, or if others added
+    pieces to them, unless just these lists were stored before; or if a value that the checkpoint relies on is gone. The first
+    statement locks the thread, so that nothing of this can change.
     """
     before = _place(new)
     after = dict(before)
@@ -201,6 +199,7 @@ def extend(work: UnitOfWork, new: NewState, lists: list[GrownList]) -> dict[str,
     count = len(lists)
     with work.batch(last=True) as batch:
         batch.lock(_LOCK, in_thread=new.key["thread_id"])
+        _rely(batch, new)
         for one in lists:
             batch.run(_add_list(count), **before, **one.row)
         for one in lists:
@@ -210,7 +209,9 @@ def extend(work: UnitOfWork, new: NewState, lists: list[GrownList]) -> dict[str,
         batch.run_many(_put_with(count), [{**after, **row} for row in new.blobs()])
         batch.run(_touch_with(count), **after, **new.touched(work))
         written = batch.run(_put_state_with(count), **after, **new.row)
-    return _stored(lists) if written.result else None
+    if not written.result:
+        raise RequirementMissed
+    return _stored(lists)
 
 
 def _place(new: NewState) -> dict[str, Any]:
@@ -226,8 +227,7 @@ _in_namespace = bindparam("in_namespace", type_=_V.namespace.type)
 _there = values.alias("there")
 
 
-def _has_value(number: int) -> Exists:
-    channel, version = (bindparam(f"{name}_{number}", type_=_V[name].type) for name in _OF_VALUE)
+def _is_value(channel: ColumnElement[Any], version: ColumnElement[Any]) -> Exists:
     return exists().where(
         _there.c.thread_id == _in_thread,
         _there.c.namespace == _in_namespace,
@@ -237,10 +237,21 @@ def _has_value(number: int) -> Exists:
 
 
 def _is_stored(number: int) -> Exists:
-    return _has_value(number).where(
+    channel, version = (bindparam(f"{name}_{number}", type_=_V[name].type) for name in _OF_VALUE)
+    return _is_value(channel, version).where(
         _there.c.digest == bindparam(f"digest_{number}", type_=_V.digest.type),
         _there.c.spans_json == bindparam(f"spans_{number}", type_=_V.spans_json.type),
     )
+
+
+def _none_gone() -> Requirement:
+    """The requirement that all values are stored whose `channels` and `versions` are given."""
+    channel, version = label_rows("channels"), label_rows("versions")
+    given = select(channel.c.value).join_from(channel, version, channel.c.key == version.c.key)
+    return Requirement(given.where(~_is_value(channel.c.value, version.c.value)), absent=True)
+
+
+_NONE_GONE = _none_gone()
 
 
 def _is_free(number: int) -> ColumnElement[bool]:
@@ -289,10 +300,3 @@ def _touching(statement: Insert) -> Insert:
 @cache
 def _put_state_with(count: int) -> Statement:
     return Statement(overwriting(insert_where(states, _are_stored(count)), *_KEY_OF_STATE, keep=("created_at",)))
-
-
-@cache
-def _put_state_after(count: int) -> Statement:
-    """The upsert of a checkpoint, if `count` values are stored."""
-    there = and_(*map(_has_value, range(count)))
-    return Statement(overwriting(insert_where(states, there), *_KEY_OF_STATE, keep=("created_at",)))

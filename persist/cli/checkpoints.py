@@ -4,7 +4,7 @@ import click
 
 from persist.checkpoints.schemas import Checkpoint
 from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import Paint, columns, inline, instant, say, say_json
+from persist.cli.output import Paint, columns, inline, instant, say, say_json, say_table
 
 
 @click.group(short_help="List and show threads of graph runners.")
@@ -31,7 +31,7 @@ def ls(database: Database, limit: int, after: str | None, as_json: bool, quiet: 
         say("No threads.", err=True)
     else:
         rows = [(inline(thread.id), instant(thread.created_at), instant(thread.updated_at)) for thread in page.items]
-        _table([("THREAD", "CREATED (UTC)", "USED (UTC)"), *rows])
+        say_table([("THREAD", "CREATED (UTC)", "USED (UTC)"), *rows])
         if page.cursor is not None:
             say(f"There are more: add --after {page.cursor}", err=True)
 
@@ -61,7 +61,7 @@ def show(thread: str, database: Database, namespace: str | None, limit: int, as_
             name, _, value = line.partition(" ")
             say(f"{paint(name, dim=True)} {value}")
         say("")
-    _table([("CHECKPOINT", "NAMESPACE", "STEP", "SOURCE", "RUN", "CREATED (UTC)", "CHANNELS"), *map(_row, steps)])
+    say_table([("CHECKPOINT", "NAMESPACE", "STEP", "SOURCE", "RUN", "CREATED (UTC)", "CHANNELS"), *map(_row, steps)])
 
 
 def _row(step: Checkpoint) -> tuple[str, ...]:
@@ -79,10 +79,3 @@ def _row(step: Checkpoint) -> tuple[str, ...]:
 
 def _dumped(step: Checkpoint) -> dict[str, object]:
     return step.model_dump(mode="json", exclude={"head"})
-
-
-def _table(rows: list[tuple[str, ...]]) -> None:
-    first, *rest = columns(rows)
-    say(Paint()(first, bold=True))
-    for line in rest:
-        say(line)

@@ -103,7 +103,10 @@ def _show_tables(tables: Mapping[str, int], checksums: Mapping[str, str]) -> Non
 @click.argument("file", type=click.Path(path_type=Path))
 @on_database
 @click.option(
-    "--session", "session_id", metavar="ID", help="Of a chat, conversation, messaging session, workflow or program run, thread."
+    "--session",
+    "session_id",
+    metavar="ID",
+    help="Of a chat, conversation, messaging session, workflow or program run, thread, transcript.",
 )
 @click.option("-f", "--force", is_flag=True, help="Overwrite FILE.")
 @as_json

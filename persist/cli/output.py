@@ -96,3 +96,11 @@ def _width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def say_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows below each other in columns; the first one is the head."""
+    first, *rest = columns(rows)
+    say(Paint()(first, bold=True))
+    for line in rest:
+        say(line)

@@ -38,8 +38,9 @@ def prune(
 ) -> None:
     """Delete what is over and older than --older-than, with everything that belongs to it.
 
-    WHAT is chat, checkpoints, conversations, messaging, programs, telemetry or workflows, or one table of these, such as
-    status_log. Nothing goes that still runs, waits for somebody or is active. An interrupted prune is simply run again.
+    WHAT is agent_tasks, app_sessions, chat, checkpoints, conversations, histories, messaging, programs, replay_streams,
+    telemetry, transcripts or workflows, or one table of these, such as status_log. Nothing goes that still runs, waits for
+    somebody or is active. An interrupted prune is simply run again.
     """
     with database.open_existing() as store:
         if asks() and not (yes or dry_run):

@@ -11,12 +11,17 @@ from persist.cli.output import Paint, columns, inline, instant, say, say_json
 _WORKSPACE, _TITLE = 30, 60
 _CHAT = "chat"
 _GROUPS = {
+    "agent_tasks": "agent_tasks",
+    "app_sessions": "app_sessions",
     "checkpoints": "checkpoints",
     "conversations": "conversations",
     "events": "events",
+    "histories": "histories",
     "messaging": "messaging",
     "programs": "programs",
+    "replay_streams": "replay_streams",
     "telemetry": "telemetry",
+    "transcripts": "transcripts",
     "workflows": "runs",
 }
 """The group of commands whose `ls` lists a domain."""
@@ -53,10 +58,11 @@ def ls(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """List the latest of chat (without DOMAIN), checkpoints, conversations, events, messaging, programs, telemetry or workflows.
+    """List the latest of a domain, of chats without DOMAIN.
 
-    The groups of commands have more filters. With --json: what the domain's own list prints; of chat an object with `items`
-    and `cursor`, null on the last page.
+    DOMAIN is agent_tasks, app_sessions, chat, checkpoints, conversations, events, histories, messaging, programs, replay_streams,
+    telemetry, transcripts or workflows. The groups of commands have more filters. With --json: what the domain's own list
+    prints; of chat an object with `items` and `cursor`, null on the last page.
     """
     if domain != _CHAT:
         if agent is not None or workspace is not None or archived:

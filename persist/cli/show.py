@@ -9,6 +9,7 @@ from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, columns, inline, instant, model_name, say, say_json_text
 from persist.cli.sessions import command_of
 from persist.cli.transcript import message_lines
+from persist.cli.transcripts import find_transcript
 from persist.db.values.json import encode
 from persist.errors import NotFound
 from persist.store.transaction import Transaction
@@ -20,9 +21,23 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
     "conversations": ("a conversation", lambda tx, id: tx.conversations.sessions.get(id)),
     "messaging": ("a messaging session", lambda tx, id: tx.messaging.sessions.get(id)),
     "programs": ("a program's run", lambda tx, id: tx.programs.runs.get(id)),
+    "agent_tasks": ("an agent's task", lambda tx, id: tx.agent_tasks.tasks.by_id(id)),
+    "app_sessions": ("a session of an application", lambda tx, id: tx.app_sessions.sessions.get(id)),
     "checkpoints": ("a thread", lambda tx, id: tx.checkpoints.threads.get(id)),
+    "histories": ("a history", lambda tx, id: tx.histories.records.find(id) or tx.histories.runs.get(id)),
+    "replay_streams": ("a replay session", lambda tx, id: tx.replay_streams.sessions.get(id)),
+    "transcripts": ("a transcript", lambda tx, id: find_transcript(tx, id)),
 }
-_ARGUMENTS = {"conversations": "session", "messaging": "session", "checkpoints": "thread"}
+_ARGUMENTS = {
+    "agent_tasks": "task",
+    "app_sessions": "session",
+    "checkpoints": "thread",
+    "conversations": "session",
+    "histories": "id",
+    "messaging": "session",
+    "replay_streams": "session",
+    "transcripts": "session",
+}
 """What the `show` of a domain calls the id; of the others "run"."""
 
 
@@ -35,7 +50,7 @@ _ARGUMENTS = {"conversations": "session", "messaging": "session", "checkpoints":
 @quiet("Leave out what is known of it as a whole.")
 @click.pass_context
 def show(ctx: click.Context, id: str, database: Database, domain: str | None, hidden: bool, as_json: bool, quiet: bool) -> None:
-    """Print what has this id: a chat, a workflow run, a conversation, a messaging session, a program's run or a thread.
+    """Print what has this id: a session of any domain, a run, a thread, a history or a transcript.
 
     Long values are cut; with --json everything is there: of a chat an object with `session` and `messages`, these as the AI
     SDK hydrates them, of the others what the `show` of their own commands prints.

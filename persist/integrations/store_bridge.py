@@ -5,9 +5,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.errors import InvalidValue, UnsupportedEngine
+from persist.lazy_imports import lazy_modules
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.store.transaction import Transaction, TransactionBlock, transact_with_retries, transaction_per_verb
+
+with lazy_modules(globals()):
+    from anyio import to_thread
 
 T = TypeVar("T")
 
@@ -20,6 +25,8 @@ class StoreBridge:
     """
 
     def __init__(self, store: Store | AsyncStore) -> None:
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidValue("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
         self._async = store if isinstance(store, AsyncStore) else None
         self._store = store._store if isinstance(store, AsyncStore) else store
 
@@ -31,15 +38,23 @@ class StoreBridge:
     def call_sync(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
         """Run one verb in this thread. InvalidStateError as of `run_sync`."""
         self._check_loop()
-        return self._call(verb, writes)
+        return self.call(verb, writes=writes)
 
     async def run_async(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
-        """Run on a worker thread. If cancelled, the transaction ends first, so it is done either completely or not at all."""
-        return await self._in_worker(lambda: self._run(function, writes), writes)
+        """Run on a worker thread. If cancelled, the transaction ends first, so it is done either completely or not at all.
+
+        On trio as `in_worker` says.
+        """
+        return await self.in_worker(lambda: self._run(function, writes), writes=writes)
 
     async def call_async(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
         """Run one verb on a worker thread. Cancelled as `run_async` is."""
-        return await self._in_worker(lambda: self._call(verb, writes), writes)
+        return await self.in_worker(lambda: self.call(verb, writes=writes), writes=writes)
+
+    def refuse_inside_transaction(self, *, writes: bool) -> None:
+        """Raise TransactionOpen if a call would wait for the end of the caller's own transaction."""
+        if writes or self._store.runtime.one_connection:
+            self._store.runtime.refuse_inside_transaction("a call outside of the transaction")
 
     def _check_loop(self) -> None:
         if self._async is not None and _in_loop():
@@ -48,12 +63,23 @@ class StoreBridge:
                 "before it, or call this one from another thread."
             )
 
-    async def _in_worker(self, call: Callable[[], T], writes: bool) -> T:
-        if self._async is None:
-            return await _finish_despite_cancellation(call)
-        return await self._async._worker_pool.whole(call, writable=writes)
+    async def in_worker(self, function: Callable[[], T], *, writes: bool) -> T:
+        """Run a function that uses `call` on a worker thread. If cancelled, it ends first: what follows a commit is done, too.
 
-    def _call(self, verb: Callable[[UnitOfWork], T], writes: bool) -> T:
+        On trio a Store works as on asyncio, by anyio; over an AsyncStore this raises UnsupportedEngine there.
+        """
+        if not _in_loop():
+            if self._async is not None:
+                raise UnsupportedEngine(
+                    "an AsyncStore", "it works on asyncio's event loops alone; elsewhere give the adapter a Store."
+                )
+            return await to_thread.run_sync(function)  # once it runs, a cancellation waits for its end
+        if self._async is None:
+            return await _finish_despite_cancellation(function)
+        return await self._async._worker_pool.whole(function, writable=writes)
+
+    def call(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
+        """Run one verb in this thread, which runs no event loop."""
         result: T = transaction_per_verb(self._store.runtime).run(verb, writes)
         return result
 
@@ -74,9 +100,15 @@ def _in_loop() -> bool:
 
 
 async def _finish_despite_cancellation(function: Callable[[], T]) -> T:
+    """Run on a thread. A cancellation, and any further one, is raised only when the thread is done."""
     running = asyncio.ensure_future(asyncio.to_thread(function))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait({running})
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+    if cancelled is None:
+        return running.result()
+    running.exception()  # retrieved, so that asyncio does not log it
+    raise cancelled

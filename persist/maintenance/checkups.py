@@ -16,12 +16,14 @@ from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import is_newer, version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.histories.checkup import checkup as of_histories
 from persist.maintenance.drift import drift, index_of
 from persist.maintenance.setting_aside import set_aside
 from persist.maintenance.unreadable import bad_rows
 from persist.programs.checkup import checkup as of_programs
 from persist.schema.metadata import HEAD, metadata
 from persist.telemetry.checkup import checkup as of_telemetry
+from persist.transcripts.checkup import checkup as of_transcripts
 from persist.workflows.checkup import checkup as of_workflows
 
 Checkup = Callable[[UnitOfWork], Iterator[Problem]]
@@ -81,8 +83,10 @@ CHECKUPS: dict[str, Checkup] = {
     "chat": of_chat,
     "checkpoints": of_checkpoints,
     "conversations": of_conversations,
+    "histories": of_histories,
     "programs": of_programs,
     "telemetry": of_telemetry,
+    "transcripts": of_transcripts,
     "workflows": of_workflows,
 }
 """Every check by its subject, in the order in which the checks run. A domain with rules of its own has an entry."""

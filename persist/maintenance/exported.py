@@ -4,25 +4,53 @@ from collections.abc import Iterator
 
 from sqlalchemy import Table
 
+from persist.agent_tasks import exporting as agent_tasks
+from persist.app_sessions import exporting as app_sessions
 from persist.chat import exporting as chat
 from persist.checkpoints import exporting as checkpoints
 from persist.conversations import exporting as conversations
 from persist.db.operations.exporting import Exported, Rows
 from persist.db.schema.scope_columns import OWN
-from persist.errors import NotFound
+from persist.errors import Conflict, NotFound
+from persist.histories import exporting as histories
 from persist.maintenance.transactions import Session
 from persist.messaging import exporting as messaging
 from persist.programs import exporting as programs
+from persist.quoting import named
+from persist.replay_streams import exporting as replay_streams
+from persist.transcripts import exporting as transcripts
 from persist.workflows import exporting as workflows
 
-KINDS = (chat.SESSION, conversations.SESSION, messaging.SESSION, workflows.RUN, programs.RUN, checkpoints.THREAD)
+KINDS = (
+    chat.SESSION,
+    conversations.SESSION,
+    messaging.SESSION,
+    workflows.RUN,
+    programs.RUN,
+    checkpoints.THREAD,
+    histories.HISTORY,
+    histories.RUN,
+    transcripts.TRANSCRIPT,
+    app_sessions.SESSION,
+    replay_streams.SESSION,
+    agent_tasks.TASK,
+)
 
 
-def kind_of(session: Session, id: str) -> Exported:
-    """Return the first kind of session or run with this id. Raises NotFound if there is none."""
+def kind_of(session: Session, id: str) -> tuple[Exported, str]:
+    """Return the first kind of session or run with this id, and the id; else what the id names otherwise.
+
+    Raises NotFound if there is none, Conflict if it names several.
+    """
     for kind in KINDS:
         if session.work.row(kind.found, session=id) is not None:
-            return kind
+            return kind, id
+    for kind in KINDS:
+        found = [] if kind.named is None else session.work.rows(kind.named, session=id)
+        if len(found) > 1:
+            raise Conflict(f"{named(id)} names several: {', '.join(row[0] for row in found)}; give one of these ids.")
+        for row in found:
+            return kind, row[0]
     raise NotFound("session or run", id)
 
 

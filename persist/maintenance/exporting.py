@@ -46,24 +46,30 @@ class ExportReport:
 def export(store: Store, path: Path | str | IO[bytes], *, session_id: str | None = None, overwrite: bool = False) -> ExportReport:
     """Write all rows, or those of one session, from one snapshot. `persist.maintenance.lines` describes the format.
 
-    `session_id`: the id of a chat session, a conversation, a messaging session, a workflow run, a program's run or a checkpoint
-    thread. Raises NotFound for an unknown id. A file appears under its name only when it is complete, and only its owner may read
+    `session_id`: the id of a chat session, a conversation, a messaging session, a workflow run, a program's run, a checkpoint
+    thread or a transcript, which its session's id names, too. Raises NotFound for an unknown id, Conflict for one of several
+    transcripts. A file appears under its name only when it is complete, and only its owner may read
     it. Raises Conflict if the file exists, unless `overwrite`.
     """
     with session(store, writable=False) as reading:
-        kind = None if session_id is None else kind_of(reading, check_label("session_id", session_id))
+        kind, id = (None, "") if session_id is None else kind_of(reading, check_label("session_id", session_id))
         with _opened(path, overwrite) as stream:
             writer = LineWriter(stream)
             runtime = store.runtime
-            writer.header(database=runtime.dialect.name, at=runtime.clock(), session_id=session_id, scopes=reading.scopes)
+            writer.header(
+                database=runtime.dialect.name,
+                at=runtime.clock(),
+                session_id=session_id if kind is None else id,
+                scopes=reading.scopes,
+            )
             export = _Export(reading, writer)
-            if kind is None or session_id is None:
+            if kind is None:
                 for table in TABLES:
                     export.whole(table)
                 highest = {table.name: reading.bulk.highest(table) for table in TABLES}
                 writer.end({str(name): value for name, value in highest.items() if value is not None})
             else:
-                values = values_for(reading, session_id)
+                values = values_for(reading, id)
                 for rows in kind.rows:
                     export.part(rows, values)
                 writer.end({})

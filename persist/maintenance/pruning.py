@@ -5,13 +5,18 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 
+import persist.agent_tasks.pruning
+import persist.app_sessions.pruning
 import persist.chat.pruning
 import persist.checkpoints.pruning
 import persist.conversations.pruning
 import persist.events.pruning
+import persist.histories.pruning
 import persist.messaging.pruning
 import persist.programs.pruning
+import persist.replay_streams.pruning
 import persist.telemetry.pruning
+import persist.transcripts.pruning
 import persist.workflows.pruning
 from persist.conversations.schemas import PruneReport as ConversationsPruned
 from persist.db.operations.pruning import BATCH, LOOK, Cut, Pruning, Removed
@@ -26,13 +31,18 @@ from persist.store.store import Store
 
 PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
     {
+        "app_sessions": persist.app_sessions.pruning.PRUNINGS,
+        "agent_tasks": persist.agent_tasks.pruning.PRUNINGS,
         "chat": persist.chat.pruning.PRUNINGS,
         "checkpoints": persist.checkpoints.pruning.PRUNINGS,
         "conversations": persist.conversations.pruning.PRUNINGS,
         "events": persist.events.pruning.PRUNINGS,
+        "histories": persist.histories.pruning.PRUNINGS,
         "messaging": persist.messaging.pruning.PRUNINGS,
         "programs": persist.programs.pruning.PRUNINGS,
+        "replay_streams": persist.replay_streams.pruning.PRUNINGS,
         "telemetry": persist.telemetry.pruning.PRUNINGS,
+        "transcripts": persist.transcripts.pruning.PRUNINGS,
         "workflows": persist.workflows.pruning.PRUNINGS,
     }
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Column, Table, select
 
+from persist.app_sessions.shapes import SHAPES as OF_APP_SESSIONS
 from persist.chat.shapes import SHAPES as OF_CHAT
 from persist.checkpoints.shapes import SHAPES as OF_CHECKPOINTS
 from persist.conversations.shapes import SHAPES as OF_CONVERSATIONS
@@ -18,12 +19,23 @@ from persist.db.statements.schema_version import version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.conditions import Reader, reader_of
 from persist.events.models import event_heads, event_log
+from persist.histories.shapes import SHAPES as OF_HISTORIES
 from persist.programs.shapes import SHAPES as OF_PROGRAMS
 from persist.quoting import shown
 from persist.schema.metadata import HEAD, metadata
+from persist.transcripts.shapes import SHAPES as OF_TRANSCRIPTS
 from persist.workflows.shapes import SHAPES as OF_WORKFLOWS
 
-SHAPES: Shapes = {**OF_CHAT, **OF_CHECKPOINTS, **OF_CONVERSATIONS, **OF_PROGRAMS, **OF_WORKFLOWS}
+SHAPES: Shapes = {
+    **OF_APP_SESSIONS,
+    **OF_CHAT,
+    **OF_CHECKPOINTS,
+    **OF_CONVERSATIONS,
+    **OF_HISTORIES,
+    **OF_PROGRAMS,
+    **OF_TRANSCRIPTS,
+    **OF_WORKFLOWS,
+}
 """By column, the conditions that a value must meet besides those of the column type."""
 
 _MAX_SHOWN_CHARACTERS = 40

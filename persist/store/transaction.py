@@ -13,13 +13,18 @@ from persist.errors import PersistError, TransactionOpen
 from persist.lazy_imports import lazy_modules
 
 with lazy_modules(globals()):
+    from persist.agent_tasks import repository as agent_tasks
+    from persist.app_sessions import repository as app_sessions
     from persist.chat import repository as chat
     from persist.checkpoints import repository as checkpoints
     from persist.conversations import repository as conversations
     from persist.events import repository as events
+    from persist.histories import repository as histories
     from persist.messaging import repository as messaging
     from persist.programs import repository as programs
+    from persist.replay_streams import repository as replay_streams
     from persist.telemetry import repository as telemetry
+    from persist.transcripts import repository as transcripts
     from persist.workflows import repository as workflows
 
 T = TypeVar("T")
@@ -28,13 +33,18 @@ T = TypeVar("T")
 class Domains:
     """`<domain>.<aggregate>.<verb>`: the repositories of every domain, made at their first use."""
 
+    agent_tasks = on_demand(find=lambda: agent_tasks.AgentTaskDomain)
     chat = on_demand(find=lambda: chat.Chat)
+    app_sessions = on_demand(find=lambda: app_sessions.AppSessionsDomain)
     checkpoints = on_demand(find=lambda: checkpoints.Checkpoints)
     conversations = on_demand(find=lambda: conversations.Conversations)
     events = on_demand(find=lambda: events.Events)
+    histories = on_demand(find=lambda: histories.Histories)
     messaging = on_demand(find=lambda: messaging.Messaging)
     programs = on_demand(find=lambda: programs.Programs)
+    replay_streams = on_demand(find=lambda: replay_streams.ReplayStreams)
     telemetry = on_demand(find=lambda: telemetry.Telemetry)
+    transcripts = on_demand(find=lambda: transcripts.Transcripts)
     workflows = on_demand(find=lambda: workflows.Workflows)
 
     def __init__(self, work: UnitOfWork | TransactionPerVerb) -> None:

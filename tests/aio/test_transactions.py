@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from persist import AsyncStore, StoreInUse, TransactionOpen, WrongOwner
+from persist import AsyncStore, StoreBusy, StoreInUse, TransactionOpen, WrongOwner
 from persist.db.concurrency.worker_threads import Workers
 from persist.db.transactions.unit_of_work import UnitOfWork
 from tests.aio.conftest import WithStore, new_session
@@ -233,8 +233,6 @@ def test_a_store_in_use_is_not_closed(with_store: WithStore[object]) -> None:
 
 def test_transact_replays_the_whole_function(with_store: WithStore[object]) -> None:
     async def body(store: AsyncStore) -> None:
-        from persist import StoreBusy
-
         session_id = await new_session(store)
         tries = 0
 
@@ -284,5 +282,29 @@ def test_a_begin_that_is_cancelled_twice_keeps_nobody_waiting(sqlite_url: str, m
                     await task
             async with store.begin() as tx:
                 await tx.chat.prompts.put("after")
+
+    asyncio.run(main())
+
+
+def test_a_transaction_that_does_not_end_is_said_to_be_waited_for(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("persist.db.transactions.async_transactions.PATIENCE", 0.1)
+
+    async def main() -> None:
+        async with AsyncStore.open(sqlite_url) as store:
+            other = asyncio.Event()
+
+            async def hold() -> None:
+                async with store.begin():
+                    held.set()
+                    await other.wait()
+
+            held = asyncio.Event()
+            holder = asyncio.create_task(hold())
+            await held.wait()
+            with pytest.raises(StoreBusy, match=r"none of the writing transactions .* ends \(open: 1\)"):
+                await store.chat.prompts.put("late")
+            other.set()
+            await holder
+            await store.chat.prompts.put("in time")
 
     asyncio.run(main())

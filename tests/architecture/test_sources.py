@@ -172,7 +172,9 @@ PRIVATE_NAMES_OF_OTHERS = {
     "_getframe": "sys._getframe, documented",
     "_value2member_map_": "of enums; the tests of every vocabulary use it",
     "_DeltaSnapshot": "of LangGraph; the tests of the integration use it",
+    "_event_store": "of MCP's transport; the tests of the integration use it",
     "_allowed": "of LangGraph's serializer; the tests of the integration use it",
+    "_storage_update_marker": "of Google ADK's Session; the tests of the integration use it",
     "_select_names": "of SQLAlchemy's INSERT … FROM SELECT; the tests of batches on Postgres use it",
 }
 """The private names that a module may use of another library. Those of SQLAlchemy are in persist/db/sqlalchemy_private.py."""

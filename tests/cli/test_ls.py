@@ -13,7 +13,7 @@ from tests.maintenance.pruning_scenes import DOMAINS
 
 Command = Callable[..., Result]
 GROUPS = {domain: "runs" if domain == "workflows" else domain for domain in DOMAINS if domain != "chat"}
-IDS = {r"(ses|run|mse|exe|apr)_\w+": r"\1_ID", r" +\n": "\n"}
+IDS = {r"(ses|run|mse|exe|apr|aps|atk)_\w+": r"\1_ID", r" +\n": "\n"}
 AMBIGUOUS = "the same id"
 
 

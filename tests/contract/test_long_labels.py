@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import Column, Index, Table, UniqueConstraint
 from sqlalchemy.sql.visitors import iterate
 
+from persist.app_sessions.schemas import ArtifactKey, NewMemory, StateChange
 from persist.checkpoints.schemas import Blob, Write
 from persist.db.schema.column_types import LABEL_BYTES, LONG_LABEL_BYTES, Label
 from persist.errors import InvalidValue, PayloadTooLarge
@@ -57,6 +58,13 @@ VERBS: dict[str, Callable[[Any, str], Any]] = {
         id, id, [Write(0, id, Blob(id, b""))], task_id=id, task_path=id, namespace=id
     ),
     "memory": lambda tx, id: tx.checkpoints.memories.put((id,), id, {}),
+    "transcript": lambda tx, id: tx.transcripts.entries.append(id, id, [{"uuid": id}], subpath=id),
+    "app session": lambda tx, id: tx.app_sessions.sessions.create(id, id, id, state=StateChange(user={id: "1"})),
+    "artifact": lambda tx, id: tx.app_sessions.artifacts.save(ArtifactKey(id, id, id, id), "{}"),
+    "remark": lambda tx, id: tx.app_sessions.memories.add(id, id, id, [NewMemory(id, "{}", "", [])]),
+    "agent task": lambda tx, id: tx.agent_tasks.tasks.save(id, id, state=id, head=b"", pieces=[], context_id=id),
+    "webhook": lambda tx, id: tx.agent_tasks.webhooks.set(id, id, owner=id, data=b""),
+    "replay": lambda tx, id: tx.replay_streams.messages.append(id, id, None),
     "program": lambda tx, id: tx.programs.runs.create(id=id),
     "tag": lambda tx, id: tx.telemetry.tags.record("repo", id, instance_id=id),
     "override": lambda tx, id: tx.workflows.workflow_overrides.set(id, enabled=False),

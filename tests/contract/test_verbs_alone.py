@@ -1,6 +1,7 @@
 """Verbs outside of a transaction, `store.chat.messages.append(…)`: each is a transaction of its own."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from psycopg import sql
 
 from persist.chat.storage import message_insert
+from persist.db.dialects.postgres.pipelining import PipelinedConnection
 from persist.errors import Conflict, NotFound, PersistError, ReadOnlyTransaction, StoreBusy, TransactionOpen, Unavailable
 from persist.store.store import Store
 from persist.store.transaction import work_of
@@ -188,3 +190,74 @@ def test_a_statement_that_the_server_cancels_is_known_to_be_rolled_back(open_sto
     assert refused.value.outcome == "rolled back"
     message = store.chat.messages.append(session, role="user", parts=[])
     assert [found["id"] for found in store.chat.messages.list(session)] == [message.id]
+
+
+def _alone(store: Any) -> None:
+    store.chat.sessions.create(agent="build", model=MODEL, id="refused")
+
+
+def _in_a_block(store: Any) -> None:
+    with store.begin() as tx:
+        tx.chat.sessions.create(agent="build", model=MODEL, id="refused")
+
+
+def _recorded(store: Any) -> None:
+    session = create(store)
+    with store.record(session) as recorder:
+        recorder.feed_many([{"type": "start"}, {"type": "text-start", "id": "t"}])
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+@pytest.mark.parametrize("write", [_alone, _in_a_block, _recorded])
+def test_a_commit_that_is_cancelled_is_known_to_be_rolled_back(
+    open_store: Any, database_url: str, write: Callable[[Any], None]
+) -> None:
+    store = open_store(sleep=lambda seconds: None)
+    with psycopg.connect(database_url, autocommit=True) as raw:
+        raw.execute(_REFUSES_AT_COMMIT.replace("23514", "57014").replace("'refused%'", "ANY ('{refused,msg_%}')"))
+    with pytest.raises(Unavailable) as refused:
+        write(store)
+    assert refused.value.outcome == "rolled back"
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+def test_a_transaction_that_was_idle_for_too_long_is_known_to_be_rolled_back(open_store: Any, database_url: str) -> None:
+    session = create(open_store())
+    with psycopg.connect(database_url, autocommit=True) as raw:
+        name = sql.Identifier(raw.info.dbname)
+        raw.execute(sql.SQL("ALTER DATABASE {} SET idle_in_transaction_session_timeout = '50ms'").format(name))
+        store = open_store(sleep=lambda seconds: None)
+        idle = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"
+
+        def write() -> None:
+            with store.begin() as tx:
+                tx.chat.messages.append(session, role="user", parts=[])
+                while raw.execute(idle).fetchone() != (0,):
+                    time.sleep(0.01)
+
+        with pytest.raises(Unavailable) as refused:
+            write()
+        assert refused.value.outcome == "rolled back"
+    assert store.chat.messages.list(session) == []
+
+
+@pytest.mark.parametrize("backend", ["postgres"])
+@pytest.mark.parametrize("read", [lambda tx: tx.chat.sessions.get("s"), lambda tx: tx.conversations.messages.get_many(["m"])])
+def test_an_idle_connection_that_was_lost_is_replaced_whatever_executes_the_first_statement(
+    store: Any, database_url: str, read: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.chat.sessions.create(agent="build", model=MODEL, id="s")
+    store.conversations.messages.put({"id": "m", "created_at": 1.0, "role": "user", "content": "x"})
+    expected = read(store)
+    run = PipelinedConnection._run
+
+    def lost(self: PipelinedConnection, commands: Any) -> None:
+        monkeypatch.setattr(PipelinedConnection, "_run", run)
+        with psycopg.connect(database_url, autocommit=True) as raw:
+            found = raw.execute("SELECT pg_terminate_backend(%s, 10000)", (self.driver.info.backend_pid,)).fetchone()
+        assert found == (True,)
+        run(self, commands)
+
+    monkeypatch.setattr(PipelinedConnection, "_run", lost)
+    with store.read() as tx:
+        assert read(tx) == expected

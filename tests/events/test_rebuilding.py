@@ -14,9 +14,14 @@ from tests.contract.chat.scenes import create, record, say, text, turn
 from tests.contract.conversations.making import fork_into
 from tests.events.chat_scene import play
 from tests.events.places import TABLES, assert_rebuilt_byte_for_byte, raw_rows, rebuilt, seen
+from tests.schema.filling_agent_tasks import fill_agent_tasks
+from tests.schema.filling_app_sessions import fill_app_sessions
 from tests.schema.filling_checkpoints import fill_checkpoints
 from tests.schema.filling_conversations import fill_conversations
+from tests.schema.filling_histories import fill_histories
 from tests.schema.filling_machines import fill_programs, fill_telemetry
+from tests.schema.filling_replay_streams import fill_replay_streams
+from tests.schema.filling_transcripts import fill_transcripts
 from tests.schema.filling_workflows import fill_messaging, fill_workflows
 from tests.seeded_databases import fill_once
 
@@ -41,6 +46,11 @@ def filled(url: str, clock: FrozenClock, since: str) -> None:
             for fill in (fill_workflows, fill_conversations, fill_telemetry, fill_programs, fill_messaging):
                 fill(store, clock)
             fill_checkpoints(store)
+            fill_histories(store)
+            fill_transcripts(store)
+            fill_app_sessions(store)
+            fill_replay_streams(store)
+            fill_agent_tasks(store)
             store.switch_events(True)
 
     fill_once(url, clock, f"played with a log of {since}", make)

@@ -82,7 +82,10 @@ def test_a_key_that_the_databases_spell_differently_is_one_relation() -> None:
     ]
 
 
-@pytest.mark.parametrize("domain", ["chat", "conversations", "db", "messaging", "programs", "telemetry", "workflows"])
+@pytest.mark.parametrize(
+    "domain",
+    ["app_sessions", "chat", "conversations", "db", "messaging", "programs", "telemetry", "transcripts", "workflows"],
+)
 def test_one_domain(domain: str) -> None:
     entities, relations = parsed(erd(domain=domain))
     assert set(entities) == {table.name for table in metadata.sorted_tables if domain_of(table) == domain}
@@ -90,7 +93,7 @@ def test_one_domain(domain: str) -> None:
 
 
 def test_a_domain_there_is_none_of() -> None:
-    with pytest.raises(InvalidValue, match="'chats' is none of chat, checkpoints, conversations, "):
+    with pytest.raises(InvalidValue, match="'chats' is none of agent_tasks, app_sessions, chat, checkpoints, "):
         erd(domain="chats")
 
 

@@ -168,6 +168,26 @@ def test_only_sessions_that_ended_go_with_their_messages(store: Store, clock: Fr
         assert len(tx.messaging.messages.history(active.id)) == 2
 
 
+# ---------------------------------------------------------------- transcripts
+
+
+def test_a_session_stays_while_one_of_its_parts_is_written(store: Store, clock: FrozenClock) -> None:
+    def append(session: str, subpath: str = "") -> None:
+        with store.begin() as tx:
+            tx.transcripts.entries.append("p", session, [{"type": "x"}], subpath=subpath)
+
+    for session in ("old", "busy"):
+        append(session)
+        append(session, "subagents/agent-1")
+    age(clock)
+    append("busy", "subagents/agent-2")
+    assert month_old(store, "transcripts") == {"transcript_sessions": 1, "transcript_entries": 2}
+    with store.read() as tx:
+        assert tx.transcripts.sessions.find("p", "old") is None
+        assert len(tx.transcripts.entries.list("p", "busy")) == 1
+        assert tx.transcripts.sessions.subpaths("p", "busy") == ["subagents/agent-1", "subagents/agent-2"]
+
+
 # ---------------------------------------------------------------- conversations
 
 

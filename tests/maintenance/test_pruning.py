@@ -12,13 +12,18 @@ from persist.schema.metadata import domain_of, metadata
 from tests.maintenance.pruning_scenes import DAY, DOMAINS, Rows, added, every_row, forty_days_later, gone
 
 LEFT = {
+    "app_sessions": {"app_state": 1, "app_user_state": 1, "app_user_sessions": 0, "app_artifacts": 0, "app_memories": 0},
+    "agent_tasks": {"agent_task_records": 1, "agent_task_pieces": 3, "agent_task_webhooks": 1},
     "chat": {"chat_sessions": 0, "chat_messages": 0, "chat_parts": 0, "chat_turns": 0, "system_prompts": 0},
     "checkpoints": {"checkpoint_threads": 0, "checkpoint_pieces": 0, "memories": 2},
     "conversations": {"sessions": 0, "branches": 0, "progressions": 1, "progression_members": 3},
     "events": {"event_log": 0},
+    "histories": {"history_records": 1, "history_branches": 1, "history_entries": 3, "history_runs": 0, "history_snapshots": 0},
     "messaging": {"messaging_sessions": 1, "messaging_messages": 2},
     "programs": {"run": 1, "execution": 0, "bindings": 0},
+    "replay_streams": {"replay_sessions": 0, "replay_messages": 0},
     "telemetry": {"status_log": 1, "usage_samples": 0, "tool_history": 0, "agent_tags": 0, "tasks": 1},
+    "transcripts": {"transcript_sessions": 0, "transcript_entries": 0},
     "workflows": {"workflow_runs": 3, "workflow_approvals": 2, "cron_overrides": 1, "workflow_overrides": 1},
 }
 """Of what is made by `tests.schema.filling`: what still runs, waits or is active, and what an operator said."""

@@ -35,6 +35,7 @@ def test_statuses_are_counted_by_domain_and_null_apart(database_url: str, clock:
     assert {domain: sorted(tables) for domain, tables in found.items()} == {
         "chat": ["chat_turns"],
         "conversations": ["branches", "sessions"],
+        "histories": ["history_snapshots", "history_tool_effects"],
         "programs": ["execution", "run"],
         "telemetry": ["tasks"],
         "workflows": ["workflow_approvals", "workflow_runs"],

@@ -9,10 +9,15 @@ from persist import Store
 from persist.chat.recording.recorder import Recorder
 from persist.settings import Settings
 from persist.testing import FrozenClock
+from tests.schema.filling_agent_tasks import agent_tasks_seen, fill_agent_tasks
+from tests.schema.filling_app_sessions import app_sessions_seen, fill_app_sessions
 from tests.schema.filling_checkpoints import checkpoints_seen, fill_checkpoints
 from tests.schema.filling_conversations import conversations_seen, fill_conversations
 from tests.schema.filling_events import events_seen, fill_events
+from tests.schema.filling_histories import fill_histories, histories_seen
 from tests.schema.filling_machines import fill_programs, fill_telemetry, programs_seen, telemetry_seen
+from tests.schema.filling_replay_streams import fill_replay_streams, replay_streams_seen
+from tests.schema.filling_transcripts import fill_transcripts, transcripts_seen
 from tests.schema.filling_workflows import fill_messaging, fill_workflows, messaging_seen, workflows_seen
 
 LONG = Settings(fold_ms=3_600_000, fold_bytes=2**20)
@@ -83,6 +88,11 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
     fill_programs(store, clock)
     fill_messaging(store, clock)
     fill_checkpoints(store)
+    fill_histories(store)
+    fill_transcripts(store)
+    fill_app_sessions(store)
+    fill_replay_streams(store)
+    fill_agent_tasks(store)
     running = stack.enter_context(store.record(session.id))
     for chunk in _UNFINISHED:
         running.feed(chunk)
@@ -99,6 +109,7 @@ def transcript(store: Store) -> dict[str, Any]:
             "queued": {session.id: [message.id for message in tx.chat.messages.queued(session.id)] for session in sessions},
         }
         seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx)
-        seen |= telemetry_seen(tx) | programs_seen(tx) | events_seen(tx) | checkpoints_seen(tx)
+        seen |= telemetry_seen(tx) | programs_seen(tx) | events_seen(tx) | checkpoints_seen(tx) | histories_seen(tx)
+        seen |= transcripts_seen(tx) | app_sessions_seen(tx) | replay_streams_seen(tx) | agent_tasks_seen(tx)
     plain: dict[str, Any] = json.loads(json.dumps(seen))
     return plain

@@ -14,7 +14,7 @@ from tests.schema.filling import transcript
 from tests.schema.places import Place
 
 FOLDER = Path(__file__).with_name("databases")
-MAX_BYTES = 200 * 1024
+MAX_BYTES = 300 * 1024
 FILLED = {
     "0001": [
         "chat_sessions",
@@ -70,6 +70,27 @@ FILLED = {
         "memories",
         "memory_vectors",
     ],
+    "0010": [
+        "history_records",
+        "history_branches",
+        "history_entries",
+        "history_runs",
+        "history_run_events",
+        "history_snapshots",
+        "history_tool_effects",
+    ],
+    "0011": ["transcript_sessions", "transcript_entries"],
+    "0012": [
+        "app_user_sessions",
+        "app_session_events",
+        "app_session_state",
+        "app_state",
+        "app_user_state",
+        "app_artifacts",
+        "app_artifact_versions",
+        "app_memories",
+    ],
+    "0013": ["replay_sessions", "replay_messages", "agent_task_records", "agent_task_pieces", "agent_task_webhooks"],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

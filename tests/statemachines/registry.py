@@ -7,7 +7,9 @@ from tests.statemachines.events import Events
 from tests.statemachines.machine import Machine
 from tests.statemachines.messaging import Messaging
 from tests.statemachines.programs import Programs
+from tests.statemachines.replay_streams import ReplayStreams
 from tests.statemachines.telemetry import Telemetry
+from tests.statemachines.transcripts import Transcripts
 from tests.statemachines.workflows import Workflows
 
 MACHINES: tuple[type[Machine], ...] = (
@@ -17,6 +19,8 @@ MACHINES: tuple[type[Machine], ...] = (
     Events,
     Messaging,
     Programs,
+    ReplayStreams,
     Telemetry,
+    Transcripts,
     Workflows,
 )

@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from sqlalchemy import delete
 
 from persist import Store
+from persist.agent_tasks.schemas import Piece
+from persist.app_sessions.schemas import NewEvent, NewMemory
 from persist.checkpoints.schemas import Write
 from persist.db.transactions.repository import Repository
 from persist.events.models import event_log
 from persist.testing import START
 from tests.statemachines.bad_arguments import VALUES, Hostile, named
 from tests.statemachines.valid_arguments import ARGUMENTS, BLOB, GATE, ISSUE, PROMPT, REMARK, RULE, TEXT
+from tests.statemachines.valid_framework_arguments import FILE, FIRST, STATE
 
 _LEFT_OUT = object()
 
@@ -114,9 +117,12 @@ def make(store: Store) -> dict[str, Any]:
     with store.begin() as tx:
         tx.events.append("audit", "audit.noted", {"a": 1})
         ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx)}
+        ids |= {**_agent_tasks(tx), **_replay_streams(tx), **_transcripts(tx)}
         _conversations(tx)
         _telemetry(tx)
         _checkpoints(tx)
+        _histories(tx)
+        ids |= _app_sessions(tx)
     with store.begin() as tx:  # comparing a long log takes longer than whatever a verb does
         tx._work.change(delete(event_log).where(event_log.c.stream_id != "audit"))
     return ids
@@ -199,6 +205,46 @@ def _checkpoints(tx: Any) -> None:
     states.put("thread", "1", head=BLOB, run_id="run", versions={"said": "1"}, values={"said": ("1", [BLOB])})
     states.put_writes("thread", "1", [Write(0, "other", BLOB)], task_id="task")
     tx.checkpoints.memories.put(("people",), "likes", {"text": "x"}, ttl_minutes=10, embeddings={"text": b"\x00\x00\x80?"})
+
+
+def _histories(tx: Any) -> None:
+    histories = tx.histories
+    histories.records.put("talk", revision="1", expected_revision=None, head_id="first", entries=[FIRST], updated_at=START)
+    histories.runs.register("run", started_at=START)
+    histories.run_events.append("run", "run_started", step_index=0, at=START)
+    histories.snapshots.save("run", [FIRST.message], state="complete", step_index=0, taken_at=START)
+    histories.tool_effects.put("run", "call", tool_name="bash", status="started", started_at=START)
+
+
+def _transcripts(tx: Any) -> dict[str, Any]:
+    append = tx.transcripts.entries.append
+    append("-work", "ses", [{"type": "user", "uuid": "u1"}, {"type": "title"}], fold=lambda previous, new: {"count": len(new)})
+    append("-work", "ses", [{"type": "user"}], subpath="subagents/agent-1")
+    return {"<transcript>": tx.transcripts.sessions.list().items[0].id}
+
+
+def _app_sessions(tx: Any) -> dict[str, Any]:
+    domain = tx.app_sessions
+    made = domain.sessions.create("app", "maria", "talk", state=STATE)
+    domain.sessions.append("app", "maria", "talk", NewEvent("first", 1_700_000_000.5, "{}"))
+    domain.artifacts.save(FILE, "{}", data=b"\x00\xff")
+    domain.memories.add("app", "maria", "talk", [NewMemory("said", "{}", "hello", ["hello"])])
+    return {"<app session>": made.session.id}
+
+
+def _replay_streams(tx: Any) -> dict[str, Any]:
+    append = tx.replay_streams.messages.append
+    append("client", "1", None)
+    ids = {"<sent>": append("client", "1", "said")}
+    append("client", "1", "said after")
+    return ids
+
+
+def _agent_tasks(tx: Any) -> dict[str, Any]:
+    pieces = [Piece("history", 0, 0, b"said"), Piece("artifact", 0, -1, b"made"), Piece("artifact", 0, 0, b"part")]
+    tx.agent_tasks.tasks.save("ann", "t1", state="working", head=b"h", pieces=pieces, context_id="c1", status_key="1")
+    tx.agent_tasks.webhooks.set("t1", "w1", owner="ann", data=b"hook")
+    return {"<agent task>": tx.agent_tasks.tasks.latest().items[0].id}
 
 
 def calls(values: st.SearchStrategy[Hostile]) -> st.SearchStrategy[tuple[Verb, dict[str, Hostile]]]:

@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from persist.agent_tasks.schemas import Piece
 from persist.checkpoints.schemas import Blob, Memory, Write
 from persist.testing import START
+from tests.statemachines.valid_framework_arguments import FRAMEWORK_ARGUMENTS
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 PROMPT = "Be brief."
@@ -97,6 +99,19 @@ ARGUMENTS: dict[str, Any] = {
     "chat.to_message_id": "asked",
     "chat.messages.idle": timedelta(minutes=5),
     "chat.workspace_root": "/work",
+    "agent_tasks.tasks.after": None,
+    "agent_tasks.context_id": "c1",
+    "agent_tasks.data": b"hook",
+    "agent_tasks.final": False,
+    "agent_tasks.head": b"h",
+    "agent_tasks.owner": "ann",
+    "agent_tasks.pieces": [Piece("history", 0, 0, b"said"), Piece("history", 1, 0, b"more")],
+    "agent_tasks.since": "1",
+    "agent_tasks.state": "working",
+    "agent_tasks.status_key": "2",
+    "agent_tasks.task_id": "t1",
+    "agent_tasks.tasks.by_id.id": "<agent task>",
+    "agent_tasks.webhooks.id": "w1",
     "checkpoints.channels": ["said"],
     "checkpoints.checkpoint_id": "1",
     "checkpoints.checkpoints": [],
@@ -273,4 +288,5 @@ ARGUMENTS: dict[str, Any] = {
     "workflows.runs.update_node_status.status": {"state": "done"},
     "workflows.workflow_name": "triage",
     "workflows.workflow_run_id": "run",
+    **FRAMEWORK_ARGUMENTS,
 }

@@ -13,5 +13,6 @@ from tests.torture import many_processes as crowd
 with Store.open("sqlite:///:memory:") as store, store.begin() as tx:
     # Each name loads its domain; persist imports nothing before it is used.
     LOADED = (tx.chat, tx.workflows, tx.messaging, tx.conversations, tx.telemetry, tx.programs, tx.checkpoints)
+    AGENTS = (tx.agent_tasks, tx.app_sessions, tx.histories, tx.replay_streams, tx.transcripts)
     AS_WELL = (command, context, adopt, backup, doctor, export, upgrade, create_run_file, SessionLogWriter)
     SCENARIOS = (crowd, forking, logs, opening, operations, recording, runfiles, scripted)

@@ -228,6 +228,23 @@ def test_patience_ends_while_others_keep_their_place() -> None:
     assert asyncio.run(asyncio.wait_for(main(), 60)) == ["late", "in"]
 
 
+def test_a_line_that_moves_wears_out_nobody_s_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("persist.db.concurrency.semaphore.time.monotonic", lambda: now)
+    semaphore = Semaphore(1, StillTimer())
+    loop = asyncio.new_event_loop()
+    holder, waiting, gone = Lease(loop), Lease(loop), Lease(loop)
+    assert [semaphore.enter(lease) for lease in (holder, waiting, gone)] == [True, False, False]
+    now = 110.0
+    assert semaphore.left_of(15.0, 100.0) == 5.0
+    semaphore.release(gone)  # who only waited moves nothing
+    assert semaphore.left_of(15.0, 100.0) == 5.0
+    semaphore.release(holder)
+    assert semaphore.left_of(15.0, 100.0) == 15.0
+    assert semaphore.left_of(15.0, 109.0) == 15.0
+    loop.close()
+
+
 def test_threads_with_a_loop_each_are_never_inside_together() -> None:
     timer = Timer()
     semaphore = Semaphore(1, timer)

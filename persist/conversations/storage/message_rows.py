@@ -45,7 +45,7 @@ def message_value(row: Row) -> ConvMessage:
     values["created_at_epoch"] = epoch
     try:
         values["created_at"] = EPOCH + timedelta(seconds=epoch)
-    except OverflowError:
+    except (OverflowError, ValueError):  # the latter for NaN
         raise UnreadableRow(messages.name, [values["id"]], "created_at", "the instant cannot be read") from None
     values["embedding"] = None if packed is None else unpack(packed)
     return construct(ConvMessage, values)

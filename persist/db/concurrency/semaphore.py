@@ -47,7 +47,7 @@ class Lease(Claim):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.late = False
-        """The timeout of the wait has passed."""
+        """The patience of the wait has ended."""
         self._wakeup: asyncio.Future[None] | None = None
 
     @property
@@ -65,7 +65,7 @@ class Lease(Claim):
             self._wakeup.set_result(None)
 
     def time_out(self) -> None:
-        """Wake the waiter because its timeout has passed. Call this on its loop."""
+        """Wake the waiter because its patience has ended. Call this on its loop."""
         self.late = True
         self.wake()
 
@@ -73,6 +73,22 @@ class Lease(Claim):
         """Wait for the next `wake`."""
         self._wakeup = self.loop.create_future()
         await self._wakeup
+
+
+class _Alarm:
+    """Times out a wait in which nothing moves. A permit that somebody returns starts its time anew."""
+
+    def __init__(self, semaphore: "Semaphore", lease: Lease, patience: float) -> None:
+        self._semaphore, self._lease, self._patience = semaphore, lease, patience
+        self._since = time.monotonic()
+        self.timer = lease.loop.call_later(patience, self._check)
+
+    def _check(self) -> None:
+        left = self._semaphore.left_of(self._patience, self._since)
+        if left > 0:
+            self.timer = self._lease.loop.call_later(left, self._check)
+        else:
+            self._lease.time_out()
 
 
 class Semaphore:
@@ -88,7 +104,14 @@ class Semaphore:
         self._recovering = threading.Lock()
         self._deferred_releases: deque[Claim] = deque()
         self._timer = timer
+        self._returned = time.monotonic()
+        """When a holder returned its permit last."""
         self.due: float | None = None
+
+    @property
+    def holders(self) -> int:
+        """How many leases hold a permit now."""
+        return len(self._permits.held)
 
     def enter(self, lease: Claim) -> bool:
         """Take a permit if one is free, without waiting. False: the caller must now `wait` for one, or `release` the lease.
@@ -109,10 +132,13 @@ class Semaphore:
             self._process_releases()
         return accepted
 
-    async def wait(self, lease: Lease, timeout: float | None = None) -> None:
-        """Wait for the permit, at most `timeout` seconds (TimeoutError). An error or a cancellation releases the lease."""
+    async def wait(self, lease: Lease, patience: float | None = None) -> None:
+        """Wait for the permit. TimeoutError once no holder returned one for `patience` seconds: a long line alone is none.
+
+        An error or a cancellation releases the lease.
+        """
         self.watch()
-        alarm = None if timeout is None else lease.loop.call_later(timeout, lease.time_out)
+        alarm = None if patience is None else _Alarm(self, lease, patience)
         try:
             while True:
                 await lease.woken()
@@ -125,7 +151,7 @@ class Semaphore:
             raise
         finally:
             if alarm is not None:
-                alarm.cancel()
+                alarm.timer.cancel()
 
     def release(self, lease: Claim) -> None:
         """Pass the permit on to the next in line. Any thread may call this; calling it again does nothing."""
@@ -133,13 +159,17 @@ class Semaphore:
             self._deferred_releases.append(lease)
         else:
             try:
-                self._permits.leave(lease)
+                self._leave(lease)
                 if self._permits.waiting:
                     self._offer()
             finally:
                 self._mutex.release()
         if self._deferred_releases:
             self._process_releases()
+
+    def left_of(self, patience: float, since: float) -> float:
+        """How many seconds are left until nothing was returned for that long, to one who has waited since then."""
+        return max(since, self._returned) + patience - time.monotonic()
 
     def recover_permits(self, now: float) -> None:
         """Recover permits that were offered to, or are held by, loops that ended or are blocked."""
@@ -171,11 +201,16 @@ class Semaphore:
         while self._deferred_releases and self._mutex.acquire(blocking=False):
             try:
                 while self._deferred_releases:
-                    self._permits.leave(self._deferred_releases.popleft())
+                    self._leave(self._deferred_releases.popleft())
                 if self._permits.waiting:
                     self._offer()
             finally:
                 self._mutex.release()
+
+    def _leave(self, lease: Claim) -> None:
+        if lease in self._permits.held:
+            self._returned = time.monotonic()
+        self._permits.leave(lease)
 
     def _offer(self) -> None:
         while (lease := self._permits.offer(time.monotonic())) is not None:

@@ -12,6 +12,10 @@ _POOL_TIMEOUT = 30.0
 """Seconds that a QueuePool of SQLAlchemy waits for a connection by default; persist's own engines leave it at that."""
 
 
+def _tells_nothing(error: BaseException) -> bool:
+    return False
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Errors:
     """The errors of one database, which is called `where`."""
@@ -25,6 +29,8 @@ class Errors:
     It may after StoreBusy: lock contention, serialization failure, deadlock. On Postgres it may also after Unavailable, if the
     transaction is known to be rolled back.
     """
+    tells_rollback: Callable[[BaseException], bool] = _tells_nothing
+    """Whether a driver's error that COMMIT met is the server's word that it has rolled back, also if the connection is gone."""
 
     def classify(self, error: BaseException) -> PersistError | None:
         """Translate an error of the driver or of SQLAlchemy into a PersistError; None for any other error."""

@@ -46,13 +46,17 @@ class Rows:
 class Exported:
     """One kind of export, such as a session, selected by its id. In `rows` parents come before children.
 
-    `kind` is its name in messages.
+    `kind` is its name in messages. `also`: a column that people know it by, whose values need not be unique.
     """
 
     kind: str
     key: Column[str]
     rows: tuple[Rows, ...]
+    also: Column[str] | None = None
     found: Statement = field(init=False)
+    named: Statement | None = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "found", Statement(select(self.key).where(self.key == the_id())))
+        named = None if self.also is None else Statement(select(self.key).where(self.also == the_id()).order_by(self.key))
+        object.__setattr__(self, "named", named)

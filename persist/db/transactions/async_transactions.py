@@ -44,13 +44,19 @@ class WorkerPool:
         self._readers = self._writers if runtime.one_connection else Semaphore(readers, timer)
 
     async def admit(self, lease: Lease, *, writable: bool) -> Semaphore:
-        """Wait at most `PATIENCE` seconds to open a transaction, else StoreBusy. The caller releases the lease at its end."""
+        """Wait for one's turn to open a transaction. The caller releases the lease at its end.
+
+        Raises StoreBusy once none of the store's open transactions has ended for `PATIENCE` seconds, however long the line is.
+        """
         gate = self._writers if writable else self._readers
         if not gate.enter(lease):
+            asked = time.monotonic()
             try:
                 await gate.wait(lease, PATIENCE)
             except TimeoutError:
-                raise StoreBusy(PATIENCE, "other transactions of this store do not end") from None
+                what = "writing" if writable else "reading"
+                reason = f"none of the {what} transactions that are open in this store ends (open: {gate.holders})"
+                raise StoreBusy(time.monotonic() - asked, reason) from None
         gate.watch()
         return gate
 

@@ -1,6 +1,7 @@
 """One transaction on a connection of the store: its lock, its connection, BEGIN, COMMIT and ROLLBACK."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,19 @@ Prepare = Callable[[Connection], Callable[[], None]]
 class DatabaseTransaction:
     """A write transaction or a snapshot. A caller's own transaction is one that is open from the start and never ended here."""
 
-    __slots__ = ("_asked", "_began", "_restore", "connection", "driver", "is_open", "may_be_long", "owner", "runtime", "writable")
+    __slots__ = (
+        "_asked",
+        "_began",
+        "_interrupting",
+        "_restore",
+        "connection",
+        "driver",
+        "is_open",
+        "may_be_long",
+        "owner",
+        "runtime",
+        "writable",
+    )
 
     def __init__(
         self,
@@ -43,6 +56,8 @@ class DatabaseTransaction:
         self.may_be_long = False
         """Whether it is expected to hold the lock for long, which then is not worth a warning."""
         self._asked, self._began = time.monotonic(), 0.0
+        self._interrupting = threading.Lock()
+        """Held while the connection's statement is interrupted: it is not given to anyone else before that is over."""
         self._restore: Callable[[], None] | None = None
 
     def begin(self, cancelled: Callable[[], bool] | None = None, prepare: Prepare | None = None) -> None:
@@ -85,7 +100,7 @@ class DatabaseTransaction:
         """Commit, or end a snapshot. Unavailable with outcome "unknown" if the connection is lost in the middle of it."""
         runtime = self.runtime
         assert self.connection is not None
-        self.is_open = False
+        self._close()
         try:
             if self.writable:
                 runtime.transactions.end(self.connection, self.driver, commit=True)
@@ -103,9 +118,10 @@ class DatabaseTransaction:
 
     def rollback(self) -> None:
         """Roll back; never raises for a connection that is already lost."""
-        self.is_open = False
         if self.runtime.leave_to_parent(self.connection):
+            self.is_open = False
             return
+        self._close()
         try:
             if self.connection is not None:
                 self.runtime.transactions.end(self.connection, self.driver, commit=False)
@@ -116,11 +132,17 @@ class DatabaseTransaction:
         finally:
             self._release()
 
+    def _close(self) -> None:
+        self.is_open = False
+        with self._interrupting:  # an interrupt that comes later finds the transaction closed
+            pass
+
     def interrupt(self) -> None:
-        """Cancel the statement that another thread is running in this transaction."""
-        driver = self.driver
-        if driver is not None:
-            self.runtime.transactions.interrupt(driver)
+        """Cancel the statement that another thread is running in this transaction, unless the transaction is ending."""
+        with self._interrupting:
+            driver = self.driver
+            if driver is not None and self.is_open:
+                self.runtime.transactions.interrupt(driver)
 
     def _release(self) -> None:
         connection, self.connection, self.driver = self.connection, None, None

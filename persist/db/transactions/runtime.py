@@ -251,9 +251,12 @@ class Runtime:
         self.dialect.event_log.kept = self.log is not None
 
     def commit_error(self, error: BaseException) -> BaseException:
-        """Return the error for one that a COMMIT met: after a lost connection nobody knows whether it was carried out."""
+        """Return the error for one that a COMMIT met: after a lost connection nobody knows whether it was carried out.
+
+        Unless the server had told before that it rolled back.
+        """
         ours = self.translate(error)
-        if isinstance(ours, Unavailable):
+        if isinstance(ours, Unavailable) and not self.errors.tells_rollback(error):
             return Unavailable("The connection was lost while committing", outcome="unknown")
         return ours
 

@@ -309,9 +309,11 @@ class UnitOfWork:
 
     @property
     def connection(self) -> Connection:
-        """SQLAlchemy's connection of the open transaction."""
-        connection = self.transaction.connection
+        """SQLAlchemy's connection of the open transaction. A BEGIN that waits for a statement is sent."""
+        connection, driver = self.transaction.connection, self.transaction.driver
         assert connection is not None
+        if driver is not None and self.runtime.dialect.pipelines:
+            driver.start()  # before SQLAlchemy is in a transaction, in which it would not replace a connection that is lost
         return connection
 
     @property

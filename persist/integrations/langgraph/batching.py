@@ -7,7 +7,7 @@ from langgraph.store.base import GetOp, InvalidNamespaceError, Item, ListNamespa
 
 from persist.checkpoints.schemas import Memory
 from persist.integrations.langgraph.filtering import check_filter, in_namespace, matches
-from persist.integrations.langgraph.ranking import Index, ranked, scores
+from persist.integrations.langgraph.ranking import Index, ranked
 from persist.store.transaction import Transaction
 
 Vectors = Mapping[str, Sequence[float]]
@@ -69,13 +69,13 @@ class Batch:
 
     def _search(self, tx: Transaction, op: SearchOp, queries: Vectors) -> list[tuple[Memory, float | None]]:
         memories, prefix = tx.checkpoints.memories, tuple(op.namespace_prefix)
-        query = queries.get(op.query) if op.query else None
+        index, query = self._index, queries.get(op.query) if op.query else None
         if query is None and not op.filter:
             return [(memory, None) for memory in memories.list(prefix, limit=op.limit, offset=op.offset)]
         found = [memory for memory in memories.list(prefix) if matches(memory.value, op.filter)]
-        if query is None:
+        if query is None or index is None:
             return [(memory, None) for memory in found[op.offset : op.offset + op.limit]]
-        return ranked(found, scores(query, memories.embeddings(prefix)), op.offset, op.limit)
+        return ranked(found, index.scores(query, memories.embeddings(prefix)), op.offset, op.limit)
 
     def _to_refresh(self, found: Iterable[Memory], refresh: bool) -> None:
         if refresh:

@@ -105,21 +105,18 @@ class CheckpointPut:
         self.lists: Mapping[str, KnownList] = {}
         """How the lists among the new values are stored after the put."""
 
-    def run(self, work: UnitOfWork) -> bool:
-        """Store the checkpoint, and set `stored`. False: what is stored is not as known, so the checkpoint is not stored."""
+    def run(self, work: UnitOfWork) -> None:
+        """Store the checkpoint, and set `stored`. Raises RequirementMissed if what is stored is not as known."""
         thread_id, namespace = self.thread_key
         versions, values, at = self._carrying(work)
         added = {channel: pair for channel, pair in values.items() if isinstance(pair[1], Addition)}
         given = {channel: pair for channel, pair in values.items() if channel not in added}
         states = SaverStates(work, {} if self._carried else self.known.lists, added, relies_on=self._versions.relied_on)
         states.put(thread_id, self.id, namespace=namespace, **{**self._arguments, "versions": versions, "values": given})
-        if states.stored is None:
-            return False
         self.lists = states.stored
         all_of = {**self.known.fingerprints, **{channel: self._fingerprints.get(channel) for channel in states.stored}}
         fingerprints = {channel: found for channel, found in all_of.items() if found is not None}
         self.stored = Known(at, {**self.known.lists, **states.stored}, fingerprints)
-        return True
 
     def additions(self) -> Mapping[str, Addition]:
         """The lists among the new values that are known ones with something added."""
@@ -167,8 +164,8 @@ class SaverStates(CheckpointStates):
     ) -> None:
         super().__init__(work)
         self._known, self._added, self._kept, self._relies_on = known, added or {}, kept, relies_on or {}
-        self.stored: Mapping[str, KnownList] | None = None
-        """How the lists are stored after `put`; None if nothing was stored, because they were not as known."""
+        self.stored: Mapping[str, KnownList] = {}
+        """How the lists are stored after `put`."""
 
     def _store(self, new: NewState) -> None:
         work = self._work

@@ -9,17 +9,20 @@ from typing import Any
 from langgraph.store.base import IndexConfig, PutOp, ensure_embeddings, get_text_at_path, tokenize_path
 
 from persist.errors import InvalidValue
+from persist.integrations.langgraph.options import check_index, fields_of, similarity_of
 
 Key = tuple[tuple[str, ...], str]
 
 
 class Index:
-    """A LangGraph store's `index` configuration: embedding function, dimensions and fields."""
+    """A LangGraph store's `index` configuration: embedding function, dimensions, fields and similarity."""
 
     def __init__(self, config: IndexConfig) -> None:
+        check_index(config)
         self.embeddings = ensure_embeddings(config.get("embed"))
         self._dims = config.get("dims")
-        self._fields = [(path, path if path == "$" else tokenize_path(path)) for path in config.get("fields") or ["$"]]
+        self._fields = [(path, path if path == "$" else tokenize_path(path)) for path in fields_of(config)]
+        self._similarity = similarity_of(config)
 
     def texts(self, op: PutOp) -> dict[str, str]:
         """The texts of an item to embed, by path."""
@@ -46,6 +49,17 @@ class Index:
             numbers.byteswap()
         return numbers.tobytes()
 
+    def scores(self, query: Sequence[float], stored: Iterable[tuple[tuple[str, ...], str, bytes]]) -> dict[Key, float]:
+        """Each item's score: the similarity of its text nearest to the query."""
+        best: dict[Key, float] = {}
+        for namespace, key, data in stored:
+            vector = unpacked(data)
+            if len(vector) != len(query):
+                raise InvalidValue("query", f"it has {len(query)} dimensions, and what is stored has {len(vector)}.")
+            score = self._similarity(query, vector)
+            best[namespace, key] = max(score, best.get((namespace, key), score))
+        return best
+
 
 def unpacked(data: bytes) -> Sequence[float]:
     """The numbers of a stored vector."""
@@ -53,20 +67,6 @@ def unpacked(data: bytes) -> Sequence[float]:
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers
-
-
-def scores(query: Sequence[float], stored: Iterable[tuple[tuple[str, ...], str, bytes]]) -> dict[Key, float]:
-    """Each item's score: the cosine similarity of its text nearest to the query."""
-    length = math.hypot(*query)
-    best: dict[Key, float] = {}
-    for namespace, key, data in stored:
-        vector = unpacked(data)
-        if len(vector) != len(query):
-            raise InvalidValue("query", f"it has {len(query)} dimensions, and what is stored has {len(vector)}.")
-        scale = length * math.hypot(*vector)
-        score = sum(map(float.__mul__, map(float, query), vector)) / scale if scale else 0.0
-        best[namespace, key] = max(score, best.get((namespace, key), score))
-    return best
 
 
 def ranked(found: Sequence[Any], best: dict[Key, float], offset: int, limit: int) -> list[tuple[Any, float | None]]:

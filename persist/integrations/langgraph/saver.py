@@ -20,6 +20,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from persist.checkpoints.schemas import Loaded
 from persist.checkpoints.states import CheckpointStates
 from persist.checkpoints.threads import CheckpointThreads
+from persist.db.changes.batch import RequirementMissed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count
 from persist.integrations.langgraph.carrying import NOTHING, CheckpointPut, KnownThreads, SaverStates
@@ -77,7 +78,9 @@ class PersistSaver(BaseCheckpointSaver[str]):
         count as unchanged at versions that this saver stored or read last. If it names none, every value is compared.
         """
         put = self._put(config, checkpoint, metadata, new_versions)
-        if not self._bridge.call_sync(put.run, writes=True):
+        try:
+            self._bridge.call_sync(put.run, writes=True)
+        except RequirementMissed:
             put = self._put(config, checkpoint, metadata, new_versions, whole=True)
             self._bridge.call_sync(put.run, writes=True)
         return self._remember(put)
@@ -87,7 +90,9 @@ class PersistSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """See put."""
         put = self._put(config, checkpoint, metadata, new_versions)
-        if not await self._bridge.call_async(put.run, writes=True):
+        try:
+            await self._bridge.call_async(put.run, writes=True)
+        except RequirementMissed:
             put = self._put(config, checkpoint, metadata, new_versions, whole=True)
             await self._bridge.call_async(put.run, writes=True)
         return self._remember(put)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig
 
 from persist.integrations.langgraph.batching import Batch, Vectors
+from persist.integrations.langgraph.coalescing import Coalescing
+from persist.integrations.langgraph.options import check_ttl
 from persist.integrations.langgraph.ranking import Index
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
@@ -15,8 +17,9 @@ from persist.store.store import Store
 class PersistStore(BaseStore):
     """Keeps items in a store: `builder.compile(store=PersistStore(store))`.
 
-    `index` and `ttl` are as in every store of LangGraph. Expired items are never returned, whatever `omit_expired` says. They
-    are deleted by `sweep_ttl` and `persist maintain`, not by a background thread. Values are JSON objects: one that JSON would
+    `index` and `ttl` are as in every store of LangGraph. An option that asks for what is not done raises InvalidValue: no search
+    is approximate, an expired item is never returned, and no background thread deletes it, but `sweep_ttl` and `persist maintain`
+    do. Values are JSON objects: one that JSON would
     change raises InvalidValue, a ValueError, before anything is written. Over a Store or an AsyncStore the same methods work
     as those of PersistSaver.
     """
@@ -26,8 +29,9 @@ class PersistStore(BaseStore):
     def __init__(self, store: Store | AsyncStore, *, index: IndexConfig | None = None, ttl: TTLConfig | None = None) -> None:
         super().__init__()
         self._bridge = StoreBridge(store)
+        self._coalescing = Coalescing(self._bridge)
         self._index = None if index is None else Index(index)
-        self.ttl_config = ttl
+        self.ttl_config = check_ttl(ttl)
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Run operations in one transaction. Reads see the state before the puts; of several puts to a key only the last runs."""
@@ -44,7 +48,7 @@ class PersistStore(BaseStore):
         return results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """See batch."""
+        """See batch. The calls of one turn of an event loop share a transaction, in which they run one after the other."""
         batch = Batch(ops, self._index)
         texts: Vectors = {}
         queries: Vectors = {}
@@ -53,9 +57,9 @@ class PersistStore(BaseStore):
                 texts = dict(zip(batch.texts, await self._index.embeddings.aembed_documents(batch.texts), strict=True))
             found = await asyncio.gather(*map(self._index.embeddings.aembed_query, batch.queries))
             queries = dict(zip(batch.queries, found, strict=True))
-        results = await self._bridge.run_async(batch.run(texts, queries), writes=batch.writes)
+        results = await self._coalescing.run(batch.run(texts, queries), writes=batch.writes)
         if batch.refreshed:
-            await self._bridge.run_async(batch.refresh, writes=True)
+            await self._coalescing.run(batch.refresh, writes=True)
         return results
 
     def sweep_ttl(self) -> int:

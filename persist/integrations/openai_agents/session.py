@@ -1,7 +1,6 @@
 """PersistSession: the OpenAI Agents SDK's Session protocol over a Store or an AsyncStore."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -16,9 +15,9 @@ from persist.errors import InvalidValue
 from persist.integrations.openai_agents.items import SessionItems
 from persist.integrations.openai_agents.parts import Item
 from persist.integrations.openai_agents.stored_items import as_text
+from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
-from persist.store.transaction import transaction_per_verb
 
 T = TypeVar("T")
 
@@ -74,7 +73,8 @@ class PersistSession:
         _check(session_id, store)
         self.session_id = session_id
         self.session_settings = _settings(session_settings)
-        self._store = store
+        self._store, self._bridge = store, StoreBridge(store)
+        self._runtime = (store if isinstance(store, Store) else store._store).runtime
         self._agent = agent
         self._model = {"provider_id": "openai", "model_id": model} if isinstance(model, str) else {} if model is None else model
 
@@ -155,33 +155,9 @@ class PersistSession:
 
     async def _run(self, verb: Callable[[SessionItems], T], *, write: bool = True) -> T:
         """Run one verb in a transaction of its own."""
-        given = self._store
-        store = given if isinstance(given, Store) else given._store
-        if write or store.runtime.one_connection:
-            store.runtime.refuse_inside_transaction("a call of PersistSession")
-        if isinstance(given, Store):
-            return await _settled(asyncio.to_thread(_in_thread, store, verb, write))
-        return await given._worker_pool.whole(lambda: _in_thread(store, verb, write), writable=write)
-
-
-def _in_thread(store: Store, verb: Callable[[SessionItems], T], write: bool) -> T:
-    result: T = transaction_per_verb(store.runtime).run(lambda work: verb(SessionItems(work)), write)
-    return result
-
-
-async def _settled(call: Coroutine[Any, Any, T]) -> T:
-    """Await the call. A cancellation is raised only when its thread is done, so that nothing is written after it."""
-    task = asyncio.ensure_future(call)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancelled = cancelled or error
-    if cancelled is None:
-        return task.result()
-    task.exception()  # retrieved, so that asyncio does not log it
-    raise cancelled
+        if write or self._runtime.one_connection:
+            self._runtime.refuse_inside_transaction("a call of PersistSession")
+        return await self._bridge.call_async(lambda work: verb(SessionItems(work)), writes=write)
 
 
 def _check(session_id: object, store: object) -> None:

@@ -1,5 +1,6 @@
 """A put that remembers how its lists are stored writes nothing where that is no longer so."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from persist.checkpoints.known_lists import Addition, KnownList
 from persist.checkpoints.schemas import Blob
 from persist.checkpoints.states import CheckpointStates
 from persist.checkpoints.storing import NewState, extend, growing, store
+from persist.db.changes.batch import RequirementMissed
 from persist.store.transaction import transaction_per_verb
 
 
@@ -37,7 +39,15 @@ class KnowingStates(CheckpointStates):
         if self.known is not None and self.added is None:
             assert lists is not None
         found = store(self._work, new) if lists is None else extend(self._work, new, lists)
-        self.stored = None if found is None else found["said"]
+        self.stored = found["said"]
+
+
+def stored_as_known(opened: Store, run: Callable[[Any], Any]) -> Any:
+    """What `run` returns in a transaction of its own; None if it was rolled back, because a list is not as known."""
+    try:
+        return transaction_per_verb(opened.runtime).run(run, True)
+    except RequirementMissed:
+        return None
 
 
 def put(opened: Store, id: str, version: str, *texts: str, known: KnownList | None = None, **more: Any) -> Any:
@@ -50,7 +60,7 @@ def put(opened: Store, id: str, version: str, *texts: str, known: KnownList | No
         states.put("t", id, head=Blob("h", b"1"), versions={"said": version, "other": version}, values=values)
         return states.stored
 
-    return transaction_per_verb(opened.runtime).run(run, True)
+    return stored_as_known(opened, run)
 
 
 def add(opened: Store, id: str, version: str, base: KnownList, *texts: str, known: KnownList | None = None) -> Any:
@@ -62,7 +72,7 @@ def add(opened: Store, id: str, version: str, base: KnownList, *texts: str, know
         states.put("t", id, head=Blob("h", b"1"), versions={"said": version})
         return states.stored
 
-    return transaction_per_verb(opened.runtime).run(run, True)
+    return stored_as_known(opened, run)
 
 
 def said(opened: Store, id: str | None = None) -> Any:

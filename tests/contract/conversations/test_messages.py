@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from persist.errors import PayloadTooLarge, ReadOnlyTransaction
+from persist.errors import PayloadTooLarge, ReadOnlyTransaction, UnreadableRow
 from persist.settings import Settings
 from tests.contract.conftest import Raw
 from tests.contract.conversations.scenes import (
@@ -131,6 +131,19 @@ def test_a_scalar_keeps_its_value_and_type(store: Any, raw: Raw) -> None:
         assert (found, type(found)) == (value, type(value))
         if raw.is_sqlite:
             assert raw.value("SELECT typeof(content) FROM messages") == "text"
+
+
+@pytest.mark.parametrize("epoch", [math.nan, math.inf, 1e300])
+def test_a_message_whose_instant_is_none_is_unreadable(store: Any, raw: Raw, epoch: float) -> None:
+    if raw.is_sqlite and math.isnan(epoch):
+        epoch = -math.inf  # SQLite stores no NaN
+    put(store, "a", "x")
+    put(store, "b", "x")
+    raw.rows("UPDATE messages SET created_at = ? WHERE id = ?", epoch, "a")
+    with store.read() as tx:
+        with pytest.raises(UnreadableRow, match="created_at"):
+            tx.conversations.messages.get("a")
+        assert list(tx.conversations.messages.get_many(["a", "b"])) == ["b"]
 
 
 def test_any_text_comes_back_as_it_was(store: Any) -> None:

@@ -21,14 +21,14 @@ Call = Callable[..., Any]
 
 
 @pytest.fixture
-def execute(store: Any, database_url: str) -> Iterator[Callable[[str], None]]:
-    """Executes SQL on a connection that is not the store's."""
+def execute(store: Any, database_url: str) -> Iterator[Callable[[str], int]]:
+    """Executes SQL on a connection that is not the store's; the number of rows that it changed."""
     options = {} if database_url.startswith("sqlite") else {"options": "-c search_path=persist"}
     engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"), connect_args=options)
 
-    def executed(statement: str) -> None:
+    def executed(statement: str) -> int:
         with engine.begin() as connection:
-            connection.execute(text(statement))
+            return connection.execute(text(statement)).rowcount
 
     yield executed
     engine.dispose()
@@ -205,6 +205,47 @@ def test_what_is_not_new_is_stored_again_where_another_saver_deleted_it(
         assert exact(call(reader.get_tuple, config()).checkpoint["channel_values"]) == exact(grown)
 
 
+@pytest.mark.parametrize("changed", ["one of many", "list"])
+@pytest.mark.parametrize("new", ["kept", "grown"])
+def test_each_value_that_is_not_new_is_stored_again_where_only_its_run_was_deleted(
+    call: Call, store: Any, saver: PersistSaver, new: str, changed: str
+) -> None:
+    given: dict[str, Any] = {f"channel {number}": number for number in range(20)}
+    given |= {"one of many": 1, "list": elements(), "kept": 1, "grown": elements()}
+    call(saver.put, config(), checkpoint("1", given), metadata(run_id="first"), dict.fromkeys(given, 1))
+    given[changed] = [*elements(), "more"] if changed == "list" else 2
+    versions = {**dict.fromkeys(given, 1), changed: 2}
+    call(saver.put, config(id="1"), checkpoint("2", given, versions), metadata(run_id="second"), {changed: 2})
+    call(PersistSaver(store).delete_for_runs, ["second"])
+    given[new] = [*elements(), "more"] if new == "grown" else 3
+    call(saver.put, config(id="2"), checkpoint("3", given, {**versions, new: 3}), metadata(), {new: 3})
+    for reader in (saver, PersistSaver(store)):
+        assert exact(call(reader.get_tuple, config()).checkpoint["channel_values"]) == exact(given)
+
+
+@pytest.mark.parametrize("given", [{"kept": 1, "x": 1}, {"kept": 1, "x": elements()}], ids=["no list", "a list"])
+def test_a_put_that_finds_its_thread_deleted_and_then_dies_leaves_nothing(
+    call: Call, store: Any, saver: PersistSaver, given: dict[str, Any], execute: Callable[[str], int]
+) -> None:
+    call(saver.put, config(), checkpoint("1", given), metadata(), dict.fromkeys(given, 1))
+    call(PersistSaver(store).delete_thread, "t")
+
+    class Died(BaseException):
+        """What ends a process."""
+
+    def die(*_: object) -> None:
+        raise Died
+
+    grown = {**given, "x": [*elements(), "more"] if isinstance(given["x"], list) else 2}
+    with pytest.MonkeyPatch.context() as patch:
+        put, puts = saver._put, iter([lambda put: put, die])
+        patch.setattr(saver, "_put", lambda *arguments, **options: next(puts)(put(*arguments, **options)))
+        with pytest.raises(Died):
+            call(saver.put, config(id="1"), checkpoint("2", grown, {"kept": 1, "x": 2}), metadata(), {"x": 2})
+    for table in ("pieces", "values", "states", "threads"):
+        assert execute(f"DELETE FROM checkpoint_{table}") == 0
+
+
 @pytest.mark.parametrize("later", ["the same list", "another list"])
 def test_a_put_that_failed_is_not_remembered(call: Call, store: Any, saver: PersistSaver, later: str) -> None:
     put(call, saver, "1", elements())
@@ -218,7 +259,7 @@ def test_a_put_that_failed_is_not_remembered(call: Call, store: Any, saver: Pers
 
 
 def test_a_row_that_another_program_changed_is_read_from_the_database(
-    call: Call, store: Any, saver: PersistSaver, execute: Callable[[str], None]
+    call: Call, store: Any, saver: PersistSaver, execute: Callable[[str], int]
 ) -> None:
     put(call, saver, "1", elements())
     put(call, saver, "2", [*elements(), "more"], "1")
@@ -231,7 +272,7 @@ def test_a_row_that_another_program_changed_is_read_from_the_database(
 
 
 def test_a_piece_that_another_program_changed_is_not_kept(
-    call: Call, store: Any, saver: PersistSaver, execute: Callable[[str], None]
+    call: Call, store: Any, saver: PersistSaver, execute: Callable[[str], int]
 ) -> None:
     for thread in ("t", "u"):
         put(call, saver, "1", elements(), thread=thread)

@@ -1,7 +1,6 @@
-"""A store of each face on each database, its own event loop, and sessions of the framework over it."""
+"""What these tests share beside the store: sessions of the framework over it."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -16,33 +15,6 @@ collect_ignore = [] if hasattr(SQLiteSession, "_get_compaction_snapshot") else [
 
 Session = Callable[..., Any]
 """A function that gives sessions. Of any type: what they hold need not be what the framework types."""
-
-
-@pytest.fixture
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as runner:
-        yield runner
-
-
-@pytest.fixture
-def do(runner: asyncio.Runner) -> Callable[[Awaitable[Any]], Any]:
-    """Awaits something on the loop of the store."""
-
-    async def awaited(what: Awaitable[Any]) -> Any:
-        return await what
-
-    return lambda what: runner.run(awaited(what))
-
-
-@pytest.fixture
-def store(database_url: str, face: str, clock: FrozenClock, do: Callable[[Awaitable[Any]], Any]) -> Iterator[Store | AsyncStore]:
-    if face == "sync":
-        with Store.open(database_url, clock=clock) as store:
-            yield store
-        return
-    other = do(AsyncStore.open(database_url, clock=clock))
-    yield other
-    do(other.close())
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from sqlalchemy import URL, Engine, create_engine
 from persist.db.dialects.errors import Errors
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.postgres.connections import PostgresConnections
-from persist.db.dialects.postgres.errors import retryable, translation
+from persist.db.dialects.postgres.errors import retryable, tells_rollback, translation
 from persist.db.dialects.postgres.event_log import PostgresEventLog
 from persist.db.dialects.postgres.rereading import REREADER
 from persist.db.dialects.postgres.tables import PostgresTables
@@ -56,7 +56,7 @@ def _dialect(
         to_plain_json=from_jsonb,
         connections=connections,
         transactions=PostgresTransactions(psycopg, connections, event_log),
-        errors=Errors("postgresql", translation(psycopg, engine.url.database or "the database"), retryable),
+        errors=Errors("postgresql", translation(psycopg, engine.url.database or "the database"), retryable, tells_rollback),
         event_log=event_log,
         tables=PostgresTables(engine.url, schema),
     )

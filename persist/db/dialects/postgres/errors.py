@@ -22,6 +22,12 @@ from persist.errors import (
     UnsupportedEngine,
 )
 
+_ENDS_CONNECTION = frozenset(("25P03", "25P04"))
+"""SQLSTATEs of a connection that the server ends: its transaction was idle, or open, for too long."""
+
+_ROLLED_BACK = _ENDS_CONNECTION | {"57014"}
+"""SQLSTATEs that a transaction has no more once it is committed; the last one is that of a cancelled statement."""
+
 
 def translation(psycopg: Any, database: str) -> Callable[[BaseException], PersistError | None]:
     """The function that translates the drivers' errors for the database of that name."""
@@ -36,6 +42,11 @@ def translation(psycopg: Any, database: str) -> Callable[[BaseException], Persis
 def retryable(error: PersistError) -> bool:
     """Whether a retry of the whole transaction may succeed: after a lost connection only if it is known to be rolled back."""
     return isinstance(error, StoreBusy) or (isinstance(error, Unavailable) and error.outcome == "rolled back")
+
+
+def tells_rollback(error: BaseException) -> bool:
+    """Whether the error is the server's word that the transaction is rolled back."""
+    return getattr(getattr(error, "orig", None) or error, "sqlstate", None) in _ROLLED_BACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +112,6 @@ def translate_error(error: DriverError, database: str) -> PersistError:
         return InvalidValue("value", text + ".")
     if state.startswith("22") or error.bad_data:
         return InvalidValue("value", text + ".")
-    if state.startswith(("08", "57", "53")) or (not state and error.lost):
+    if state.startswith(("08", "57", "53")) or state in _ENDS_CONNECTION or (not state and error.lost):
         return Unavailable(text)
     return StoreError(text + ".")

@@ -1,0 +1,27 @@
+"""Pruning of agents' tasks: tasks that ended and were not saved for long, and webhooks of tasks that are gone."""
+
+from sqlalchemy import exists, true
+
+from persist.agent_tasks.models import pieces, tasks, webhooks
+from persist.db.operations.pruning import AgedRows, Below, Pruning
+
+_T, _W = tasks.c, webhooks.c
+
+TASKS = AgedRows(
+    tasks,
+    _T.updated_at,
+    _T.id,
+    may_go=_T.final.is_(true()),
+    below=(Below(pieces, lambda ids: pieces.c.task.in_(ids)),),
+)
+
+WEBHOOKS = AgedRows(
+    webhooks,
+    _W.updated_at,
+    _W.task_id,
+    _W.owner,
+    _W.id,
+    may_go=~exists().where(_T.owner == _W.owner, _T.task_id == _W.task_id),
+)
+
+PRUNINGS: tuple[Pruning, ...] = (TASKS, WEBHOOKS)

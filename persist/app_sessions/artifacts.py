@@ -1,0 +1,137 @@
+"""`tx.app_sessions.artifacts`: files of sessions and of users, in numbered versions."""
+
+from collections.abc import Mapping
+from functools import cache
+
+from sqlalchemy import and_, bindparam, delete, or_, select
+
+from persist.app_sessions import validation as validation
+from persist.app_sessions.models import artifact_versions, artifacts
+from persist.app_sessions.schemas import Artifact, ArtifactKey, ArtifactVersion
+from persist.db.expressions.conditional_insert import insert_where
+from persist.db.expressions.upsert import merge
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.values.arguments import optional_count
+from persist.db.values.frozen import construct
+from persist.errors import InvalidValue
+
+_A, _V = artifacts.c, artifact_versions.c
+_KEY = ("app_name", "user_id", "session_id", "filename")
+_VERSION = (_V.version, _V.created_at, _V.mime_type, _V.metadata_text)
+_BYTES = (bytes, bytearray, memoryview)
+
+_of_key = tuple(_A[name] == bindparam(f"key_{name}", type_=_A[name].type) for name in _KEY)
+_row_id = select(_A.id).where(*_of_key).scalar_subquery()
+_of_artifact = _V.artifact_id == _row_id
+
+# The row of the artifact counts its versions. It stays locked until the transaction ends, so each writer gets its own number.
+_COUNT = Statement(merge(artifacts, *_KEY, versions="sum", updated_at="new").returning(_A.versions))
+_ADD = Statement(
+    insert_where(artifact_versions, and_(*_of_key), {"artifact_id": _A.id, "version": _A.versions - 1}, of=artifacts)
+)
+_LOCK = Statement(select(_A.id).where(*_of_key).with_for_update())
+_DELETE_VERSIONS = Statement(delete(artifact_versions).where(_of_artifact))
+_DELETE = Statement(delete(artifacts).where(*_of_key))
+_VERSIONS = Statement(select(*_VERSION).where(_of_artifact).order_by(_V.version))
+_NAMES = Statement(
+    select(_A.session_id, _A.filename)
+    .where(
+        _A.app_name == param("app_name"),
+        _A.user_id == param("user_id"),
+        or_(_A.session_id == "", _A.session_id == bindparam("in_session", type_=_A.session_id.type)),
+    )
+    .order_by(_A.session_id, _A.filename)
+)
+
+
+@cache
+def _loading(latest: bool) -> Statement:
+    query = select(*_VERSION, _V.part, _V.data).where(_of_artifact)
+    if latest:
+        return Statement(query.order_by(_V.version.desc()).limit(1))
+    return Statement(query.where(_V.version == param("number")))
+
+
+class AppArtifacts(Repository):
+    """`tx.app_sessions.artifacts`."""
+
+    @writes
+    def save(
+        self,
+        key: ArtifactKey,
+        part: str,
+        *,
+        data: bytes | None = None,
+        mime_type: str | None = None,
+        metadata: str = "{}",
+    ) -> int:
+        """Add a version and return its number: 0, 1, 2 and so on. Versions saved at the same time get different numbers.
+
+        `part` and `metadata` are JSON text; `data` are the bytes that belong to the part.
+        """
+        work = self._work
+        names = validation.artifact_key(work, key)
+        if data is not None and not isinstance(data, _BYTES):
+            raise InvalidValue("data", f"expected bytes, got {type(data).__name__}.")
+        now = work.now()
+        version = {
+            "created_at": now,
+            "mime_type": None if mime_type is None else work.body("mime_type", mime_type),
+            "metadata_text": validation.json_text(work, "metadata", metadata),
+            "part": validation.json_text(work, "part", part),
+            "data": None if data is None else bytes(data),
+        }
+        artifact = {"id": work.runtime.ids.mint("art"), **names, "versions": 1, "created_at": now, "updated_at": now}
+        with work.batch(last=True) as batch:
+            counted = batch.returned(_COUNT, **artifact)
+            batch.run(_ADD, **_keyed(names), **version)
+        assert counted.result is not None
+        number: int = counted.result[0] - 1
+        return number
+
+    @reads
+    def load(self, key: ArtifactKey, version: int | None = None) -> Artifact | None:
+        """A version of an artifact, the latest without a number; None if there is none."""
+        work = self._work
+        names = _keyed(validation.artifact_key(work, key))
+        number = optional_count("version", version)
+        row = work.row(_loading(True), **names) if number is None else work.row(_loading(False), **names, number=number)
+        if row is None:
+            return None
+        *fields, part, data = row
+        return Artifact(_version(fields), part, None if data is None else bytes(data))
+
+    @reads
+    def versions(self, key: ArtifactKey) -> list[ArtifactVersion]:
+        """The versions of an artifact without their contents, oldest first."""
+        rows = self._work.rows(_VERSIONS, **_keyed(validation.artifact_key(self._work, key)))
+        return [_version(row) for row in rows]
+
+    @reads
+    def names(self, app_name: str, user_id: str, session_id: str | None = None) -> list[ArtifactKey]:
+        """The artifacts that belong to a user, and those of one session of the user, if it is named."""
+        names = validation.names(self._work, app_name=app_name, user_id=user_id)
+        in_session = "" if session_id is None else self._work.label("session_id", session_id)
+        rows = self._work.rows(_NAMES, **names, in_session=in_session)
+        return [ArtifactKey(app_name, user_id, session or None, filename) for session, filename in rows]
+
+    @writes
+    def delete(self, key: ArtifactKey) -> bool:
+        """Delete an artifact with all its versions; False for an unknown one."""
+        names = _keyed(validation.artifact_key(self._work, key))
+        with self._work.batch(last=True) as batch:
+            batch.lock(_LOCK, **names)
+            batch.run(_DELETE_VERSIONS, **names)
+            deleted = batch.run(_DELETE, **names)
+        return deleted.result == 1
+
+
+def _keyed(names: Mapping[str, str]) -> dict[str, str]:
+    return {f"key_{name}": text for name, text in names.items()}
+
+
+def _version(row: Row | list[object]) -> ArtifactVersion:
+    version, created_at, mime_type, metadata = row
+    fields = {"version": version, "created_at": created_at, "mime_type": mime_type, "metadata": metadata}
+    return construct(ArtifactVersion, fields)

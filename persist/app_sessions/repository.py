@@ -1,0 +1,14 @@
+"""`tx.app_sessions`: the repositories of the domain."""
+
+from persist.app_sessions.artifacts import AppArtifacts
+from persist.app_sessions.memories import AppMemories
+from persist.app_sessions.sessions import AppSessions
+from persist.db.transactions.repository import Domain, on_demand
+
+
+class AppSessionsDomain(Domain):
+    """Sessions of an application's users with agents, their artifacts, and memories across sessions."""
+
+    sessions = on_demand(AppSessions)
+    artifacts = on_demand(AppArtifacts)
+    memories = on_demand(AppMemories)

@@ -1,0 +1,1 @@
+"""Histories: conversations as logs of messages that are stored once, and runs of agents with their steps."""

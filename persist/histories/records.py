@@ -1,0 +1,241 @@
+"""`tx.histories.records`: conversations, each the end of a chain of messages that others may share."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
+
+from sqlalchemy import bindparam, delete, exists, literal_column, select, tuple_, update
+
+from persist.db.changes.batch import Batch
+from persist.db.expressions.conditional_insert import insert_where
+from persist.db.expressions.upsert import insert_missing
+from persist.db.schema.arrays import labels_array
+from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_label, check_list, optional_label
+from persist.db.values.clock import EPOCH, as_utc, epoch_us
+from persist.db.values.frozen import construct
+from persist.db.values.pages import Page, check_limit, decode_cursor
+from persist.errors import Conflict, InvalidValue, NotFound
+from persist.histories.appending import NewEntries, Places
+from persist.histories.models import branches, entries, histories
+from persist.histories.releasing import OF_HISTORY, AskedReleasing
+from persist.histories.schemas import History, NewEntry
+from persist.histories.validation import whole_number
+from persist.quoting import named
+
+List = list
+_H, _B = histories.c, branches.c
+_FIELDS = tuple(History.model_fields)
+_LIST = "histories.records"
+_MAX = 2**62
+# written as text: SQLAlchemy relates no subquery of a FROM clause to the row around it
+_of_row = literal_column(f"{histories.name}.id", _H.id.type)
+_left = labels_array(select(_B.entry_id, _B.position).where(_B.history_id == _of_row)).label("branches")
+_COLUMNS = (
+    _H.id,
+    _H.head_id,
+    _left,
+    _H.scope,
+    _H.forked_from,
+    _H.forked_at,
+    _H.revision,
+    _H.format_version,
+    _H.created_at,
+    _H.updated_at,
+    _H.usage_json,
+    _H.deferred_json,
+)
+_this = _H.id == param("row_id")
+_GET = Statement(select(*_COLUMNS).where(_this))
+_STATE = Statement(select(_H.revision, _H.updated_at, _H.deferred_json.is_not(None)).where(_this))
+_LOCK = Statement(select(_H.id).where(_this).with_for_update())
+_CREATE = Statement(insert_missing(histories, "id"))
+_SET = {
+    column.name: bindparam(f"new_{column.name}", type_=column.type) for column in _H if column.name not in ("id", "created_at")
+}
+_REPLACE = Statement(update(histories).where(_this, _H.revision == param("expected")).values(**_SET))
+# nothing is written below a conversation unless it has just been written: `of_revision` is new
+_written = exists().where(
+    _H.id == bindparam("of_history", type_=_H.id.type), _H.revision == bindparam("of_revision", type_=_H.revision.type)
+)
+_ADD_ENTRY = Statement(insert_where(entries, _written))
+_ADD_BRANCH = Statement(insert_where(branches, _written))
+_CLEAR_BRANCHES = Statement(delete(branches).where(_B.history_id == param("of_history"), _written))
+_DELETE_BRANCHES = Statement(delete(branches).where(_B.history_id == param("history_id")))
+_DELETE = Statement(delete(histories).where(_this))
+
+
+@cache
+def _listing(after: bool, scoped: bool) -> Statement:
+    query = select(*_COLUMNS).order_by(_H.updated_at.desc(), _H.id.desc()).limit(LIMIT)
+    if scoped:
+        query = query.where(_H.scope == param("scope"))
+    if after:
+        key = tuple_(bindparam("after_at", type_=_H.updated_at.type), bindparam("after_id", type_=_H.id.type))
+        query = query.where(tuple_(_H.updated_at, _H.id) < key)
+    return Statement(query)
+
+
+class HistoryRecords(Repository):
+    """`tx.histories.records`."""
+
+    @reads
+    def find(self, id: str) -> History | None:
+        """The conversation; None if there is none."""
+        row = self._work.row(_GET, row_id=self._work.label("id", id, empty=True))
+        return None if row is None else _value(row)
+
+    @reads
+    def get(self, id: str) -> History:
+        """The conversation. Raises NotFound."""
+        row = self._work.row(_GET, row_id=self._work.label("id", id, empty=True))
+        if row is None:
+            raise NotFound("history", id)
+        return _value(row)
+
+    @reads
+    def list(self, *, scope: str | None = None, limit: int = 20, after: str | None = None) -> Page[History]:
+        """Conversations, the one written last first. Pass a page's `cursor` as `after` for the next page."""
+        work = self._work
+        limit = check_limit(limit)
+        filters = _scoped(work, scope)
+        after_key = _values_after(after, filters)
+        rows = work.rows(_listing(bool(after_key), bool(filters)), **filters, **after_key, limit=limit + 1)
+        return Page.of(rows, limit, _value, name=_LIST, filters=filters, key=lambda _, item: [epoch_us(item.updated_at), item.id])
+
+    @reads
+    def latest(self, *, scope: str | None = None, limit: int | None = None) -> List[History]:
+        """The conversations, the one written last first; at most `limit` of them."""
+        filters = _scoped(self._work, scope)
+        maximum = _MAX if limit is None else min(whole_number("limit", limit, minimum=0), _MAX)
+        return [_value(row) for row in self._work.rows(_listing(False, bool(filters)), **filters, limit=maximum)]
+
+    @writes
+    def put(
+        self,
+        id: str,
+        *,
+        revision: str,
+        expected_revision: str | None,
+        head_id: str | None,
+        updated_at: datetime,
+        entries: Sequence[NewEntry] = (),
+        branches: Sequence[str] = (),
+        scope: str | None = None,
+        forked_from: str | None = None,
+        forked_at: str | None = None,
+        usage: Mapping[str, Any] | None = None,
+        deferred: Any = None,
+        format_version: int = 1,
+    ) -> None:
+        """Store a conversation with the entries that its history adds, or replace the one of revision `expected_revision`.
+
+        Raises Conflict, and stores nothing, if another revision is stored, if one is stored where None was expected, or if
+        neither the store nor `entries` has the head or an entry that a new one follows.
+        """
+        work = self._work
+        new = NewEntries(work, entries)
+        now = work.now()
+        row = {
+            "id": work.label("id", id, empty=True),
+            "head_id": optional_label("head_id", head_id),
+            "scope": optional_label("scope", scope, empty=True),
+            "forked_from": optional_label("forked_from", forked_from, empty=True),
+            "forked_at": optional_label("forked_at", forked_at),
+            "revision": work.label("revision", revision),
+            "format_version": whole_number("format_version", format_version),
+            "created_at": now,
+            "updated_at": as_utc("updated_at", updated_at),
+            "usage_json": work.json("usage", work.json_object("usage", usage)),
+            "deferred_json": None if deferred is None else work.json("deferred", deferred),
+        }
+        left = [work.label(f"branches[{index}]", tip) for index, tip in enumerate(check_list("branches", branches))]
+        expected = optional_label("expected_revision", expected_revision)
+        needed = new.behind | new.columns.keys() | ({head_id} if head_id is not None else set())
+        with work.batch() as batch:
+            batch.lock(_LOCK, row_id=id)
+            found = batch.row(_GET, row_id=id)
+            asked = Places(batch, needed)
+        stored = None if found.result is None else _value(found.result)
+        if (None if stored is None else stored.revision) != expected:
+            raise _changed(id)
+        places = asked.found()
+        if head_id is not None and head_id not in places and head_id not in new.columns:
+            raise Conflict(f"There is no history entry {named(head_id)}, at which the history {named(id)} would end.")
+        rows = new.rows(places, now)
+        written = {"of_history": id, "of_revision": revision}
+        with work.batch(last=True) as batch:
+            if stored is None:
+                done = batch.run(_CREATE, **row)
+            else:
+                done = batch.run(_REPLACE, row_id=id, expected=expected, **{f"new_{name}": row[name] for name in _SET})
+            batch.run_many(_ADD_ENTRY, [{**written, **one} for one in rows])
+            if left != ([] if stored is None else stored.branches):
+                _put_branches(batch, written, left)
+        if not done.result:
+            raise _changed(id)
+
+    @writes
+    def delete(self, id: str, *, expected_revision: str | None = None) -> bool:
+        """Delete a conversation, with the entries that no other one and no snapshot reaches; False for an unknown id.
+
+        Raises Conflict if `expected_revision` is given and not stored.
+        """
+        work = self._work
+        expected = optional_label("expected_revision", expected_revision)
+        gone = erase(work, work.label("id", id, empty=True), expected)
+        if gone is None and expected is not None:
+            raise _changed(id)
+        return gone is not None
+
+
+def erase(work: UnitOfWork, id: str, expected: str | None = None, before: datetime | None = None) -> dict[str, int] | None:
+    """Delete a conversation and release its entries; how many rows of each table.
+
+    None, and nothing is deleted, if there is none of the expected revision; or with `before` if it was written since that instant
+    or waits for the results of tool calls.
+    """
+    with work.batch() as batch:
+        batch.lock(_LOCK, row_id=id)
+        found = batch.row(_STATE, row_id=id)
+        asked = AskedReleasing(batch, OF_HISTORY, history_id=id)
+    row = found.result
+    if row is None or (expected is not None and row[0] != expected) or (before is not None and (row[1] >= before or row[2])):
+        return None
+    with work.batch(last=True) as batch:
+        left = batch.run(_DELETE_BRANCHES, history_id=id)
+        released = asked.delete(batch)
+        batch.run(_DELETE, row_id=id)
+    return {histories.name: 1, branches.name: left.result, entries.name: sum(one.result for one in released)}
+
+
+def _put_branches(batch: Batch, written: Mapping[str, str], left: Sequence[str]) -> None:
+    batch.run(_CLEAR_BRANCHES, **written)
+    rows = [{"history_id": written["of_history"], "position": at, "entry_id": tip} for at, tip in enumerate(left)]
+    batch.run_many(_ADD_BRANCH, [{**written, **row} for row in rows])
+
+
+def _values_after(after: str | None, filters: Mapping[str, str]) -> dict[str, Any]:
+    """Parameters of the list's place after a cursor; none without one. Raises InvalidValue for a cursor of another list."""
+    if after is None:
+        return {}
+    at, last = decode_cursor(check_label("after", after), _LIST, filters, (int, str))
+    try:
+        return {"after_at": EPOCH + timedelta(microseconds=at), "after_id": last}
+    except OverflowError:
+        raise InvalidValue("after", "this is not a cursor.") from None
+
+
+def _scoped(work: UnitOfWork, scope: str | None) -> dict[str, str]:
+    return {} if scope is None else {"scope": work.label("scope", scope, empty=True)}
+
+
+def _changed(id: str) -> Conflict:
+    return Conflict(f"The history {named(id)} is there already, or was changed or deleted since it was read: read it again.")
+
+
+def _value(row: Row) -> History:
+    return construct(History, dict(zip(_FIELDS, row, strict=True)))

@@ -1,0 +1,84 @@
+"""Deleting entries that no conversation and no snapshot of a run reaches any more."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import ColumnElement, CompoundSelect, Select, bindparam, delete, exists, func, or_, select
+
+from persist.db.changes.batch import Batch, Pending
+from persist.db.schema.arrays import among_labels
+from persist.db.schema.column_types import Int64
+from persist.db.statements.prepared import Row, Statement, param
+from persist.histories.models import branches, entries, histories, snapshots
+
+_E, _H, _B, _S = entries.c, histories.c, branches.c, snapshots.c
+_parent, _first, _end = entries.alias("parent"), entries.alias("first"), entries.alias("end")
+_DELETE = Statement(
+    delete(entries).where(
+        _E.root_id == param("root_id"), _E.line_id == param("line_id"), _E.depth > bindparam("reached", type_=Int64())
+    )
+)
+
+
+class Releasing:
+    """What has to be known before entries are released: of the trees that contain the `ends` of histories that are to go.
+
+    ends    selects the ids of these entries
+    others  whether something else than what is to go ends at an entry
+    """
+
+    def __init__(self, ends: Select[Any] | CompoundSelect[Any], others: ColumnElement[bool]) -> None:
+        roots = select(_E.root_id).where(_E.id.in_(ends))
+        in_trees = _E.root_id.in_(roots)
+        self.lock = Statement(select(_E.id).where(_E.id.in_(roots)).order_by(_E.id).with_for_update())
+        self.reached = Statement(select(_E.line_id, func.max(_E.depth)).where(in_trees, others).group_by(_E.line_id))
+        lines = select(_E.root_id, _E.line_id).where(in_trees).distinct().subquery("lines")
+        joined = lines.join(_first, _first.c.id == lines.c.line_id).outerjoin(_parent, _parent.c.id == _first.c.parent_id)
+        self.lines = Statement(
+            select(lines.c.root_id, lines.c.line_id, _first.c.depth, _parent.c.line_id, _parent.c.depth).select_from(joined)
+        )
+
+
+class AskedReleasing:
+    """The answers to a Releasing, read with a batch after the trees are locked."""
+
+    def __init__(self, batch: Batch, releasing: Releasing, **values: Any) -> None:
+        batch.lock(releasing.lock, **values)
+        self._reached: Pending[list[Row]] = batch.rows(releasing.reached, **values)
+        self._lines: Pending[list[Row]] = batch.rows(releasing.lines, **values)
+
+    def delete(self, batch: Batch) -> list[Pending[int]]:
+        """Delete with a batch what nothing else reaches; how many rows, line by line."""
+        return [batch.run(_DELETE, **line) for line in self._beyond()]
+
+    def _beyond(self) -> Iterator[dict[str, Any]]:
+        """Each line with the depth behind which nothing reaches it; -1: nothing does."""
+        reached: dict[str, int] = dict(self._reached.result)
+        # a line begins behind an entry of smaller depth, so that the deepest are decided first
+        for root_id, line_id, _, parent_line, parent_depth in sorted(self._lines.result, key=lambda row: -row[2]):
+            if parent_line is not None and line_id in reached:
+                reached[parent_line] = max(reached.get(parent_line, -1), parent_depth)
+            yield {"root_id": root_id, "line_id": line_id, "reached": reached.get(line_id, -1)}
+
+
+_run_ends = exists().where(_S.head_id == _E.id)
+_history_ends = or_(exists().where(_H.head_id == _E.id), exists().where(_B.entry_id == _E.id))
+_history, _run = param("history_id"), param("run_id")
+
+OF_HISTORY = Releasing(
+    select(_H.head_id).where(_H.id == _history).union(select(_B.entry_id).where(_B.history_id == _history)),
+    or_(
+        exists().where(_H.head_id == _E.id, _H.id != _history),
+        exists().where(_B.entry_id == _E.id, _B.history_id != _history),
+        _run_ends,
+    ),
+)
+"""For a conversation `history_id` that is to be deleted."""
+
+OF_RUN = Releasing(
+    select(_S.head_id).where(_S.run_id == _run), or_(exists().where(_S.head_id == _E.id, _S.run_id != _run), _history_ends)
+)
+"""For a run `run_id` that is to be deleted."""
+
+OF_ENTRIES = Releasing(select(_end.c.id).where(among_labels(_end.c.id, "ids")), or_(_run_ends, _history_ends))
+"""For entries `ids` at which nothing ends any more."""

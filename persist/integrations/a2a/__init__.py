@@ -1,0 +1,15 @@
+"""A2A on persist: `PersistTaskStore` keeps tasks, `PersistPushNotificationConfigStore` whom to notify of them.
+
+Needs the extra `a2a`.
+"""
+
+try:
+    from persist.integrations.a2a.encoding import InvalidTask, TaskEnded
+    from persist.integrations.a2a.push_notifications import PersistPushNotificationConfigStore
+    from persist.integrations.a2a.task_store import PersistTaskStore
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] not in ("a2a", "google"):
+        raise
+    raise ImportError("persist.integrations.a2a needs the A2A SDK: pip install 'agent-persist[a2a]'.") from error
+
+__all__ = ["InvalidTask", "PersistPushNotificationConfigStore", "PersistTaskStore", "TaskEnded"]

@@ -1,0 +1,70 @@
+"""PersistPushNotificationConfigStore: the A2A SDK's PushNotificationConfigStore over a Store or an AsyncStore."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from a2a.server.context import ServerCallContext
+from a2a.server.owner_resolver import OwnerResolver, resolve_user_scope
+from a2a.server.tasks.push_notification_config_store import PushNotificationConfigStore, normalize_push_notification_config
+from a2a.types.a2a_pb2 import TaskPushNotificationConfig
+
+from persist.agent_tasks.schemas import Webhook
+from persist.agent_tasks.webhooks import AgentTaskWebhooks
+from persist.db.values.escaping import escape_text
+from persist.errors import InvalidValue
+from persist.integrations.a2a.encoding import InvalidTask
+from persist.integrations.store_bridge import StoreBridge
+from persist.store.async_store import AsyncStore
+from persist.store.store import Store
+
+T = TypeVar("T")
+
+
+class PersistPushNotificationConfigStore(PushNotificationConfigStore):
+    """Whom to notify of a task's changes, in a store. A caller sees its own configurations; a dispatch sees every owner's."""
+
+    def __init__(self, store: Store | AsyncStore, owner_resolver: OwnerResolver = resolve_user_scope) -> None:
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidTask("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
+        self.store, self.owner_resolver = store, owner_resolver
+        self._bridge = StoreBridge(store)
+
+    async def set_info(
+        self, task_id: str, notification_config: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """Store the caller's configuration, in place of the one with its id; the copy that is stored."""
+        stored = normalize_push_notification_config(task_id, notification_config)
+        key, id, owner, data = _label(task_id), _label(stored.id), self._owner(context), stored.SerializeToString()
+        await self._run(lambda hooks: hooks.set(key, id, owner=owner, data=data), writes=True)
+        return stored
+
+    async def get_info(self, task_id: str, context: ServerCallContext) -> list[TaskPushNotificationConfig]:
+        """The caller's configurations of a task."""
+        owner = self._owner(context)
+        return _read(await self._run(lambda hooks: hooks.list(_label(task_id), owner=owner), writes=False))
+
+    async def get_info_for_dispatch(self, task_id: str) -> list[TaskPushNotificationConfig]:
+        """The configurations of every owner."""
+        return _read(await self._run(lambda hooks: hooks.list(_label(task_id)), writes=False))
+
+    async def delete_info(self, task_id: str, context: ServerCallContext, config_id: str | None = None) -> None:
+        """Delete the caller's configuration, or with None all that it has of the task."""
+        owner, id = self._owner(context), None if config_id is None else _label(config_id)
+        await self._run(lambda hooks: hooks.delete(_label(task_id), owner=owner, id=id), writes=True)
+
+    def _owner(self, context: ServerCallContext) -> str:
+        return _label(self.owner_resolver(context))
+
+    async def _run(self, verb: Callable[[AgentTaskWebhooks], T], *, writes: bool) -> T:
+        try:
+            return await self._bridge.call_async(lambda work: verb(AgentTaskWebhooks(work)), writes=writes)
+        except InvalidValue as error:
+            raise InvalidTask(error.path, error.reason) from error
+
+
+def _read(found: list[Webhook]) -> list[TaskPushNotificationConfig]:
+    return [TaskPushNotificationConfig.FromString(one.data) for one in found]
+
+
+def _label(text: str) -> str:
+    return escape_text(text, nul=True)

@@ -1,0 +1,111 @@
+"""PersistTaskStore: the A2A SDK's TaskStore over a Store or an AsyncStore."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from a2a.server.context import ServerCallContext
+from a2a.server.owner_resolver import OwnerResolver, resolve_user_scope
+from a2a.server.tasks.task_store import TaskStore
+from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
+from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
+
+from persist.agent_tasks.tasks import AgentTasks
+from persist.db.values.escaping import escape_text
+from persist.errors import Conflict, InvalidValue
+from persist.integrations.a2a.encoding import (
+    FINAL,
+    InvalidTask,
+    TaskEnded,
+    key_of,
+    page_token,
+    pieces_of,
+    place_of,
+    state_name,
+    status_key,
+    task_of,
+)
+from persist.integrations.store_bridge import StoreBridge
+from persist.store.async_store import AsyncStore
+from persist.store.store import Store
+
+T = TypeVar("T")
+_MOST = 1000
+
+
+class PersistTaskStore(TaskStore):
+    """Tasks of A2A in a store. Each owner, as `owner_resolver` names it, sees its own tasks alone.
+
+    A save writes the task's status, and of its history and its artifacts what is new. A task that ended stays ended: saving it
+    in another state raises TaskEnded. The caller opens and closes the store.
+    """
+
+    def __init__(self, store: Store | AsyncStore, owner_resolver: OwnerResolver = resolve_user_scope) -> None:
+        if not isinstance(store, Store | AsyncStore):
+            raise InvalidTask("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
+        self.store, self.owner_resolver = store, owner_resolver
+        self._bridge = StoreBridge(store)
+
+    async def save(self, task: Task, context: ServerCallContext) -> None:
+        """Store the task as it stands. Raises TaskEnded for one that ended in another state."""
+        owner, (head, pieces) = self._owner(context), pieces_of(task)
+        named = {"state": state_name(task.status.state), "status_key": key_of(task), "final": task.status.state in FINAL}
+        id, context_id = _label(task.id), _label(task.context_id)
+        await self._run(
+            lambda tasks: tasks.save(owner, id, context_id=context_id, head=head, pieces=pieces, **named),  # type: ignore[arg-type]  # of several types
+            writes=True,
+        )
+
+    async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
+        """The caller's task of this id; None if it has none."""
+        owner = self._owner(context)
+        if not task_id:
+            return None
+        loaded = await self._run(lambda tasks: tasks.get(owner, _label(task_id)), writes=False)
+        return None if loaded is None else task_of(loaded)
+
+    async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        """A page of the caller's tasks, the one with the latest status first. Raises InvalidTask for a token of another owner."""
+        owner = self._owner(context)
+        size = params.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
+        if not 1 <= size <= _MOST:
+            raise InvalidTask("page_size", f"expected a number from 1 to {_MOST}.")
+        after = place_of(owner, params.page_token) if params.page_token else None
+        page = await self._run(
+            lambda tasks: tasks.list(
+                owner,
+                context_id=_label(params.context_id) or None,
+                state=state_name(params.status) if params.status else None,
+                since=status_key(params.status_timestamp_after) if params.HasField("status_timestamp_after") else None,
+                after=after,
+                limit=size,
+            ),
+            writes=False,
+        )
+        last = page.items[-1].task if page.more and page.items else None
+        return ListTasksResponse(
+            tasks=[task_of(one) for one in page.items],
+            next_page_token="" if last is None else page_token(owner, last.status_key, last.task_id),
+            page_size=size,
+            total_size=page.total,
+        )
+
+    async def delete(self, task_id: str, context: ServerCallContext) -> None:
+        """Delete the caller's task of this id, if it has one."""
+        owner = self._owner(context)
+        if task_id:
+            await self._run(lambda tasks: tasks.delete(owner, _label(task_id)), writes=True)
+
+    def _owner(self, context: ServerCallContext) -> str:
+        return _label(self.owner_resolver(context))
+
+    async def _run(self, verb: Callable[[AgentTasks], T], *, writes: bool) -> T:
+        try:
+            return await self._bridge.call_async(lambda work: verb(AgentTasks(work)), writes=writes)
+        except InvalidValue as error:
+            raise InvalidTask(error.path, error.reason) from error
+        except Conflict as error:
+            raise TaskEnded(str(error)) from error
+
+
+def _label(text: str) -> str:
+    return escape_text(text, nul=True)

@@ -1,0 +1,122 @@
+"""Events, values of state and parts as JSON text, and back. Python's own JSON keeps NaN, large integers and the order of keys."""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_args
+
+from google.adk.events.event import Event
+from google.adk.sessions.state import State
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from persist.app_sessions.schemas import NewEvent, StateChange
+from persist.errors import StoreCorrupt
+from persist.integrations.google_adk.errors import InvalidArgument
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class _Encoder(json.JSONEncoder):
+    """Encodes what JSON has, and the JSON form of models, dates and the like. `found_bytes`: bytes were encoded, as base64."""
+
+    found_bytes = False
+
+    def default(self, value: Any) -> Any:
+        if isinstance(value, bytes | bytearray | memoryview):
+            self.found_bytes = True
+            return base64.urlsafe_b64encode(value).decode()
+        return to_jsonable_python(value)
+
+
+def model_text(path: str, model: BaseModel) -> str:
+    """The JSON text of a model. Raises InvalidArgument for what would be read back as something else, or not at all."""
+    encoder = _Encoder(separators=(",", ":"))
+    text = _encoded(path, model.model_dump(exclude_none=True), encoder)
+    if encoder.found_bytes:
+        _check_bytes(path, model)
+    return text
+
+
+def model_of(kind: type[M], text: str, what: str) -> M:
+    """The model of a stored text. Raises StoreCorrupt if it is none."""
+    try:
+        return kind.model_validate(json.loads(text))
+    except (ValueError, ValidationError) as error:
+        raise StoreCorrupt(what, f"it cannot be read as {kind.__name__} of the framework: {error}") from error
+
+
+def value_text(path: str, value: Any) -> str:
+    """The JSON text of a value. Raises InvalidArgument for bytes, and for what has no JSON form."""
+    encoder = _Encoder(separators=(",", ":"))
+    text = _encoded(path, value, encoder)
+    if encoder.found_bytes:
+        raise InvalidArgument(path, "bytes would be read back as text; save them as an artifact.")
+    return text
+
+
+def change_of(delta: Mapping[str, Any] | None) -> StateChange:
+    """The change of a state, by scope. Keys of the scope `temp:` are left out."""
+    app, user, session = {}, {}, {}
+    for key, value in (delta or {}).items():
+        if not isinstance(key, str):
+            raise InvalidArgument("state", f"a key is text, and {key!r} is not.")
+        if key.startswith(State.TEMP_PREFIX):
+            continue
+        text = value_text(f"state[{key!r}]", value)
+        if key.startswith(State.APP_PREFIX):
+            app[key.removeprefix(State.APP_PREFIX)] = text
+        elif key.startswith(State.USER_PREFIX):
+            user[key.removeprefix(State.USER_PREFIX)] = text
+        else:
+            session[key] = text
+    return StateChange(app=app, user=user, session=session)
+
+
+def state_of(state: StateChange) -> dict[str, Any]:
+    """The state as the framework has it: all scopes in one, with their prefixes."""
+    return {
+        **values_of(state.session),
+        **{State.APP_PREFIX + key: value for key, value in values_of(state.app).items()},
+        **{State.USER_PREFIX + key: value for key, value in values_of(state.user).items()},
+    }
+
+
+def values_of(entries: Mapping[str, str]) -> dict[str, Any]:
+    """The values of entries of one scope."""
+    return {key: json.loads(text) for key, text in entries.items()}
+
+
+def stored_event(event: Event) -> tuple[NewEvent, StateChange]:
+    """An event as it is stored, without the scope `temp:`, and its change of the state."""
+    delta = event.actions.state_delta or {}
+    change = change_of(delta)
+    kept = {key: value for key, value in delta.items() if not key.startswith(State.TEMP_PREFIX)}
+    if len(kept) < len(delta):
+        event = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": kept})})
+    text = model_text("event", event)
+    return NewEvent(event.id, event.timestamp, text, event.author, event.invocation_id), change
+
+
+def _encoded(path: str, value: Any, encoder: _Encoder) -> str:
+    try:
+        return encoder.encode(value)
+    except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
+        raise InvalidArgument(path, f"it has no JSON form: {error}") from error
+
+
+def _check_bytes(path: str, value: Any, *, typed: bool = False) -> None:
+    """Raises InvalidArgument if bytes are anywhere but in a field that is declared to hold them."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        if not typed:
+            raise InvalidArgument(path, "bytes would be read back as text; save them as an artifact.")
+    elif isinstance(value, BaseModel):
+        for name, field in type(value).model_fields.items():
+            declared = (field.annotation, *get_args(field.annotation))
+            _check_bytes(f"{path}.{name}", getattr(value, name), typed=bytes in declared)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _check_bytes(f"{path}.{key}", item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, item in enumerate(value):
+            _check_bytes(f"{path}[{index}]", item)

@@ -1,0 +1,145 @@
+"""PersistMemoryService: Google ADK's memory service over a Store or an AsyncStore, searched by words."""
+
+import itertools
+import re
+import unicodedata
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from google.adk.events.event import Event
+from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
+from google.adk.memory.memory_entry import MemoryEntry
+from google.adk.sessions.session import Session
+from google.genai import types
+
+from persist.app_sessions.memories import AppMemories
+from persist.app_sessions.schemas import NewMemory
+from persist.integrations.google_adk.encoding import model_of, model_text
+from persist.integrations.google_adk.errors import framework_errors
+from persist.integrations.store_bridge import StoreBridge
+from persist.store.async_store import AsyncStore
+from persist.store.store import Store
+
+_OF_NO_SESSION = "__unknown_session_id__"
+_MOST = 10
+
+
+class PersistMemoryService(BaseMemoryService):
+    """Keeps memories in a store: `Runner(..., memory_service=PersistMemoryService(store))`.
+
+    A search finds what the framework's InMemoryMemoryService finds: at most ten events, those that share the most words with
+    the query. A session may be added again and again; it replaces what was remembered of it. Every call is one transaction.
+    """
+
+    def __init__(self, store: Store | AsyncStore) -> None:
+        self._bridge = StoreBridge(store)
+
+    async def add_session_to_memory(self, session: Session) -> None:
+        """Remember the session's events that have content, instead of those that were remembered of it before."""
+        with framework_errors():
+            given = _memories(session.events, {})
+            await self._bridge.call_async(
+                lambda work: AppMemories(work).replace(session.app_name, session.user_id, session.id, given), writes=True
+            )
+
+    async def add_events_to_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        events: Sequence[Event],
+        session_id: str | None = None,
+        custom_metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Remember these events too, those that are not remembered yet. The metadata are stored with each of them."""
+        with framework_errors():
+            given = _memories(events, custom_metadata or {})
+            await self._bridge.call_async(
+                lambda work: AppMemories(work).add(app_name, user_id, session_id or _OF_NO_SESSION, given), writes=True
+            )
+
+    async def add_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        memories: Sequence[MemoryEntry],
+        custom_metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Remember these entries, each under its id or else a new one. The metadata are added to those of each entry."""
+        shared: dict[str, Any] = dict(custom_metadata or {})
+        entries = [
+            one.model_copy(update={"id": one.id or str(uuid.uuid4()), "custom_metadata": {**shared, **one.custom_metadata}})
+            for one in memories
+        ]
+        with framework_errors():
+            given = [_memory(one) for one in entries]
+            await self._bridge.call_async(
+                lambda work: AppMemories(work).add(app_name, user_id, _OF_NO_SESSION, given), writes=True
+            )
+
+    async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
+        """The user's memories that share the most words with the query, at most ten."""
+        with framework_errors():
+            words = _words(query)
+            found = await self._bridge.call_async(
+                lambda work: AppMemories(work).search(app_name, user_id, words, limit=_MOST), writes=False
+            )
+        return SearchMemoryResponse(memories=[model_of(MemoryEntry, one.entry, f"memory {one.id}") for one in found])
+
+    async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
+        """Delete a memory by its id. Adding its session or event again does not bring it back."""
+        if memory_id:
+            with framework_errors():
+                await self._bridge.call_async(lambda work: AppMemories(work).delete(app_name, user_id, memory_id), writes=True)
+
+
+def _memories(events: Sequence[Event], metadata: Mapping[str, object]) -> list[NewMemory]:
+    return [
+        _memory(
+            MemoryEntry(
+                id=event.id,
+                content=event.content,
+                author=event.author,
+                timestamp=datetime.fromtimestamp(event.timestamp).isoformat(),  # local time, as the framework writes it
+                custom_metadata=dict(metadata),
+            )
+        )
+        for event in events
+        if event.content and event.content.parts
+    ]
+
+
+def _memory(entry: MemoryEntry) -> NewMemory:
+    text = _text(entry.content)
+    return NewMemory(
+        id=entry.id or "",
+        entry=model_text("memory", entry),
+        text=unicodedata.normalize("NFC", text).lower(),
+        words=_words_found_by(text),
+    )
+
+
+def _text(content: types.Content) -> str:
+    return " ".join(part.text for part in content.parts or () if part.text)
+
+
+def _words(text: str) -> set[str]:
+    """The words of a text, in lower case."""
+    return {word.lower() for word in re.findall(r"\w+", unicodedata.normalize("NFC", text))}
+
+
+def _words_found_by(text: str) -> set[str]:
+    """The words that find a text: its own, and where a word mixes Latin with other letters, each run of one kind."""
+    found = _words(text)
+    mixed = [word for word in found if not word.isascii()]
+    runs = ("".join(run) for word in mixed for _, run in itertools.groupby(word, _is_latin))
+    return found.union(runs)
+
+
+def _is_latin(character: str) -> bool:
+    if character.isascii():
+        return character.isalnum() or character == "_"
+    return unicodedata.name(character, "").startswith("LATIN")

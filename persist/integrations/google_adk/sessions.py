@@ -1,0 +1,148 @@
+"""PersistSessionService: Google ADK's session service over a Store or an AsyncStore."""
+
+from typing import Any
+
+from google.adk.events.event import Event
+from google.adk.sessions.base_session_service import BaseSessionService, GetSessionConfig, ListSessionsResponse
+from google.adk.sessions.session import Session
+
+from persist.app_sessions.schemas import Appended, InHand, LoadedSession, NewEvent, StateChange
+from persist.app_sessions.sessions import AppSessions
+from persist.errors import Conflict, NotFound
+from persist.integrations.google_adk.encoding import change_of, model_of, state_of, stored_event, values_of
+from persist.integrations.google_adk.errors import SessionExists, SessionMissing, SessionStale, framework_errors
+from persist.integrations.google_adk.turns import Turns
+from persist.integrations.store_bridge import StoreBridge
+from persist.store.async_store import AsyncStore
+from persist.store.store import Store
+
+
+class PersistSessionService(BaseSessionService):
+    """Keeps sessions in a store: `Runner(..., session_service=PersistSessionService(store))`.
+
+    Every call is one transaction; a cancelled one is done either completely or not at all. The caller opens and closes the
+    store: one per process. Of two writers who have read the same session, the second one gets a SessionStale (a
+    StaleSessionError of the framework); entries of the state that sessions share are merged key by key.
+    """
+
+    def __init__(self, store: Store | AsyncStore) -> None:
+        self._bridge = StoreBridge(store)
+        self._turns = Turns()
+
+    async def create_session(
+        self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
+    ) -> Session:
+        """Create a session. Raises SessionExists if the user has one with that id; a blank id becomes a new one."""
+        given = _stripped(session_id) or None
+        with framework_errors():
+            change = change_of(state)
+            try:
+                made = await self._bridge.call_async(
+                    lambda work: AppSessions(work).create(app_name, user_id, given, state=change), writes=True
+                )
+            except Conflict as error:
+                raise SessionExists(str(given)) from error
+        return _session(made)
+
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+    ) -> Session | None:
+        """The session with the events that `config` names, in the order of their timestamps; None if there is none."""
+        window = config or GetSessionConfig()
+
+        def read() -> Session | None:
+            found = self._bridge.call(
+                lambda work: AppSessions(work).load(
+                    app_name,
+                    user_id,
+                    _stripped(session_id),
+                    recent=window.num_recent_events,
+                    since=window.after_timestamp,
+                ),
+                writes=False,
+            )
+            return None if found is None else _session(found)
+
+        with framework_errors():
+            return await self._bridge.in_worker(read, writes=False)
+
+    async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
+        """The sessions of a user, or of all users, with their state and without events; the one used last comes last."""
+        with framework_errors():
+            found = await self._bridge.call_async(lambda work: AppSessions(work).of_app(app_name, user_id), writes=False)
+        return ListSessionsResponse(sessions=[_session(one) for one in found])
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Delete a session with its events and its own state, if there is one."""
+        with framework_errors():
+            await self._bridge.call_async(
+                lambda work: AppSessions(work).delete(app_name, user_id, _stripped(session_id)), writes=True
+            )
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        """The state that all sessions of the user share, without the prefix `user:`."""
+        with framework_errors():
+            found = await self._bridge.call_async(lambda work: AppSessions(work).user_state(app_name, user_id), writes=False)
+        return values_of(found)
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        """Store an event and its change of the state, then apply both to the session object.
+
+        Raises SessionStale, SessionMissing or InvalidArgument, and then changes neither the store, nor the object, nor the event.
+        An event that is stored already, because its answer was lost, is not stored again.
+        """
+        if event.partial:
+            return event
+        with framework_errors():
+            new, change = stored_event(event)
+            async with self._turns.of(session):
+                return await self._bridge.in_worker(lambda: self._append(session, event, new, change), writes=True)
+
+    def _append(self, session: Session, event: Event, new: NewEvent, change: StateChange) -> Event:
+        with self._turns.lock_of(session):
+            expected = session._storage_update_marker
+            in_hand = InHand({one.id for one in session.events}, session.last_update_time) if expected is None else expected
+            try:
+                appended = self._bridge.call(
+                    lambda work: AppSessions(work).append(
+                        session.app_name, session.user_id, session.id, new, state=change, expected=in_hand
+                    ),
+                    writes=True,
+                )
+            except NotFound as error:
+                raise SessionMissing(session.id) from error
+            except Conflict as error:
+                raise SessionStale(session.id) from error
+            if _is_news(session, appended, expected):
+                self._apply_temp_state(session, event)
+                event = self._commit_event_to_session(session, self._trim_temp_delta_state(event))
+                session.last_update_time = appended.session.update_time
+                session._storage_update_marker = appended.session.marker
+        return event
+
+
+def _is_news(session: Session, appended: Appended, expected: str | None) -> bool:
+    """Whether a stored event is to be applied to the session object, which then is up to date."""
+    if not appended.was_there:
+        return True
+    before = appended.session.model_copy(update={"revision": appended.session.revision - 1})
+    return appended.is_newest and expected == before.marker
+
+
+def _stripped(session_id: str | None) -> str:
+    return session_id.strip() if isinstance(session_id, str) else ""
+
+
+def _session(loaded: LoadedSession) -> Session:
+    stored = loaded.session
+    events = [model_of(Event, event.data, f"event {event.id} of session {stored.session_id}") for event in loaded.events]
+    session = Session(
+        id=stored.session_id,
+        app_name=stored.app_name,
+        user_id=stored.user_id,
+        state=state_of(loaded.state),
+        events=events,
+        last_update_time=stored.update_time,
+    )
+    session._storage_update_marker = stored.marker
+    return session

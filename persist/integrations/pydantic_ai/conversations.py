@@ -1,0 +1,174 @@
+"""PersistConversationStore: the conversation store of Pydantic AI over a Store or an AsyncStore."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry, ConversationRecord, ConversationStore
+from pydantic_ai.tools import DeferredToolRequests
+from pydantic_ai.usage import RunUsage
+from pydantic_core import PydanticSerializationError
+
+from persist.errors import Conflict, NotFound, StoreCorrupt
+from persist.histories.entries import HistoryEntries
+from persist.histories.records import HistoryRecords
+from persist.histories.schemas import Entry, History, NewEntry
+from persist.integrations.pydantic_ai.calls import Calls
+from persist.integrations.pydantic_ai.errors import InvalidInput
+from persist.integrations.pydantic_ai.messages import decoded, encoded
+from persist.quoting import named
+from persist.store.async_store import AsyncStore
+from persist.store.store import Store
+
+_USAGE: TypeAdapter[RunUsage] = TypeAdapter(RunUsage)
+_DEFERRED: TypeAdapter[DeferredToolRequests] = TypeAdapter(DeferredToolRequests)
+
+
+class ConversationChanged(Conflict, ConversationConflict):
+    """The conversation was saved or deleted since it was loaded: a Conflict, and the framework's ConversationConflict."""
+
+    def __init__(self, conversation_id: str) -> None:
+        ConversationConflict.__init__(self, conversation_id)
+        self.constraint = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.conversation_id,)
+
+
+class MissingEntry(NotFound, KeyError):  # noqa: N818  # named like the errors it stands among
+    """There is no such entry: a NotFound, and the KeyError that the framework's own store raises."""
+
+    def __init__(self, id: str) -> None:
+        NotFound.__init__(self, "history entry", id)
+
+    def __str__(self) -> str:
+        return f"There is no history entry {named(self.id)}."
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.id,)
+
+
+class PersistConversationStore(ConversationStore):
+    """Keeps conversations in a store: every message once, however many conversations were forked from it.
+
+    Every call is one transaction; a cancelled one is done either completely or not at all. `delete` erases a conversation's
+    messages, except those that the history of another conversation, or a branch that it has left, still has. The caller opens
+    and closes the store. A value that cannot be stored raises InvalidInput, which is also a UserError of the framework.
+    """
+
+    def __init__(self, store: Store | AsyncStore) -> None:
+        self._calls = Calls("PersistConversationStore", store)
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"PersistConversationStore({self._store!r})"
+
+    async def read_record(self, conversation_id: str) -> ConversationRecord | None:
+        """The record of a conversation, or None."""
+        found = await self._calls.read(lambda work: HistoryRecords(work).find(conversation_id))
+        return None if found is None else _record(found)
+
+    async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
+        """The records, or those with this scope, the one written last first; at most `limit` of them."""
+        found = await self._calls.read(lambda work: HistoryRecords(work).latest(scope=scope, limit=limit))
+        return [_record(one) for one in found]
+
+    async def write_record(
+        self, record: ConversationRecord, *, new_entries: Sequence[ConversationEntry] = (), expected_revision: str | None
+    ) -> None:
+        """Store a record with its new entries if the stored revision is the expected one, all or nothing."""
+        id = record.conversation_id
+        messages = encoded("messages", [entry.message for entry in new_entries], [entry.kind for entry in new_entries])
+        entries = [NewEntry(entry.id, entry.parent_id, message) for entry, message in zip(new_entries, messages, strict=True)]
+        given: dict[str, Any] = {
+            "revision": record.revision,
+            "expected_revision": expected_revision,
+            "head_id": record.head_id,
+            "updated_at": record.updated_at,
+            "entries": entries,
+            "branches": list(record.branches),
+            "scope": record.scope,
+            "forked_from": record.forked_from,
+            "forked_at": record.forked_at,
+            "usage": _dumped("usage", _USAGE, record.usage),
+            "deferred": _dumped("deferred_tool_requests", _DEFERRED, record.deferred_tool_requests),
+            "format_version": record.format_version,
+        }
+        try:
+            await self._calls.write(lambda work: HistoryRecords(work).put(id, **given))
+        except Conflict as error:
+            raise ConversationChanged(id) from error
+
+    async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
+        """Delete a record of this revision, and the entries that no other record's history or branch reaches."""
+        try:
+            await self._calls.write(
+                lambda work: HistoryRecords(work).delete(conversation_id, expected_revision=expected_revision)
+            )
+        except Conflict as error:
+            raise ConversationChanged(conversation_id) from error
+
+    async def read_entry(self, entry_id: str) -> ConversationEntry:
+        """The entry with this id. Raises MissingEntry."""
+        try:
+            found = await self._calls.read(lambda work: HistoryEntries(work).get(entry_id))
+        except NotFound as error:
+            raise MissingEntry(entry_id) from error
+        return _entries([found])[0]
+
+    async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
+        """The entries up to `head_id`, oldest first, or the last `limit` of them: one query.
+
+        Raises MissingEntry for an unknown head, and StoreCorrupt where another program's rows are no chain of messages.
+        """
+        if head_id is None or (limit is not None and limit <= 0):
+            return []
+        try:
+            found = await self._calls.read(lambda work: HistoryEntries(work).list(head_id, limit=limit))
+        except NotFound as error:
+            raise MissingEntry(head_id) from error
+        return _entries(found)
+
+
+def _entries(found: Sequence[Entry]) -> list[ConversationEntry]:
+    return [
+        ConversationEntry(id=entry.id, parent_id=entry.parent_id, message=message, kind=cast(Any, entry.kind))
+        for entry, message in zip(found, decoded(found), strict=True)
+    ]
+
+
+def _record(found: History) -> ConversationRecord:
+    try:
+        usage = _USAGE.validate_python(found.usage)
+        deferred = None if found.deferred is None else _DEFERRED.validate_python(found.deferred)
+    except ValidationError as error:
+        raise StoreCorrupt(
+            "history_records", f"what is stored for {named(found.id)} is no conversation of Pydantic AI: {error}"
+        ) from error
+    return ConversationRecord(
+        conversation_id=found.id,
+        head_id=found.head_id,
+        usage=usage,
+        deferred_tool_requests=deferred,
+        scope=found.scope,
+        forked_from=found.forked_from,
+        forked_at=found.forked_at,
+        branches=found.branches,
+        revision=found.revision,
+        updated_at=found.updated_at,
+        format_version=cast(Any, found.format_version),
+    )
+
+
+def _dumped(path: str, adapter: TypeAdapter[Any], value: Any) -> Any:
+    """The JSON of a value, None for None. Raises InvalidInput if the value could not be built again from it."""
+    if value is None:
+        return None
+    try:
+        dumped = adapter.dump_python(value, mode="json", by_alias=True)
+        same = adapter.validate_python(dumped) == value
+    except (PydanticSerializationError, ValidationError, ValueError, TypeError, RecursionError) as error:
+        raise InvalidInput(path, f"Pydantic AI cannot serialize it: {error}") from error
+    if not same:
+        raise InvalidInput(path, "it holds what JSON cannot say, such as bytes or NaN.")
+    return dumped

@@ -1,0 +1,83 @@
+"""Messages of Pydantic AI as JSON, in the form of its own adapter; with what JSON cannot say beside it."""
+
+import base64
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+from pydantic_core import PydanticSerializationError
+
+from persist.errors import StoreCorrupt
+from persist.histories.schemas import Entry, Message
+from persist.integrations.pydantic_ai.errors import InvalidInput
+
+_BYTES, _FLOAT = "bytes", "float"
+
+
+def encoded(path: str, messages: Sequence[ModelMessage], kinds: Sequence[str] | None = None) -> list[Message]:
+    """Messages to store. Raises InvalidInput for one that could not be built again from what its adapter writes."""
+    given = list(messages)
+    try:
+        dumped = ModelMessagesTypeAdapter.dump_python(given, mode="json")
+        built = ModelMessagesTypeAdapter.validate_python(dumped)
+    except (PydanticSerializationError, ValidationError, ValueError, TypeError, RecursionError) as error:
+        raise InvalidInput(path, f"Pydantic AI cannot serialize it: {error}") from error
+    return [
+        Message(data, kind, list(_unsaid(message, again, [])) or None)
+        for data, kind, message, again in zip(dumped, kinds or ["message"] * len(given), given, built, strict=True)
+    ]
+
+
+def decoded(entries: Sequence[Entry]) -> list[ModelMessage]:
+    """The messages of stored entries. Raises StoreCorrupt for one that is no message."""
+    try:
+        messages = ModelMessagesTypeAdapter.validate_python([entry.message for entry in entries])
+        for entry, message in zip(entries, messages, strict=True):
+            for path, kind, text in entry.extra or ():
+                _set(message, path, _value(kind, text))
+    except (ValidationError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise StoreCorrupt("history_entries", f"a stored message is none of Pydantic AI: {error}") from error
+    return messages
+
+
+def _unsaid(given: Any, built: Any, path: list[str | int]) -> Iterator[list[Any]]:
+    """[path, kind, text] of every value in a message that its JSON loses: bytes of any place, NaN and infinities."""
+    if given is built:
+        return
+    if isinstance(given, bytes | bytearray):
+        if built != given:
+            yield [path, _BYTES, base64.b64encode(given).decode()]
+    elif isinstance(given, float):
+        if built is None and not math.isfinite(given):
+            yield [path, _FLOAT, repr(given)]
+    elif isinstance(given, Mapping):
+        if isinstance(built, Mapping):
+            for key, value in given.items():
+                if isinstance(key, str) and key in built:
+                    yield from _unsaid(value, built[key], [*path, key])
+    elif isinstance(given, list | tuple):
+        if isinstance(built, list | tuple) and len(built) == len(given):
+            for index, (value, other) in enumerate(zip(given, built, strict=True)):
+                yield from _unsaid(value, other, [*path, index])
+    elif is_dataclass(given) and is_dataclass(built):
+        for field in fields(given):
+            if hasattr(built, field.name):
+                yield from _unsaid(getattr(given, field.name), getattr(built, field.name), [*path, field.name])
+
+
+def _value(kind: str, text: str) -> Any:
+    return base64.b64decode(text) if kind == _BYTES else float(text)
+
+
+def _set(message: Any, path: Sequence[str | int], value: Any) -> None:
+    *steps, last = path
+    target: Any = message
+    for step in steps:
+        target = getattr(target, str(step)) if is_dataclass(target) else target[step]
+    if is_dataclass(target):
+        object.__setattr__(target, str(last), value)
+    else:
+        target[last] = value

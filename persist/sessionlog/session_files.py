@@ -1,0 +1,143 @@
+"""The files of one session below a home folder: its log, and those of its subagents below `<session>/subagents`.
+
+Beside a subagent's log may be a `.meta.json` with what is known of the subagent. Here it is an entry of the type
+`agent_metadata`, the last of its part, as programs that mirror their logs elsewhere send it.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from persist.db.files.paths import check_path, files
+from persist.db.files.private_files import make_private, private_opener, replace
+from persist.errors import Conflict, InvalidValue
+from persist.quoting import named
+from persist.sessionlog.listing import find_session_log
+from persist.sessionlog.paths import SUFFIX, session_log_path
+
+Entry = dict[str, Any]
+
+METADATA = "agent_metadata"
+_METADATA_SUFFIX = ".meta.json"
+_HALF = re.compile("[\ud800-\udfff]")
+_KIND = "session log"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFiles:
+    """What the files of a session hold: the entries of each part, by its path below the session's folder ("" for the log)."""
+
+    project_slug: str
+    session_id: str
+    parts: Mapping[str, Sequence[Entry]]
+    skipped: int = 0
+    """How many lines were torn or broken."""
+
+
+def read_session_files(
+    home: str | os.PathLike[str], session_id: str, *, project_slug: str | None = None, subagents: bool = True
+) -> SessionFiles:
+    """Every entry of a session's files, exactly as written. Torn and broken lines are skipped, and counted.
+
+    Raises NotFound, and Conflict if several projects have such a session and no slug is given. `subagents` False: only the log.
+    """
+    info = find_session_log(home, session_id, project_slug=project_slug)
+    folder = info.path.with_suffix("")
+    paths = {"": info.path}
+    if subagents:
+        paths |= {path.relative_to(folder).as_posix().removesuffix(SUFFIX): path for path in _logs_below(folder / "subagents")}
+    parts, skipped = {}, 0
+    for subpath, path in paths.items():
+        with files(path, _KIND), open(path, "rb") as file:
+            found = [_entry(line) for line in file if line.strip()]  # lines of bytes end only at \n
+        parts[subpath] = [entry for entry in found if entry is not None]
+        skipped += found.count(None)
+        if subpath and (metadata := _metadata(path)) is not None:
+            parts[subpath].append(metadata)
+    return SessionFiles(info.project_slug, session_id, parts, skipped)
+
+
+def write_session_files(home: str | os.PathLike[str], session: SessionFiles, *, overwrite: bool = False) -> list[Path]:
+    """Write a session's files as `read_session_files` reads them, each whole or not at all; the paths written.
+
+    Raises Conflict, before anything is written, if one is there already and not `overwrite`. Files are for their owner alone.
+    """
+    log = session_log_path(check_path("home", home), session.project_slug, session.session_id)
+    contents: dict[Path, str] = {}
+    for subpath, entries in session.parts.items():
+        path = log if not subpath else _part_path(log.with_suffix(""), subpath)
+        lines = [entry for entry in entries if not subpath or entry.get("type") != METADATA]
+        if lines:
+            contents[path] = "".join(f"{_text(entry)}\n" for entry in lines)
+        if len(lines) < len(entries):
+            last = [entry for entry in entries if entry.get("type") == METADATA][-1]
+            metadata = {key: value for key, value in last.items() if key != "type"}
+            contents[path.with_name(path.name.removesuffix(SUFFIX) + _METADATA_SUFFIX)] = _text(metadata)
+    there = [path for path in contents if os.path.lexists(path)]
+    if there and not overwrite:
+        raise Conflict(f"{named(str(there[0]))} is there already; it may hold more than what would replace it.")
+    for path, text in contents.items():
+        with files(path, _KIND):
+            make_private(path.parent)
+            draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+            try:
+                with open(draft, "w", encoding="utf-8", newline="\n", opener=private_opener) as file:
+                    file.write(text)
+                replace(draft, path)
+            except BaseException:
+                with suppress(OSError):
+                    draft.unlink()
+                raise
+    return list(contents)
+
+
+def _entry(line: bytes) -> Entry | None:
+    """The object of a line, exactly: with NaN, any integer, lone surrogate halves. None for any other line."""
+    try:
+        value = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _text(entry: Entry) -> str:
+    """The JSON text of an entry: UTF-8 has no lone surrogate halves, so they are escaped."""
+    text = json.dumps(entry, ensure_ascii=False, separators=(",", ":"))
+    return text if text.isascii() else _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
+def _metadata(log: Path) -> Entry | None:
+    path = log.with_name(log.name.removesuffix(SUFFIX) + _METADATA_SUFFIX)
+    with files(path, _KIND):
+        try:
+            found = _entry(path.read_bytes())
+        except FileNotFoundError:
+            return None
+    return None if found is None else {**found, "type": METADATA}
+
+
+def _logs_below(folder: Path) -> Iterator[Path]:
+    with files(folder, _KIND):
+        try:
+            entries = sorted(folder.iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return
+    for entry in entries:
+        if entry.is_dir() and not entry.is_symlink():
+            yield from _logs_below(entry)
+        elif entry.name.endswith(SUFFIX) and entry.is_file():
+            yield entry
+
+
+def _part_path(folder: Path, subpath: str) -> Path:
+    """The file of a part. Raises InvalidValue for a path that would lead out of the folder, on whatever system."""
+    steps = re.split(r"[\\/]", subpath)
+    if any(step in ("", ".", "..") or "\0" in step or ":" in step for step in steps):
+        raise InvalidValue("subpath", f"{named(subpath)} is no path below a session's folder.")
+    path = folder.joinpath(*steps)
+    return path.with_name(path.name + SUFFIX)

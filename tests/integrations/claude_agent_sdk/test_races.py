@@ -1,0 +1,155 @@
+"""Many tasks, loops and processes on one session; kills and cancellations."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from persist import Store
+from persist.integrations.claude_agent_sdk import PersistSessionStore
+from tests.aio.loops import in_loops
+from tests.integrations.claude_agent_sdk.conftest import Do
+from tests.integrations.claude_agent_sdk.worker import KEY, batch
+from tests.subprocesses import Spawn, Worker
+
+BATCH = 4
+
+
+def go(worker: Worker) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write("go\n")
+    worker.stdin.flush()
+
+
+def assert_whole(entries: Sequence[Any], writers: int, batches: int) -> None:
+    """Every batch is there once, together, and in the order in which its writer wrote."""
+    assert len(entries) == writers * batches * BATCH
+    groups = [list(entries[at : at + BATCH]) for at in range(0, len(entries), BATCH)]
+    assert all([one["of"] for one in group] == [[*group[0]["of"][:2], place] for place in range(BATCH)] for group in groups)
+    by_writer: dict[str, list[int]] = {}
+    for group in groups:
+        by_writer.setdefault(group[0]["of"][0], []).append(group[0]["of"][1])
+    assert list(by_writer.values()) == [list(range(batches))] * writers
+
+
+def assert_summary_is_of_the_last(do: Do, sessions: Any) -> None:
+    (summary,) = do(sessions.list_session_summaries("p"))
+    assert summary["data"]["custom_title"] == do(sessions.tail(KEY, 1))[0]["customTitle"]
+
+
+def test_many_tasks_append_to_one_session_from_its_first_moment(sessions: Any, do: Do) -> None:
+    async def work(name: str) -> None:
+        for number in range(3):
+            await sessions.append(KEY, batch(name, number))
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*[work(str(name)) for name in range(12)])
+
+    do(all_at_once())
+    assert_whole(do(sessions.load(KEY)), 12, 3)
+    assert_summary_is_of_the_last(do, sessions)
+
+
+def test_one_store_on_many_loops(sessions: Any, do: Do) -> None:
+    async def work(name: int) -> None:
+        for number in range(2):
+            await sessions.append(KEY, batch(str(name), number))
+
+    in_loops(8, work)
+    assert_whole(do(sessions.load(KEY)), 8, 2)
+    assert_summary_is_of_the_last(do, sessions)
+
+
+def test_a_batch_that_is_retried_at_once_is_stored_once(sessions: Any, do: Do) -> None:
+    async def retried() -> None:
+        given = [entry for number in range(5) for entry in batch("a", number)[:3]]
+        await asyncio.gather(*[sessions.append(KEY, given) for _ in range(6)])
+
+    do(retried())
+    assert [entry["uuid"] for entry in do(sessions.load(KEY))] == [
+        f"a-{number}-{place}" for number in range(5) for place in range(3)
+    ]
+
+
+@pytest.mark.processes
+def test_processes_share_a_session(spawn: Spawn, look: Store, do: Do) -> None:
+    workers = [spawn("append", name, 8, stdin=True) for name in "ab"]
+    for worker in workers:
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        go(worker)
+    for worker in workers:
+        worker.communicate()
+        assert worker.returncode == 0
+    sessions: Any = PersistSessionStore(look)
+    assert_whole(do(sessions.load(KEY)), 2, 8)
+    assert_summary_is_of_the_last(do, sessions)
+    for name in "ab":
+        assert_whole(do(sessions.load({**KEY, "subpath": f"subagents/agent-{name}"})), 1, 8)
+
+
+@pytest.mark.processes
+def test_a_process_that_is_killed_leaves_whole_batches(spawn: Spawn, look: Store, do: Do) -> None:
+    worker = spawn("append", "a", 10_000, stdin=True)
+    assert worker.stdout.readline() == "ready\n"
+    go(worker)
+    said = [int(worker.stdout.readline()) for _ in range(5)]
+    time.sleep(0.01)
+    worker.kill()
+    worker.wait(30)
+    sessions: Any = PersistSessionStore(look)
+    main, part = do(sessions.load(KEY)), do(sessions.load({**KEY, "subpath": "subagents/agent-a"}))
+    assert len(main) // BATCH >= len(part) // BATCH > said[-1]
+    assert_whole(main, 1, len(main) // BATCH)
+    assert_whole(part, 1, len(part) // BATCH)
+    assert_summary_is_of_the_last(do, sessions)
+    do(sessions.append(KEY, main[-BATCH:]))  # the mirror tries again
+    assert do(sessions.load(KEY)) == [*main, main[-1]]
+
+
+def test_a_cancelled_append_is_done_wholly_or_not_at_all(sessions: Any, do: Do) -> None:
+    async def cancelled() -> int:
+        ended = 0
+        for number in range(30):
+            call = asyncio.ensure_future(sessions.append(KEY, batch("a", number)))
+            for _ in range(number % 8):
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.0003 * (number % 5))
+            call.cancel()
+            call.cancel()
+            try:
+                await call
+            except asyncio.CancelledError:
+                ended += 1
+            before = await sessions.load(KEY)
+            await asyncio.sleep(0.001)
+            assert await sessions.load(KEY) == before  # nothing happens behind the caller's back
+            assert [entry["of"][2] for entry in before or []] == [0, 1, 2, 3] * (len(before or []) // BATCH)
+        return ended
+
+    assert do(cancelled()) > 0
+
+
+def test_deletions_beside_appends_leave_whole_batches(sessions: Any, do: Do, look: Store) -> None:
+    async def both() -> None:
+        async def write(name: str) -> None:
+            for number in range(6):
+                await sessions.append(KEY, batch(name, number))
+                await sessions.append({**KEY, "subpath": "subagents/agent-1"}, batch(name, number))
+
+        async def delete() -> None:
+            for _ in range(6):
+                await sessions.delete(KEY)
+
+        await asyncio.gather(write("a"), write("b"), delete())
+
+    do(both())
+    for key in (KEY, {**KEY, "subpath": "subagents/agent-1"}):
+        entries = do(sessions.load(key)) or []
+        assert [entry["of"][2] for entry in entries] == [0, 1, 2, 3] * (len(entries) // BATCH)
+    do(sessions.delete(KEY))
+    assert do(sessions.load(KEY)) is None
+    with look.read() as tx:
+        assert tx.transcripts.sessions.list().items == []

@@ -1,0 +1,121 @@
+"""Values that databases and serializers change come back as they were."""
+
+import json
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes
+from google.adk.events.event import Event, NodeInfo
+from google.adk.events.event_actions import EventActions, EventCompaction
+from google.adk.sessions.session import Session
+from google.adk.tools.tool_confirmation import ToolConfirmation
+from google.genai import types
+
+from persist.integrations.google_adk import PersistSessionService
+from tests.integrations.google_adk.conftest import Do
+from tests.integrations.google_adk.scenes import create, event, get
+
+HARD = "Naïve\x00 text \ud83d \ufdd0 stays 😀 what it was."
+VALUES: dict[str, Any] = {
+    "zulu": [1, {"z": None, "a": [True, False, {}]}],
+    "big": [2**63, -(2**63) - 1, 2**200],
+    "float": [0.1, -0.0, 1e308, 5e-324, float("inf")],
+    "text": HARD,
+    "alpha": {"b": 1, "a": {HARD: HARD}, "": 0},
+    "none": None,
+}
+
+
+def everything() -> Event:
+    """An event with something in nearly every field."""
+    parts = [
+        types.Part(text=HARD, thought=True, thought_signature=b"\x00\xfe"),
+        types.Part(inline_data=types.Blob(data=bytes(range(256)), mime_type="image/png", display_name="x")),
+        types.Part(function_call=types.FunctionCall(id="c", name="f", args=VALUES)),
+        types.Part(function_response=types.FunctionResponse(id="c", name="f", response={"result": VALUES})),
+        types.Part(file_data=types.FileData(file_uri="gs://bucket/x", mime_type="a/b")),
+    ]
+    return Event(
+        author="agent",
+        invocation_id="i-1",
+        content=types.Content(role="model", parts=parts),
+        actions=EventActions(
+            state_delta=VALUES,
+            artifact_delta={"f.txt": 3},
+            skip_summarization=False,
+            transfer_to_agent="other",
+            requested_tool_confirmations={"c": ToolConfirmation(hint="?", payload=VALUES)},
+            compaction=EventCompaction(start_timestamp=0.5, end_timestamp=1.5, compacted_content=types.Content(role="user")),
+            agent_state=VALUES,
+            route=["a", 1, True],
+        ),
+        output=VALUES,
+        node_info=NodeInfo(path="wf/a@1", output_for=["wf"]),
+        long_running_tool_ids={"c", "b"},
+        branch="a.b",
+        timestamp=1_700_000_000.123456,
+        custom_metadata=VALUES,
+        finish_reason=types.FinishReason.STOP,
+        usage_metadata=types.GenerateContentResponseUsageMetadata(prompt_token_count=5),
+        grounding_metadata=types.GroundingMetadata(web_search_queries=["q"]),
+        error_code="429",
+        error_message=HARD,
+        turn_complete=True,
+        interrupted=False,
+        avg_logprobs=-0.5,
+    )
+
+
+def test_every_field_of_an_event_comes_back(sessions: PersistSessionService, do: Do) -> None:
+    async def story() -> tuple[Event, Session]:
+        session = await create(sessions, VALUES)
+        assert list(session.state) == list(VALUES)
+        given = everything()
+        await sessions.append_event(session, given)
+        return given, await get(sessions)
+
+    given, found = do(story())
+    assert found.events == [given]
+    assert found.state == VALUES
+    assert json.dumps(found.state) == json.dumps(VALUES), "the order of keys, and the sign of zero"
+    assert json.dumps(found.events[0].custom_metadata) == json.dumps(VALUES)
+    assert found.events[0].model_dump() == given.model_dump()
+
+
+def test_not_a_number_stays_one(sessions: PersistSessionService, do: Do) -> None:
+    async def story() -> Session:
+        session = await create(sessions)
+        given = event(delta={"user:n": [float("nan")]}, custom_metadata={"n": float("nan")}, output=float("-inf"))
+        await sessions.append_event(session, given)
+        return await get(sessions)
+
+    found = do(story())
+    assert math.isnan(found.state["user:n"][0])
+    assert math.isnan(found.events[0].custom_metadata["n"])
+    assert found.events[0].output == -math.inf
+
+
+def test_values_with_a_json_form_are_stored_in_it(sessions: PersistSessionService, do: Do) -> None:
+    """As in the framework's own database: it stores credentials in the state, for one."""
+
+    async def story() -> Session:
+        session = await create(sessions, {"at": datetime(2026, 1, 2, tzinfo=UTC), "several": {3}})
+        credential = AuthCredential(auth_type=AuthCredentialTypes.API_KEY, api_key="k")
+        await sessions.append_event(session, event(delta={"credential": credential, "pair": (1, 2)}))
+        return await get(sessions)
+
+    found = do(story())
+    assert (found.state["at"], found.state["several"], found.state["pair"]) == ("2026-01-02T00:00:00Z", [3], [1, 2])
+    assert AuthCredential.model_validate(found.state["credential"]).api_key == "k"
+
+
+def test_what_is_read_is_a_copy(sessions: PersistSessionService, do: Do) -> None:
+    async def story() -> None:
+        given: dict[str, Any] = {"a": [1], "user:b": [1]}
+        session = await create(sessions, given)
+        given["a"].append(2)
+        session.state["user:b"].append(2)
+        assert (await get(sessions)).state == {"a": [1], "user:b": [1]}
+
+    do(story())

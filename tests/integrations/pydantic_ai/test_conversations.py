@@ -1,0 +1,210 @@
+"""The store as applications use it: load, run, save; branches, forks, scopes; errors of both worlds."""
+
+import dataclasses
+import pickle
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.conversation import Conversation
+from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry, ConversationRecord
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.tools import DeferredToolRequests
+from pydantic_ai.usage import RunUsage
+
+from persist import Store
+from persist.errors import Conflict, InvalidValue, NotFound, PersistError
+from persist.integrations.pydantic_ai import ConversationChanged, InvalidInput, MissingEntry, PersistConversationStore
+from tests.integrations.pydantic_ai.conftest import Do
+from tests.integrations.pydantic_ai.scenes import AT, asked, conversation, plain, said, turns
+
+
+def test_an_agent_goes_on_where_it_was(conversations: PersistConversationStore, do: Do) -> None:
+    agent = Agent(TestModel(custom_output_text="yes"))
+
+    async def talk() -> None:
+        talked = Conversation(conversation_id="c")
+        for turn in range(3):
+            result = await agent.run(f"turn {turn}", conversation=talked)
+            stored = await conversations.save(result, scope="maria")
+            assert len(stored) == 2
+            loaded = await conversations.load("c")
+            assert loaded is not None
+            assert loaded == result.conversation
+            talked = loaded
+        assert talked.usage.requests == 3
+        entries = await conversations.load_entries("c")
+        assert entries is not None
+        assert [entry.parent_id for entry in entries] == [None, *(entry.id for entry in entries[:-1])]
+
+    do(talk())
+
+
+def test_a_record_comes_back_as_it_was(conversations: PersistConversationStore, do: Do) -> None:
+    deferred = DeferredToolRequests(
+        approvals=[ToolCallPart("tool", {"z": 1, "a": [None]}, "call")], metadata={"call": {"k": "\x00"}}
+    )
+    first = ConversationEntry(parent_id=None, message=asked("a"))
+    record = ConversationRecord(
+        conversation_id="c",
+        head_id=first.id,
+        usage=RunUsage(requests=2, input_tokens=2**63 - 1, details={"z": 1, "a": 2**64 - 1}, audio_seconds=1.5),
+        deferred_tool_requests=deferred,
+        scope="",
+        forked_from="x",
+        forked_at="y",
+        branches=[first.id, "other"],
+        updated_at=AT,
+    )
+    do(conversations.write_record(record, new_entries=[first], expected_revision=None))
+    assert do(conversations.read_record("c")) == record
+    assert do(conversations.read_records(scope="")) == [record]
+    assert do(conversations.read_entry(first.id)) == first
+    found = do(conversations.read_record("c"))
+    found.branches.append("changed")
+    found.usage.requests = 9
+    assert do(conversations.read_record("c")) == record
+
+
+def test_a_conversation_saved_meanwhile_is_not_overwritten(conversations: PersistConversationStore, do: Do) -> None:
+    async def save() -> None:
+        await conversations.save(conversation("c", "a"))
+        one, other = await conversations.load("c"), await conversations.load("c")
+        assert one is not None
+        assert other is not None
+        one.messages += turns("b")
+        await conversations.save(one)
+        other.messages += turns("x")
+        with pytest.raises(ConversationConflict):
+            await conversations.save(other)
+        record = ConversationRecord(conversation_id="c", head_id=None)
+        with pytest.raises(ConversationConflict) as caught:
+            await conversations.write_record(record, expected_revision=other.revision)
+        assert isinstance(caught.value, ConversationChanged)
+        assert isinstance(caught.value, Conflict)
+        assert isinstance(caught.value, UserError)
+        assert caught.value.conversation_id == "c"
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+        with pytest.raises(ConversationConflict):
+            await conversations.save(conversation("c", "new"))
+        loaded = await conversations.load("c")
+        assert loaded is not None
+        assert said(loaded.messages) == ["a", "a!", "b", "b!"]
+
+    do(save())
+
+
+def test_the_last_messages_alone(conversations: PersistConversationStore, do: Do) -> None:
+    async def window() -> None:
+        await conversations.save(conversation("c", "a", "b", "c"))
+        loaded = await conversations.load("c", limit=2)
+        assert loaded is not None
+        assert said(loaded.messages) == ["c", "c!"]
+        loaded.messages += turns("d")
+        assert len(await conversations.save(loaded)) == 2
+        assert said((await conversations.load("c")).messages) == ["a", "a!", "b", "b!", "c", "c!", "d", "d!"]  # type: ignore[union-attr]  # it is there
+
+    do(window())
+
+
+def test_branches_and_forks(conversations: PersistConversationStore, do: Do) -> None:
+    async def explore() -> None:
+        await conversations.save(conversation("c", "a", "b"))
+        loaded = await conversations.load("c")
+        assert loaded is not None
+        branch = await conversations.branch("c", at=2, expected_revision=loaded.revision)
+        branch.messages += turns("x")
+        await conversations.save(branch)
+        fork = await conversations.fork("c", at=3, new_conversation_id="fork")
+        assert said(fork.messages) == ["a", "a!", "x"]
+        record = await conversations.read_record("c")
+        assert record is not None
+        back = await conversations.branch("c", from_entry=record.branches[0], expected_revision=record.revision)
+        assert said(back.messages) == ["a", "a!", "b", "b!"]
+        await conversations.delete("c")
+        assert said((await conversations.load("fork")).messages) == ["a", "a!", "x"]  # type: ignore[union-attr]  # it is there
+        with pytest.raises(KeyError):
+            await conversations.read_entry(record.branches[0])
+        await conversations.delete("fork")
+        assert await conversations.list_conversations() == []
+
+    do(explore())
+
+
+def test_scopes_keep_conversations_apart(conversations: PersistConversationStore, do: Do) -> None:
+    async def scoped() -> None:
+        await conversations.save(conversation("c", "a"), scope="maria")
+        await conversations.save(conversation("d", "a"), scope="otto")
+        assert await conversations.load("c", scope="otto") is None
+        await conversations.delete("c", scope="otto")
+        assert [found.conversation_id for found in await conversations.list_conversations(scope="maria")] == ["c"]
+        assert [found.conversation_id for found in await conversations.list_conversations(limit=1)] == ["d"]
+
+    do(scoped())
+
+
+def test_what_is_not_there(conversations: PersistConversationStore, do: Do) -> None:
+    assert do(conversations.load("gone")) is None
+    assert do(conversations.read_history(None)) == []
+    assert do(conversations.read_history("gone", limit=0)) == []
+    do(conversations.delete("gone"))
+    for call in (conversations.read_entry, conversations.read_history):
+        with pytest.raises(MissingEntry) as caught:
+            do(call("gone"))
+        assert isinstance(caught.value, KeyError)
+        assert isinstance(caught.value, NotFound)
+        assert str(caught.value) == str(pickle.loads(pickle.dumps(caught.value))) == "There is no history entry 'gone'."
+    with pytest.raises(ConversationConflict):
+        do(conversations.delete_record("gone", expected_revision="1"))
+    record = ConversationRecord(conversation_id="c", head_id="gone")
+    with pytest.raises(ConversationConflict):
+        do(conversations.write_record(record, expected_revision=None))
+    assert do(conversations.read_record("c")) is None
+
+
+def test_what_cannot_be_stored_is_refused(conversations: PersistConversationStore, do: Do) -> None:
+    first = ConversationEntry(id="a", parent_id="b", message=asked("a"))
+    circle = [first, ConversationEntry(id="b", parent_id="a", message=asked("b"))]
+    record = ConversationRecord(conversation_id="c", head_id="b")
+    wrong: list[tuple[ConversationRecord, list[ConversationEntry]]] = [
+        (record, circle),
+        (dataclasses.replace(record, head_id=None, scope="\x00"), []),
+        (dataclasses.replace(record, head_id=None, conversation_id="x" * 1000), []),
+        (dataclasses.replace(record, head_id=None, updated_at=AT.replace(tzinfo=None)), []),
+        (dataclasses.replace(record, head_id=None, usage=RunUsage(input_tokens=2**64)), []),
+        (
+            dataclasses.replace(
+                record, head_id=None, deferred_tool_requests=DeferredToolRequests(metadata={"a": {"b": b"\xff"}})
+            ),
+            [],
+        ),
+        (
+            dataclasses.replace(
+                record, head_id=None, deferred_tool_requests=DeferredToolRequests(metadata={"a": {"b": float("nan")}})
+            ),
+            [],
+        ),
+    ]
+    for given, entries in wrong:
+        with pytest.raises(InvalidInput) as caught:
+            do(conversations.write_record(given, new_entries=entries, expected_revision=None))
+        assert isinstance(caught.value, InvalidValue)
+        assert isinstance(caught.value, UserError)
+        assert isinstance(caught.value, PersistError)
+    assert do(conversations.list_conversations()) == []
+
+
+def test_only_a_store_is_a_store() -> None:
+    with pytest.raises(InvalidInput, match="expected a Store or an AsyncStore"):
+        PersistConversationStore("sqlite:///x.db")  # type: ignore[arg-type]  # not what belongs there
+
+
+def test_what_everybody_else_sees(conversations: PersistConversationStore, do: Do, database_url: str) -> None:
+    do(conversations.save(conversation("c", "a")))
+    with Store.open(database_url) as look, look.read() as tx:
+        record = tx.histories.records.get("c")
+        assert record.head_id is not None
+        messages: list[Any] = [entry.message for entry in tx.histories.entries.list(record.head_id)]
+    assert messages == plain(turns("a"))
