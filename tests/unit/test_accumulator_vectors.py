@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from persist.chat.reducer.accumulator import Accumulator, UnknownToolCall, grow, reduce
 from persist.errors import StreamProtocolError
+from tests.cases import each
 
 STREAMS = json.loads((Path(__file__).parents[1] / "streams" / "ai-sdk-streams.json").read_text(encoding="utf-8"))
 VECTORS: list[dict[str, Any]] = STREAMS["vectors"]
-every_vector = pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
+every_vector = each("vector", VECTORS, ids=lambda vector: vector["name"])
 
 
 def fed(chunks: Iterable[dict[str, Any]], message: dict[str, Any] | None = None) -> Accumulator:
@@ -60,7 +61,7 @@ def test_reduce_gives_the_last_message(vector: dict[str, Any]) -> None:
     assert (vector.get("initial"), vector["chunks"]) == (initial, chunks)  # nothing that was handed in is changed
 
 
-@pytest.mark.parametrize("vector", [vector for vector in VECTORS if vector["fatal"]], ids=lambda vector: vector["name"])
+@each("vector", [vector for vector in VECTORS if vector["fatal"]], ids=lambda vector: vector["name"])
 def test_a_sequence_error_keeps_the_state_before_it(vector: dict[str, Any]) -> None:
     accumulator = fed(readable(vector), vector.get("initial"))
     refused = vector["chunks"][vector["fatal"]["at"]]

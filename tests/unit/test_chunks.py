@@ -8,6 +8,7 @@ import pytest
 
 from persist.chat.reducer.chunks import ChunkType, validate
 from persist.errors import InvalidValue
+from tests.cases import each
 
 STREAMS = json.loads((Path(__file__).parents[1] / "streams" / "ai-sdk-streams.json").read_text(encoding="utf-8"))
 CASES: list[dict[str, Any]] = STREAMS["chunk_validation"]
@@ -18,7 +19,7 @@ def is_unknown(chunk: object) -> bool:
     return isinstance(kind, str) and kind not in set(ChunkType) and not kind.startswith("data-")
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: json.dumps(case["chunk"])[:60])
+@each("case", CASES, ids=lambda case: json.dumps(case["chunk"])[:60])
 def test_same_verdict_as_the_sdk(case: dict[str, Any]) -> None:
     chunk = case["chunk"]
     if is_unknown(chunk):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from persist.chat.reducer.partial_json import ABSENT, parse_partial
+from tests.cases import each
 
 STREAMS = json.loads((Path(__file__).parents[1] / "streams" / "ai-sdk-streams.json").read_text(encoding="utf-8"))
 CASES: list[dict[str, Any]] = STREAMS["partial_json"]
@@ -26,7 +27,7 @@ def without_prototypes(value: Any) -> bool:
     return all(map(without_prototypes, value)) if isinstance(value, list) else True
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case["text"])[:40])
+@each("case", CASES, ids=lambda case: repr(case["text"])[:40])
 def test_same_result_as_the_sdk(case: dict[str, Any]) -> None:
     assert parse_partial(case["text"]) == (case["state"], case.get("value", ABSENT))
 
