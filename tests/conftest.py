@@ -1,6 +1,6 @@
 """Fixtures: a store on SQLite and Postgres, synchronous and asynchronous, and the databases below it.
 
-store           four times: sqlite-sync, sqlite-async, postgres-sync, postgres-async
+store           twice: a Store on SQLite, an AsyncStore on Postgres; four times with tests.contract.faces.every_way or --every-way
 open_store      opens another store on the same database, with the same face and clock
 database_url    twice: a database of the test's own, ready for Store.open
 filled          the same, for a test that asks for it with something in every table
@@ -52,6 +52,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quick", action="store_true", help="only what runs without a server, on SQLite, through the synchronous face"
     )
+    parser.addoption("--every-way", action="store_true", help="each face of a store on each database, in every test")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that is marked `every_way` has both faces on both databases, as all have with `--every-way`."""
+    marked = metafunc.definition.get_closest_marker("every_way") is not None
+    if marked and "face" in metafunc.fixturenames and not metafunc.config.getoption("--every-way"):
+        metafunc.parametrize("face", ["sync"] if metafunc.config.getoption("--quick") else ["sync", "async"], indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -95,11 +103,12 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(_ways(quick=config.getoption("--quick")))
+    config.pluginmanager.register(_ways(quick=config.getoption("--quick"), every=config.getoption("--every-way")))
 
 
-def _ways(*, quick: bool) -> object:
+def _ways(*, quick: bool, every: bool) -> object:
     """The fixtures by which a test runs in several ways: those that `--quick` leaves out are not collected in the first place."""
+    faces = ["sync", "async"] if every and not quick else None
 
     class Ways:
         @pytest.fixture(params=["sqlite"] if quick else ["sqlite", "postgres"])
@@ -107,10 +116,14 @@ def _ways(*, quick: bool) -> object:
             """Which database the test runs on."""
             return str(request.param)
 
-        @pytest.fixture(params=["sync"] if quick else ["sync", "async"])
-        def face(self, request: pytest.FixtureRequest) -> str:
-            """Which of Store and AsyncStore is behind `store`."""
-            return str(request.param)
+        @pytest.fixture(params=faces)
+        def face(self, request: pytest.FixtureRequest, backend: str) -> str:
+            """Which of Store and AsyncStore is behind `store`.
+
+            AsyncStore runs the very verb of Store in a thread, which tests/architecture/test_faces.py proves of each: a test that
+            runs on both databases meets both faces, and not each of them on each.
+            """
+            return str(getattr(request, "param", "async" if backend == "postgres" else "sync"))
 
     return Ways()
 

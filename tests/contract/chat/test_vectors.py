@@ -30,12 +30,6 @@ APART = {"resume-user-message", "start-other-id-forgets-tool-call", "start-three
 RECORDABLE = [vector for vector in VECTORS if vector["name"] not in APART]
 
 
-@pytest.fixture
-def vectors(face: str) -> list[dict[str, Any]]:
-    """What the faces do with a chunk is one piece of code, so a quarter goes through the other one."""
-    return RECORDABLE if face == "sync" else RECORDABLE[::4]
-
-
 def prepared(store: Any, vector: dict[str, Any]) -> str:
     """A session that holds what the vector continues."""
     session = create(store)
@@ -76,10 +70,10 @@ def feed(store: Any, session: str, vector: dict[str, Any], **options: Any) -> in
     return None
 
 
-def test_the_final_messages_are_the_sdks(store: Any, vectors: list[dict[str, Any]]) -> None:
+def test_the_final_messages_are_the_sdks(store: Any) -> None:
     """(c) 1, 4, 5"""
     wrong = {}
-    for vector in vectors:
+    for vector in RECORDABLE:
         session = prepared(store, vector)
         options = {"model": {"model_id": "m"}, "agent": "plan", "system_prompt": "Be brief."}
         refused = feed(store, session, vector, **options)
@@ -95,10 +89,10 @@ def test_the_final_messages_are_the_sdks(store: Any, vectors: list[dict[str, Any
     assert not wrong, "\n".join(f"{name}: {difference}" for name, difference in wrong.items())
 
 
-def test_every_cut_is_what_a_second_connection_sees(store: Any, other: Any, vectors: list[dict[str, Any]]) -> None:
+def test_every_cut_is_what_a_second_connection_sees(store: Any, other: Any) -> None:
     """(c) 2"""
     wrong = {}
-    for vector in vectors:
+    for vector in RECORDABLE:
         session = prepared(store, vector)
         cuts = {cut["consumed"]: cut["message"] for cut in vector["cuts"]}
         end = aborted_at(vector)
