@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from persist.errors import Conflict, StreamProtocolError
+from persist.settings import AiSdk
 from tests.contract.chat.scenes import (
     VECTORS,
     Message,
@@ -26,8 +27,22 @@ OWNED = ("model", "agent", "system_prompt_digest")
 # Where the reducer, which knows one message, and the recorder, which knows the session, differ: a user message is none that an
 # assistant's stream may continue, the result of an earlier message's call finds its part, and a message that the stream comes
 # back to goes on. Each has a test of its own.
-APART = {"resume-user-message", "start-other-id-forgets-tool-call", "start-three-messages"}
+APART = {
+    "resume-user-message",
+    "start-other-id-forgets-tool-call",
+    "start-three-messages",
+    "fatal-new-message-forgets-approval",
+}
 RECORDABLE = [vector for vector in VECTORS if vector["name"] not in APART]
+
+
+def _differs(vector: dict[str, Any]) -> bool:
+    name: str = vector["name"]
+    return name.startswith(("approval", "reset", "resume", "text-open", "steering", "fatal"))
+
+
+RECORDED = [vector for at, vector in enumerate(RECORDABLE) if vector["ai_sdk"] == AiSdk.V6 or _differs(vector) or at % 4 == 0]
+"""Both majors go through one recorder: of 7 those that 6 reads otherwise, and a sample of the rest."""
 
 
 def prepared(store: Any, vector: dict[str, Any]) -> str:
@@ -61,7 +76,7 @@ def mismatch(found: list[Message], expected: list[Message], owned: tuple[str, ..
 
 def feed(store: Any, session: str, vector: dict[str, Any], **options: Any) -> int | None:
     """Record the vector -> where it was refused."""
-    with store.record(session, **options) as recorder:
+    with store.record(session, ai_sdk=vector["ai_sdk"], **options) as recorder:
         for at, chunk in enumerate(recordable(vector)):
             try:
                 recorder.feed(chunk)
@@ -73,7 +88,7 @@ def feed(store: Any, session: str, vector: dict[str, Any], **options: Any) -> in
 def test_the_final_messages_are_the_sdks(store: Any) -> None:
     """(c) 1, 4, 5"""
     wrong = {}
-    for vector in RECORDABLE:
+    for vector in RECORDED:
         session = prepared(store, vector)
         options = {"model": {"model_id": "m"}, "agent": "plan", "system_prompt": "Be brief."}
         refused = feed(store, session, vector, **options)
@@ -92,11 +107,11 @@ def test_the_final_messages_are_the_sdks(store: Any) -> None:
 def test_every_cut_is_what_a_second_connection_sees(store: Any, other: Any) -> None:
     """(c) 2"""
     wrong = {}
-    for vector in RECORDABLE:
+    for vector in RECORDED:
         session = prepared(store, vector)
         cuts = {cut["consumed"]: cut["message"] for cut in vector["cuts"]}
         end = aborted_at(vector)
-        with store.record(session) as recorder:
+        with store.record(session, ai_sdk=vector["ai_sdk"]) as recorder:
             for at, chunk in enumerate(recordable(vector)):
                 consumed = at + 1 - lead(vector)
                 try:
