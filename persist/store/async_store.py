@@ -42,6 +42,7 @@ with lazy_modules(globals()):
     from persist.agent_tasks import aio as agent_tasks
     from persist.app_sessions import aio as app_sessions
     from persist.chat import aio as chat
+    from persist.chat.following import follower
     from persist.chat.recording import async_recorder
     from persist.checkpoints import aio as checkpoints
     from persist.conversations import aio as conversations
@@ -238,6 +239,12 @@ class AsyncStore(AsyncDomains):
         """See Store.on_run_finished. The callback runs on the current event loop; a coroutine that it returns is awaited."""
         return self._store.on_run_finished(on_own_loop(callback))
 
+    def follow(
+        self, session_id: str, cursor: str | None = None, *, ai_sdk: Literal[6, 7] | None = None
+    ) -> "follower.AsyncFollower":
+        """See Store.follow: an asynchronous iterator, ended by `close()`."""
+        return follower.AsyncFollower(self._runtime, session_id, cursor, ai_sdk, self._worker_pool.snapshot)
+
     def record(
         self,
         session_id: str,
@@ -250,6 +257,7 @@ class AsyncStore(AsyncDomains):
         save_on: Literal["chunk", "step", "turn"] | None = None,
         buffer_bytes: int | None = None,
         buffer_ms: int | None = None,
+        ai_sdk: Literal[6, 7] | None = None,
     ) -> "AsyncRecorder":
         """See Store.record."""
         options = self._store.record_options(
@@ -261,8 +269,11 @@ class AsyncStore(AsyncDomains):
             save_on=save_on,
             buffer_bytes=buffer_bytes,
             buffer_ms=buffer_ms,
+            ai_sdk=ai_sdk,
         )
-        recorder = async_recorder.AsyncRecorder(self._runtime, self._writer, self._store.timer, session_id, options)
+        recorder = async_recorder.AsyncRecorder(
+            self._runtime, self._writer, self._store.timer, session_id, options, self._store.announcer()
+        )
         self._recorders.add(recorder)
         return recorder
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 with lazy_modules(globals()):
     from persist import settings as configuration
+    from persist.chat.following import announcing, follower
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
     from persist.chat.recording import recovery
@@ -64,6 +65,7 @@ class Store(Domains):
         self.pinned = PinnedConnection(runtime)
         self.timer = Timer()
         self._recorders: WeakGroup[recorders.Recorder] = WeakGroup()
+        self._announce: announcing.Announce | None = None
         self.path: Path | None = runtime.dialect.path
         remember(runtime, self.pinned)
 
@@ -188,6 +190,8 @@ class Store(Domains):
             for recorder in self._recorders.members():
                 recorder.close()
             self.timer.stop()
+            if self._announce is not None:
+                announcing.announce_rest(self._announce)
             runtime.stop_watchers()
             self._fold_progressions()
             runtime.closed = True
@@ -281,6 +285,15 @@ class Store(Domains):
         """
         return self._event_log.on_commit(callback)
 
+    def follow(self, session_id: str, cursor: str | None = None, *, ai_sdk: Literal[6, 7] | None = None) -> "follower.Follower":
+        """Iterate over the UI message chunks of the session's running message: what is stored of it, then what comes.
+
+        Ends with the message, at once if no turn runs. `follower.cursor` is the place after the last chunk: another `follow`
+        with it goes on there, without a gap or a repetition, in any process. Only assistant messages of this session are
+        followed: NotFound for others, InvalidValue for text that is no cursor. `close()` ends it.
+        """
+        return follower.Follower(self.runtime, session_id, cursor, ai_sdk)
+
     # -- recorders
 
     def record(
@@ -295,10 +308,12 @@ class Store(Domains):
         save_on: Literal["chunk", "step", "turn"] | None = None,
         buffer_bytes: int | None = None,
         buffer_ms: int | None = None,
+        ai_sdk: Literal[6, 7] | None = None,
     ) -> "recorders.Recorder":
-        """Return a recorder of one turn: feed it the chunks of an AI SDK v6 UI-message stream.
+        """Return a recorder of one turn: feed it the chunks of a UI message stream of AI SDK 6 or 7.
 
-        `save_on` and `buffer_*`: None takes the value from Settings; with both buffers 0 every chunk is durable when fed.
+        `save_on`, `buffer_*` and `ai_sdk`: None takes the value from Settings; with both buffers 0 every chunk is durable when
+        fed. `ai_sdk` is the major release whose reading is recorded where the two read one stream differently.
         Entering the recorder raises Conflict while another one runs in the session, unless that one is dead or `takeover`.
         """
         options = self.record_options(
@@ -310,10 +325,17 @@ class Store(Domains):
             save_on=save_on,
             buffer_bytes=buffer_bytes,
             buffer_ms=buffer_ms,
+            ai_sdk=ai_sdk,
         )
-        recorder = recorders.Recorder(self.runtime, self.pinned, self.timer, session_id, options)
+        recorder = recorders.Recorder(self.runtime, self.pinned, self.timer, session_id, options, self.announcer())
         self._recorders.add(recorder)
         return recorder
+
+    def announcer(self) -> "announcing.Announce | None":
+        """What recorders call after a commit, so that followers look again."""
+        if self._announce is None:
+            self._announce = announcing.announcer(self.runtime, self.timer)
+        return self._announce
 
     def record_options(self, **given: Any) -> "recording.RecordOptions":
         """Check the arguments of `record`, for the sync and the async store."""

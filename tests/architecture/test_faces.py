@@ -16,10 +16,10 @@ from persist.store.transaction import Transaction
 
 Pairs = list[tuple[str, type, type]]
 
-NOT_AWAITED = {"open", "from_engine", "begin", "read", "join", "record", "watch", "on_commit", "on_run_finished"}
+NOT_AWAITED = {"open", "from_engine", "begin", "read", "join", "record", "watch", "follow", "on_commit", "on_run_finished"}
 """Of a store: they give something to enter or to await, or only take note of something."""
 
-WIRING = {"on_dialect", "on_timer", "record_options"}
+WIRING = {"announcer", "on_dialect", "on_timer", "record_options"}
 """What other modules of persist call; no caller needs it."""
 
 

@@ -27,7 +27,7 @@ def play(store: Store, clock: FrozenClock) -> list[str]:
         clock.advance(seconds=1)
         fork = chat.sessions.fork(session, question).id
         chat.sessions.archive(fork)
-        other = chat.sessions.create(agent="plan", model=MODEL).id
+        other = chat.sessions.create(agent="plan", model=MODEL, owner="maria").id
         chat.sessions.archive(other)
         chat.sessions.unarchive(other)
         gone = chat.sessions.create(agent="plan", model=MODEL).id
@@ -40,6 +40,8 @@ def play(store: Store, clock: FrozenClock) -> list[str]:
     clock.advance(seconds=1)
     _tools(store, session)
     _dead(store, session)
+    _reset(store, session)
+    _stopped(store, session)
     with store.begin() as tx:
         tail = tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "on"}]).id
         tx.chat.messages.compact(session, summary=HARD, tail_start_id=tail, auto=True, summary_tokens=7)
@@ -48,6 +50,13 @@ def play(store: Store, clock: FrozenClock) -> list[str]:
         tx.chat.sessions.unrewind(session, tail)
     _failed(store, session)
     return [session, fork, other]
+
+
+def _stopped(store: Store, session: str) -> None:
+    with store.record(session) as recorder:
+        recorder.feed_many([{"type": "start", "messageId": "stopped"}, *step(*text("stop"))])
+        store.chat.sessions.request_stop(session)
+        recorder.feed({"type": "abort"})
 
 
 def rule(permission: str) -> dict[str, Any]:
@@ -68,6 +77,16 @@ def _dead(store: Store, session: str) -> None:
     record(store, session, chunks)
     with store.begin() as tx:
         assert tx.chat.messages.repair_interrupted(session, idle=timedelta(0)) == 1
+
+
+def _reset(store: Store, session: str) -> None:
+    """A step whose first attempt was discarded, once while the recorder had it and once by the next recorder."""
+    attempt = [{"type": "start", "messageId": "reset"}, {"type": "start-step"}, *text("bad ", HARD)[:-1], call("bash", "c7", {})]
+    good = [{"type": "reset-step"}, *text("good ", HARD), {"type": "finish-step"}]
+    with store.record(session) as recorder:
+        for chunk in (*attempt, *good, *attempt[1:]):
+            recorder.feed(chunk)
+    record(store, session, [attempt[0], *good, {"type": "finish"}])
 
 
 def _failed(store: Store, session: str) -> None:

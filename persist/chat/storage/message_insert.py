@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, bindparam, cast, func, select, update
+from sqlalchemy import Text, bindparam, cast, func, null, select, update
 
 from persist.chat.models import messages, parts, sessions
 from persist.chat.reducer.tool_parts import tool_columns
@@ -47,6 +47,8 @@ _last_values = {
     "role": bindparam("speaker", type_=_M.role.type),
     "created_at": func.coalesce(LAST_CREATED_AT.scalar_subquery(), _now),
     "updated_at": _now,
+    "claimed_by": null(),
+    "claimed_at": null(),
     "metadata_json": bindparam("metadata", type_=_M.metadata_json.type),
 }
 INSERT_LAST = Statement(

@@ -11,7 +11,9 @@ while others pass, so each can be a test of its own:
         await check(lambda session_id: MySession(session_id, database))
 
 Without pytest, `await run(openai_agents.CHECKS, make)` runs all of them and reports. Checks name what they store with new ids, so
-they may run on one database, also side by side, and need nothing to be removed between them.
+they may run on one database, also side by side, and need nothing to be removed between them. A module needs its framework. Where
+a framework has several interfaces, there are more tuples of checks, such as `a2a.WEBHOOK_CHECKS`. What the framework's own store
+in memory does not do either is marked: `Report.beyond` names these checks.
 """
 
 from persist.testing.conformance.running import NotConformant, Report, run

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from persist.testing.conformance.running import NotConformant, expect, new_id
+from persist.testing.conformance.running import NotConformant, cancel_after, expect, new_id
 
 Make = Callable[[str], Any]
 Check = Callable[[Make], Awaitable[None]]
@@ -148,11 +148,7 @@ async def a_cancelled_addition_is_whole_or_absent(make: Make) -> None:
     """After a cancelled `add_items` either all of its items are there or none, and the session goes on."""
     for turns in range(12):
         name = new_id()
-        adding = asyncio.ensure_future(make(name).add_items(_said(*"abc")))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        adding.cancel()
-        await asyncio.wait([adding])
+        await cancel_after(turns, make(name).add_items(_said(*"abc")))
         session = make(name)
         before = await session.get_items()
         if before not in ([], _said(*"abc")):

@@ -1,5 +1,6 @@
 """Running the checks of a framework: each alone, all of them even where some fail."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -7,6 +8,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 T = TypeVar("T")
+C = TypeVar("C", bound=Callable[..., Awaitable[None]])
 
 
 class NotConformant(AssertionError):  # noqa: N818  # says what the object under test is
@@ -24,10 +26,14 @@ class Report:
 
     passed: tuple[str, ...]
     failed: Mapping[str, BaseException]
+    beyond: frozenset[str] = frozenset()
+    """The names of those checks that the framework's own store in memory does not pass either."""
 
     def __str__(self) -> str:
         lines = [f"{len(self.passed)} passed, {len(self.failed)} failed"]
-        lines += [f"  {name}: {type(error).__name__}: {error}" for name, error in self.failed.items()]
+        for name, error in self.failed.items():
+            more = " (beyond the framework's own store)" if name in self.beyond else ""
+            lines.append(f"  {name}{more}: {type(error).__name__}: {error}")
         return "\n".join(lines)
 
     def raise_failures(self) -> None:
@@ -38,22 +44,55 @@ class Report:
 
 async def run(checks: Iterable[Callable[[T], Awaitable[None]]], make: T) -> Report:
     """Run each check with `make`, in order. Only what is no Exception, such as a cancellation, ends the run early."""
-    passed, failed = [], dict[str, BaseException]()
+    passed, failed, beyond = [], dict[str, BaseException](), set[str]()
     for check in checks:
         name = getattr(check, "__name__", repr(check))
+        if is_beyond(check):
+            beyond.add(name)
         try:
             await check(make)
         except Exception as error:
             failed[name] = error
         else:
             passed.append(name)
-    return Report(tuple(passed), MappingProxyType(failed))
+    return Report(tuple(passed), MappingProxyType(failed), frozenset(beyond))
+
+
+def beyond(check: C) -> C:
+    """Mark a check that asks for more than the framework's own store in memory does."""
+    check.beyond = True  # type: ignore[attr-defined]  # a function may have attributes
+    return check
+
+
+def is_beyond(check: object) -> bool:
+    """Whether a check asks for more than the framework's own store in memory does."""
+    return getattr(check, "beyond", False) is True
 
 
 def expect(expected: Any, found: Any, sentence: str) -> None:
     """Raise NotConformant if the two differ, also where only their types or the order of keys do."""
     if _exact(expected) != _exact(found):
         raise NotConformant(sentence, expected, found)
+
+
+async def expect_error(kind: type[BaseException] | tuple[type[BaseException], ...], call: Awaitable[Any], sentence: str) -> None:
+    """Raise NotConformant unless awaiting the call raises an error of this kind."""
+    try:
+        found = await call
+    except kind:
+        return
+    except Exception as error:
+        raise NotConformant(sentence, kind, error) from error
+    raise NotConformant(sentence, kind, found)
+
+
+async def cancel_after(turns: int, call: Awaitable[Any]) -> None:
+    """Begin a call, cancel it after so many turns of the event loop, and wait until it has ended."""
+    running = asyncio.ensure_future(call)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
 
 
 def new_id(word: str = "conformance") -> str:
