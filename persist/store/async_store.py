@@ -22,7 +22,7 @@ from persist.db.transactions.async_transactions import (
     WorkerPool,
 )
 from persist.db.transactions.repository import on_demand
-from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.unit_of_work import OUTSIDE, UnitOfWork
 from persist.db.values.clock import Clock
 from persist.db.values.json import Json
 from persist.errors import InvalidValue, PersistError, StoreInUse
@@ -188,7 +188,7 @@ class AsyncStore(AsyncDomains):
     async def _run_verb(self, verb: Callable[[UnitOfWork], T], writes: bool) -> T:
         call = VerbRun(self._runtime, verb, writes=writes, interruptible=True)
         if writes or self._runtime.one_connection:
-            self._runtime.refuse_inside_transaction("a verb outside of the transaction")
+            self._runtime.refuse_inside_transaction(OUTSIDE)
         result: T = await self._worker_pool.whole(call.run, writable=writes, interrupt=call.interrupt)
         for topic, value in call.announcements:
             await self._runtime.observers.tell_async(topic, value)
