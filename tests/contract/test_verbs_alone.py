@@ -16,9 +16,12 @@ from persist.errors import Conflict, NotFound, PersistError, ReadOnlyTransaction
 from persist.store.store import Store
 from persist.store.transaction import work_of
 from tests.contract.chat.scenes import MODEL, create, say
+from tests.contract.faces import every_way
 from tests.statemachines.both_databases import alike, plain, rows, twins
 from tests.statemachines.scene import Verb, arguments, make, verbs
 from tests.statemachines.single_call import tables_of
+
+pytestmark = every_way
 
 ENDS = ("delete", "trim", "prune", "cleanup", "sweep", "keep_latest", "finish", "cancel", "expire", "restore")
 """Words in the names of verbs that come last, since they take away what others are called with."""

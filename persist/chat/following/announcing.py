@@ -35,6 +35,7 @@ class TurnNotifier:
     def __init__(self, runtime: Runtime, timer: Timer, notify: Notify) -> None:
         self._runtime, self._timer, self._notify = runtime, timer, notify
         self._changed: set[str] = set()
+        self._sent_at = 0.0
         self.due: float | None = None
 
     def __call__(self, session_id: str) -> None:
@@ -42,12 +43,12 @@ class TurnNotifier:
         if session_id not in self._changed:
             self._changed.add(session_id)
             if self.due is None:
-                self.due = time.monotonic() + _EVERY
+                self.due = max(time.monotonic(), self._sent_at + _EVERY)
                 self._timer.watch(self)
 
     def on_timer(self, now: float) -> None:
         """Send what is due."""
-        self.due = None
+        self.due, self._sent_at = None, now
         self.flush()
 
     def flush(self) -> None:

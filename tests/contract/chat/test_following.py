@@ -10,6 +10,9 @@ from persist.chat.reducer import reduce
 from persist.errors import InvalidValue, NotFound
 from tests.contract.chat.scenes import create, record, say, shown, step, text, turn
 from tests.contract.conftest import Raw
+from tests.contract.faces import every_way
+
+pytestmark = every_way
 
 Chunk = dict[str, Any]
 START = {"type": "start", "messageId": "m"}

@@ -7,6 +7,9 @@ import pytest
 
 from persist.errors import NotFound
 from tests.contract.chat.scenes import create, text
+from tests.contract.faces import every_way
+
+pytestmark = every_way
 
 LONG = 60.0
 
