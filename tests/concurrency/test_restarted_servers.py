@@ -30,6 +30,11 @@ class Work:
         self.told: list[BaseException] = []
         self.reads = 0
 
+    def goes_on(self) -> bool:
+        """Whether more is written and read than until now."""
+        written, reads = len(self.written), self.reads
+        return eventually(lambda: len(self.written) > written + 20 and self.reads > reads)
+
     def refused(self, id: str | None, error: BaseException) -> None:
         self.told.append(error)
         if id is not None and getattr(error, "outcome", "") == "unknown":
@@ -103,11 +108,9 @@ def test_a_restart_in_the_middle_loses_nothing(own_server: Server, how: int) -> 
             thread.start()
         try:
             for _ in range(RESTARTS):
-                before, reads = len(work.written), work.reads
-                assert eventually(lambda before=before, reads=reads: len(work.written) > before + 20 and work.reads > reads)  # type: ignore[misc]
+                assert work.goes_on()
                 restart(own_server, how)
-            before = len(work.written)
-            assert eventually(lambda: len(work.written) > before + 20)
+            assert work.goes_on()
         finally:
             work.over.set()
             for thread in threads:
