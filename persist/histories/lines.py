@@ -65,7 +65,7 @@ class AskedHistory:
         return chain(self._head_id, self._rows.result, self._limit)
 
     def readable(self, work: UnitOfWork) -> list[Entry]:
-        """The entries, oldest first, without those that cannot be read. Raises as `entries` does if others are missing."""
+        """The entries, oldest first, without those that cannot be read. Raises as `entries` does if all can be."""
         try:
             return self.entries()
         except (NotFound, StoreCorrupt):

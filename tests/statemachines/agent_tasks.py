@@ -40,7 +40,7 @@ class AgentTasks(Machine):
             self.tasks[owner, id] = new
             return written
 
-        given = [Piece(*place, data) for place, data in pieces.items()]
+        given = [Piece(kind, position, part, data) for (kind, position, part), data in pieces.items()]
         more: dict[str, Any] = {"context_id": context, "status_key": key, "state": state[0], "final": state[1], "head": head}
         self.do("agent_tasks.tasks.save", owner, id, pieces=given, **more, expect=expect)
 

@@ -145,9 +145,9 @@ class AppSessions(Machine):
         for user in ("u", "v"):
             for id in (None, "1", "2"):
                 for name in ("f", "g"):
-                    key = ArtifactKey("app", user, id, name)
-                    versions = [one.version for one in tx.app_sessions.artifacts.versions(key)]
-                    files[f"{user} {id} {name}"] = [tx.app_sessions.artifacts.load(key, version).data for version in versions]
+                    file = ArtifactKey("app", user, id, name)
+                    versions = [one.version for one in tx.app_sessions.artifacts.versions(file)]
+                    files[f"{user} {id} {name}"] = [tx.app_sessions.artifacts.load(file, version).data for version in versions]
         return dict(sorted(sessions.items())), users, {name: found for name, found in files.items() if found}
 
     def expected(self) -> Any:
