@@ -1,7 +1,7 @@
 """Settings: what the environment (PERSIST_*) or the caller decides. Every byte limit is in bytes of UTF-8."""
 
 import os
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from persist.errors import InvalidValue
+from persist.quoting import shown
 
 _PREFIX = "PERSIST_"
 _MAX_DAYS = 365_000  # a thousand years; more has no beginning that a datetime could hold
@@ -20,6 +21,20 @@ class SaveOn(StrEnum):
     CHUNK = "chunk"
     STEP = "step"
     TURN = "turn"
+
+
+class AiSdk(IntEnum):
+    """The major release of the AI SDK whose reading of a stream is recorded where two releases differ."""
+
+    V6 = 6
+    V7 = 7
+
+    @classmethod
+    def of(cls, value: object) -> "AiSdk":
+        """The major of that number. InvalidValue: it is none."""
+        if isinstance(value, int) and not isinstance(value, bool) and value in cls._value2member_map_:
+            return cls(value)
+        raise InvalidValue("ai_sdk", f"{shown(value)} is none of {', '.join(str(int(major)) for major in cls)}.")
 
 
 class Settings(BaseSettings):
@@ -44,6 +59,7 @@ class Settings(BaseSettings):
     save_on: SaveOn = SaveOn.CHUNK
     save_buffer_bytes: int = Field(0, ge=0)
     save_buffer_ms: int = Field(0, ge=0)
+    ai_sdk: AiSdk = AiSdk.V7
     # fold after this many bytes of unfolded text; measured: here a chunk's commit writes the least WAL. Larger values spread the
     # deltas over more pages, smaller ones fold too often
     fold_bytes: int = Field(3584, ge=1)

@@ -32,6 +32,7 @@ class AsyncChatMessages(AsyncRepository[ChatMessages]):
     list = awaitable(ChatMessages.list)
     list_json = awaitable(ChatMessages.list_json)
     get = awaitable(ChatMessages.get)
+    replay = awaitable(ChatMessages.replay)
     update_metadata = awaitable(ChatMessages.update_metadata)
     model_view = awaitable(ChatMessages.model_view)
     compact = awaitable(ChatMessages.compact)

@@ -7,19 +7,19 @@ from typing import Any
 from sqlalchemy import bindparam, select, tuple_
 
 from persist.checkpoints import validation as validation
-from persist.checkpoints.models import pending, states, threads
+from persist.checkpoints.models import pending, states
 from persist.checkpoints.schemas import Blob, ChannelHistory, Checkpoint, Loaded, PendingWrite, Stored, Write
-from persist.checkpoints.storing import NewState, store, thread_key
-from persist.checkpoints.values import Reading, read_values, stored_blob, stored_versions
+from persist.checkpoints.storing import NewState, store
+from persist.checkpoints.task_writes import checked_writes, store_writes
+from persist.checkpoints.values import Reading, read_values, stored_blob, stored_versions, thread_key
 from persist.db.changes.batch import Pending
-from persist.db.expressions.upsert import insert_missing, upsert
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import optional_label
 from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
-from persist.errors import InvalidValue, StoreCorrupt
+from persist.errors import StoreCorrupt
 from persist.quoting import named
 
 List = list
@@ -43,10 +43,6 @@ _in_namespace = (_S.thread_id == param("thread_id"), _S.namespace == param("name
 _GET = Statement(select(*_COLUMNS).where(*_in_namespace, _S.id == param("row_id")))
 _LATEST = Statement(select(*_COLUMNS).where(*_in_namespace).order_by(_S.id.desc()).limit(1))
 _STEP = Statement(select(_S.parent_id, _S.versions_json).where(*_in_namespace, _S.id == param("row_id")))
-_MAKE_THREAD = Statement(insert_missing(threads, "id"))
-_KEY_OF_WRITE = ("thread_id", "namespace", "checkpoint_id", "task_id", "idx")
-_WRITE_ONCE = Statement(insert_missing(pending, *_KEY_OF_WRITE))
-_WRITE = Statement(upsert(pending, *_KEY_OF_WRITE))
 _WRITES = Statement(
     select(_W.task_id, _W.channel, _W.kind, _W.data)
     .where(_W.thread_id == param("thread_id"), _W.namespace == param("namespace"), _W.checkpoint_id == param("row_id"))
@@ -95,8 +91,8 @@ class CheckpointStates(Repository):
         `partial`: channels whose value is an ancestor's plus what was written to them since.
         """
         work = self._work
-        key = thread_key(work, thread_id, namespace)
-        validation.check_blobs(work, "head", (head,), empty=False)
+        key = thread_key(thread_id, namespace)
+        validation.check_blobs("head", (head,), empty=False)
         row = {
             **key,
             "id": work.label("id", id),
@@ -134,39 +130,14 @@ class CheckpointStates(Repository):
 
         A stored write with an `idx` of 0 or more is kept; one with an `idx` below 0 is replaced.
         """
-        work = self._work
-        key = thread_key(work, thread_id, namespace)
-        task = {
-            **key,
-            "checkpoint_id": work.label("checkpoint_id", checkpoint_id),
-            "task_id": work.label("task_id", task_id, empty=True),
-            "task_path": work.label("task_path", task_path, empty=True),
-        }
-        given = validation.items("writes", writes, Write)
-        validation.check_blobs(work, "writes", [write.value for write in given])
-        rows: List[dict[str, Any]] = [
-            {
-                **task,
-                "idx": _index(write.idx),
-                "channel": work.label("channel", write.channel, empty=True),
-                "kind": write.value.kind,
-                "data": write.value.data,
-            }
-            for write in given
-        ]
-        if not rows:
-            return
-        now = work.now()
-        with work.batch(last=True) as batch:
-            batch.run(_MAKE_THREAD, id=key["thread_id"], created_at=now, updated_at=now)
-            batch.run_many(_WRITE_ONCE, [row for row in rows if row["idx"] >= 0])
-            batch.run_many(_WRITE, [row for row in rows if row["idx"] < 0])
+        given = checked_writes(thread_id, checkpoint_id, writes, task_id=task_id, task_path=task_path, namespace=namespace)
+        store_writes(self._work, given)
 
     @reads
     def find(self, thread_id: str, *, namespace: str = "", id: str | None = None) -> Loaded | None:
         """The checkpoint with that id, or the one with the greatest id, with values and writes; None if there is none."""
         work = self._work
-        key = thread_key(work, thread_id, namespace)
+        key = thread_key(thread_id, namespace)
         wanted = optional_label("id", id)
         row = work.row(_LATEST, **key) if wanted is None else work.row(_GET, **key, row_id=wanted)
         if row is None:
@@ -222,7 +193,7 @@ class CheckpointStates(Repository):
     def values(self, thread_id: str, versions: Mapping[str, str], *, namespace: str = "") -> dict[str, Stored]:
         """The values of channels at these versions. A channel without a stored value at its version is left out."""
         work = self._work
-        return read_values(work, thread_key(work, thread_id, namespace), validation.versions_of(work, versions))
+        return read_values(work, thread_key(thread_id, namespace), validation.versions_of(work, versions))
 
     @reads
     def history(self, thread_id: str, id: str, channels: Sequence[str], *, namespace: str = "") -> dict[str, ChannelHistory]:
@@ -232,7 +203,7 @@ class CheckpointStates(Repository):
         ancestors form a circle, which only rows written by other programs can cause.
         """
         work = self._work
-        key = thread_key(work, thread_id, namespace)
+        key = thread_key(thread_id, namespace)
         wanted = validation.labels(work, "channels", channels)
         newest_first: dict[str, List[PendingWrite]] = {channel: [] for channel in wanted}
         seeds: dict[str, Stored] = {}
@@ -259,12 +230,6 @@ class CheckpointStates(Repository):
             seeds |= stored
             unresolved -= stored.keys()
         return {name: ChannelHistory(seeds.get(name), newest_first[name][::-1]) for name in wanted}
-
-
-def _index(value: object) -> int:
-    if type(value) is not int or not -(2**63) <= value < 2**63:
-        raise InvalidValue("idx", "expected a whole number that fits 64 bits.")
-    return value
 
 
 def _value(row: Row) -> Checkpoint:

@@ -97,11 +97,6 @@ class NewState:
         ]
 
 
-def thread_key(work: UnitOfWork, thread_id: str, namespace: str) -> ThreadKey:
-    """The checked thread id and namespace."""
-    return {"thread_id": work.label("thread_id", thread_id), "namespace": work.label("namespace", namespace, empty=True)}
-
-
 def store(work: UnitOfWork, new: NewState) -> dict[str, KnownList]:
     """Store a checkpoint; how its lists are stored now, by channel. Creates its thread if needed, and locks it.
 

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from persist.checkpoints.schemas import Blob, Stored
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_list
+from persist.db.values.arguments import check_list, required_label
 from persist.errors import InvalidValue
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def check_bytes(path: str, value: object) -> None:
         raise InvalidValue(path, f"expected bytes, got {type(value).__name__}.")
 
 
-def check_blobs(work: UnitOfWork, path: str, blobs: Iterable[object], *, empty: bool = True) -> None:
+def check_blobs(path: str, blobs: Iterable[object], *, empty: bool = True) -> None:
     """Raises InvalidValue unless all are Blobs of bytes with a kind; `empty`: whether the kind may be empty."""
     kinds = set()
     for blob in blobs:
@@ -50,7 +50,7 @@ def check_blobs(work: UnitOfWork, path: str, blobs: Iterable[object], *, empty: 
         check_bytes(f"{path}.data", blob.data)
         kinds.add(blob.kind)
     for kind in kinds:
-        work.label(f"{path}.kind", kind, empty=empty)
+        required_label(f"{path}.kind", kind, empty=empty)
 
 
 def versions_of(work: UnitOfWork, versions: object) -> dict[str, str]:
@@ -72,6 +72,6 @@ def values_of(work: UnitOfWork, values: object) -> dict[str, tuple[str, Stored |
         version, value = pair
         if value is not None and not isinstance(value, Blob | Sequence):
             raise InvalidValue(path, "expected a Blob, or a list of them.")
-        check_blobs(work, path, () if value is None else (value,) if isinstance(value, Blob) else value)
+        check_blobs(path, () if value is None else (value,) if isinstance(value, Blob) else value)
         checked[name] = (work.label(f"{path}.version", version, empty=True), value)
     return checked

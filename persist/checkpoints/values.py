@@ -17,6 +17,7 @@ from persist.db.schema.column_types import Int64, Label
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
+from persist.db.values.arguments import required_label
 from persist.errors import StoreCorrupt
 from persist.quoting import named
 
@@ -33,6 +34,14 @@ _PIECES = Statement(
     .order_by(_P.position),
     unreadable=OnUnreadable.RAISE,
 )
+
+
+def thread_key(thread_id: str, namespace: str) -> ThreadKey:
+    """The checked thread id and namespace."""
+    return {
+        "thread_id": required_label("thread_id", thread_id),
+        "namespace": required_label("namespace", namespace, empty=True),
+    }
 
 
 def stored_blob(kind: str, data: object) -> Blob:

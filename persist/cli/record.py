@@ -16,6 +16,8 @@ from persist.errors import Conflict, InvalidValue, NotFound, PersistError, Schem
 from persist.store.store import Store
 
 SaveOn = Literal["chunk", "step", "turn"]
+Major = Literal[6, 7]
+_MAJORS: dict[str, Major] = {"6": 6, "7": 7}
 NEW = "new"
 _HINTS = {
     "chat_messages": " With --new-ids the message ids of the stream are ignored.",
@@ -48,6 +50,7 @@ class Choices:
 
     takeover: bool
     save_on: SaveOn | None
+    ai_sdk: Major | None
     keep_going: bool
     new_ids: bool
 
@@ -69,6 +72,7 @@ def _model(ctx: click.Context, param: click.Parameter, value: str | None) -> dic
 @click.option("--title", help="A title for the new session.")
 @click.option("--workspace", help="The workspace root of the new session.")
 @click.option("--save-on", type=click.Choice(["chunk", "step", "turn"]), help="When to write: by default at every chunk.")
+@click.option("--ai-sdk", type=click.Choice(["6", "7"]), help="Whose reading counts where two majors differ: by default 7.")
 @click.option("--takeover", is_flag=True, help="Record even if another recorder runs in the session; it is stopped.")
 @click.option("--keep-going", is_flag=True, help="Leave out lines that are no valid chunk instead of stopping at the first.")
 @click.option("--new-ids", is_flag=True, help="Ignore the message ids of the stream, to record the same stream once more.")
@@ -82,6 +86,7 @@ def record(
     title: str | None,
     workspace: str | None,
     save_on: SaveOn | None,
+    ai_sdk: str | None,
     takeover: bool,
     keep_going: bool,
     new_ids: bool,
@@ -113,7 +118,7 @@ def record(
         if not as_json or not quiet:
             say(inline(session) if quiet else f"session   {inline(session)}", err=as_json)
         report = Report(session)
-        choices = Choices(takeover, save_on, keep_going, new_ids)
+        choices = Choices(takeover, save_on, _MAJORS.get(ai_sdk or ""), keep_going, new_ids)
         with Interrupts() as interrupts, Progress(stream, terminal=terminal, quiet=quiet) as progress:
             _record(store, stream, report, choices, interrupts, progress, agent=agent, model=model)
         _count(store, report)
@@ -160,7 +165,8 @@ def _record(
 ) -> None:
     """Feed until the input ends, something is wrong, or somebody interrupts; what was fed stays whichever it was."""
     number = 0
-    recorder = store.record(report.session_id, agent=agent, model=model, takeover=choices.takeover, save_on=choices.save_on)
+    options: dict[str, Any] = {"takeover": choices.takeover, "save_on": choices.save_on, "ai_sdk": choices.ai_sdk}
+    recorder = store.record(report.session_id, agent=agent, model=model, **options)
     try:
         with recorder:
             for number, size, found in frames_of(stream, interrupts):

@@ -67,6 +67,7 @@ TYPES = {
     "message.finished": "message.finished",
     "part.delta": "part.delta",
     "part.written": "part.written",
+    "part.removed": "part.removed",
     "usage.recorded": "usage.recorded",
     "Runs.create": "run.created",
     "Runs.append_phase": "run.phase_appended",

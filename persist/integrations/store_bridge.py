@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from persist.db.group_commit.pinned_connection import PinnedConnection
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue, UnsupportedEngine
 from persist.lazy_imports import lazy_modules
@@ -32,13 +33,11 @@ class StoreBridge:
 
     def run_sync(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
         """Run in this thread. InvalidStateError over an AsyncStore if an event loop runs in this thread: it would be blocked."""
-        self._check_loop()
-        return self._run(function, writes)
+        return self.in_this_thread(lambda: self._run(function, writes))
 
     def call_sync(self, verb: Callable[[UnitOfWork], T], *, writes: bool) -> T:
         """Run one verb in this thread. InvalidStateError as of `run_sync`."""
-        self._check_loop()
-        return self.call(verb, writes=writes)
+        return self.in_this_thread(lambda: self.call(verb, writes=writes))
 
     async def run_async(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
         """Run on a worker thread. If cancelled, the transaction ends first, so it is done either completely or not at all.
@@ -56,12 +55,19 @@ class StoreBridge:
         if writes or self._store.runtime.one_connection:
             self._store.runtime.refuse_inside_transaction("a call outside of the transaction")
 
-    def _check_loop(self) -> None:
+    @property
+    def pinned(self) -> PinnedConnection:
+        """The connection of the store on which single statements commit by themselves."""
+        return self._store.pinned
+
+    def in_this_thread(self, function: Callable[[], T]) -> T:
+        """Run a function that uses `call` in this thread. InvalidStateError as of `run_sync`."""
         if self._async is not None and _in_loop():
             raise asyncio.InvalidStateError(
                 "A synchronous call over an AsyncStore would block its event loop: await the method of the same name with an a "
                 "before it, or call this one from another thread."
             )
+        return function()
 
     async def in_worker(self, function: Callable[[], T], *, writes: bool) -> T:
         """Run a function that uses `call` on a worker thread. If cancelled, it ends first: what follows a commit is done, too.

@@ -250,6 +250,7 @@ class AsyncStore(AsyncDomains):
         save_on: Literal["chunk", "step", "turn"] | None = None,
         buffer_bytes: int | None = None,
         buffer_ms: int | None = None,
+        ai_sdk: Literal[6, 7] | None = None,
     ) -> "AsyncRecorder":
         """See Store.record."""
         options = self._store.record_options(
@@ -261,6 +262,7 @@ class AsyncStore(AsyncDomains):
             save_on=save_on,
             buffer_bytes=buffer_bytes,
             buffer_ms=buffer_ms,
+            ai_sdk=ai_sdk,
         )
         recorder = async_recorder.AsyncRecorder(self._runtime, self._writer, self._store.timer, session_id, options)
         self._recorders.add(recorder)

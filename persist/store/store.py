@@ -295,10 +295,12 @@ class Store(Domains):
         save_on: Literal["chunk", "step", "turn"] | None = None,
         buffer_bytes: int | None = None,
         buffer_ms: int | None = None,
+        ai_sdk: Literal[6, 7] | None = None,
     ) -> "recorders.Recorder":
-        """Return a recorder of one turn: feed it the chunks of an AI SDK v6 UI-message stream.
+        """Return a recorder of one turn: feed it the chunks of a UI message stream of AI SDK 6 or 7.
 
-        `save_on` and `buffer_*`: None takes the value from Settings; with both buffers 0 every chunk is durable when fed.
+        `save_on`, `buffer_*` and `ai_sdk`: None takes the value from Settings; with both buffers 0 every chunk is durable when
+        fed. `ai_sdk` is the major release whose reading is recorded where the two read one stream differently.
         Entering the recorder raises Conflict while another one runs in the session, unless that one is dead or `takeover`.
         """
         options = self.record_options(
@@ -310,6 +312,7 @@ class Store(Domains):
             save_on=save_on,
             buffer_bytes=buffer_bytes,
             buffer_ms=buffer_ms,
+            ai_sdk=ai_sdk,
         )
         recorder = recorders.Recorder(self.runtime, self.pinned, self.timer, session_id, options)
         self._recorders.add(recorder)

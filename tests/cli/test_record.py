@@ -122,6 +122,14 @@ def test_an_unknown_session_is_refused_before_the_stream_is_read(record: Record,
     assert "ses_nobody" in result.stderr
 
 
+@pytest.mark.parametrize(("options", "key"), [((), "input"), (("--ai-sdk", "6"), "rawInput"), (("--ai-sdk", "7"), "input")])
+def test_the_major_of_the_sdk_is_chosen(record: Record, database_url: str, options: tuple[str, ...], key: str) -> None:
+    refused = {"type": "tool-input-error", "toolCallId": "c", "toolName": "w", "input": "raw", "errorText": "bad"}
+    assert record(sse({"type": "start", "messageId": "msg_1"}, refused), *options).exit_code == 0
+    with Store.open(database_url) as store, store.read() as tx:
+        assert tx.chat.messages.get("msg_1")["parts"][0][key] == "raw"
+
+
 @pytest.mark.parametrize("save_on", ["chunk", "step", "turn"])
 def test_save_policies_end_alike(record: Record, save_on: str) -> None:
     assert json.loads(record(ANSWER, "--json", "--save-on", save_on).stdout)["parts"] == 12

@@ -40,6 +40,7 @@ def play(store: Store, clock: FrozenClock) -> list[str]:
     clock.advance(seconds=1)
     _tools(store, session)
     _dead(store, session)
+    _reset(store, session)
     with store.begin() as tx:
         tail = tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "on"}]).id
         tx.chat.messages.compact(session, summary=HARD, tail_start_id=tail, auto=True, summary_tokens=7)
@@ -68,6 +69,16 @@ def _dead(store: Store, session: str) -> None:
     record(store, session, chunks)
     with store.begin() as tx:
         assert tx.chat.messages.repair_interrupted(session, idle=timedelta(0)) == 1
+
+
+def _reset(store: Store, session: str) -> None:
+    """A step whose first attempt was discarded, once while the recorder had it and once by the next recorder."""
+    attempt = [{"type": "start", "messageId": "reset"}, {"type": "start-step"}, *text("bad ", HARD)[:-1], call("bash", "c7", {})]
+    good = [{"type": "reset-step"}, *text("good ", HARD), {"type": "finish-step"}]
+    with store.record(session) as recorder:
+        for chunk in (*attempt, *good, *attempt[1:]):
+            recorder.feed(chunk)
+    record(store, session, [attempt[0], *good, {"type": "finish"}])
 
 
 def _failed(store: Store, session: str) -> None:

@@ -1,6 +1,7 @@
 """`python -m tests.roundtrips` counts the round trips of every call and prints them beside their bounds.
 
-With `--lower` it writes each lower count into tests/roundtrips/bounds.py. With words, it counts only the calls whose names have
+With `--lower` it writes each lower count into tests/roundtrips/bounds.py. With `--page` it only writes docs/round-trips.md from
+these. With words, it counts only the calls whose names have
 one of them in it, and prints the statements of each round trip.
 """
 
@@ -15,10 +16,14 @@ from tests.databases import postgres_server
 from tests.roundtrips import bounds
 from tests.roundtrips.calls import EVERYDAY, by_domain, counted
 from tests.roundtrips.meter import listed
+from tests.roundtrips.page import PAGE, page
 from tests.roundtrips.proxy import Flight
 
 
 def main(arguments: list[str]) -> None:
+    if "--page" in arguments:
+        PAGE.write_text(page(bounds.BOUNDS), encoding="utf-8")
+        return
     words = [word for word in arguments if word != "--lower"]
     with postgres_server() as server:
         databases = Databases(server, upgrade)

@@ -1,10 +1,12 @@
 """What is counted: every verb in a transaction of its own, and some everyday calls that are more than one verb."""
 
+import asyncio
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any
 
-from persist import Settings, Store
+from persist import AsyncStore, Settings, Store
 from persist.errors import ReadOnlyTransaction
 from persist.testing import FrozenClock
 from tests.roundtrips.meter import Kept, Meter, metered
@@ -15,21 +17,43 @@ from tests.statemachines.single_call import tables_of
 
 Call = Callable[[], object]
 
+_MORE = inspect.Parameter.VAR_KEYWORD
+_OWNERS = ("instance_id", "workspace_id")
+"""Which of many owners a call is about, in a database that holds those of many."""
+_NEEDED = {"events.trim": ("older_than", "stream_id"), "histories.records.put": ("entries",)}
+"""Arguments of which a call needs one, or which go with others."""
+
 _NO_FOLDING = Settings(fold_ms=600_000)
 """Deltas are folded after a while by a thread of the store, whose round trips no call waits for."""
 
 
 class Counted:
-    """A store behind a meter, on a database that holds one of everything."""
+    """A store of each face behind a meter, on a database that holds one of everything."""
 
-    def __init__(self, url: str, meter: Meter, store: Store, ids: Mapping[str, Any]) -> None:
+    def __init__(
+        self, url: str, meter: Meter, store: Store, ids: Mapping[str, Any], async_store: AsyncStore, loop: asyncio.Runner
+    ) -> None:
         self._url, self._meter, self._store, self._ids = url, meter, store, ids
+        self._async_store, self._loop = async_store, loop
         self._kept: dict[str, Kept] = {}
 
     def verb(self, verb: Verb, bound: int) -> list[Flight]:
         """The round trips of a verb with an argument for every parameter, in a transaction of its own."""
-        given = arguments(verb, self._ids)
+        return self._in_transaction(verb, arguments(verb, self._ids), bound)
 
+    def ways(self, verb: Verb, bound: int) -> dict[str, list[Flight]]:
+        """Those of the verb as it can be called else: with the arguments that it needs alone, and outside of a transaction."""
+        given = arguments(verb, self._ids)
+        few = {name: value for name, value in given.items() if _is_needed(verb, name)}
+        return {
+            "with few arguments": self._in_transaction(verb, few, bound),
+            "outside of a transaction": self._undone(verb.domain, lambda: verb.call(self._store, given), bound),
+            "of an AsyncStore": self._undone(
+                verb.domain, lambda: self._loop.run(_awaited(verb, self._async_store, given)), bound
+            ),
+        }
+
+    def _in_transaction(self, verb: Verb, given: Mapping[str, Any], bound: int) -> list[Flight]:
         def read() -> None:
             with self._store.read() as tx:
                 verb.call(tx, given)
@@ -42,7 +66,10 @@ class Counted:
             read()
         except ReadOnlyTransaction:
             return self._undone(verb.domain, write, bound)
-        return self._meter.flights(read, bound=bound)
+        reading = self._meter.flights(read, bound=bound)
+        if not verb.of(self._store).writes:  # type: ignore[attr-defined]  # a verb
+            return reading
+        return max(reading, self._undone(verb.domain, write, bound), key=len)
 
     def everyday(self, name: str, bound: int) -> list[Flight]:
         """The round trips of one of the `EVERYDAY` calls."""
@@ -74,9 +101,26 @@ def counted(url: str, *, log: bool = False) -> Iterator[Counted]:
     with (
         metered(url) as meter,
         Store.open(meter.url, clock=clock, settings=_NO_FOLDING) as store,
-        closing(Counted(url, meter, store, ids)) as calls,
+        asyncio.Runner() as loop,
     ):
-        yield calls
+        other = loop.run(_opened(meter.url, clock))
+        with closing(Counted(url, meter, store, ids, other, loop)) as calls:
+            yield calls
+        loop.run(other.close())
+
+
+async def _opened(url: str, clock: FrozenClock) -> AsyncStore:
+    return await AsyncStore.open(url, clock=clock, settings=_NO_FOLDING)
+
+
+async def _awaited(verb: Verb, store: AsyncStore, given: Mapping[str, Any]) -> None:
+    await verb.call(store, given)
+
+
+def _is_needed(verb: Verb, name: str) -> bool:
+    """Whether the call of a verb is refused without this argument."""
+    needed = verb.parameters[name].default is inspect.Parameter.empty and verb.parameters[name].kind is not _MORE
+    return needed or name in _OWNERS or name in _NEEDED.get(verb.name, ())
 
 
 def by_domain() -> dict[str, list[Verb]]:

@@ -1,7 +1,7 @@
 """Counts the round trips of a call on a store, once its statements are prepared and its connections are open."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 import psycopg
@@ -52,6 +52,10 @@ class Meter:
     def url(self) -> str:
         """The URL by which a store is opened whose round trips are counted."""
         return self._proxy.url
+
+    def counted(self) -> AbstractContextManager[list[Flight]]:
+        """The flights of what the block calls, also where it is called for the first time."""
+        return self._proxy.counted(_DELAYS[1])
 
     def flights(self, call: Callable[[], object], *, bound: int, undo: Callable[[], object] = lambda: None) -> list[Flight]:
         """The flights of one call, after others of the same. If they are more than the bound, the fewest of several counts."""

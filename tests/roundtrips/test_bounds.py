@@ -5,6 +5,7 @@ import pytest
 from tests.roundtrips.bounds import BOUNDS
 from tests.roundtrips.calls import EVERYDAY, by_domain, counted
 from tests.roundtrips.meter import complaint, require
+from tests.roundtrips.page import PAGE, page
 
 VERBS = by_domain()
 
@@ -17,6 +18,14 @@ def test_every_verb_keeps_its_bound(domain: str, log: bool, postgres_url: str) -
         require(*(complaint(verb.name, bound, calls.verb(verb, bound)) for verb, bound in bounds))
 
 
+@pytest.mark.parametrize("domain", sorted(VERBS))
+def test_every_verb_keeps_its_bound_however_it_is_called(domain: str, postgres_url: str) -> None:
+    with counted(postgres_url, log=domain == "events") as calls:
+        for verb in VERBS[domain]:
+            bound = BOUNDS[verb.name].bound
+            require(*(complaint(f"{verb.name} {how}", bound, found) for how, found in calls.ways(verb, bound).items()))
+
+
 def test_everyday_calls_keep_their_bounds(postgres_url: str) -> None:
     with counted(postgres_url) as calls:
         require(*(complaint(name, BOUNDS[name].bound, calls.everyday(name, BOUNDS[name].bound)) for name in EVERYDAY))
@@ -24,3 +33,7 @@ def test_everyday_calls_keep_their_bounds(postgres_url: str) -> None:
 
 def test_the_table_names_what_is_counted() -> None:
     assert set(BOUNDS) == {verb.name for verbs in VERBS.values() for verb in verbs} | set(EVERYDAY)
+
+
+def test_the_page_of_round_trips_is_the_table() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(BOUNDS)

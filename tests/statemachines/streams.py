@@ -11,6 +11,7 @@ from persist.chat.reducer.accumulator import Accumulator, UnknownToolCall
 from persist.db.values.json import JsonLimits, decode, encode
 from persist.errors import PersistError
 from persist.quoting import shown
+from persist.settings import AiSdk
 from tests.contract.chat.scenes import VECTORS
 from tests.statemachines.bad_arguments import VALUES
 from tests.statemachines.both_databases import plain
@@ -65,7 +66,7 @@ def feed(store: Any, chunks: Sequence[Any], session: str, **options: Any) -> tup
     """Record what can be recorded -> how each chunk ended, what is stored then, and what is wrong."""
     ends: list[str | None] = []
     wrong = []
-    pure, elsewhere = Accumulator(), False
+    pure, elsewhere = Accumulator(ai_sdk=AiSdk(options.get("ai_sdk", AiSdk.V7))), False
     with store.begin() as tx:
         tx.chat.sessions.create(agent="build", model={"model_id": "m"}, id=session)
     try:

@@ -84,6 +84,8 @@ ARGUMENTS: dict[str, Any] = {
     "chat.messages.enqueue.id": "new",
     "chat.messages.cancel_queued.id": "queued",
     "chat.messages.id": "asked",
+    "chat.messages.replay.id": "answered",
+    "chat.messages.ai_sdk": 7,
     "chat.message_id": "answered",
     "chat.messages.before": "answered",
     "chat.model": {"model_id": "claude"},

@@ -36,7 +36,10 @@ function metadata(dice) {
 
 const provider = (dice) => ({ providerMetadata: { [dice.pick(["p", "q"])]: { [dice.pick(["x", "y"])]: dice.pick(VALUES) } } });
 
-export function randomChunks(seed) {
+const CITATION = { source: { type: "source", sourceType: "url", id: "s", url: "https://example.org/s" } };
+
+// `major` is that of the `ai` package the sequence is valid for. The draws for 6 are the same whatever 7 has.
+export function randomChunks(seed, major = 6) {
   const dice = new Dice(seed);
   const ids = ["0", "1", "t"];
   const calls = ["call_0", "call_1", "call_2"];
@@ -66,8 +69,10 @@ export function randomChunks(seed) {
     },
     "start-step": () => ({ type: "start-step" }),
     "finish-step": () => {
-      known.text.clear();
-      known.reasoning.clear();
+      if (major === 6) {
+        known.text.clear();
+        known.reasoning.clear();
+      }
       return { type: "finish-step" };
     },
     finish: () => ({ type: "finish", finishReason: "stop", ...dice.maybe(0.5, () => ({ messageMetadata: metadata(dice) })) }),
@@ -135,8 +140,30 @@ export function randomChunks(seed) {
     if (verb === "start") open.add(id);
     if (verb === "end") open.delete(id);
     const delta = verb === "delta" ? { delta: dice.pick(TEXTS) } : {};
-    return { type: `${kind}-${verb}`, id, ...delta, ...dice.maybe(0.15, () => provider(dice)) };
+    const cited = major > 6 && verb === "end" ? dice.maybe(0.4, () => ({ citations: Array(dice.pick([0, 1, 2])).fill(CITATION) })) : {};
+    return { type: `${kind}-${verb}`, id, ...delta, ...cited, ...dice.maybe(0.15, () => provider(dice)) };
   }
+  const makers_of_7 = {
+    custom: () => ({ type: "custom", kind: dice.pick(["mock.a", "mock.b"]), ...dice.maybe(0.5, () => provider(dice)) }),
+    "reasoning-file": () => ({ type: "reasoning-file", url: "data:,x", mediaType: "image/png", ...dice.maybe(0.3, () => provider(dice)) }),
+    "steering-message": () => ({
+      type: "steering-message",
+      id: dice.pick(ids),
+      parts: [{ type: "text", text: dice.pick(TEXTS) }, ...(dice.chance(0.3) ? [{ type: "file", mediaType: "text/plain", url: "data:,x" }] : [])],
+    }),
+    "reset-step": () => {
+      Object.values(known).forEach((set) => set.clear()); // calls of earlier steps are left alone from here on
+      return { type: "reset-step" };
+    },
+    "tool-approval-asked-and-answered": () => {
+      if (!known.tools.size) return null;
+      const approvalId = `ap${3 + Math.floor(dice.next() * 1000)}`;
+      const toolCallId = dice.pick([...known.tools]);
+      chunks.push({ type: "tool-approval-request", approvalId, toolCallId, ...dice.maybe(0.4, () => ({ reason: "sure?" })), ...dice.maybe(0.4, () => ({ isAutomatic: dice.chance(0.7) })) });
+      return { type: "tool-approval-response", approvalId, approved: dice.chance(0.5), ...dice.maybe(0.4, () => ({ reason: "policy" })), ...dice.maybe(0.2, () => ({ providerExecuted: dice.chance(0.5) })), ...dice.maybe(0.2, () => provider(dice)) };
+    },
+  };
+  if (major > 6) Object.assign(makers, makers_of_7);
   const weights = { "text-delta": 6, "tool-input-delta": 7, "reasoning-delta": 3, "tool-input-start": 2, start: 0.3, finish: 0.3, unknown: 0.3 };
   const wheel = Object.keys(makers).flatMap((key) => Array(Math.ceil((weights[key] ?? 1) * 4)).fill(key));
   chunks.push({ type: "start", messageId: message }, { type: "start-step" });
@@ -149,6 +176,23 @@ export function randomChunks(seed) {
     chunks.push(dice.pick([{ type: "text-delta", id: "none", delta: "x" }, { type: "tool-output-denied", toolCallId: "none" }]), { type: "finish" });
   } else if (dice.chance(0.15)) {
     chunks.push({ type: "abort" }, { type: "text-start", id: "late" });
+  }
+  return chunks;
+}
+
+// A random sequence with chunks lost, doubled, moved and renamed: most are refused somewhere.
+export function spoilt(seed, major) {
+  const dice = new Dice(seed * 7919);
+  const chunks = randomChunks(seed, major);
+  const others = randomChunks(seed + 1, major);
+  for (let times = 1 + Math.floor(dice.next() * 3); times > 0; times -= 1) {
+    const at = 2 + Math.floor(dice.next() * (chunks.length - 2));
+    const [action, other] = [dice.pick(["lose", "double", "move", "take", "rename"]), dice.pick(others)];
+    if (action === "lose") chunks.splice(at, 1);
+    if (action === "double") chunks.splice(at, 0, chunks[at]);
+    if (action === "move") chunks.splice(2 + Math.floor(dice.next() * (chunks.length - 2)), 0, ...chunks.splice(at, 1));
+    if (action === "take") chunks.splice(at, 0, other);
+    if (action === "rename") for (const key of ["id", "toolCallId", "approvalId"]) if (key in chunks[at]) chunks[at] = { ...chunks[at], [key]: dice.pick(["0", "call_1", "ap1", "d1"]) };
   }
   return chunks;
 }

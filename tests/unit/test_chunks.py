@@ -1,38 +1,47 @@
 """validate against the real uiMessageChunkSchema; only unknown types are told apart instead of refused."""
 
 import json
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from persist.chat.reducer.chunks import ChunkType, validate
+from persist.chat.reducer.chunks import ONLY_IN_7, ChunkType, validate
 from persist.errors import InvalidValue
+from persist.settings import AiSdk
+from tests.streams.vectors import cases
 
-STREAMS = json.loads((Path(__file__).parents[1] / "streams" / "ai-sdk-streams.json").read_text(encoding="utf-8"))
-CASES: list[dict[str, Any]] = STREAMS["chunk_validation"]
+CASES = cases("chunk_validation")
+KNOWN = {AiSdk.V6: set(ChunkType) - ONLY_IN_7, AiSdk.V7: set(ChunkType)}
 
 
-def is_unknown(chunk: object) -> bool:
+def is_unknown(chunk: object, ai_sdk: AiSdk) -> bool:
     kind = chunk.get("type") if isinstance(chunk, dict) else None
-    return isinstance(kind, str) and kind not in set(ChunkType) and not kind.startswith("data-")
+    return isinstance(kind, str) and kind not in KNOWN[ai_sdk] and not kind.startswith("data-")
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: json.dumps(case["chunk"])[:60])
-def test_same_verdict_as_the_sdk(case: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("ai_sdk", "case"), CASES, ids=lambda value: json.dumps(value["chunk"])[:60] if isinstance(value, dict) else str(int(value))
+)
+def test_same_verdict_as_the_sdk(ai_sdk: AiSdk, case: dict[str, Any]) -> None:
     chunk = case["chunk"]
-    if is_unknown(chunk):
-        assert validate(chunk) is None
+    if is_unknown(chunk, ai_sdk):
+        assert validate(chunk, ai_sdk) is None
     elif case["accepted"]:
-        assert validate(chunk) == chunk["type"]
+        assert validate(chunk, ai_sdk) == chunk["type"]
     else:
         with pytest.raises(InvalidValue):
-            validate(chunk)
+            validate(chunk, ai_sdk)
 
 
-def test_the_vectors_cover_every_type() -> None:
-    accepted = {case["chunk"]["type"] for case in CASES if case["accepted"]}
-    assert accepted >= set(ChunkType)
+@pytest.mark.parametrize("ai_sdk", AiSdk)
+def test_the_vectors_cover_every_type(ai_sdk: AiSdk) -> None:
+    accepted = {case["chunk"]["type"] for major, case in CASES if major == ai_sdk and case["accepted"]}
+    assert accepted >= KNOWN[ai_sdk]
+
+
+@pytest.mark.parametrize("kind", sorted(ONLY_IN_7))
+def test_6_does_not_know_what_only_7_has(kind: str) -> None:
+    assert validate({"type": kind}, AiSdk.V6) is None
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from persist.chat.recording.pending import Entry, Unit, UnwrittenChanges
 from persist.chat.recording.unfolded_parts import Unfolded
 from persist.chat.reducer.accumulator import PartState
 from persist.chat.reducer.tool_parts import tool_columns
+from persist.chat.storage.usage import COMPACTION
 from persist.db.transactions.runtime import Runtime
 from persist.db.values.escaping import utf8_size
 from persist.db.values.json import JsonFrame, JsonText, encode
@@ -73,6 +74,10 @@ class FlushPlan:
                 flush.touch_session = True
             elif unit.patches or not current.marked:
                 write.owned = owned
+            for part in unit.removed:
+                write.removed.append(part.id or "")
+                write.recounted = write.recounted or part.data["type"] == COMPACTION
+                to_fold.pop(part, None)
             for part, at in unit.dirty.items():
                 write.parts.append(self._part_write(part, unit, current.id, at, runtime, had_deltas=part in unfolded.parts))
                 if part.frame is not None and part.pieces:
@@ -99,6 +104,9 @@ class FlushPlan:
             unit.current.stored = unit.current.marked = True
         for part in chain(self._folded, *(unit.dirty for unit in self._written)):
             unfolded.part_stored(part)
+        for unit in self._written:
+            for part in unit.removed:
+                unfolded.part_removed(part)
         for part, size in self._deltas:
             unfolded.delta_stored(part, size)
 

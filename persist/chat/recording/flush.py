@@ -49,6 +49,7 @@ _ADD_DELTA = Statement(
         ).where(turns.owned(_TEXT), with_lock_timeout()),
     )
 )
+_REMOVE_PART = Statement(delete(parts).where(_P.id == _id))  # its deltas go with it, by their foreign key
 DROP_DELTAS = Statement(delete(deltas).where(_D.part_id == _id))
 _TOUCH_MESSAGE = Statement(update(messages).where(_M.id == _id).values(updated_at=param("at")))
 ADD_PROMPT = Statement(insert_missing(prompts, "digest"))
@@ -105,12 +106,17 @@ class MessageWrite:
     """(part id, seq, text). Written as delta rows only while the event log is on; otherwise the fold alone stores the text."""
     deltas: list[tuple[str, int, str]] = field(default_factory=list)
     usage: list[tuple[int, StepUsage]] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    """Ids of parts that left the message."""
+    recounted: bool = False
+    """Whether a compaction is among them, so that the session's counters are computed anew."""
     touch: bool = False
 
     def reads_own_writes(self) -> bool:
         """Whether writing the message means reading what was just written: long text, a compaction, steps of usage."""
         return bool(
             self.usage
+            or self.recounted
             or any(part.frame is not None or part.kind == usage.COMPACTION for part in self.parts)
             or any(isinstance(data, JsonFrame) for _, data in self.folds)
         )
@@ -160,7 +166,7 @@ class Flush:
             return False
         message = self.messages[0]
         return len(message.deltas) == 1 and not (
-            message.parts or message.folds or message.patches or message.usage or message.touch or message.new
+            message.parts or message.removed or message.folds or message.patches or message.usage or message.touch or message.new
         )
 
     def kind_of_change(self) -> str:
@@ -173,6 +179,8 @@ class Flush:
             return "message.started"
         if self.begin:
             return "turn.started"
+        if any(message.removed for message in self.messages):
+            return "part.removed"
         if self.earlier_message_parts or any(message.parts for message in self.messages):
             return "part.written"
         if any(message.patches or message.usage for message in self.messages):
@@ -282,11 +290,13 @@ class Flush:
                 usage.recompute(db, self.session_id)
         elif message.touch:
             batch.run(_TOUCH_MESSAGE, row_id=message.id, at=self.at)
+        for part_id in message.removed:  # first, since new parts take their indexes
+            batch.run(_REMOVE_PART, row_id=part_id)
         for delta in message.deltas:
             batch.run(DeltaRow.prepared, **DeltaRow(self.session_id, self.owner, self.at_ms, *delta).values)
         for part in message.parts:
             self._part(db, batch, part)
-        if any(part.kind == usage.COMPACTION for part in message.parts):
+        if message.recounted or any(part.kind == usage.COMPACTION for part in message.parts):
             usage.recompute(db, self.session_id)
         if db.journal is not None:
             for delta in message.events_only:

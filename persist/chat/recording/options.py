@@ -10,7 +10,7 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.values.arguments import check_body, check_choice, check_label
 from persist.db.values.json import Json, JsonText, encode
 from persist.errors import InvalidValue
-from persist.settings import SaveOn
+from persist.settings import AiSdk, SaveOn
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class RecordOptions:
     save_on: SaveOn
     buffer_bytes: int
     buffer_ms: int
+    ai_sdk: AiSdk
 
     @classmethod
     def of(
@@ -40,6 +41,7 @@ class RecordOptions:
         save_on: str | None,
         buffer_bytes: int | None,
         buffer_ms: int | None,
+        ai_sdk: int | None,
     ) -> "RecordOptions":
         """Check the arguments. InvalidValue names the wrong one."""
         settings = runtime.settings
@@ -60,6 +62,7 @@ class RecordOptions:
             save_on=_save_on(settings.save_on if save_on is None else save_on),
             buffer_bytes=_not_negative("buffer_bytes", settings.save_buffer_bytes if buffer_bytes is None else buffer_bytes),
             buffer_ms=_not_negative("buffer_ms", settings.save_buffer_ms if buffer_ms is None else buffer_ms),
+            ai_sdk=settings.ai_sdk if ai_sdk is None else AiSdk.of(ai_sdk),
         )
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 from persist.chat.reducer.accumulator import Change, PartState
 from persist.chat.reducer.message_state import merged
 from persist.chat.schemas import StepUsage
+from persist.db.values.escaping import utf8_size
 
 
 class Current:
@@ -74,6 +75,8 @@ class Unit:
     grown: dict[PartState, list[str]] = field(default_factory=dict)
     patches: list[Patch] = field(default_factory=list)
     usage: list[tuple[int, StepUsage]] = field(default_factory=list)
+    removed: dict[PartState, None] = field(default_factory=dict)
+    """Parts that have rows and left the message."""
     create: bool = False
     touch: bool = False
 
@@ -85,6 +88,7 @@ class Unit:
             {part: list(pieces) for part, pieces in self.grown.items()},
             list(self.patches),
             list(self.usage),
+            dict(self.removed),
             self.create,
             self.touch,
         )
@@ -141,6 +145,8 @@ class UnwrittenChanges:
             unit.new[change.appended] = unit.dirty[change.appended] = entry.at
         if change.changed is not None:
             self._rewrite(change.changed, entry)
+        for part in change.removed:
+            self._remove(part, self.unit(entry.current))
         if entry.adopts and entry.current in self.units:
             self.units[entry.current].patches.clear()
         if entry.patch is not None:
@@ -163,6 +169,14 @@ class UnwrittenChanges:
         unit = self.unit(entry.current)
         unit.dirty[part] = entry.at
         unit.grown.pop(part, None)
+
+    def _remove(self, part: PartState, unit: Unit) -> None:
+        unit.dirty.pop(part, None)
+        self.bytes -= sum(utf8_size(piece) for piece in unit.grown.pop(part, ()))
+        if unit.new.pop(part, None) is None:
+            unit.removed[part] = None
+        else:
+            unit.create = True  # the message has a row then, as it has if the part was written before
 
     def _boundary(self, entry: Entry) -> None:
         self.touched = True

@@ -47,7 +47,7 @@ class Recording:
         self._immediate = options.save_on == SaveOn.CHUNK and not options.buffered
         self._maximum = runtime.limits.max_bytes
         self._takeover = options.takeover
-        self._stream = Stream(runtime, session_id)
+        self._stream = Stream(runtime, session_id, options.ai_sdk)
         self._pending = UnwrittenChanges()
         self._unfolded = Unfolded(runtime.settings)
         self._owned: dict[str, Any] = {}

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Text, cast, select
+from sqlalchemy import Text, cast, or_, select
 
 from persist.chat.models import HIDDEN, IS_UNFINISHED, VISIBLE, messages, parts
 from persist.chat.reducer.parts import Part
-from persist.chat.schemas import Role, UIMessage
+from persist.chat.reducer.tool_parts import approval_id as approval_of
+from persist.chat.schemas import Role, ToolState, UIMessage
 from persist.chat.storage.folding import fold, fold_message
 from persist.chat.storage.stored_json import stored_object, stored_part
 from persist.db.changes.batch import Requirement
@@ -21,13 +22,15 @@ _M, _P = messages.c, parts.c
 _id = param("row_id")
 _HEAD = Statement(select(_M.session_id, _M.role, cast(_M.metadata_json, Text)).where(_M.id == _id))
 _PARTS = Statement(select(_P.id, _P.index, stored_text(_P.data_json)).where(_P.message_id == _id).order_by(_P.index))
-_CALL = Statement(
+_calls = (
     select(_P.id, _P.message_id)
     .join(messages, _M.id == _P.message_id)
-    .where(_P.session_id == _id, _P.tool_call_id == param("call_id"), IS_UNFINISHED, VISIBLE)
+    .where(_P.session_id == _id, IS_UNFINISHED, VISIBLE)
     .order_by(_M.created_at.desc(), _M.id.desc(), _P.index.desc())
-    .limit(1)
 )
+_CALL = Statement(_calls.where(_P.tool_call_id == param("call_id")).limit(1))
+_asked = or_(_P.tool_state == ToolState.APPROVAL_REQUESTED, _P.tool_state == ToolState.APPROVAL_RESPONDED)
+_ASKED = Statement(_calls.where(_asked))
 _hidden = select(_M.id).where(_M.id == _id, HIDDEN)
 NOT_HIDDEN = Requirement(_hidden, absent=True)
 """A message that no rewind hides. What is added to a hidden one would never be shown."""
@@ -48,6 +51,7 @@ class StoredCall:
 
     part_id: str
     message_id: str
+    call_id: str
     data: dict[str, Any]
 
 
@@ -94,13 +98,26 @@ def hidden_error(id: str) -> Conflict:
     return Conflict(f"Message {id} was hidden by a rewind; unrewind it, or record another message.", constraint="chat_messages")
 
 
-def find_unfinished_call(db: StatementRunner, session_id: str, call_id: str) -> StoredCall | None:
-    """The session's latest visible unfinished tool part with that call id (providers reuse call ids); None if there is none."""
-    row = db.row(_CALL, row_id=session_id, call_id=call_id)
-    if row is None:
-        return None
-    part_id, message_id = row
+def find_unfinished_call(
+    db: StatementRunner, session_id: str, *, call_id: str | None, approval_id: str | None
+) -> StoredCall | None:
+    """The session's latest visible unfinished tool part with that call id, or else with that approval; None if there is none.
+
+    Providers reuse call ids: hence the latest.
+    """
+    if call_id is not None:
+        row = db.row(_CALL, row_id=session_id, call_id=call_id)
+        return None if row is None else _call(db, *row)
+    for part_id, message_id in db.rows(_ASKED, row_id=session_id):
+        call = _call(db, part_id, message_id)
+        if approval_of(call.data) == approval_id:
+            return call
+    return None
+
+
+def _call(db: StatementRunner, part_id: str, message_id: str) -> StoredCall:
     fold(db, part_id)
     found = db.row(_DATA, row_id=part_id)
     assert found is not None  # same transaction
-    return StoredCall(part_id, message_id, _data(db, found))
+    data = _data(db, found)
+    return StoredCall(part_id, message_id, str(data.get("toolCallId")), data)

@@ -17,6 +17,7 @@ from persist.db.values.clock import EPOCH
 from persist.db.values.escaping import utf8_size
 from persist.db.values.json import check
 from persist.errors import InvalidValue, PayloadTooLarge, PersistError
+from persist.settings import AiSdk
 
 _OPENING = (ChunkType.TEXT_START.value, ChunkType.REASONING_START.value)
 
@@ -37,13 +38,14 @@ class AppliedChunks:
 class Stream:
     """One stream's current message. `accumulator` and `current` are replaced when a `start` names another message."""
 
-    def __init__(self, runtime: Runtime, session_id: str) -> None:
+    def __init__(self, runtime: Runtime, session_id: str, ai_sdk: AiSdk) -> None:
         self._runtime = runtime
         self._session_id = session_id
         self._message_of_part: dict[PartState, str] = {}
         self._left_messages: dict[str, tuple[MessageState, Current]] = {}
         self._maximum = runtime.limits.max_bytes
-        self.accumulator = Accumulator()
+        self._ai_sdk = ai_sdk
+        self.accumulator = Accumulator(ai_sdk=ai_sdk)
         self.current = Current()
 
     def applying(self, chunks: Iterable[Mapping[str, Any]], batch: AppliedChunks, pending: UnwrittenChanges) -> DatabaseSteps:
@@ -91,13 +93,15 @@ class Stream:
         try:
             change = self.accumulator.apply(chunk)
         except UnknownToolCall as unknown:
-            call_id = unknown.tool_call_id
-            found = yield FunctionTask(lambda db: find_unfinished_call(db, self._session_id, call_id))
+            call_id, approval_id = unknown.tool_call_id, unknown.approval_id
+            found = yield FunctionTask(
+                lambda db: find_unfinished_call(db, self._session_id, call_id=call_id, approval_id=approval_id)
+            )
             if found is None:
                 raise
             part = PartState(found.data)
             part.id = found.part_id
-            self.accumulator.earlier_message_parts[call_id] = part
+            self.accumulator.earlier_message_parts[found.call_id] = part
             self._message_of_part[part] = found.message_id
             change = self.accumulator.apply(chunk)
         batch.changes.append((self.accumulator, change))
@@ -119,7 +123,7 @@ class Stream:
         stored = yield FunctionTask(lambda db: load_message(db, self._session_id, id))
         if stored is None:
             return
-        resumed = Accumulator(stored.message)
+        resumed = Accumulator(stored.message, self._ai_sdk)
         resumed.index = self.accumulator.index
         for part, (part_id, _) in zip(resumed.parts, stored.rows, strict=True):
             part.id = part_id

@@ -71,6 +71,10 @@ class Unfolded:
         self.parts.pop(part, None)
         part.part_stored()
 
+    def part_removed(self, part: PartState) -> None:
+        """The part's row was deleted, and its deltas with it."""
+        self.parts.pop(part, None)
+
     def folded(self) -> None:
         """`fold` was committed."""
         for part in self.parts:

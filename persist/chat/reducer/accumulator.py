@@ -1,16 +1,18 @@
 """The pure reducer of a UI message stream: chunks in, message parts and what changed out. No database, no clock."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from persist.chat.reducer import content_chunks, tool_chunks
 from persist.chat.reducer.chunks import ChunkType, validate
 from persist.chat.reducer.message_state import MessageState, ToolIndex, merged
 from persist.chat.reducer.parts import PartState, grow
 from persist.chat.reducer.tool_chunks import UnknownToolCall
+from persist.chat.reducer.tool_parts import is_tool
 from persist.chat.reducer.undo import Change
 from persist.chat.schemas import UIMessage
 from persist.errors import InvalidValue
+from persist.settings import AiSdk
 
 __all__ = ["Accumulator", "Change", "MessageState", "PartState", "UIMessage", "UnknownToolCall", "grow", "reduce"]
 
@@ -19,9 +21,12 @@ Chunk = Mapping[str, Any]
 _TEXT_DELTA, _REASONING_DELTA = ChunkType.TEXT_DELTA.value, ChunkType.REASONING_DELTA.value
 
 
-def reduce(chunks: Iterable[Chunk], message: UIMessage | None = None) -> UIMessage:
-    """Reduce a stream to its last message, continuing `message` if given. The recorder stores the same result."""
-    accumulator = Accumulator(message)
+def reduce(chunks: Iterable[Chunk], message: UIMessage | None = None, *, ai_sdk: Literal[6, 7] = 7) -> UIMessage:
+    """Reduce a stream to its last message, continuing `message` if given. The recorder stores the same result.
+
+    `ai_sdk` is the major release of the AI SDK whose reducer is followed (`readUIMessageStream`), where the two differ.
+    """
+    accumulator = Accumulator(message, AiSdk.of(ai_sdk))
     for chunk in chunks:
         accumulator.apply(chunk)
     return accumulator.message()
@@ -30,17 +35,18 @@ def reduce(chunks: Iterable[Chunk], message: UIMessage | None = None) -> UIMessa
 class Accumulator:
     """Applies chunks one at a time; each application can be undone, the latest first."""
 
-    __slots__ = ("_state", "aborted", "index")
+    __slots__ = ("_state", "aborted", "ai_sdk", "index")
 
-    def __init__(self, message: UIMessage | None = None) -> None:
-        self._state = MessageState("") if message is None else MessageState.resume(message)
+    def __init__(self, message: UIMessage | None = None, ai_sdk: AiSdk = AiSdk.V7) -> None:
+        self._state = MessageState("", ai_sdk) if message is None else MessageState.resume(message, ai_sdk)
+        self.ai_sdk = ai_sdk
         self.aborted = False
         self.index = 0
 
     @classmethod
     def over(cls, state: MessageState, index: int) -> "Accumulator":
         """An accumulator that continues an earlier message of the stream, `index` chunks into the stream."""
-        self = cls()
+        self = cls(ai_sdk=state.ai_sdk)
         self._state, self.index = state, index
         return self
 
@@ -79,7 +85,7 @@ class Accumulator:
         if self.aborted:
             change = Change(_type_of(chunk), self.index)
             change.dropped = True
-        elif (known := validate(chunk)) is None:
+        elif (known := validate(chunk, self.ai_sdk)) is None:
             change = Change(chunk["type"], self.index)
             change.ignored = True
         else:
@@ -128,7 +134,7 @@ class Accumulator:
         if id is not None and id != state.id:
             change.opened = bool(state.id or state.parts or state.finished)
             change.closed = state if change.opened else None
-            change.set(self, "_state", MessageState(id))
+            change.set(self, "_state", MessageState(id, self.ai_sdk))
         _merge_metadata(self._state, chunk, change)
 
 
@@ -164,10 +170,27 @@ def _start_step(state: MessageState, chunk: Chunk, change: Change) -> None:
 
 
 def _finish_step(state: MessageState, chunk: Chunk, change: Change) -> None:
-    change.set(state, "text", {})
-    change.set(state, "reasoning", {})
+    if state.ai_sdk == AiSdk.V6:  # since 7 only its own end chunk ends a part
+        change.set(state, "text", {})
+        change.set(state, "reasoning", {})
     change.set(state, "left_open", [])
     change.boundary = "step"
+
+
+def _reset_step(state: MessageState, chunk: Chunk, change: Change) -> None:
+    for name in ("text", "reasoning", "inputs"):
+        change.set(state, name, {})
+    change.set(state, "left_open", [])
+    start = state.step_start()
+    if start == len(state.parts):
+        return
+    change.truncate(state, start)
+    change.set(state, "step", ToolIndex())
+    removed = set(change.removed)
+    change.set(state, "data", {key: part for key, part in state.data.items() if part not in removed})
+    if any(is_tool(part.data) for part in removed):
+        calls = ((part.data.get("toolCallId"), part) for part in state.parts if is_tool(part.data))
+        change.set(state, "latest", {call_id: part for call_id, part in calls if isinstance(call_id, str)})
 
 
 def _error(state: MessageState, chunk: Chunk, change: Change) -> None:
@@ -180,6 +203,7 @@ _HANDLERS: dict[str, Callable[[MessageState, Chunk, Change], None]] = {
     ChunkType.MESSAGE_METADATA.value: _merge_metadata,
     ChunkType.START_STEP.value: _start_step,
     ChunkType.FINISH_STEP.value: _finish_step,
+    ChunkType.RESET_STEP.value: _reset_step,
     ChunkType.ERROR.value: _error,
     ChunkType.TEXT_START.value: content_chunks.text_start,
     ChunkType.TEXT_DELTA.value: content_chunks.text_delta,
@@ -190,11 +214,15 @@ _HANDLERS: dict[str, Callable[[MessageState, Chunk, Change], None]] = {
     ChunkType.SOURCE_URL.value: content_chunks.source_url,
     ChunkType.SOURCE_DOCUMENT.value: content_chunks.source_document,
     ChunkType.FILE.value: content_chunks.file,
+    ChunkType.REASONING_FILE.value: content_chunks.file,
+    ChunkType.CUSTOM.value: content_chunks.custom,
+    ChunkType.STEERING_MESSAGE.value: content_chunks.steering_message,
     ChunkType.TOOL_INPUT_START.value: tool_chunks.input_start,
     ChunkType.TOOL_INPUT_DELTA.value: tool_chunks.input_delta,
     ChunkType.TOOL_INPUT_AVAILABLE.value: tool_chunks.input_available,
     ChunkType.TOOL_INPUT_ERROR.value: tool_chunks.input_error,
     ChunkType.TOOL_APPROVAL_REQUEST.value: tool_chunks.approval_request,
+    ChunkType.TOOL_APPROVAL_RESPONSE.value: tool_chunks.approval_response,
     ChunkType.TOOL_OUTPUT_AVAILABLE.value: tool_chunks.output_available,
     ChunkType.TOOL_OUTPUT_ERROR.value: tool_chunks.output_error,
     ChunkType.TOOL_OUTPUT_DENIED.value: tool_chunks.output_denied,

@@ -1,10 +1,11 @@
-"""The chunks of an AI SDK v6 UI message stream: their types and the fields each type must have."""
+"""The chunks of a UI message stream of AI SDK 6 and 7: their types and the fields each type must have."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
 from persist.errors import InvalidValue
+from persist.settings import AiSdk
 
 
 class ChunkType(StrEnum):
@@ -34,6 +35,23 @@ class ChunkType(StrEnum):
     TOOL_OUTPUT_AVAILABLE = "tool-output-available"
     TOOL_OUTPUT_ERROR = "tool-output-error"
     TOOL_OUTPUT_DENIED = "tool-output-denied"
+    TOOL_APPROVAL_RESPONSE = "tool-approval-response"
+    CUSTOM = "custom"
+    REASONING_FILE = "reasoning-file"
+    STEERING_MESSAGE = "steering-message"
+    RESET_STEP = "reset-step"
+
+
+ONLY_IN_7 = frozenset(
+    (
+        ChunkType.TOOL_APPROVAL_RESPONSE,
+        ChunkType.CUSTOM,
+        ChunkType.REASONING_FILE,
+        ChunkType.STEERING_MESSAGE,
+        ChunkType.RESET_STEP,
+    )
+)
+"""The chunk types that AI SDK 6 does not know."""
 
 
 class FinishReason(StrEnum):
@@ -45,6 +63,7 @@ class FinishReason(StrEnum):
     TOOL_CALLS = "tool-calls"
     ERROR = "error"
     OTHER = "other"
+    INTERRUPTED = "interrupted"
 
 
 class InputEncoding(StrEnum):
@@ -56,7 +75,9 @@ class InputEncoding(StrEnum):
 
 DATA_PREFIX = "data-"
 
-_FINISH_REASONS = frozenset(reason.value for reason in FinishReason)
+_FINISH_REASONS = [reason.value for reason in FinishReason]
+_FINISH_REASONS_OF_6 = [reason for reason in _FINISH_REASONS if reason != FinishReason.INTERRUPTED]
+_LARGEST = 2**53 - 1
 _INPUT_ENCODINGS = frozenset(encoding.value for encoding in InputEncoding)
 
 
@@ -76,8 +97,21 @@ def _is_object_of_objects(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(item, Mapping) for item in value.values())
 
 
+def _is_object_of_strings(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values())
+
+
 def _is_finish_reason(value: Any) -> bool:
     return isinstance(value, str) and value in _FINISH_REASONS
+
+
+def _is_finish_reason_of_6(value: Any) -> bool:
+    return isinstance(value, str) and value in _FINISH_REASONS_OF_6
+
+
+def _is_offset(value: Any) -> bool:
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return whole and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
 
 def _is_input_encoding(value: Any) -> bool:
@@ -88,38 +122,89 @@ _Optional = tuple[str, Callable[[Any], bool], str]  # field name, check, error m
 _Rules = tuple[tuple[str, ...], tuple[_Optional, ...]]  # (required fields, all strings; optional fields)
 
 _STRING = "must be a string"
+_BOOLEAN = "must be true or false"
 _PROVIDER: _Optional = ("providerMetadata", _is_object_of_objects, "must be an object of objects")
 _TITLE: _Optional = ("title", _is_string, _STRING)
 _TOOL: tuple[_Optional, ...] = (
     _PROVIDER,
     ("toolMetadata", _is_object, "must be an object"),
-    ("providerExecuted", _is_boolean, "must be true or false"),
-    ("dynamic", _is_boolean, "must be true or false"),
+    ("providerExecuted", _is_boolean, _BOOLEAN),
+    ("dynamic", _is_boolean, _BOOLEAN),
 )
 
 _TEXT_RULES: _Rules = (("id",), (_PROVIDER,))
 _TEXT_DELTA_RULES: _Rules = (("id", "delta"), (_PROVIDER,))
 _NO_RULES: _Rules = ((), ())
-_DATA_RULES: _Rules = ((), (("id", _is_string, _STRING), ("transient", _is_boolean, "must be true or false")))
+_DATA_RULES: _Rules = ((), (("id", _is_string, _STRING), ("transient", _is_boolean, _BOOLEAN)))
+
+_FILE_RULES: _Rules = (("url", "mediaType"), (_PROVIDER,))
+
+
+def _fits(value: Any, rules: _Rules) -> bool:
+    required, optional = rules
+    return (
+        isinstance(value, Mapping)
+        and all(isinstance(value.get(field), str) for field in required)
+        and all(field not in value or accepts(value[field]) for field, accepts, _ in optional)
+    )
+
+
+_FILENAME: _Optional = ("filename", _is_string, _STRING)
+_CITED: dict[str, _Rules] = {
+    "url": (("id", "url"), (_TITLE, _PROVIDER)),
+    "document": (("id", "mediaType", "title"), (_FILENAME, _PROVIDER)),
+}
+_CITATION: _Rules = ((), (("startIndex", _is_offset, ""), ("endIndex", _is_offset, ""), ("citedText", _is_string, "")))
+_STEERING: dict[str, _Rules] = {
+    "text": (("text",), (_PROVIDER,)),
+    "file": (("mediaType", "url"), (_FILENAME, ("providerReference", _is_object_of_strings, ""), _PROVIDER)),
+}
+
+
+def _is_one_of(value: Any, key: str, rules: dict[str, _Rules]) -> bool:
+    kind = value.get(key) if isinstance(value, Mapping) else None
+    return isinstance(kind, str) and kind in rules and _fits(value, rules[kind])
+
+
+def _is_citation(value: Any) -> bool:
+    source = value.get("source") if _fits(value, _CITATION) else None
+    return isinstance(source, Mapping) and source.get("type") == "source" and _is_one_of(source, "sourceType", _CITED)
+
+
+def _are_citations(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_citation, value))
+
+
+def _are_steering_parts(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_one_of(part, "type", _STEERING) for part in value)
+
+
+_CITATIONS: _Optional = ("citations", _are_citations, "must be a list of citations")
+_REASON: _Optional = ("reason", _is_string, _STRING)
+_SIGNATURE: _Optional = ("signature", _is_string, _STRING)
 
 # Payloads of unknown type (input, output, data, messageMetadata) have no rule: any JSON value, or none.
 _RULES: dict[ChunkType, _Rules] = {
     ChunkType.START: ((), (("messageId", _is_string, _STRING),)),
     ChunkType.FINISH: ((), (("finishReason", _is_finish_reason, "must be one of " + ", ".join(FinishReason)),)),
-    ChunkType.ABORT: ((), (("reason", _is_string, _STRING),)),
+    ChunkType.ABORT: ((), (_REASON,)),
     ChunkType.ERROR: (("errorText",), ()),
     ChunkType.MESSAGE_METADATA: _NO_RULES,
     ChunkType.START_STEP: _NO_RULES,
     ChunkType.FINISH_STEP: _NO_RULES,
     ChunkType.TEXT_START: _TEXT_RULES,
     ChunkType.TEXT_DELTA: _TEXT_DELTA_RULES,
-    ChunkType.TEXT_END: _TEXT_RULES,
+    ChunkType.TEXT_END: (("id",), (_CITATIONS, _PROVIDER)),
     ChunkType.REASONING_START: _TEXT_RULES,
     ChunkType.REASONING_DELTA: _TEXT_DELTA_RULES,
     ChunkType.REASONING_END: _TEXT_RULES,
     ChunkType.SOURCE_URL: (("sourceId", "url"), (_TITLE, _PROVIDER)),
-    ChunkType.SOURCE_DOCUMENT: (("sourceId", "mediaType", "title"), (("filename", _is_string, _STRING), _PROVIDER)),
-    ChunkType.FILE: (("url", "mediaType"), (_PROVIDER,)),
+    ChunkType.SOURCE_DOCUMENT: (("sourceId", "mediaType", "title"), (_FILENAME, _PROVIDER)),
+    ChunkType.FILE: _FILE_RULES,
+    ChunkType.REASONING_FILE: _FILE_RULES,
+    ChunkType.CUSTOM: (("kind",), (_PROVIDER,)),
+    ChunkType.STEERING_MESSAGE: (("id",), (("parts", _are_steering_parts, "must be a list of text and file parts"),)),
+    ChunkType.RESET_STEP: _NO_RULES,
     ChunkType.TOOL_INPUT_START: (
         ("toolCallId", "toolName"),
         (("inputEncoding", _is_input_encoding, "must be json or text"), _TITLE, *_TOOL),
@@ -127,22 +212,40 @@ _RULES: dict[ChunkType, _Rules] = {
     ChunkType.TOOL_INPUT_DELTA: (("toolCallId", "inputTextDelta"), ()),
     ChunkType.TOOL_INPUT_AVAILABLE: (("toolCallId", "toolName"), (_TITLE, *_TOOL)),
     ChunkType.TOOL_INPUT_ERROR: (("toolCallId", "toolName", "errorText"), (_TITLE, *_TOOL)),
-    ChunkType.TOOL_APPROVAL_REQUEST: (("approvalId", "toolCallId"), (("signature", _is_string, _STRING),)),
-    ChunkType.TOOL_OUTPUT_AVAILABLE: (("toolCallId",), (("preliminary", _is_boolean, "must be true or false"), *_TOOL)),
+    ChunkType.TOOL_APPROVAL_REQUEST: (
+        ("approvalId", "toolCallId"),
+        (_REASON, ("isAutomatic", _is_boolean, _BOOLEAN), _SIGNATURE),
+    ),
+    ChunkType.TOOL_APPROVAL_RESPONSE: (
+        ("approvalId",),
+        (("approved", _is_boolean, _BOOLEAN), _REASON, ("providerExecuted", _is_boolean, _BOOLEAN), _PROVIDER),
+    ),
+    ChunkType.TOOL_OUTPUT_AVAILABLE: (("toolCallId",), (("preliminary", _is_boolean, _BOOLEAN), *_TOOL)),
     ChunkType.TOOL_OUTPUT_ERROR: (("toolCallId", "errorText"), _TOOL),
     ChunkType.TOOL_OUTPUT_DENIED: (("toolCallId",), ()),
 }
-_RULES_BY_NAME: dict[str, _Rules] = {kind.value: rules for kind, rules in _RULES.items()}
+_REQUIRED = {ChunkType.STEERING_MESSAGE.value: "parts", ChunkType.TOOL_APPROVAL_RESPONSE.value: "approved"}
+"""The one field each of these types must have that is no string; its rule is among the optional ones."""
+
+_RULES_OF_6 = _RULES | {
+    ChunkType.FINISH: ((), (("finishReason", _is_finish_reason_of_6, "must be one of " + ", ".join(_FINISH_REASONS_OF_6)),)),
+    ChunkType.TEXT_END: _TEXT_RULES,
+    ChunkType.TOOL_APPROVAL_REQUEST: (("approvalId", "toolCallId"), (_SIGNATURE,)),
+}
+_RULES_BY_NAME: dict[AiSdk, dict[str, _Rules]] = {
+    AiSdk.V6: {kind.value: rules for kind, rules in _RULES_OF_6.items() if kind not in ONLY_IN_7},
+    AiSdk.V7: {kind.value: rules for kind, rules in _RULES.items()},
+}
 
 
-def validate(chunk: Mapping[str, Any]) -> str | None:
-    """Check one chunk and return its type, or None for a type this version does not know. InvalidValue names a bad field."""
+def validate(chunk: Mapping[str, Any], ai_sdk: AiSdk = AiSdk.V7) -> str | None:
+    """Check one chunk and return its type, or None for a type that the SDK does not know. InvalidValue names a bad field."""
     if type(chunk) is not dict and not isinstance(chunk, Mapping):  # isinstance() alone doubles the cost
         raise InvalidValue("chunk", f"must be an object, not {type(chunk).__name__}")
     kind = chunk.get("type")
     if not isinstance(kind, str):
         raise InvalidValue("type", _STRING)
-    rules = _RULES_BY_NAME.get(kind)
+    rules = _RULES_BY_NAME[ai_sdk].get(kind)
     if rules is None:
         if not kind.startswith(DATA_PREFIX):
             return None
@@ -154,4 +257,6 @@ def validate(chunk: Mapping[str, Any]) -> str | None:
     for field, accepts, wanted in optional:
         if field in chunk and not accepts(chunk[field]):
             raise InvalidValue(f"{kind}.{field}", wanted)
+    if kind in _REQUIRED and _REQUIRED[kind] not in chunk:
+        raise InvalidValue(f"{kind}.{_REQUIRED[kind]}", "is missing")
     return kind

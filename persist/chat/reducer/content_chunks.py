@@ -7,9 +7,10 @@ import orjson
 
 from persist.chat.reducer.message_state import MessageState
 from persist.chat.reducer.open_parts import opened_by
-from persist.chat.reducer.parts import PartState, picked
+from persist.chat.reducer.parts import Part, PartState, picked
 from persist.chat.reducer.undo import Change
 from persist.errors import StreamProtocolError
+from persist.settings import AiSdk
 
 Chunk = Mapping[str, Any]
 
@@ -28,8 +29,8 @@ def text_delta(state: MessageState, chunk: Chunk, change: Change) -> None:
 
 
 def text_end(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """Set the text part's state to done."""
-    _end(state.text, "text", chunk, change)
+    """Set the text part's state to done, with its citations in AI SDK 7."""
+    _end(state.text, "text", chunk, change, picked(chunk, "citations") if state.ai_sdk >= AiSdk.V7 else {})
 
 
 def reasoning_start(state: MessageState, chunk: Chunk, change: Change) -> None:
@@ -47,7 +48,7 @@ def reasoning_delta(state: MessageState, chunk: Chunk, change: Change) -> None:
 
 def reasoning_end(state: MessageState, chunk: Chunk, change: Change) -> None:
     """Set the reasoning part's state to done."""
-    _end(state.reasoning, "reasoning", chunk, change)
+    _end(state.reasoning, "reasoning", chunk, change, {})
 
 
 def source_url(state: MessageState, chunk: Chunk, change: Change) -> None:
@@ -61,8 +62,18 @@ def source_document(state: MessageState, chunk: Chunk, change: Change) -> None:
 
 
 def file(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """Append a file part with the chunk's known keys."""
+    """Append a file or reasoning-file part with the chunk's known keys."""
     change.append(state, picked(chunk, "type", "mediaType", "url", "providerMetadata"))
+
+
+def custom(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """Append a provider's own part with the chunk's known keys."""
+    change.append(state, picked(chunk, "type", "kind", "providerMetadata"))
+
+
+def steering_message(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """Append a user message that was given to the model between two steps."""
+    change.append(state, picked(chunk, "type", "id", "parts"))
 
 
 def data(state: MessageState, chunk: Chunk, change: Change) -> None:
@@ -112,9 +123,9 @@ def _delta(part: PartState, chunk: Chunk, change: Change) -> None:
         change.rewrite(part, {**part.data, "providerMetadata": metadata}, [part.pending_text(), chunk["delta"]])
 
 
-def _end(open_parts: dict[str, PartState], name: str, chunk: Chunk, change: Change) -> None:
+def _end(open_parts: dict[str, PartState], name: str, chunk: Chunk, change: Change, more: Part) -> None:
     part = _open_part(open_parts, name, chunk, change)
-    change.rewrite(part, {**part.data, **picked(chunk, "providerMetadata"), "state": "done"}, part.pieces)
+    change.rewrite(part, {**part.data, **picked(chunk, "providerMetadata"), **more, "state": "done"}, part.pieces)
     change.drop(open_parts, chunk["id"])
 
 

@@ -5,9 +5,10 @@ from typing import Any
 
 from persist.chat.reducer.chunks import DATA_PREFIX
 from persist.chat.reducer.parts import Part, PartState
-from persist.chat.reducer.tool_parts import ToolInput, is_dynamic, is_tool, resumed_input
+from persist.chat.reducer.tool_parts import ToolInput, approval_id, is_dynamic, is_tool, resumed_input
 from persist.chat.schemas import UIMessage
 from persist.errors import InvalidValue
+from persist.settings import AiSdk
 
 _UNMERGED = frozenset(("__proto__", "constructor", "prototype"))
 
@@ -30,6 +31,7 @@ class MessageState:
     """An assistant message while chunks are applied to it; `message()` is its JSON {"id", "role", "parts"[, "metadata"]}."""
 
     __slots__ = (
+        "ai_sdk",
         "data",
         "earlier_message_parts",
         "extra",
@@ -45,8 +47,9 @@ class MessageState:
         "text",
     )
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, ai_sdk: AiSdk = AiSdk.V7) -> None:
         self.id = id
+        self.ai_sdk = ai_sdk
         self.metadata: dict[str, Any] | None = None
         self.parts: list[PartState] = []
         self.finished = False
@@ -61,9 +64,9 @@ class MessageState:
         self.extra: dict[str, Any] = {}  # other keys of a resumed message
 
     @classmethod
-    def resume(cls, message: Mapping[str, Any]) -> "MessageState":
+    def resume(cls, message: Mapping[str, Any], ai_sdk: AiSdk = AiSdk.V7) -> "MessageState":
         """Continue a stored message. If its role is not assistant, only its id is used, as in the SDK."""
-        state = cls(_message_id(message))
+        state = cls(_message_id(message), ai_sdk)
         if message.get("role") != "assistant":
             return state
         metadata, parts = message.get("metadata"), message.get("parts")
@@ -84,7 +87,15 @@ class MessageState:
 
     def step_start(self) -> int:
         """The position after the last step-start part; 0 without one."""
-        return next((part.index + 1 for part in reversed(self.parts) if part.data["type"] == "step-start"), 0)
+        start = len(self.parts)
+        while start and self.parts[start - 1].data["type"] != "step-start":
+            start -= 1
+        return start
+
+    def tool_with_approval(self, id: str) -> PartState | None:
+        """The message's first tool part with that approval id, else one of an earlier message; None without one."""
+        tools = (part for part in self.parts if is_tool(part.data))
+        return next((part for part in (*tools, *self.earlier_message_parts.values()) if approval_id(part.data) == id), None)
 
     def take(self, part: PartState) -> None:
         """Append a stored part and add it to the indexes."""

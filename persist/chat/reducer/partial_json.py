@@ -8,6 +8,7 @@ from enum import IntEnum, auto
 from typing import Any, Final, NoReturn
 
 from persist.db.values.escaping import has_half, join_halves
+from persist.settings import AiSdk
 
 
 class Absent:
@@ -20,8 +21,10 @@ class Absent:
 ABSENT: Final = Absent()
 
 
-def parse_partial(text: str) -> tuple[str, Any]:
+def parse_partial(text: str, ai_sdk: AiSdk = AiSdk.V7) -> tuple[str, Any]:
     """Parse a prefix of JSON text; returns (state, value).
+
+    An array whose first item is no value yet, such as `[-`: AI SDK 6 reads nothing from the text, 7 an empty array.
 
     States: "successful-parse", "repaired-parse" (cut and closed first), "failed-parse" (value is ABSENT).
     """
@@ -30,9 +33,17 @@ def parse_partial(text: str) -> tuple[str, Any]:
     except (ValueError, RecursionError):
         pass
     try:
-        return "repaired-parse", _parse(_closed(text))
+        return "repaired-parse", _parse(_closed(text, keep_first=ai_sdk == AiSdk.V6))
     except (ValueError, RecursionError):
         return "failed-parse", ABSENT
+
+
+_MAY_DIFFER = re.compile(r'\[[^\]"{\[0-9tfn]*\Z')
+
+
+def readings_may_differ(text: str, *, after_open: bool = False) -> bool:
+    """Whether AI SDK 6 and 7 may read different values from this text; `after_open` says so of the text before it."""
+    return _MAY_DIFFER.search("[" + text if after_open else text) is not None
 
 
 def _parse(text: str) -> Any:
@@ -124,9 +135,9 @@ _LITERALS = ("true", "false", "null")
 _STRING_STOP = re.compile(r'["\\]')
 
 
-def _closed(text: str) -> str:
+def _closed(text: str, *, keep_first: bool) -> str:
     """Cut `text` after its last closable character and close everything open there. Invalid JSON stays invalid."""
-    scan = _Scan(text)
+    scan = _Scan(text, keep_first=keep_first)
     scan.run()
     ends = [text[: scan.keep]]
     for state in reversed(scan.stack):
@@ -141,8 +152,9 @@ def _closed(text: str) -> str:
 class _Scan:
     """One pass over a prefix of JSON. Lenient on purpose, as the SDK: an unexpected character is skipped, not refused."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, keep_first: bool) -> None:
         self.text = text
+        self.keep_first = keep_first  # AI SDK 6 keeps whatever stands at an array's first item
         self.stack = [_At.VALUE]
         self.keep = 0  # length of the longest prefix that can be closed
         self.literal = 0  # where the current literal began
@@ -181,7 +193,7 @@ class _Scan:
     def step(self, state: _At, char: str, at: int) -> None:
         stack = self.stack
         if state in _THEN:
-            if state is _At.FIRST_ITEM:
+            if state is _At.FIRST_ITEM and (self.keep_first or char == "]"):
                 self.keep = at + 1
             if state is _At.FIRST_ITEM and char == "]":
                 stack.pop()

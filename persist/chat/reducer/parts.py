@@ -7,6 +7,7 @@ from persist.chat.reducer.chunks import InputEncoding
 from persist.chat.reducer.partial_json import ABSENT, parse_partial
 from persist.db.values.escaping import join_halves
 from persist.db.values.json import JsonFrame, frame_of
+from persist.settings import AiSdk
 
 Part = dict[str, Any]
 
@@ -104,11 +105,11 @@ def grow(data: Part, text: str) -> Part:
     return grown
 
 
-def derived_input(raw_input: str, encoding: str | None) -> Any:
+def derived_input(raw_input: str, encoding: str | None, ai_sdk: AiSdk = AiSdk.V7) -> Any:
     """The tool input parsed from what came of `rawInput` so far; ABSENT if there is nothing to show yet."""
     if encoding == InputEncoding.TEXT:
         return raw_input
-    value = parse_partial(raw_input)[1]
+    value = parse_partial(raw_input, ai_sdk)[1]
     return ABSENT if _deeper_than(value, MAX_INPUT_DEPTH) else value
 
 

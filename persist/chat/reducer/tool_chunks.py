@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from persist.chat.reducer.message_state import MessageState
-from persist.chat.reducer.partial_json import ABSENT
+from persist.chat.reducer.partial_json import ABSENT, readings_may_differ
 from persist.chat.reducer.parts import Part, PartState, derived_input, picked
 from persist.chat.reducer.tool_parts import (
     ToolInput,
@@ -12,7 +12,9 @@ from persist.chat.reducer.tool_parts import (
     is_dynamic,
     named_tool_part,
     with_approval_request,
+    with_approval_response,
     with_denial,
+    with_explained_approval_request,
     with_output,
     with_output_error,
 )
@@ -20,19 +22,22 @@ from persist.chat.reducer.undo import Change
 from persist.chat.schemas import ToolState
 from persist.db.values.escaping import join_halves
 from persist.errors import StreamProtocolError
+from persist.settings import AiSdk
 
 Chunk = Mapping[str, Any]
 
 
 class UnknownToolCall(StreamProtocolError):  # noqa: N818 - named_tool_part like the errors of persist.errors
-    """A result for a tool call that this message does not have; nothing was changed.
+    """A result or an answer for a tool call that this message does not have; nothing was changed.
 
-    If an earlier message has the call, add it to `Accumulator.earlier_message_parts` and apply the chunk again.
+    If an earlier message has the call, add it to `Accumulator.earlier_message_parts` and apply the chunk again. A result names
+    the call by its id, an answer by the id of its approval.
     """
 
-    def __init__(self, index: int, chunk_type: str, tool_call_id: str) -> None:
-        self.tool_call_id = tool_call_id
-        super().__init__(index, chunk_type, f"there is no tool call {tool_call_id!r} in this message")
+    def __init__(self, index: int, chunk_type: str, *, tool_call_id: str | None = None, approval_id: str | None = None) -> None:
+        self.tool_call_id, self.approval_id = tool_call_id, approval_id
+        missing = f"approval {approval_id!r}" if tool_call_id is None else f"tool call {tool_call_id!r}"
+        super().__init__(index, chunk_type, f"there is no {missing} in this message")
 
 
 def input_start(state: MessageState, chunk: Chunk, change: Change) -> None:
@@ -54,14 +59,17 @@ def input_delta(state: MessageState, chunk: Chunk, change: Change) -> None:
         raise StreamProtocolError(change.index, chunk["type"], reason)
     part = state.step.of_kind(tool_input.dynamic).get(call_id)
     change.add_piece(tool_input.pieces, delta)
-    if part is not None and tool_input.wrote(part) and (delta or part.pieces or "rawInput" in part.data):
+    if state.ai_sdk == AiSdk.V6:
+        change.set(tool_input, "readings_differ", readings_may_differ(delta, after_open=tool_input.readings_differ))
+    whoever_reads = state.ai_sdk == AiSdk.V7 or not tool_input.readings_differ
+    if whoever_reads and part is not None and tool_input.wrote(part) and (delta or part.pieces or "rawInput" in part.data):
         change.extend(part, delta)
         return
     text = join_halves("".join(tool_input.pieces))
     payload: Part = {**tool_input.sticky, "rawInput": text}
     if tool_input.encoding is not None:
         payload["inputEncoding"] = tool_input.encoding
-    if (value := derived_input(text, tool_input.encoding)) is not ABSENT:
+    if (value := derived_input(text, tool_input.encoding, state.ai_sdk)) is not ABSENT:
         payload["input"] = value
     lacks_raw_input = part is None and tool_input.dynamic
     if lacks_raw_input:
@@ -77,14 +85,14 @@ def input_available(state: MessageState, chunk: Chunk, change: Change) -> None:
 
 
 def input_error(state: MessageState, chunk: Chunk, change: Change) -> None:
-    """The input of a tool call was refused. A static part shows it as `rawInput`, a dynamic one as `input`.
+    """The input of a tool call was refused. It is the part's `input`; AI SDK 6 has a static part's in `rawInput`.
 
     Whether the tool is dynamic is taken from the call's part if there is one, else from the chunk.
     """
     part = state.step.first.get(chunk["toolCallId"])
     dynamic = is_dynamic(part.data) if part else bool(chunk.get("dynamic"))
     payload = picked(chunk, "input", "errorText")
-    if not dynamic and "input" in payload:
+    if state.ai_sdk == AiSdk.V6 and not dynamic and "input" in payload:
         payload["rawInput"] = payload.pop("input")
     _write_part(state, chunk, change, ToolState.OUTPUT_ERROR, payload, chunk["toolName"], dynamic=dynamic)
 
@@ -106,14 +114,23 @@ def output_denied(state: MessageState, chunk: Chunk, change: Change) -> None:
 
 def approval_request(state: MessageState, chunk: Chunk, change: Change) -> None:
     """The tool call waits for its approval."""
-    _rewrite_call(state, chunk, change, with_approval_request)
+    explained = state.ai_sdk >= AiSdk.V7
+    _rewrite_call(state, chunk, change, with_explained_approval_request if explained else with_approval_request)
+
+
+def approval_response(state: MessageState, chunk: Chunk, change: Change) -> None:
+    """A tool call's approval is answered in the stream."""
+    part = state.tool_with_approval(chunk["approvalId"])
+    if part is None:
+        raise UnknownToolCall(change.index, chunk["type"], approval_id=chunk["approvalId"])
+    change.rewrite(part, with_approval_response(part.snapshot(), chunk))
 
 
 def _rewrite_call(state: MessageState, chunk: Chunk, change: Change, rule: Callable[[Part, Chunk], Part]) -> None:
     call_id = chunk["toolCallId"]
     part = state.step.first.get(call_id) or state.latest.get(call_id) or state.earlier_message_parts.get(call_id)
     if part is None:
-        raise UnknownToolCall(change.index, chunk["type"], call_id)
+        raise UnknownToolCall(change.index, chunk["type"], tool_call_id=call_id)
     change.rewrite(part, rule(part.snapshot(), chunk))
 
 

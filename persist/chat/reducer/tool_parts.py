@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from persist.chat.reducer.chunks import InputEncoding
+from persist.chat.reducer.partial_json import readings_may_differ
 from persist.chat.reducer.parts import Part, PartState, picked
 from persist.chat.schemas import ToolState
 
@@ -12,7 +13,7 @@ DYNAMIC_TYPE = "dynamic-tool"
 
 
 _VOLATILE = frozenset(("input", "output", "errorText", "rawInput", "inputEncoding", "preliminary"))
-_RESULT_STATES = frozenset((ToolState.OUTPUT_AVAILABLE, ToolState.OUTPUT_ERROR))
+RESULT_STATES = frozenset((ToolState.OUTPUT_AVAILABLE, ToolState.OUTPUT_ERROR))
 
 
 class ToolInput:
@@ -21,12 +22,14 @@ class ToolInput:
     `binding` is the part this input wrote last and the value written. While the part has that value, a delta only extends it.
     """
 
-    __slots__ = ("binding", "dynamic", "encoding", "pieces", "sticky", "tool_name")
+    __slots__ = ("binding", "dynamic", "encoding", "pieces", "readings_differ", "sticky", "tool_name")
 
     def __init__(self, tool_name: str, *, dynamic: bool, encoding: str | None, sticky: Part, text: str = "") -> None:
         self.tool_name, self.dynamic, self.encoding, self.sticky = tool_name, dynamic, encoding, sticky
         self.pieces = [text] if text else []
         self.binding: tuple[PartState, Part] | None = None
+        self.readings_differ = readings_may_differ(text)
+        """Whether AI SDK 6 may read a different value than 7 from the text so far."""
 
     def wrote(self, part: PartState) -> bool:
         return self.binding is not None and self.binding[0] is part and self.binding[1] is part.data
@@ -51,6 +54,13 @@ def is_dynamic(part: Mapping[str, Any]) -> bool:
     return bool(part["type"] == DYNAMIC_TYPE)
 
 
+def approval_id(part: Mapping[str, Any]) -> str | None:
+    """The id of a tool part's approval; None without an approval."""
+    approval = part.get("approval")
+    id = approval.get("id") if isinstance(approval, Mapping) else None
+    return id if isinstance(id, str) else None
+
+
 def tool_name(part: Mapping[str, Any]) -> str:
     """The name of a tool part's tool."""
     name = part.get("toolName", "") if is_dynamic(part) else part["type"].removeprefix(STATIC_PREFIX)
@@ -72,7 +82,7 @@ def advanced(part: Part, state: ToolState, payload: Part, chunk: Mapping[str, An
         if key in chunk:
             changed[key] = chunk[key]
     if "providerMetadata" in chunk:
-        changed["resultProviderMetadata" if state in _RESULT_STATES else "callProviderMetadata"] = chunk["providerMetadata"]
+        changed["resultProviderMetadata" if state in RESULT_STATES else "callProviderMetadata"] = chunk["providerMetadata"]
     return changed
 
 
@@ -98,6 +108,25 @@ def with_approval_request(part: Part, chunk: Mapping[str, Any]) -> Part:
     if chunk.get("approvalDescriptor") is not None:
         approval["descriptor"] = chunk["approvalDescriptor"]
     return {**part, "state": ToolState.APPROVAL_REQUESTED.value, "approval": approval}
+
+
+def with_explained_approval_request(part: Part, chunk: Mapping[str, Any]) -> Part:
+    """The part in state approval-requested, also with the request's reason and whether it was answered automatically."""
+    requested = with_approval_request(part, chunk)
+    if "reason" in chunk:
+        requested["approval"]["requestReason"] = chunk["reason"]
+    if chunk.get("isAutomatic") is True:
+        requested["approval"]["isAutomatic"] = True
+    return requested
+
+
+def with_approval_response(part: Part, chunk: Mapping[str, Any]) -> Part:
+    """The part in state approval-responded, with the answer. What it has beyond that stays, as in the SDK."""
+    answer = {**part["approval"], "id": chunk["approvalId"], **picked(chunk, "approved", "reason")}
+    changed = {**part, "state": ToolState.APPROVAL_RESPONDED.value, "approval": answer, **picked(chunk, "providerExecuted")}
+    if "providerMetadata" in chunk:
+        changed["callProviderMetadata"] = chunk["providerMetadata"]
+    return changed
 
 
 def resumed_input(part: PartState) -> ToolInput | None:

@@ -14,6 +14,7 @@ class Change:
 
     delta + part        text that only extended a growing part (nothing else is set then)
     appended, changed   a part that is new, or was rewritten in place (`changed` may be one of an earlier message)
+    removed             parts that left the end of the message
     metadata            the message metadata changed
     opened, closed      a start named another id: a new message began, `closed` is the one before
     boundary            "step" | "finish" | "abort"
@@ -34,6 +35,7 @@ class Change:
         "metadata",
         "opened",
         "part",
+        "removed",
         "type",
     )
 
@@ -43,6 +45,7 @@ class Change:
         self.part: PartState | None = None
         self.appended: PartState | None = None
         self.changed: PartState | None = None
+        self.removed: list[PartState] = []
         self.metadata = self.opened = self.ignored = self.dropped = False
         self.closed: MessageState | None = None
         self.boundary: Literal["step", "finish", "abort"] | None = None
@@ -51,12 +54,12 @@ class Change:
 
     def __repr__(self) -> str:
         shown = {name: getattr(self, name) for name in self.__slots__ if name != "_log"}
-        return f"Change({', '.join(f'{name}={value!r}' for name, value in shown.items() if value not in (None, False))})"
+        return f"Change({', '.join(f'{name}={value!r}' for name, value in shown.items() if value not in (None, False, []))})"
 
     @property
     def structural(self) -> bool:
         """Whether the change needs a part or message row written anew. A boundary alone is not structural."""
-        return self.appended is not None or self.changed is not None or self.metadata or self.opened
+        return self.appended is not None or self.changed is not None or self.metadata or self.opened or bool(self.removed)
 
     def undo(self) -> None:
         """Revert every logged mutation, newest first."""
@@ -83,6 +86,11 @@ class Change:
         state.parts.append(part)
         self._log.append((state.parts.pop, ()))
         return part
+
+    def truncate(self, state: MessageState, length: int) -> None:
+        """Keep that many of the message's parts, and remove the others."""
+        self.removed = state.parts[length:]
+        self.set(state, "parts", state.parts[:length])
 
     def rewrite(self, part: PartState, data: Part, pieces: list[str] | None = None) -> None:
         self.changed = part

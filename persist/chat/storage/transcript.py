@@ -96,8 +96,17 @@ def all_messages(
 def read_message(work: UnitOfWork, id: str) -> UIMessage:
     """One message, even if hidden or queued. Raises NotFound."""
     with work.batch() as batch:
-        heads = batch.rows(_ONE, id=id)
-        parts = batch.rows(_ONE_PARTS, id=id)
+        found = fetch_one(batch, id)
+    return one_message(work, id, *found)
+
+
+def fetch_one(batch: Batch, id: str) -> tuple[Pending[list[Row]], Pending[list[Row]]]:
+    """Ask for a message and its parts, for `one_message`."""
+    return batch.rows(_ONE, id=id), batch.rows(_ONE_PARTS, id=id)
+
+
+def one_message(work: UnitOfWork, id: str, heads: Pending[list[Row]], parts: Pending[list[Row]]) -> UIMessage:
+    """The message that was asked for. Raises NotFound."""
     if not heads.result:
         raise NotFound("message", id)
     return _messages(work, heads.result, parts.result)[0]

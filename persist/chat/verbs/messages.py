@@ -8,7 +8,7 @@ from persist.chat.schemas import ChatMessage, Role, SummaryAs, UIMessage
 from persist.chat.storage import transcript
 from persist.chat.storage.message_insert import Posting, check_parts, post
 from persist.chat.storage.usage import add_step, check_step, step_counts
-from persist.chat.verbs import approvals, compaction, queueing, repair
+from persist.chat.verbs import approvals, compaction, queueing, repair, replaying
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_choice, check_list
 from persist.db.values.json import Json, plain_object
@@ -67,6 +67,15 @@ class ChatMessages(Repository):
     def get(self, id: str) -> UIMessage:
         """One message with its parts, even if hidden or queued. Raises NotFound."""
         return transcript.read_message(self._work, self._work.label("id", id))
+
+    @reads
+    def replay(self, id: str, *, ai_sdk: Literal[6, 7] | None = None) -> List[dict[str, Json]]:
+        """The chunks of a UI message stream that rebuild one assistant message, under the same id.
+
+        They have no end while the message's turn runs. Raises NotFound, and InvalidValue for a message that is not the
+        assistant's. `ai_sdk`: the major that reads the chunks; None takes the value from Settings.
+        """
+        return replaying.replay(self._work, self._work.label("id", id), ai_sdk)
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatMessage:

@@ -29,8 +29,8 @@ class _OnConflict(ClauseElement):
 
     inherit_cache = False  # compiled once per store, as part of a prepared statement
 
-    def __init__(self, table: Table, keys: Sequence[str], rules: Mapping[str, Rule]) -> None:
-        self.table, self.keys, self.rules = table, keys, rules
+    def __init__(self, table: Table, keys: Sequence[str], rules: Mapping[str, Rule], where: str = "") -> None:
+        self.table, self.keys, self.rules, self.where = table, keys, rules, where
 
 
 def insert_missing(table: Table, *keys: str) -> Insert:
@@ -47,15 +47,20 @@ def taken(statement: Statement, kind: str, id: str) -> Conflict:
     return Conflict(f"The id {named(id)} is taken by another {kind}.", constraint=f"pk_{table}")
 
 
-def upsert(table: Table, *keys: str, keep: Sequence[str] = ()) -> Insert:
-    """An INSERT of every column that overwrites the row with the same key, except for the columns in `keep`."""
-    return overwriting(insert(table), *keys, keep=keep)
+def upsert(table: Table, *keys: str, keep: Sequence[str] = (), where: str = "") -> Insert:
+    """An INSERT of every column that overwrites the row with the same key, except for the columns in `keep`.
+
+    `where`: SQL over the new row, `excluded`; a row for which it is false does not overwrite.
+    """
+    return overwriting(insert(table), *keys, keep=keep, where=where)
 
 
-def overwriting(statement: Insert, *keys: str, keep: Sequence[str] = ()) -> Insert:
+def overwriting(statement: Insert, *keys: str, keep: Sequence[str] = (), where: str = "") -> Insert:
     """Let an INSERT that has no such clause yet overwrite the row with the same key, as `upsert` does. Changes the INSERT."""
     rules: dict[str, Rule] = {column.name: "new" for column in statement.table.columns if column.name not in (*keys, *keep)}
-    return merging(statement, *keys, **rules)
+    assert isinstance(statement.table, Table)
+    end_with(statement, _OnConflict(statement.table, keys, rules, where))
+    return statement
 
 
 def merge(table: Table, *keys: str, **rules: Rule) -> Insert:
@@ -88,4 +93,5 @@ def _render_on_conflict(element: _OnConflict, compiler: SQLCompiler, **kw: Any) 
         return f"ON CONFLICT{target} DO NOTHING"
     table = quote(element.table.name)
     changes = (f"{quote(name)} = {_RULES[rule].format(quote(name), table)}" for name, rule in element.rules.items())
-    return f"ON CONFLICT{target} DO UPDATE SET {', '.join(changes)}"
+    where = f" WHERE {element.where}" if element.where else ""
+    return f"ON CONFLICT{target} DO UPDATE SET {', '.join(changes)}{where}"

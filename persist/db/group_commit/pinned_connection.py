@@ -102,6 +102,31 @@ class PinnedConnection:
             raise job.refusal(self._statements)
         return cast("R", None)
 
+    @property
+    def writes_at_once(self) -> bool:
+        """Whether `write_at_once` writes: into a file of the store's own without a log of events."""
+        runtime = self.runtime
+        return runtime.dialect.one_file and runtime.owns_engine and runtime.log is None and self._autocommits()
+
+    def write_at_once(self, write: Callable[[Any], object], *, what: str) -> bool:
+        """Let `write` execute one statement, which commits by itself. False: it wrote nothing, and needs a transaction.
+
+        It needs one to wait longer for the lock, to find out what a row lacks, and to keep a log of events that was switched on.
+        """
+        with self._exclusive(what):
+            if not self.writes_at_once:  # the log was switched on while we waited
+                return False
+            self._ready()
+            try:
+                write(self._runner)
+            except Exception as error:
+                self._undo()
+                ours = self._ours(error, committing=True)
+                if not isinstance(ours, StoreBusy | Conflict | EventLogSwitched):
+                    raise ours from error
+                return False
+            return True
+
     def look(self, question: Callable[[StatementRunner], R]) -> R:
         """Run one reading statement outside of any transaction, without the writer lock."""
         with self.mutex:

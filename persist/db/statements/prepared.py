@@ -57,6 +57,7 @@ class CompiledStatement:
         "_kinds",
         "_pick",
         "_reader",
+        "_row",
         "_spread",
         "_texts",
         "_valid_types",
@@ -96,6 +97,9 @@ class CompiledStatement:
         """The types of rows that were checked before and were valid."""
         self._cells = Cells(statement, list(columns), decoders, kinds)
         self._reader, self._is_query = reader, isinstance(statement, Select)
+        row = f"({', '.join('?' * len(names))})"
+        self._row = row if names and f" VALUES {row}" in self.sql else None
+        """The SQL of the parameters of one row, in an `INSERT … VALUES` for SQLite."""
 
     def args(self, values: Mapping[str, Any]) -> Sequence[Any]:
         """The driver's positional arguments. Each value is encoded by its column type, once however often it is used."""
@@ -115,8 +119,22 @@ class CompiledStatement:
         return count
 
     def run_many(self, driver: Any, rows: Sequence[Mapping[str, Any]]) -> int:
-        """Execute once per row, by `executemany`; the total number of rows changed."""
-        count: int = driver.executemany(self.sql, [self.args(row) for row in rows]).rowcount
+        """Execute for every row; the total number of rows changed.
+
+        On SQLite an `INSERT … VALUES` takes many rows at once: before each execution the driver lets other threads run, and
+        after it waits until these let it run. Else by `executemany`.
+        """
+        given = [self.args(row) for row in rows]
+        if self._row is None or len(given) < 2:
+            count: int = driver.executemany(self.sql, given).rowcount
+            return count
+        chunks = (given[start : start + MAX_ROWS] for start in range(0, len(given), MAX_ROWS))
+        return sum(self._run_at_once(driver, chunk) for chunk in chunks)
+
+    def _run_at_once(self, driver: Any, rows: Sequence[Sequence[Any]]) -> int:
+        assert self._row is not None
+        sql = self.sql.replace(self._row, ", ".join([self._row] * len(rows)), 1)
+        count: int = driver.execute(sql, [value for row in rows for value in row]).rowcount
         return count
 
     def all(self, driver: Driver, values: Mapping[str, Any], by: By = RAISING) -> list[Row]:
@@ -204,6 +222,9 @@ class _WrongKindError(Exception):
 
 
 _MAX_VALID_TYPES = 64
+
+MAX_ROWS = 64
+"""Most rows of one `INSERT … VALUES`: each number of rows is a statement of its own, which SQLite prepares."""
 
 
 def _picker(keys: Sequence[Any]) -> Callable[[Any], Sequence[Any]]:

@@ -123,12 +123,8 @@ class Runtime:
 
     def enter_write(self, owner: Owner, what: str, cancelled: Callable[[], bool] | None = None) -> None:
         """Register a writer; on SQLite wait for the store's writer lock. TransactionOpen inside of the caller's own one."""
-        self.check_outside(what)
-        if self.read_only:
-            raise ReadOnlyTransaction(what)
+        self.check_may_write(what)
         if self.dialect.one_writer:
-            if self._writing or self.dialect.in_memory:
-                self.refuse_blocking_loop(what)
             self.lock.acquire(owner, what=what, cancelled=cancelled)
         with self._entry_lock:
             refused = (self.closed or self._closers) and self._refuses(owner)
@@ -138,6 +134,14 @@ class Runtime:
             if self.dialect.one_writer:
                 self.lock.release()
             raise Closed("store")
+
+    def check_may_write(self, what: str) -> None:
+        """Raise as `check_outside` and `refuse_blocking_loop` say, or ReadOnlyTransaction."""
+        self.check_outside(what)
+        if self.read_only:
+            raise ReadOnlyTransaction(what)
+        if self._writing or self.dialect.in_memory:
+            self.refuse_blocking_loop(what)
 
     def leave_write(self, owner: Owner) -> None:
         """Unregister a writer, and on SQLite release the store's writer lock."""

@@ -18,9 +18,9 @@ from persist.db.transactions.table_operations import TableOperations
 from persist.db.transactions.transaction_events import NO_EVENTS, TransactionEvents
 from persist.db.unreadable.cells import OnUnreadable, Unreadable, without_unreadable
 from persist.db.unreadable.rereading import By
-from persist.db.values.arguments import check_body, check_label
+from persist.db.values.arguments import check_body, required_label
 from persist.db.values.json import Json, JsonText, check_object, encode
-from persist.errors import InvalidValue, StoreForked, TransactionAborted
+from persist.errors import StoreForked, TransactionAborted
 from persist.lazy_imports import lazy_modules
 
 with lazy_modules(globals()):
@@ -156,14 +156,7 @@ class UnitOfWork:
         """A checked JSON object; None becomes the empty object."""
         return check_object(value, path, self.runtime.limits)
 
-    def label(self, path: str, value: object, *, empty: bool = False) -> str:
-        """A checked identifier or filter."""
-        if type(value) is str and value and value.isascii() and "\x00" not in value:
-            return value
-        text = check_label(path, value)
-        if not text and not empty:
-            raise InvalidValue(path, "it is empty.")
-        return text
+    label = staticmethod(required_label)
 
     def body(self, path: str, value: object) -> str:
         """Checked text of any content."""

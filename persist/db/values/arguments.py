@@ -27,6 +27,16 @@ def check_label(path: str, value: object) -> str:
     return value if type(value) is str else str.__str__(value)  # a StrEnum member becomes its text
 
 
+def required_label(path: str, value: object, *, empty: bool = False) -> str:
+    """An identifier or filter. `empty`: whether it may be the empty text."""
+    if type(value) is str and value and value.isascii() and "\x00" not in value:
+        return value
+    text = check_label(path, value)
+    if not text and not empty:
+        raise InvalidValue(path, "it is empty.")
+    return text
+
+
 def optional_label(path: str, value: object, *, empty: bool = False) -> str | None:
     """An identifier or filter, or None. `empty`: whether it may be the empty text."""
     if value is None:

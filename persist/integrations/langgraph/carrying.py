@@ -173,7 +173,7 @@ class SaverStates(CheckpointStates):
             work.label("channel", channel, empty=True)
             work.label(f"values.{channel}.version", version, empty=True)
             if isinstance(value, Addition):
-                check_blobs(work, f"values.{channel}", value.added)
+                check_blobs(f"values.{channel}", value.added)
         new = replace(new, values={**new.values, **self._added}, relies_on=self._relies_on)
         lists = growing(new, self._known) if work.is_alone else None
         self.stored = store(work, new) if lists is None else extend(work, new, lists)

@@ -19,8 +19,10 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from persist.checkpoints.schemas import Loaded
 from persist.checkpoints.states import CheckpointStates
+from persist.checkpoints.task_writes import WRITE, checked_writes
 from persist.checkpoints.threads import CheckpointThreads
 from persist.db.changes.batch import RequirementMissed
+from persist.db.group_commit.shared_rows import SharedRows
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count
 from persist.integrations.langgraph.carrying import NOTHING, CheckpointPut, KnownThreads, SaverStates
@@ -65,6 +67,7 @@ class PersistSaver(BaseCheckpointSaver[str]):
             raise TypeError("allow is for the serializer of persist; what serde may build is its own matter.")
         super().__init__(serde=serde or strict)
         self._bridge = StoreBridge(store)
+        self._shared_writes = SharedRows(self._bridge.pinned, WRITE)
         self._known = KnownThreads()
         self._memory_bytes = check_count("memory_bytes", memory_bytes)
         self._encodes: Encoding | None = None
@@ -99,13 +102,13 @@ class PersistSaver(BaseCheckpointSaver[str]):
 
     def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
         """Store what a task wrote after the config's checkpoint."""
-        self._bridge.call_sync(self._put_writes(config, writes, task_id, task_path), writes=True)
+        self._bridge.in_this_thread(self._put_writes(config, writes, task_id, task_path))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """See put_writes."""
-        await self._bridge.call_async(self._put_writes(config, writes, task_id, task_path), writes=True)
+        await self._bridge.in_worker(self._put_writes(config, writes, task_id, task_path), writes=True)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The config's checkpoint or, without an id, the latest of its thread and namespace; None if there is none."""
@@ -238,12 +241,20 @@ class PersistSaver(BaseCheckpointSaver[str]):
 
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
-    ) -> Callable[[UnitOfWork], None]:
+    ) -> Callable[[], None]:
         thread_id, namespace = _thread_key(config)
         checkpoint_id = config["configurable"]["checkpoint_id"]
         given = self._encoding.writes(writes)
         task = {"task_id": task_id, "task_path": task_path, "namespace": namespace}
-        return lambda work: CheckpointStates(work).put_writes(thread_id, checkpoint_id, given, **task)
+        rows = checked_writes(thread_id, checkpoint_id, given, **task)
+
+        def store() -> None:
+            if not (rows and self._shared_writes.write(rows, what="put_writes()")):
+                self._bridge.call(
+                    lambda work: CheckpointStates(work).put_writes(thread_id, checkpoint_id, given, **task), writes=True
+                )
+
+        return store
 
     def _find(self, config: RunnableConfig) -> Callable[[UnitOfWork], Loaded | None]:
         thread_id, namespace = _thread_key(config)

@@ -1,19 +1,16 @@
 """What the tests of chat share: streams to record, the vectors of the AI SDK, and short ways to say the usual things."""
 
-import json
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from persist.chat.reducer import reduce
+from tests.streams.vectors import VECTORS as VECTORS
 
 Chunk = dict[str, Any]
 Message = dict[str, Any]
 
 MODEL = {"provider_id": "anthropic", "model_id": "claude"}
-STREAMS = json.loads((Path(__file__).parents[2] / "streams" / "ai-sdk-streams.json").read_text(encoding="utf-8"))
-VECTORS: list[dict[str, Any]] = STREAMS["vectors"]
 
 
 # ---------------------------------------------------------------- streams
@@ -134,7 +131,7 @@ def aborted_at(vector: dict[str, Any]) -> int | None:
 def final(vector: dict[str, Any]) -> Message:
     """The message in the end. The SDK goes on after an abort, the recorder does not."""
     at = aborted_at(vector)
-    return vector["message"] if at is None else reduce(vector["chunks"][: at + 1], vector.get("initial"))
+    return vector["message"] if at is None else reduce(vector["chunks"][: at + 1], vector.get("initial"), ai_sdk=vector["ai_sdk"])
 
 
 def same_message(found: Message, expected: Message, *, but: Iterable[str] = ()) -> bool:

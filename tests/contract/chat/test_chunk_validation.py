@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from persist.errors import Closed, InvalidValue, StreamProtocolError
-from tests.contract.chat.scenes import STREAMS, create, shown, text, words
+from tests.contract.chat.scenes import create, shown, text, words
 from tests.contract.conftest import Raw
 from tests.contract.faces import in_one_way
+from tests.streams.vectors import cases
 
 
 def refused(recorder: Any, chunk: Any) -> bool:
@@ -22,11 +23,14 @@ def refused(recorder: Any, chunk: Any) -> bool:
 
 def test_the_same_chunks_are_refused_as_by_the_sdk(store: Any, session: str) -> None:
     """(c) 7: but message metadata is an object here, because its column holds one."""
-    wrong = []
-    for case in STREAMS["chunk_validation"]:
+    wrong, seen = [], []
+    for ai_sdk, case in cases("chunk_validation"):
         chunk = case["chunk"]
+        if case in seen:
+            continue  # both majors judge nearly all chunks alike
+        seen.append(case)
         accepted = case["accepted"] and isinstance(chunk.get("messageMetadata"), dict | None)
-        with store.record(session) as recorder:
+        with store.record(session, ai_sdk=ai_sdk) as recorder:
             bad = refused(recorder, chunk)
             unknown = recorder.ignored == 1
         if not (unknown or bad != accepted):

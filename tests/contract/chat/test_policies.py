@@ -38,7 +38,7 @@ def _normal(value: Any) -> Any:
     return "minted" if isinstance(value, str) and re.fullmatch(r"(msg|prt)_[0-9a-f]{12}[0-9A-Za-z]{14}", value) else value
 
 
-@pytest.mark.parametrize("chosen", ["tool", "text", "start", "random", "streamText"])
+@pytest.mark.parametrize("chosen", ["tool", "text", "start", "random", "streamText", "reset", "steering", "spoilt"])
 def test_the_same_rows_under_every_policy(store: Any, face: str, raw: Raw, chosen: str) -> None:
     """(c) 3"""
     vectors = [vector for vector in VECTORS if vector["name"].startswith(chosen) and not vector.get("initial")]
@@ -48,7 +48,7 @@ def test_the_same_rows_under_every_policy(store: Any, face: str, raw: Raw, chose
         seen = []
         for policy in POLICIES:
             session = create(store)
-            record(store, session, vector["chunks"], save_on=policy, model={"model_id": "m"})
+            record(store, session, vector["chunks"], save_on=policy, model={"model_id": "m"}, ai_sdk=vector["ai_sdk"])
             seen.append(rows(raw))
             with store.begin() as tx:
                 tx.chat.sessions.delete(session)

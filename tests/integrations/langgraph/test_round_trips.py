@@ -12,9 +12,9 @@ from tests.roundtrips.bounds import Row
 from tests.roundtrips.meter import Meter, complaint, metered, require
 
 ROWS = (
-    Row("put", 7, goal=1),
-    Row("put_writes", 4, goal=1),
-    Row("get_tuple", 4, goal=2),
+    Row("put", 1, goal=1),
+    Row("put_writes", 1, goal=1),
+    Row("get_tuple", 2, goal=2),
 )
 
 

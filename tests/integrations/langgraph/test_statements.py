@@ -45,7 +45,8 @@ def test_a_list_that_grew_by_one_is_put_without_reading_it(store: Store, stateme
     assert sorted(kinds(statements)) == ["INSERT"] * 4 + ["SELECT"]
     statements.clear()
     saver.put_writes(config(id="010"), [("messages", 1)], "task")
-    assert kinds(statements) == ["INSERT"] * 2
+    of_thread = ["INSERT"] if database_url.startswith("postgres") else []
+    assert kinds(statements) == ["INSERT", *of_thread]
     statements.clear()
     found = saver.get_tuple(config())
     assert found is not None

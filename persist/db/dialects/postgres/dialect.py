@@ -25,7 +25,9 @@ def postgres_dialect(url: URL, schema: str, *, pooler: str | None = None, read_o
         raise UnsupportedEngine("postgresql", "install agent-persist[postgres] for the psycopg driver.") from error
     url, pooled = url.set(drivername="postgresql+psycopg"), pooler == "transaction"
     arguments = connection_timeouts(url)
-    engine = create_engine(url, pool_pre_ping=True, pool_size=5, max_overflow=24, connect_args=arguments)
+    # without asking for the types of an extension that no column of persist has
+    pool = {"pool_pre_ping": True, "pool_size": 5, "max_overflow": 24}
+    engine = create_engine(url, **pool, connect_args=arguments, use_native_hstore=False)
     connections = PostgresConnections(psycopg, engine, schema, owned=True, pooled=pooled)
     return _dialect(psycopg, connections, PostgresEventLog(engine, schema, pooled=pooled), schema, read_only=read_only)
 
