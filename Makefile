@@ -10,8 +10,8 @@
 #   make bench-quick a look at the most important ones, under two minutes
 #   make test-integrations      only the tests of the integrations with frameworks: their newest releases together, then the oldest
 #                    that each extra allows alone, in an environment of its own
-#   make test-all    `make test`, then on every other Python found (PYTHONS="python3.12 …" to choose), then on the oldest
-#                    versions of the dependencies that pyproject.toml allows
+#   make test-all    `make test`, with each face of a store on each database, then on every other Python found (PYTHONS="python3.12 …"
+#                    to choose), then on the oldest versions of the dependencies that pyproject.toml allows
 #   make clean       removes what these made
 
 PYTHON ?= python3
@@ -20,6 +20,12 @@ VENV ?= .venv
 ARGS ?=
 # Test processes side by side, each with a Postgres of its own unless PERSIST_TEST_POSTGRES_URL names one. JOBS=0 is none but make's.
 JOBS ?= auto
+
+# A worker that is done takes tests over from one that is not. Where the environment has Python write no bytecode, that of the
+# tests is kept beside their interpreter: compiling them takes three times as long as collecting them does.
+PYTEST_OPTIONS := -n $(JOBS) --dist worksteal
+kept_bytecode = $(if $(PYTHONDONTWRITEBYTECODE),env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(abspath $(1))/bytecode )
+pytest = $(call kept_bytecode,$(1))$(1)/bin/python -m pytest
 
 BIN := $(VENV)/bin
 DEMO_READY := $(VENV)/.ready-demo
@@ -41,6 +47,7 @@ FLOORS := langgraph openai-agents pydantic-ai pydantic-ai-harness claude-agent-s
 CONFORMANCE_KIT_langgraph := langgraph-checkpoint-conformance
 FLOOR_READY := $(FLOORS:%=$(VENV)-floor-%/.ready)
 PIP := -m pip --disable-pip-version-check --quiet
+CORES = $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 
 .PHONY: demo test test-quick test-integrations test-apart test-floors frameworks test-all test-lowest torture lint bench bench-quick clean
@@ -52,26 +59,26 @@ demo: $(if $(wildcard $(DEV_READY)),$(DEV_READY),$(DEMO_READY))
 
 # Options that choose tests choose among everything but the integrations, which have options of their own.
 test: $(DEV_READY) $(if $(ARGS),,test-integrations)
-	$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	$(call pytest,$(VENV)) $(PYTEST_OPTIONS) $(WAYS) $(ARGS)
 
 test-quick: $(DEV_READY)
-	$(BIN)/python -m pytest -n $(JOBS) --quick tests/unit tests/architecture tests/contract $(ARGS)
+	$(call pytest,$(VENV)) $(PYTEST_OPTIONS) --quick tests/unit tests/architecture tests/contract $(ARGS)
 
 test-integrations: $(FRAMEWORKS_READY) $(if $(ARGS),,test-apart test-floors)
-	$(FRAMEWORKS)/bin/python -m pytest -n $(JOBS) tests/integrations $(addprefix --ignore=,$(APART_FOLDERS)) $(ARGS)
+	$(call pytest,$(FRAMEWORKS)) $(PYTEST_OPTIONS) $(WAYS) tests/integrations $(addprefix --ignore=,$(APART_FOLDERS)) $(ARGS)
 
 test-apart: $(APART_READY)
 	@for extra in $(APART); do \
 		echo "== the newest $$extra"; \
-		$(VENV)-newest-$$extra/bin/python -m pytest -n $(JOBS) tests/integrations/$$(echo $$extra | tr - _) $(ARGS) || exit 1; \
+		$(call pytest,$(VENV)-newest-$$extra) $(PYTEST_OPTIONS) tests/integrations/$$(echo $$extra | tr - _) $(ARGS) || exit 1; \
 	done
 
-# An old release may differ in its interfaces, not in what a database, a face or another process makes of them.
+# An old release may differ in its interfaces, not in what a database, a face or another process makes of them. Each release has
+# a process of its own, and there are as many at once as there are cores; each says what it has to say when it ends.
 test-floors: $(FLOOR_READY)
-	@for extra in $(FLOORS); do \
-		echo "== the oldest $$extra"; \
-		$(VENV)-floor-$$extra/bin/python -m pytest --quick -m "not processes" tests/integrations/$$(echo $$extra | tr - _) $(ARGS) || exit 1; \
-	done
+	@printf '%s\n' $(FLOORS) | ARGS="$(ARGS)" xargs -P $(CORES) -I EXTRA sh -c 'eval "set -- $$ARGS"; said=$$( \
+		$(call pytest,$(VENV)-floor-EXTRA) --quick -m "not processes" tests/integrations/$$(echo EXTRA | tr - _) "$$@" 2>&1); \
+		code=$$?; printf "== the oldest EXTRA\n%s\n" "$$said"; exit $$code'
 
 torture: $(DEV_READY)
 	$(BIN)/python -m tests.torture $(ARGS)
@@ -91,6 +98,7 @@ bench-quick: $(DEV_READY)
 	$(BIN)/python -m benchmarks --quick $(ARGS)
 
 # A name on the path is no interpreter yet: version managers leave stubs there that only print an error.
+test-all: WAYS := --every-way
 test-all: test
 	@done=$$($(BIN)/python $(VERSION_OF)); \
 	for python in $(PYTHONS); do \
@@ -104,7 +112,7 @@ test-all: test
 	@$(MAKE) --no-print-directory test-lowest
 
 test-lowest: $(LOWEST_READY)
-	$(LOWEST)/bin/python -m pytest -n $(JOBS) $(ARGS)
+	$(call pytest,$(LOWEST)) $(PYTEST_OPTIONS) $(ARGS)
 
 $(DEMO_READY): pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) install --editable ".[cli]"

@@ -33,6 +33,7 @@ PARTS = (
     Part("streaming", "Many streams at once"),
     Part("policies", "Save policies"),
     Part("scaling", "Length and processes", quick=False),
+    Part("following", "Following an answer", quick=False),
     Part("workflows", "Lists of runs"),
     Part("claims", "Claims of many workers", quick=False),
     Part("network", "On a network", quick=False),

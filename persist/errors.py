@@ -199,7 +199,12 @@ class StoreCorrupt(StoreError):
 
 
 class UnreadableRow(StoreCorrupt):
-    """One row holds a value that persist did not write and cannot read; nothing was changed. `key`: as far as it is known."""
+    """One row holds a value that persist did not write and cannot read. `key`: as far as it is known.
+
+    Nothing was changed, unless `committed`: then the verb's changes are stored, and only its answer could not be read.
+    """
+
+    committed = False
 
     def __init__(self, table: str, key: Sequence[Any] | None, column: str, reason: str) -> None:
         self.table, self.key, self.column = table, None if key is None else tuple(key), column
@@ -207,6 +212,12 @@ class UnreadableRow(StoreCorrupt):
         row = f"a row of {table}" if known is None else f"row {shown(known)} of {table}"
         super().__init__(f"{row}, {column}", f"{reason}; `persist doctor` names it, `persist doctor --fix` sets it aside.")
         self.reason = reason
+
+    def after_commit(self) -> "UnreadableRow":
+        """Return the same error of a verb whose changes are committed."""
+        error = UnreadableRow(self.table, self.key, self.column, f"{self.reason}, but what the call changed is committed")
+        error.committed = True
+        return error
 
 
 class SchemaError(PersistError, RuntimeError):

@@ -1,6 +1,6 @@
 """Fixtures: a store on SQLite and Postgres, synchronous and asynchronous, and the databases below it.
 
-store           four times: sqlite-sync, sqlite-async, postgres-sync, postgres-async
+store           twice: a Store on SQLite, an AsyncStore on Postgres; four times with tests.contract.faces.every_way or --every-way
 open_store      opens another store on the same database, with the same face and clock
 database_url    twice: a database of the test's own, ready for Store.open
 filled          the same, for a test that asks for it with something in every table
@@ -28,7 +28,9 @@ from tests.command_line import Sqlite3, find_sqlite3
 from tests.database_pool import Databases
 from tests.databases import PostgresNotFoundError, postgres_server
 from tests.examples import EXPLORING, examples
-from tests.seeded_databases import Prepared, with_file
+from tests.kept_connections import KeptConnections, KeptDialect
+from tests.kept_files import KeptFiles
+from tests.seeded_databases import Prepared, new_file, with_file
 from tests.temporary_files import use_memory
 
 use_memory(os.environ)
@@ -50,6 +52,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--quick", action="store_true", help="only what runs without a server, on SQLite, through the synchronous face"
     )
+    parser.addoption("--every-way", action="store_true", help="each face of a store on each database, in every test")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that is marked `every_way` has both faces on both databases, as all have with `--every-way`."""
+    marked = metafunc.definition.get_closest_marker("every_way") is not None
+    if marked and "face" in metafunc.fixturenames and not metafunc.config.getoption("--every-way"):
+        metafunc.parametrize("face", ["sync"] if metafunc.config.getoption("--quick") else ["sync", "async"], indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -93,11 +103,12 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(_ways(quick=config.getoption("--quick")))
+    config.pluginmanager.register(_ways(quick=config.getoption("--quick"), every=config.getoption("--every-way")))
 
 
-def _ways(*, quick: bool) -> object:
+def _ways(*, quick: bool, every: bool) -> object:
     """The fixtures by which a test runs in several ways: those that `--quick` leaves out are not collected in the first place."""
+    faces = ["sync", "async"] if every and not quick else None
 
     class Ways:
         @pytest.fixture(params=["sqlite"] if quick else ["sqlite", "postgres"])
@@ -105,10 +116,14 @@ def _ways(*, quick: bool) -> object:
             """Which database the test runs on."""
             return str(request.param)
 
-        @pytest.fixture(params=["sync"] if quick else ["sync", "async"])
-        def face(self, request: pytest.FixtureRequest) -> str:
-            """Which of Store and AsyncStore is behind `store`."""
-            return str(request.param)
+        @pytest.fixture(params=faces)
+        def face(self, request: pytest.FixtureRequest, backend: str) -> str:
+            """Which of Store and AsyncStore is behind `store`.
+
+            AsyncStore runs the very verb of Store in a thread, which tests/architecture/test_faces.py proves of each: a test that
+            runs on both databases meets both faces, and not each of them on each.
+            """
+            return str(getattr(request, "param", "async" if backend == "postgres" else "sync"))
 
     return Ways()
 
@@ -133,7 +148,7 @@ def databases(request: pytest.FixtureRequest) -> Iterator[Databases]:
                 pytest.skip(found)
             request.session.shouldfail = f"{found}. To leave its tests out: make test POSTGRES=skip"
             pytest.fail(request.session.shouldfail, pytrace=False)
-        databases = Databases(server_url, upgrade)
+        databases = Databases(server_url, upgrade, request.getfixturevalue("kept_connections").drop)
         stack.callback(databases.close)
         yield databases
 
@@ -168,12 +183,6 @@ def empty_postgres_url(new_postgres_database: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    """A file that does not exist yet: opening a store makes it."""
-    return f"sqlite:///{(tmp_path / 'state.db').as_posix()}"
-
-
-@pytest.fixture
 def new_database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
     """A function that makes one more database of the kind the test runs on."""
     if backend == "postgres":
@@ -187,6 +196,18 @@ def new_database(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -
 def database_url(backend: str, request: pytest.FixtureRequest) -> str:
     # Looked up by name, so that a run of the SQLite tests alone never starts a server.
     return str(request.getfixturevalue("filled" if "filled" in request.fixturenames else f"{backend}_url"))
+
+
+@pytest.fixture
+def sqlite_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A file that does not exist yet, which opening a store makes; of a test that asks for `store`, one that was kept."""
+    if {"store", "database_url"} <= set(request.fixturenames) and request.getfixturevalue("keeps_connections"):
+        files: KeptFiles = request.getfixturevalue("kept_files")
+        url = files.lend()
+        yield url
+        files.give_back(url)
+    else:
+        yield f"sqlite:///{(tmp_path / 'state.db').as_posix()}"
 
 
 @pytest.fixture
@@ -205,6 +226,23 @@ def sqlite3_shell(tmp_path_factory: pytest.TempPathFactory) -> Sqlite3:
     if binary is None:
         pytest.fail("there is no sqlite3 command line: neither on the path nor in the wheel of apsw", pytrace=False)
     return Sqlite3(binary, tmp_path_factory.mktemp("bin"))
+
+
+@pytest.fixture(scope="session")
+def kept_connections() -> Iterator[KeptConnections]:
+    """What earlier tests left open for the next ones."""
+    kept = KeptConnections()
+    yield kept
+    kept.close()
+
+
+@pytest.fixture(scope="session")
+def kept_files(tmp_path_factory: pytest.TempPathFactory, kept_connections: KeptConnections) -> Iterator[KeptFiles]:
+    """The files of what is kept open."""
+    files = KeptFiles(tmp_path_factory.mktemp("kept"), new_file(), kept_connections.drop)
+    yield files
+    kept_connections.close()
+    files.close()
 
 
 @pytest.fixture(scope="session")
@@ -235,6 +273,42 @@ def open_store(database_url: str, face: str, clock: FrozenClock, request: pytest
 
 
 @pytest.fixture
-def store(open_store: Callable[..., Any]) -> Any:
+def keeps_connections(request: pytest.FixtureRequest) -> bool:
+    """Whether the stores of the test may begin with connections that an earlier test used: not where it patches something."""
+    return not {"monkeypatch", "filled", "logging_store"} & set(request.fixturenames)
+
+
+@pytest.fixture
+def open_kept(
+    keeps_connections: bool, database_url: str, face: str, clock: FrozenClock, request: pytest.FixtureRequest
+) -> Iterator[Callable[[], Any]]:
+    """`open_kept()` opens a store on the test's database, on connections that were kept for it, if it may."""
+    with ExitStack() as stack:
+
+        def close(kept: KeptDialect) -> None:
+            connections: KeptConnections = request.getfixturevalue("kept_connections")
+            reusable = False
+            try:
+                reusable = kept.close_store()
+            finally:
+                if reusable:
+                    connections.put(database_url, kept)
+                else:
+                    kept.close()
+
+        def open_() -> Any:
+            if not keeps_connections:
+                return request.getfixturevalue("open_store")()
+            connections: KeptConnections = request.getfixturevalue("kept_connections")
+            kept = connections.take(database_url, KeptDialect) or KeptDialect(database_url)
+            store = kept.open(clock, None if face == "sync" else request.getfixturevalue("portal"))
+            stack.callback(close, kept)
+            return store
+
+        yield open_
+
+
+@pytest.fixture
+def store(open_kept: Callable[[], Any]) -> Any:
     """A Store, or an AsyncStore behind the same synchronous face."""
-    return open_store()
+    return open_kept()

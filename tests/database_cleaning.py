@@ -13,6 +13,9 @@ import psycopg
 from psycopg import sql
 
 SCHEMA = "persist"
+MARK = "persist-tests-kept"
+"""How a server's list of connections calls those that are kept for the next test."""
+
 MAX_BYTES = 64 * 2**20
 PATIENCE = 2.0
 
@@ -44,6 +47,9 @@ SELECT sum(pg_stat_get_tuples_inserted(c) + pg_stat_get_tuples_updated(c) + pg_s
     WHERE current_setting('track_counts')::boolean AND current_setting('server_version_num')::int >= 150000
 """
 
+# What tells in one statement for all tables whether their rows are those of a fresh copy.
+_SUM = sql.SQL("SELECT {}, count(*), sum(hashtextextended(t::text, 0)) FROM {} t")
+
 _PUT_BACK = "INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM jsonb_populate_record(NULL::{table}, %s::jsonb)"
 
 
@@ -64,6 +70,9 @@ class Clean:
         self._probes = sql.SQL(" UNION ALL ").join(probes).as_string(fresh)
         self._written: dict[str, Any] = {}
         self._seeds = {name: rows for name in self._tables if (rows := _rows(fresh, name))}
+        sums = [_SUM.format(sql.Literal(name), _table(name)) for name in self._seeds]
+        self._sums = sql.SQL(" UNION ALL ").join(sums).as_string(fresh)
+        self._seed_sums = set(fresh.execute(self._sums).fetchall())
         self._sequences = _sequences(fresh)
 
     def restore(self, connection: psycopg.Connection[Any]) -> bool:
@@ -91,14 +100,13 @@ class Clean:
 
     def _empty(self, connection: psycopg.Connection[Any], filled: Iterable[str]) -> None:
         with connection.transaction():
+            whole = {name for name, *_ in self._seed_sums & set(connection.execute(self._sums).fetchall())}
             for name in filled:
-                if name not in self._seeds or _rows(connection, name) != self._seeds[name]:
+                if name not in whole:
                     connection.execute(sql.SQL("DELETE FROM {}").format(_table(name)))
-            for name, seeds in self._seeds.items():
-                if _rows(connection, name) != seeds:
-                    row = sql.SQL(_PUT_BACK)
-                    for (seed,) in seeds:
-                        connection.execute(row.format(table=_table(name)), (seed,))
+            for name in self._seeds.keys() - whole:
+                for (seed,) in self._seeds[name]:
+                    connection.execute(sql.SQL(_PUT_BACK).format(table=_table(name)), (seed,))
             for name, last in _sequences(connection).items():
                 if (fresh := self._sequences[name]) != last:  # those that gave nothing begin at 1
                     values = (_table(name).as_string(connection), fresh or 1, fresh is not None)
@@ -121,8 +129,9 @@ def _sequences(connection: psycopg.Connection[Any]) -> dict[str, int | None]:
 
 
 def _alone(connection: psycopg.Connection[Any]) -> bool:
-    """The server notices a close a moment after it was sent."""
-    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    """Whether nobody is connected but those who wait for the next test. The server notices a close a moment after it was sent."""
+    query = f"""SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
+        AND (application_name <> '{MARK}' OR state <> 'idle')"""
     deadline = time.monotonic() + PATIENCE
     while (row := connection.execute(query).fetchone()) is not None and row[0]:
         if time.monotonic() > deadline:

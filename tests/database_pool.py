@@ -23,8 +23,9 @@ _MAX_IDLE = 6
 class Databases:
     """Databases on one server: empty ones, and copies of a template that `migrate` fills when the first copy is asked for."""
 
-    def __init__(self, server_url: str, migrate: Callable[[str], object]) -> None:
-        self._server_url = server_url
+    def __init__(self, server_url: str, migrate: Callable[[str], object], forget: Callable[[str], object] = str) -> None:
+        """`forget(url)` is called before one of them is dropped."""
+        self._server_url, self._forget = server_url, forget
         self._migrate = migrate
         self._admin = psycopg.connect(server_url, autocommit=True)
         # Unique across sessions that share a server, and recognisable to whoever finds one that a killed session left.
@@ -43,7 +44,7 @@ class Databases:
                 self._migrate(url)
                 fill(url)
 
-            self._filled[fill] = Databases(self._server_url, migrate)
+            self._filled[fill] = Databases(self._server_url, migrate, self._forget)
         return self._filled[fill]
 
     def lend(self) -> str:
@@ -76,6 +77,7 @@ class Databases:
 
     def drop(self, url: str) -> None:
         """Drop the database, whoever is still connected."""
+        self._forget(url)
         if (connection := self._cleaners.pop(url, None)) is not None:
             connection.close()
         self._run("DROP DATABASE IF EXISTS {} WITH (FORCE)", urlsplit(url).path.removeprefix("/"))

@@ -28,14 +28,15 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 class Worker:
     """A process of a test, with those names of subprocess.Popen that the tests use; its parent reaps it at once."""
 
-    def __init__(self, module: str, *arguments: Any, stdin: bool = False, cwd: Path = ROOT) -> None:
+    def __init__(self, module: str, *arguments: Any, stdin: bool = False, errors: bool = False, cwd: Path = ROOT) -> None:
+        """`errors`: what it writes to its standard error comes with its output; otherwise it goes where that of pytest goes."""
         _CONTEXT.set_forkserver_preload(["tests.preloaded"])
         reading, output = os.pipe()
         input_, writing = os.pipe() if stdin else (None, None)
         self.args = [module, *map(str, arguments)]
         self.stdout: TextIO = os.fdopen(reading)
         self.stdin: TextIO | None = None if writing is None else os.fdopen(writing, "w")
-        self._process = _CONTEXT.Process(target=_Program(self.args, output, input_, cwd), daemon=True)
+        self._process = _CONTEXT.Process(target=_Program(self.args, output, input_, errors, cwd), daemon=True)
         try:
             self._process.start()
         finally:
@@ -108,15 +109,15 @@ class Worker:
 class _Program:
     """What the forked process does: it becomes the module, with these pipes as its output and its input."""
 
-    def __init__(self, line: list[str], output: int, input_: int | None, cwd: Path) -> None:
-        self._line, self._output, self._cwd = line, output, cwd
+    def __init__(self, line: list[str], output: int, input_: int | None, errors: bool, cwd: Path) -> None:
+        self._line, self._output, self._errors, self._cwd = line, output, errors, cwd
         self._input: int | None = input_
 
-    def __getstate__(self) -> tuple[list[str], Any, Any, Path]:
-        return self._line, DupFd(self._output), None if self._input is None else DupFd(self._input), self._cwd
+    def __getstate__(self) -> tuple[list[str], Any, Any, bool, Path]:
+        return self._line, DupFd(self._output), None if self._input is None else DupFd(self._input), self._errors, self._cwd
 
-    def __setstate__(self, state: tuple[list[str], Any, Any, Path]) -> None:
-        self._line, output, input_, self._cwd = state
+    def __setstate__(self, state: tuple[list[str], Any, Any, bool, Path]) -> None:
+        self._line, output, input_, self._errors, self._cwd = state
         self._output = output.detach()
         self._input = None if input_ is None else input_.detach()
 
@@ -124,6 +125,8 @@ class _Program:
         os.dup2(self._output, 1)
         os.close(self._output)
         sys.stdout = os.fdopen(1, "w", closefd=False)
+        if self._errors:
+            os.dup2(1, 2)
         if self._input is not None:
             os.dup2(self._input, 0)
             os.close(self._input)

@@ -13,6 +13,8 @@ class AsyncChatSessions(AsyncRepository[ChatSessions]):
     create = awaitable(ChatSessions.create)
     get = awaitable(ChatSessions.get)
     list = awaitable(ChatSessions.list)
+    turn = awaitable(ChatSessions.turn)
+    request_stop = awaitable(ChatSessions.request_stop)
     children = awaitable(ChatSessions.children)
     update_metadata = awaitable(ChatSessions.update_metadata)
     archive = awaitable(ChatSessions.archive)

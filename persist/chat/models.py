@@ -40,6 +40,7 @@ class ChatSessionRow(Base):
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
     archived_at: Mapped[datetime | None] = mapped_column(EpochMs())
+    owner: Mapped[str | None] = mapped_column(Label())
     model_json: Mapped[Any] = mapped_column(Json(dict, required=True))
     permissions_json: Mapped[Any] = mapped_column(Json(list, dict, required=True), server_default="[]")
     metadata_json: Mapped[Any] = mapped_column(Json(dict, required=True), server_default="{}")
@@ -54,7 +55,10 @@ class ChatSessionRow(Base):
 
 
 class ChatMessageRow(Base):
-    """One message of a session. `queued_at` or `hidden_at` in its metadata marks a queued or hidden one."""
+    """One message of a session. `queued_at` or `hidden_at` in its metadata marks a queued or hidden one.
+
+    `claimed_by` is the process, an owner as of turns, that took it out of the queue.
+    """
 
     __tablename__ = "chat_messages"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -62,6 +66,8 @@ class ChatMessageRow(Base):
     role: Mapped[Role] = mapped_column(EnumText(Role))
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     updated_at: Mapped[datetime] = mapped_column(EpochMs())
+    claimed_by: Mapped[str | None] = mapped_column(Label())
+    claimed_at: Mapped[datetime | None] = mapped_column(EpochMs())
     metadata_json: Mapped[Any] = mapped_column(Json(dict, required=True), server_default="{}")
 
     __table_args__ = (
@@ -115,6 +121,7 @@ class ChatTurnRow(Base):
     owner: Mapped[str] = mapped_column(Label())
     started_at: Mapped[datetime] = mapped_column(EpochMs())
     seen_at: Mapped[datetime] = mapped_column(EpochMs())
+    stop_requested_at: Mapped[datetime | None] = mapped_column(EpochMs())
 
     __table_args__ = (CheckConstraint("state IN ('running', 'error')", name="state"), ONE_TREE)
 
@@ -162,6 +169,13 @@ VISIBLE = and_(~QUEUED, ~HIDDEN)
 IS_COMPACTION = predicate("type = 'data-compaction'")
 IS_UNFINISHED = predicate(f"tool_state IN ({', '.join(repr(str(state)) for state in UNFINISHED)})")
 
+OWNED = sessions.c.owner.is_not(None)
+ARCHIVED = sessions.c.archived_at.is_not(None)
+STOP_REQUESTED = turns.c.stop_requested_at.is_not(None)
+
+partial_index("ix_chat_sessions_owner", sessions.c.owner, sessions.c.updated_at, sessions.c.id, where=OWNED)
+partial_index("ix_chat_sessions_archived", sessions.c.updated_at, sessions.c.id, where=ARCHIVED)
+partial_index("ix_chat_turns_stop_requested", turns.c.session_id, where=STOP_REQUESTED)
 partial_index("ix_chat_messages_queued", messages.c.session_id, where=QUEUED)
 partial_index("ix_chat_messages_delivery", messages.c.session_id, DELIVERY, where=TRIGGERED)
 partial_index("ix_chat_parts_compaction", parts.c.session_id, where=IS_COMPACTION)

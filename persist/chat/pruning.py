@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 
 from persist.chat.models import deltas, messages, parts, prompts, sessions, step_usage, turns
-from persist.chat.storage.turns import Turn
+from persist.chat.storage.turns import TURN, Turn
 from persist.db.expressions.locking import lock_table
 from persist.db.operations.pruning import LOOK, AgedRows, Below, Condition, Cut, Ids, Pruning, Removed, delete_rows
 from persist.db.schema.base import json_key_set
@@ -19,10 +19,9 @@ _S, _M, _P, _T = sessions.c, messages.c, parts.c, turns.c
 def _running(work: UnitOfWork, ids: Ids) -> set[str]:
     """The sessions in which a live process is recording."""
     now = work.now()
-    query = select(_T.session_id, _T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id.in_(ids))
+    query = select(_T.session_id, *TURN).where(_T.session_id.in_(ids))
     rows = work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
-    found = [(session_id, Turn(owner, state, seen_at, message_id)) for session_id, owner, state, seen_at, message_id in rows]
-    return {session for session, turn in found if turn.running(now)}
+    return {session_id for session_id, *row in rows if Turn(*row).running(now)}
 
 
 def _of_parts(ids: Ids) -> Condition:

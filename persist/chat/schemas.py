@@ -74,6 +74,18 @@ class ChatSession(Value):
     created_at: datetime
     updated_at: datetime
     archived_at: datetime | None
+    owner: str | None
+    """Who the session belongs to, as the host names people: a user's id, for example."""
+
+
+class ChatTurn(Value):
+    """The running turn of a session. `message_id` is None until the stream names its message or its first part arrives."""
+
+    session_id: str
+    message_id: str | None
+    started_at: datetime
+    stop_requested: bool
+    """Whether somebody asked the turn to stop, by `sessions.request_stop`."""
 
 
 class ChatMessage(Value):

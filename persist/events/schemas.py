@@ -42,6 +42,7 @@ TYPES = {
     "ChatSessions.fork": "session.forked",
     "ChatSessions.rewind": "session.rewound",
     "ChatSessions.unrewind": "session.unrewound",
+    "ChatSessions.request_stop": "turn.stop_requested",
     "ChatSessions.add_permission": "session.permission_added",
     "ChatSessions.remove_permission": "session.permission_removed",
     "ChatMessages.append": "message.appended",

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from persist.db.transactions.runtime import Runtime
-from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.snapshots import in_snapshot
 from persist.db.values.arguments import check_count, check_label
 from persist.errors import InvalidValue, StoreBusy, Unavailable
 from persist.events.repository import Events
@@ -84,15 +84,8 @@ class Watcher:
 
     def _read(self) -> list[Event]:
         """The next events, from a read transaction that ends before this returns. [] during an outage, which is only logged."""
-        work = UnitOfWork(self._runtime, writable=False, is_snapshot=True)
         try:
-            work.begin()
-            try:
-                events = Events(work).read(self._stream, after=self._after, limit=_BATCH)
-            except BaseException:
-                work.rollback()
-                raise
-            work.end_read()
+            events = in_snapshot(self._runtime, lambda work: Events(work).read(self._stream, after=self._after, limit=_BATCH))
         except (Unavailable, StoreBusy) as error:
             if not self._outage:
                 log.warning("the log of events cannot be read now: %s", error)

@@ -22,7 +22,7 @@ from persist.db.transactions.async_transactions import (
     WorkerPool,
 )
 from persist.db.transactions.repository import on_demand
-from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.unit_of_work import OUTSIDE, UnitOfWork
 from persist.db.values.clock import Clock
 from persist.db.values.json import Json
 from persist.errors import InvalidValue, PersistError, StoreInUse
@@ -42,6 +42,7 @@ with lazy_modules(globals()):
     from persist.agent_tasks import aio as agent_tasks
     from persist.app_sessions import aio as app_sessions
     from persist.chat import aio as chat
+    from persist.chat.following import follower
     from persist.chat.recording import async_recorder
     from persist.checkpoints import aio as checkpoints
     from persist.conversations import aio as conversations
@@ -187,7 +188,7 @@ class AsyncStore(AsyncDomains):
     async def _run_verb(self, verb: Callable[[UnitOfWork], T], writes: bool) -> T:
         call = VerbRun(self._runtime, verb, writes=writes, interruptible=True)
         if writes or self._runtime.one_connection:
-            self._runtime.refuse_inside_transaction("a verb outside of the transaction")
+            self._runtime.refuse_inside_transaction(OUTSIDE)
         result: T = await self._worker_pool.whole(call.run, writable=writes, interrupt=call.interrupt)
         for topic, value in call.announcements:
             await self._runtime.observers.tell_async(topic, value)
@@ -238,6 +239,12 @@ class AsyncStore(AsyncDomains):
         """See Store.on_run_finished. The callback runs on the current event loop; a coroutine that it returns is awaited."""
         return self._store.on_run_finished(on_own_loop(callback))
 
+    def follow(
+        self, session_id: str, cursor: str | None = None, *, ai_sdk: Literal[6, 7] | None = None
+    ) -> "follower.AsyncFollower":
+        """See Store.follow: an asynchronous iterator, ended by `close()`."""
+        return follower.AsyncFollower(self._runtime, session_id, cursor, ai_sdk, self._worker_pool.snapshot)
+
     def record(
         self,
         session_id: str,
@@ -264,7 +271,9 @@ class AsyncStore(AsyncDomains):
             buffer_ms=buffer_ms,
             ai_sdk=ai_sdk,
         )
-        recorder = async_recorder.AsyncRecorder(self._runtime, self._writer, self._store.timer, session_id, options)
+        recorder = async_recorder.AsyncRecorder(
+            self._runtime, self._writer, self._store.timer, session_id, options, self._store.announcer()
+        )
         self._recorders.add(recorder)
         return recorder
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 with lazy_modules(globals()):
     from persist import settings as configuration
+    from persist.chat.following import announcing, follower
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
     from persist.chat.recording import recovery
@@ -64,6 +65,7 @@ class Store(Domains):
         self.pinned = PinnedConnection(runtime)
         self.timer = Timer()
         self._recorders: WeakGroup[recorders.Recorder] = WeakGroup()
+        self._announce: announcing.Announce | None = None
         self.path: Path | None = runtime.dialect.path
         remember(runtime, self.pinned)
 
@@ -188,6 +190,8 @@ class Store(Domains):
             for recorder in self._recorders.members():
                 recorder.close()
             self.timer.stop()
+            if self._announce is not None:
+                announcing.announce_rest(self._announce)
             runtime.stop_watchers()
             self._fold_progressions()
             runtime.closed = True
@@ -281,6 +285,15 @@ class Store(Domains):
         """
         return self._event_log.on_commit(callback)
 
+    def follow(self, session_id: str, cursor: str | None = None, *, ai_sdk: Literal[6, 7] | None = None) -> "follower.Follower":
+        """Iterate over the UI message chunks of the session's running message: what is stored of it, then what comes.
+
+        Ends with the message, at once if no turn runs. `follower.cursor` is the place after the last chunk: another `follow`
+        with it goes on there, without a gap or a repetition, in any process. Only assistant messages of this session are
+        followed: NotFound for others, InvalidValue for text that is no cursor. `close()` ends it.
+        """
+        return follower.Follower(self.runtime, session_id, cursor, ai_sdk)
+
     # -- recorders
 
     def record(
@@ -314,9 +327,15 @@ class Store(Domains):
             buffer_ms=buffer_ms,
             ai_sdk=ai_sdk,
         )
-        recorder = recorders.Recorder(self.runtime, self.pinned, self.timer, session_id, options)
+        recorder = recorders.Recorder(self.runtime, self.pinned, self.timer, session_id, options, self.announcer())
         self._recorders.add(recorder)
         return recorder
+
+    def announcer(self) -> "announcing.Announce | None":
+        """What recorders call after a commit, so that followers look again."""
+        if self._announce is None:
+            self._announce = announcing.announcer(self.runtime, self.timer)
+        return self._announce
 
     def record_options(self, **given: Any) -> "recording.RecordOptions":
         """Check the arguments of `record`, for the sync and the async store."""

@@ -6,10 +6,11 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from persist.db.concurrency.ownership import forget_ended
+from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.db.transactions.repository import TransactionPerVerb, on_demand
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.errors import PersistError, TransactionOpen
+from persist.errors import PersistError, StoreBusy, TransactionOpen, UnreadableRow
 from persist.lazy_imports import lazy_modules
 
 with lazy_modules(globals()):
@@ -28,6 +29,9 @@ with lazy_modules(globals()):
     from persist.workflows import repository as workflows
 
 T = TypeVar("T")
+
+_PATIENCE = LOCK_TIMEOUT_SECONDS
+"""Seconds of waiting for a lock after which a verb outside of a transaction is not tried again."""
 
 
 class Domains:
@@ -107,18 +111,18 @@ def pause_before_retry(runtime: Runtime, error: PersistError, attempt: int, atte
 
 
 def with_retries(
-    runtime: Runtime, transaction: Callable[[], T], attempts: int = 5, cancelled: Callable[[], bool] | None = None
+    runtime: Runtime, transaction: Callable[[], T], attempts: int = 5, over: Callable[[PersistError], bool] | None = None
 ) -> T:
     """Run a transaction, again from the start as `pause_before_retry` says; its result.
 
-    `attempts` counts all runs. None follows once `cancelled` is true.
+    `attempts` counts all runs. None follows an error for which `over` is true.
     """
     for attempt in range(attempts):
         try:
             return transaction()
         except PersistError as error:
             pause = pause_before_retry(runtime, error, attempt, attempts)
-            if pause is None or (cancelled is not None and cancelled()):
+            if pause is None or (over is not None and over(error)):
                 raise
             runtime.sleep(pause)
     raise AssertionError("unreachable: the last attempt returns or raises")
@@ -151,10 +155,14 @@ class VerbRun:
 
     def run(self) -> Any:
         """Run the verb and commit; its result."""
-        return with_retries(self._runtime, self._once, cancelled=self._is_cancelled) if self._writes else self._once()
+        return with_retries(self._runtime, self._once, over=self._is_over) if self._writes else self._once()
 
     def _is_cancelled(self) -> bool:
         return self._cancelled
+
+    def _is_over(self, error: PersistError) -> bool:
+        """Whether the call ends with the error: it was cancelled, or has waited for a lock as long as is documented."""
+        return self._cancelled or (isinstance(error, StoreBusy) and error.waited >= _PATIENCE)
 
     def interrupt(self) -> None:
         """Cancel the call from another thread: its statement ends, and it is not tried again."""
@@ -168,8 +176,11 @@ class VerbRun:
         work.begin(self._is_cancelled if self._interruptible else None)
         try:
             result = self._verb(work)
-        except BaseException:
+        except BaseException as error:
+            committed = work.has_committed
             work.rollback()
+            if committed and isinstance(error, UnreadableRow):
+                raise error.after_commit() from error
             raise
         if self._writes:
             work.commit()

@@ -103,33 +103,35 @@ def take_until(client: httpx.Client, url: str, enough: Callable[[list[Answer]], 
     raise AssertionError("the response ended")
 
 
-@pytest.mark.parametrize("whose", ["a session's", "everything"])
 def test_a_recorder_elsewhere_is_seen_live_and_a_client_that_comes_back_goes_on(
-    dashboard: httpx.Client, session: str, recorder: Callable[[], subprocess.Popen[bytes]], whose: str
+    dashboard: httpx.Client, session: str, recorder: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
-    url = "/events" if whose == "everything" else f"/events?stream={session}"
-    first = take_until(dashboard, url, lambda answers: len(answers) == 1)
-    assert first[0][1]["type"] == "session.created"
+    """By a client that follows everything, and by one that follows the session."""
+    seen = {
+        url: take_until(dashboard, url, lambda answers: len(answers) == 1) for url in ("/events", f"/events?stream={session}")
+    }
+    assert all(first[0][1]["type"] == "session.created" for first in seen.values())
     process = recorder()
     said = "".join(f"{number} " for number in range(PIECES))
-    seen = first
-    # it leaves again and again, in the middle, and says each time what it saw last
-    while text_of(seen) != said:
-        maximum = len(seen) + 150
-        seen = seen + take_until(
-            dashboard,
-            url,
-            lambda new, seen=seen, maximum=maximum: len(seen) + len(new) >= maximum or text_of(seen + new) == said,  # type: ignore[misc]  # bound defaults
-            after=seen[-1][0],
-        )
+    # each leaves again and again, in the middle, and says each time what it saw last
+    while any(text_of(answers) != said for answers in seen.values()):
+        for url, answers in seen.items():
+            if text_of(answers) != said:
+                seen[url] = answers + take_until(dashboard, url, enough(answers, said), after=answers[-1][0])
     assert process.poll() is None  # all of it came while the stream was still open
-    ids = [id for id, _ in seen]
-    assert ids == list(range(1, len(ids) + 1))
-    assert {event["stream_id"] for _, event in seen} == {session}
-    assert [event["seq"] for _, event in seen] == ids
+    for answers in seen.values():
+        ids = [id for id, _ in answers]
+        assert ids == list(range(1, len(ids) + 1))
+        assert {event["stream_id"] for _, event in answers} == {session}
+        assert [event["seq"] for _, event in answers] == ids
 
 
-def test_what_else_it_answers(dashboard: httpx.Client) -> None:
+def enough(seen: list[Answer], said: str) -> Callable[[list[Answer]], bool]:
+    """Whether a client has 150 answers more, or all that was said."""
+    return lambda new: len(new) >= 150 or text_of(seen + new) == said
+
+
+def test_what_else_it_answers_and_that_it_ends_what_it_serves(dashboard: httpx.Client) -> None:
     page = dashboard.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert "new EventSource(" in page.text
@@ -137,9 +139,5 @@ def test_what_else_it_answers(dashboard: httpx.Client) -> None:
     assert dashboard.post("/events").status_code == 404
     for last in ("x", "-1", "1e3", "\N{ARABIC-INDIC DIGIT THREE}", "9" * 30):
         assert dashboard.get("/events", headers={b"Last-Event-ID": last.encode()}).status_code == 400
-
-
-def test_a_server_that_stops_ends_what_it_serves(dashboard: httpx.Client, session: str) -> None:
-    """The fixture tells it to stop while this response is open."""
     response = dashboard.send(dashboard.build_request("GET", "/events"), stream=True)
-    assert next(frames(response))[0] == 1
+    assert next(frames(response))[0] == 1  # the fixture tells the server to stop while this response is open

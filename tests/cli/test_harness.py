@@ -77,15 +77,15 @@ def assert_each_phase_happened_once(url: str, folder: Path) -> None:
     assert (folder / "harness-applied.txt").read_text(encoding="utf-8") == f"{run.id}\n"
 
 
-def test_an_undisturbed_run(harness: Harness, database_url: str, tmp_path: Path) -> None:
+def test_an_undisturbed_run(harness: Harness, forked: Harness, database_url: str, tmp_path: Path) -> None:
     assert "review: waiting" in harness("start").stdout
     assert not (tmp_path / "harness-applied.txt").exists()
-    again = harness("start")
+    again = forked("start")
     assert (again.returncode, "plan" in again.stdout) == (0, False)
     assert "succeeded" in harness("approve", "--by", "maria").stdout
     assert_each_phase_happened_once(database_url, tmp_path)
     assert stored(database_url)[0].restart_count == 0
-    assert harness("approve").returncode == 1
+    assert forked("approve").returncode == 1
 
 
 def test_killed_everywhere_and_resumed(forked: Harness, database_url: str, tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_killed_everywhere_and_resumed(forked: Harness, database_url: str, tmp_p
     assert (skills.count("release:plan"), skills.count("release:apply")) == (2, 2)
 
 
-def test_a_rejected_plan_is_never_applied(harness: Harness, database_url: str, tmp_path: Path) -> None:
-    harness("start")
-    assert "failed" in harness("reject", "--by", "maria").stdout
+def test_a_rejected_plan_is_never_applied(forked: Harness, database_url: str, tmp_path: Path) -> None:
+    forked("start")
+    assert "failed" in forked("reject", "--by", "maria").stdout
     run, executions, _ = stored(database_url)
     assert (run.status, run.context) == ("failed", {"error": "Rejected: no reason given"})
     assert [execution.skill for execution in executions] == ["release:plan"]

@@ -15,18 +15,42 @@ from persist.maintenance import copy
 from tests.contract.conftest import Raw
 from tests.maintenance.moving import many
 from tests.markdown import ROOT
+from tests.subprocesses import Worker
 
 ROWS = 500
-INSTANTS = [0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0]
+STARTING = [0.0, 0.3, 0.6]
+"""While the interpreter and the package load, which takes two thirds of the calls: no database is opened before."""
+COPYING = [0.0, 0.4, 0.6, 0.75, 0.85, 0.9, 0.95, 1.0]
 KINDS = {"the same kind": 0, "the other kind": 1}
 EVERY = os.environ.get("PERSIST_EXPLORE") == "1"
 MARGIN = 4
 """Calls of the worker itself, at both ends."""
+WORKER = "tests.cli.interrupted_worker"
 
 
-def interrupted(at: int, *urls: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "tests.cli.interrupted_worker", str(at), "copy", *urls, "-q"]
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
+def fresh(at: int, *urls: str) -> tuple[int, str]:
+    """The return code and the standard error of an interpreter that loads everything itself."""
+    line = [sys.executable, "-m", WORKER, str(at), "copy", *urls, "-q"]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stderr
+
+
+def forked(at: int, *urls: str) -> tuple[int, str]:
+    """The same of a process that has loaded most of persist already."""
+    with Worker(WORKER, at, "copy", *urls, "-q", errors=True) as worker:
+        said, _ = worker.communicate(timeout=120)
+    return worker.wait(), said
+
+
+def calls_of(run: Callable[..., tuple[int, str]], *urls: str) -> int:
+    """How many calls an undisturbed copy takes."""
+    code, said = run(0, *urls)
+    assert code == 0, said
+    return int(said.split()[-1])
+
+
+def at(instant: float, calls: int) -> int:
+    return MARGIN + int(instant * (calls - 2 * MARGIN))
 
 
 def copied(url: str) -> int:
@@ -49,15 +73,11 @@ def test_at_any_instant(backend: str, database_url: str, new_target: Callable[[]
     """Of two neighbouring instants each pair of databases has one, and each database has both; all, when exploring."""
     odd = (KINDS[request.node.callspec.params["new_target"]] + (backend == "postgres")) % 2
     many(database_url, ROWS)
-    interrupted(0, database_url, new_target())  # compiles the modules that it imports, which takes calls of its own
-    whole = interrupted(0, database_url, new_target())
-    assert whole.returncode == 0, whole.stderr
-    calls = int(whole.stderr.split()[-1])
+    calls = calls_of(forked, database_url, new_target())
     found = []
-    for instant in INSTANTS if EVERY else INSTANTS[odd::2]:
+    for instant in COPYING if EVERY else COPYING[odd::2]:
         target = new_target()
-        done = interrupted(MARGIN + int(instant * (calls - 2 * MARGIN)), database_url, target)
-        assert (done.returncode, done.stderr) == (130, "Interrupted.\n"), instant
+        assert forked(at(instant, calls), database_url, target) == (130, "Interrupted.\n"), instant
         found.append(copied(target))
         if not found[-1]:
             again = target
@@ -65,3 +85,16 @@ def test_at_any_instant(backend: str, database_url: str, new_target: Callable[[]
     with Store.open(database_url) as reading, Store.open(again) as writing:
         copy(reading, writing)
     assert copied(again) == ROWS
+
+
+def test_while_it_starts(sqlite_url: str, tmp_path: Path) -> None:
+    many(sqlite_url, 1)
+    target = tmp_path / "target.db"
+    urls = sqlite_url, f"sqlite:///{target.as_posix()}"
+    fresh(-1, *urls)  # compiles the modules that it imports, which takes calls of its own
+    target.unlink()
+    calls = calls_of(fresh, *urls)
+    target.unlink()
+    for instant in STARTING:
+        assert fresh(at(instant, calls), *urls) == (130, "Interrupted.\n"), instant
+        assert not target.exists()

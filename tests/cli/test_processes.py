@@ -93,7 +93,7 @@ def test_kill_minus_nine_loses_nothing(environment: dict[str, str]) -> None:
     assert process.returncode == -signal.SIGKILL
     (message,) = shown(environment, session)
     assert message["parts"] == [{"type": "text", "text": text, "state": "streaming"}]
-    assert "… (not finished)" in persist(environment, "show", session).stdout
+    assert "… (not finished)" in in_this_process(environment, "show", session).stdout
 
     rest = [
         {"type": "start", "messageId": "msg_long"},
@@ -102,8 +102,8 @@ def test_kill_minus_nine_loses_nothing(environment: dict[str, str]) -> None:
         {"type": "text-end", "id": "t"},
         {"type": "finish"},
     ]
-    again = persist(environment, "record", "--session", session, "--json", input="\n".join(map(json.dumps, rest)))
-    assert again.returncode == 0, again.stderr
+    again = in_this_process(environment, "record", "--session", session, "--json", input="\n".join(map(json.dumps, rest)))
+    assert again.exit_code == 0, again.stderr
     (message,) = shown(environment, session)
     assert [part["text"] for part in message["parts"]] == [text + "end"]  # its start names the part that was left open
 
@@ -127,7 +127,8 @@ def test_a_reader_that_leaves_early_is_no_error_worth_a_word(environment: dict[s
         json.dumps({"type": "text-start", "id": "t"}),
         json.dumps({"type": "text-delta", "id": "t", "delta": "line\n" * 100_000}),
     ]
-    session = persist(environment, "record", "--session", "new", "--agent", "a", "-q", input="\n".join(parts)).stdout.strip()
+    recorded = in_this_process(environment, "record", "--session", "new", "--agent", "a", "-q", input="\n".join(parts))
+    session = recorded.stdout.strip()
     with (tmp_path / "err").open("wb") as err:
         show = subprocess.Popen([*PERSIST, "show", session], env=environment, stdout=subprocess.PIPE, stderr=err)
         head = subprocess.run(["head", "-n", "2"], stdin=show.stdout, capture_output=True, timeout=30, check=True)

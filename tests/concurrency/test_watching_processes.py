@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from persist import Store
+from tests.examples import examples
 from tests.subprocesses import Worker
 
 Start = Callable[..., Worker]
-WRITERS, EACH = 4, 2500
+WRITERS, EACH = 4, examples(1000)
 TOTAL = WRITERS * EACH
-KILLED_AFTER = (1, 700, 1900, 40, 3000)
+KILLED_AFTER = (1, 280, 760, 16, 1200)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 from persist import Store
 from tests.contract.chat.scenes import create
 from tests.contract.marks import unmarked
+from tests.kept_connections import KeptConnections, marked
 from tests.query_plans import Asked, asked_statements
 from tests.seeded_databases import with_file
 from tests.statement_log import seen_statements
@@ -23,12 +24,15 @@ class Raw:
     def __init__(self, url: str) -> None:
         self._connection: Any
         self.is_sqlite = url.startswith("sqlite")
+        self.changed_nothing_else = True
+        """Whether all that it ran were queries and changes of rows, so that another test may go on with it."""
         if self.is_sqlite:
             self._connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)
         else:
             self._connection = psycopg.connect(url, autocommit=True, options="-c search_path=persist")
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        self.changed_nothing_else &= statement.split(maxsplit=1)[0].upper() in {"SELECT", "INSERT", "UPDATE", "DELETE", "WITH"}
         if not self.is_sqlite:
             statement = statement.replace("?", "%s")
         cursor = self._connection.execute(statement, values)
@@ -69,15 +73,26 @@ def open_raw() -> Iterator[Callable[[str], Raw]]:
 
 
 @pytest.fixture
-def raw(store: Any, database_url: str, open_raw: Callable[[str], Raw]) -> Raw:
+def raw(
+    store: Any, database_url: str, open_raw: Callable[[str], Raw], keeps_connections: bool, request: pytest.FixtureRequest
+) -> Iterator[Raw]:
     """After the store, so that there is a database."""
-    return open_raw(database_url)
+    if not keeps_connections:
+        yield open_raw(database_url)
+        return
+    kept: KeptConnections = request.getfixturevalue("kept_connections")
+    raw = kept.take(database_url, Raw) or Raw(marked(database_url))
+    yield raw
+    if raw.changed_nothing_else:
+        kept.put(database_url, raw)
+    else:
+        raw.close()
 
 
 @pytest.fixture
-def other(store: Any, open_store: Callable[..., Any]) -> Any:
+def other(store: Any, open_kept: Callable[[], Any]) -> Any:
     """Another store on the same database: what it reads is durable."""
-    return open_store()
+    return open_kept()
 
 
 @pytest.fixture

@@ -12,6 +12,9 @@ from persist import Store
 from persist.errors import InvalidValue, NotFound, ReadOnlyTransaction, SchemaOutdated, TransactionOpen, UnsupportedEngine
 from tests.contract.chat.scenes import MODEL, create, record, say, shown, turn, words
 from tests.contract.chat.scenes import text as spoken
+from tests.contract.faces import every_way
+
+pytestmark = every_way
 
 # ---------------------------------------------------------------- read only
 

@@ -14,6 +14,9 @@ from persist import Store
 from persist.db.transactions import runtime
 from persist.errors import Closed, StoreInUse, TransactionOpen, WrongOwner
 from tests.contract.chat.scenes import MODEL, create
+from tests.contract.faces import every_way
+
+pytestmark = every_way
 
 ENOUGH = 60.0
 

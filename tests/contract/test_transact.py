@@ -7,6 +7,9 @@ import pytest
 from persist.errors import InvalidValue, NotFound, StoreBusy
 from persist.settings import Settings
 from tests.contract.chat.scenes import MODEL, create, shown, text, words
+from tests.contract.faces import every_way
+
+pytestmark = every_way
 
 
 def count(store: Any) -> int:

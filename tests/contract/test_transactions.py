@@ -17,6 +17,9 @@ from persist.errors import (
     TransactionOpen,
 )
 from tests.contract.chat.scenes import MODEL, create, say, shown, text, words
+from tests.contract.faces import every_way
+
+pytestmark = every_way
 
 HI = [{"type": "text", "text": "hi"}]
 

@@ -16,9 +16,12 @@ from persist.errors import Conflict, NotFound, PersistError, ReadOnlyTransaction
 from persist.store.store import Store
 from persist.store.transaction import work_of
 from tests.contract.chat.scenes import MODEL, create, say
+from tests.contract.faces import every_way
 from tests.statemachines.both_databases import alike, plain, rows, twins
 from tests.statemachines.scene import Verb, arguments, make, verbs
 from tests.statemachines.single_call import tables_of
+
+pytestmark = every_way
 
 ENDS = ("delete", "trim", "prune", "cleanup", "sweep", "keep_latest", "finish", "cancel", "expire", "restore")
 """Words in the names of verbs that come last, since they take away what others are called with."""
@@ -261,3 +264,32 @@ def test_an_idle_connection_that_was_lost_is_replaced_whatever_executes_the_firs
     monkeypatch.setattr(PipelinedConnection, "_run", lost)
     with store.read() as tx:
         assert read(tx) == expected
+
+
+def test_a_refusal_says_what_was_called(store: Any) -> None:
+    with store.begin(), pytest.raises(TransactionOpen) as refused:
+        create_alone(store)
+    assert refused.value.what == "a verb outside of the transaction"
+    with store.begin(), pytest.raises(TransactionOpen) as refused, store.begin():
+        pytest.fail("the owner has a transaction")
+    assert refused.value.what == "begin()"
+
+
+def create_alone(store: Any) -> None:
+    store.chat.sessions.create(agent="build", model=MODEL)
+
+
+@pytest.mark.parametrize(("waited", "tries"), [(4.9, 5), (5.0, 1), (10.0, 1)])
+def test_a_verb_alone_waits_for_a_lock_once(open_store: Any, monkeypatch: pytest.MonkeyPatch, waited: float, tries: int) -> None:
+    store = open_store(sleep=lambda seconds: None)
+    session, tried = create(store), []
+
+    def busy(*args: Any, **given: Any) -> Any:
+        tried.append(args)
+        raise StoreBusy(waited)
+
+    monkeypatch.setattr("persist.chat.verbs.messages.post", busy)
+    with pytest.raises(StoreBusy) as gave_up:
+        store.chat.messages.append(session, role="user", parts=[])
+    assert gave_up.value.waited == waited
+    assert len(tried) == tries

@@ -27,7 +27,7 @@ def play(store: Store, clock: FrozenClock) -> list[str]:
         clock.advance(seconds=1)
         fork = chat.sessions.fork(session, question).id
         chat.sessions.archive(fork)
-        other = chat.sessions.create(agent="plan", model=MODEL).id
+        other = chat.sessions.create(agent="plan", model=MODEL, owner="maria").id
         chat.sessions.archive(other)
         chat.sessions.unarchive(other)
         gone = chat.sessions.create(agent="plan", model=MODEL).id
@@ -41,6 +41,7 @@ def play(store: Store, clock: FrozenClock) -> list[str]:
     _tools(store, session)
     _dead(store, session)
     _reset(store, session)
+    _stopped(store, session)
     with store.begin() as tx:
         tail = tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "on"}]).id
         tx.chat.messages.compact(session, summary=HARD, tail_start_id=tail, auto=True, summary_tokens=7)
@@ -49,6 +50,13 @@ def play(store: Store, clock: FrozenClock) -> list[str]:
         tx.chat.sessions.unrewind(session, tail)
     _failed(store, session)
     return [session, fork, other]
+
+
+def _stopped(store: Store, session: str) -> None:
+    with store.record(session) as recorder:
+        recorder.feed_many([{"type": "start", "messageId": "stopped"}, *step(*text("stop"))])
+        store.chat.sessions.request_stop(session)
+        recorder.feed({"type": "abort"})
 
 
 def rule(permission: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from persist.settings import Settings
 from persist.testing import FrozenClock
 from tests.contract.chat.scenes import MODEL
 from tests.events.places import assert_rebuilt_byte_for_byte
+from tests.examples import examples
 
 Act = Callable[[Store, list[str], list[str]], None]
 
@@ -98,7 +99,7 @@ def logging_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(24), suppress_health_check=[HealthCheck.too_slow])
 @given(acts=st.lists(ACTS, max_size=14), fold_bytes=st.sampled_from([1, 8, 4096]))
 def test_any_history_of_chat(logging_file: Path, acts: list[Any], fold_bytes: int) -> None:
     folder = Path(tempfile.mkdtemp())

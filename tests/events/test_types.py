@@ -3,11 +3,10 @@
 import inspect
 from typing import Any
 
-import pytest
-
 from persist import Store
 from persist.chat.recording.flush import Flush
 from persist.events.schemas import SNAPSHOT, SNAPSHOT_CONTINUED, TYPES
+from tests.cases import each
 
 OWN = {"Events.append", "Events.trim"}
 """What the caller says the event is called; and what concerns the log alone."""
@@ -41,12 +40,12 @@ def test_the_walk_finds_verbs_of_every_domain() -> None:
     assert not VERBS["ChatSessions.get"]
 
 
-@pytest.mark.parametrize("verb", sorted(name for name, writes in VERBS.items() if writes))
+@each("verb", sorted(name for name, writes in VERBS.items() if writes))
 def test_a_verb_that_writes_has_a_word(verb: str) -> None:
     assert (verb in TYPES) != (verb in OWN)
 
 
-@pytest.mark.parametrize("name", sorted(name for name in TYPES if name[0].isupper() and not name.startswith(ELSEWHERE)))
+@each("name", sorted(name for name in TYPES if name[0].isupper() and not name.startswith(ELSEWHERE)))
 def test_a_word_belongs_to_a_verb_that_writes(name: str) -> None:
     assert VERBS.get(name) is True
 

@@ -99,8 +99,9 @@ def test_a_commit_that_fails_spoils_no_connection(sqlite_url: str) -> None:
     with Store.open(sqlite_url) as store:
         assert write(store) == 1
         for _ in range(3):
-            with no_room(), pytest.raises(PersistError):
+            with no_room(), pytest.raises(PersistError) as refused:
                 write(store)
+            assert getattr(refused.value, "outcome", "rolled back") == "rolled back"
             with store.read() as tx:
                 assert len(tx.chat.sessions.list().items) == 1
         assert write(store) == 2

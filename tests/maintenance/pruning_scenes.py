@@ -32,7 +32,12 @@ def every_row(url: str) -> Rows:
     """All that is stored, by table, but for what only counts events."""
     with closing(Raw(url)) as raw:
         names = [table.name for table in metadata.sorted_tables if table.name != "event_heads"]
-        return {name: Counter(repr(row) for row in raw.rows(f'SELECT * FROM "{name}"')) for name in names}
+        if raw.is_sqlite:
+            return {name: Counter(repr(row) for row in raw.rows(f'SELECT * FROM "{name}"')) for name in names}
+        found: Rows = {name: Counter() for name in names}
+        for name, row in raw.rows(" UNION ALL ".join(f"SELECT '{name}', t::text FROM \"{name}\" t" for name in names)):
+            found[name][row] += 1
+        return found
 
 
 def gone(before: Rows, after: Rows) -> dict[str, int]:

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from sqlalchemy import Column, Integer, MetaData, Table
 
 from persist import Store
+from persist.db.dialects.sqlite.catalog import expected_catalog
 from persist.maintenance import doctor
 from persist.schema.metadata import HEAD
 from persist.testing import FrozenClock
@@ -253,3 +255,15 @@ def _named(place: Place, statement: str) -> str:
     for word in {part.partition("}")[0] for part in statement.split("{")[1:]}:
         statement = statement.replace(f"{{{word}}}", place.named(word))
     return statement
+
+
+def test_the_expected_catalog_of_a_file_is_computed_once_for_the_tables_that_there_are() -> None:
+    models = MetaData()
+    Table("one", models, Column("id", Integer, primary_key=True))
+    first = expected_catalog(models)
+    assert expected_catalog(models) is first
+    Table("two", models, Column("id", Integer, primary_key=True))
+    assert {table for kind, table, _ in expected_catalog(models) if kind == "table"} == {"one", "two"}
+    assert {table for kind, table, _ in first if kind == "table"} == {"one"}
+    with pytest.raises(TypeError):
+        first["table", "three", ""] = None  # type: ignore[index]  # whoever compares with it cannot change it

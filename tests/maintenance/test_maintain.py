@@ -1,11 +1,9 @@
 """What a job runs every night: it mends and bounds, deletes nothing unless told to, and may run beside anything."""
 
-import subprocess
-import sys
+import json
 from collections import Counter
 from contextlib import ExitStack, closing
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +20,8 @@ from tests.contract.chat.scenes import create, shown
 from tests.contract.conftest import Raw
 from tests.contract.conversations import making as talk
 from tests.maintenance.pruning_scenes import every_row, forty_days_later
+from tests.subprocesses import Worker
 
-ROOT = Path(__file__).parents[2]
 LONG = Settings(fold_ms=3_600_000, fold_bytes=2**20)
 """With these a recorder's tail stays a tail until it is closed."""
 TINY = Settings(status_log_keep=3, usage_samples_keep=4, tool_history_keep=5)
@@ -154,10 +152,11 @@ def test_several_at_once_do_each_thing_once(database_url: str, clock: FrozenCloc
 def test_processes_at_once(filled: str) -> None:
     with forty_days_later(filled) as store:
         del store
-        command = [sys.executable, "-c", "from persist.cli import main; main()", "maintain", "--url", filled, "--json"]
-        both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-        ended = [(process.communicate(timeout=60)[1], process.returncode) for process in both]
-    assert ended == [("", 0), ("", 0)]
+        command = ("tests.cli.worker", "maintain", "--url", filled, "--json")
+        with Worker(*command, errors=True) as one, Worker(*command, errors=True) as other:
+            said = [json.loads(process.communicate(timeout=60)[0]) for process in (one, other)]  # and nothing else
+    assert (one.wait(), other.wait()) == (0, 0)
+    assert all(said)
 
 
 def test_a_store_that_only_reads_is_not_maintained(database_url: str) -> None:

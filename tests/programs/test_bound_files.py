@@ -18,6 +18,7 @@ from persist.programs import audit, subagent
 from tests.programs.bound import MB, attached, bind_file, open_stream, read
 from tests.programs.raw_rows import codes, put
 from tests.programs.test_attachments import bind, resolve
+from tests.subprocesses import Worker
 
 # ---------------------------------------------------------------- what is bound
 
@@ -175,22 +176,16 @@ with open_run_file(sys.argv[1]) as store, store.begin() as tx:
 
 
 def test_two_processes_bind_one_name(run_file: Store, run: str, file: Path, tmp_path: Path) -> None:
-    code = """
-import sys
-from persist.programs import open_run_file
-with open_run_file(sys.argv[1]) as store:
-    for _ in range(20):
-        with store.begin() as tx:
-            tx.programs.bindings.bind_file(store.run_id, "x", sys.argv[2])
-"""
     processes = []
     for letter in "ab":
         (tmp_path / letter).write_bytes(letter.encode() * 2 * MB)
-        processes.append(subprocess.Popen([sys.executable, "-c", code, str(file), str(tmp_path / letter)]))
+        processes.append(Worker("tests.programs.binding_worker", file, tmp_path / letter))
     while any(process.poll() is None for process in processes):
         with suppress(NotFound):  # not yet
             assert read(run_file, run, "x") in (b"a" * 2 * MB, b"b" * 2 * MB)
     assert [process.wait() for process in processes] == [0, 0]
+    for process in processes:
+        process.close()
     assert (len(attached(file)), audit(run_file, run)) == (1, [])
 
 

@@ -66,6 +66,7 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
             workspace_root="/home/somebody/project",
             metadata={"title": "Reading a file", "note": "\ufdd0 and \x00"},
             permissions=[{"permission": "bash", "pattern": "git *", "action": "allow", "source": "session"}],
+            owner="maria",
         )
         question = tx.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": "What does it do?"}])
         tx.chat.prompts.put(PROMPT)
@@ -96,6 +97,7 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
     running = stack.enter_context(store.record(session.id))
     for chunk in _UNFINISHED:
         running.feed(chunk)
+    store.chat.sessions.request_stop(session.id)
     return running
 
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 
@@ -11,23 +12,7 @@ import persist
 from persist import Store
 from persist.schema.metadata import HEAD
 from tests.schema.places import ROOT, TABLES, Place
-
-UPGRADE = "import persist; persist.upgrade(url)"
-OPEN = """
-import persist
-# several in turn on a busy machine take longer than the five seconds that a store waits by default
-with persist.Store.open(url, settings=persist.Settings(busy_timeout_ms=60_000)) as store:
-    with store.begin() as tx:
-        tx.chat.sessions.create(agent="build", model={})
-"""
-# Each process imports what it needs, says so, and waits: they all start at the same moment.
-_WAITING = """
-import sys
-url = sys.argv[1]
-import alembic.command, persist.schema.migrate
-print("ready", flush=True)
-sys.stdin.readline()
-"""
+from tests.subprocesses import Worker
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -44,37 +29,37 @@ def alembic(*arguments: str, **more: str) -> str:
     return done.stdout
 
 
-def at_once(code: str, url: str, count: int) -> list[str]:
-    """What each of several processes that run the same code at the same time writes to its error output, if it fails."""
-    command = [sys.executable, "-c", _WAITING + code, url]
-    pipe = subprocess.PIPE
-    processes = [
-        subprocess.Popen(command, env=environment(), stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(count)
-    ]
-    for process in processes:
-        assert process.stdout is not None
-        process.stdout.readline()
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    failures = []
-    for process in processes:
-        _, said = process.communicate(timeout=120)
-        if process.returncode:
-            failures.append(said)
-    return failures
+def forked(*arguments: str) -> tuple[int, str]:
+    """What a command ends with and what it says, forked from a process that has loaded persist."""
+    with Worker("alembic", *arguments, errors=True, cwd=ROOT) as worker:
+        said, _ = worker.communicate(timeout=120)
+    return worker.wait(), said
+
+
+def at_once(command: str, url: str, count: int) -> None:
+    """Several processes that do the same at the same time, and succeed."""
+    with ExitStack() as stack:
+        workers = [Worker("tests.schema.waiting_worker", command, url, stdin=True) for _ in range(count)]
+        for worker in workers:
+            stack.callback(worker.close)
+        for worker in workers:
+            assert worker.stdout.readline() == "ready\n"
+        for worker in workers:
+            assert worker.stdin is not None
+            worker.stdin.write("\n")
+            worker.stdin.flush()
+        assert [worker.wait(120) for worker in workers] == [0] * count
 
 
 def test_three_upgrades_at_once(empty_database: Callable[[], Place], migrated: Place) -> None:
     place = empty_database()
-    assert at_once(UPGRADE, place.url, 3) == []
+    at_once("upgrade", place.url, 3)
     assert place.catalog() ^ migrated.catalog() == set()
     assert place.rows() == migrated.rows()
 
 
 def test_four_opens_of_one_new_file_at_once(sqlite_url: str, empty_file: Place) -> None:
-    assert at_once(OPEN, sqlite_url, 4) == []
+    at_once("open", sqlite_url, 4)
     persist.upgrade(empty_file.url)
     place = Place(sqlite_url)
     assert place.catalog() ^ empty_file.catalog() == set()
@@ -83,23 +68,24 @@ def test_four_opens_of_one_new_file_at_once(sqlite_url: str, empty_file: Place) 
 
 
 def test_alembic_upgrade_head(empty_database: Callable[[], Place], migrated: Place) -> None:
-    """Where the URL is said does not depend on the database: each one is told in one of the ways."""
+    """The environment says where; every other test here says it by `-x url=`."""
     place = empty_database()
-    if place.is_postgres:
-        alembic("upgrade", "head", PERSIST_DATABASE_URL=place.url)
-    else:
-        alembic("-x", f"url={place.url}", "upgrade", "head")
+    alembic("upgrade", "head", PERSIST_DATABASE_URL=place.url)
     assert persist.current(place.url) == HEAD
     persist.check(place.url)
     assert place.catalog() ^ migrated.catalog() == set()
 
 
 def test_alembic_sees_no_difference_from_the_models(migrated: Place) -> None:
-    assert "No new upgrade operations detected" in alembic("-x", f"url={migrated.url}", "check")
+    code, said = forked("-x", f"url={migrated.url}", "check")
+    assert code == 0, said
+    assert "No new upgrade operations detected" in said
 
 
 def test_alembic_current(migrated: Place) -> None:
-    assert alembic("-x", f"url={migrated.url}", "current").startswith(HEAD)
+    code, said = forked("-x", f"url={migrated.url}", "current")
+    assert code == 0, said
+    assert said.startswith(HEAD)
 
 
 def test_alembic_prints_sql_for_sqlite(sqlite_url: str) -> None:
@@ -122,10 +108,9 @@ def test_alembic_prints_sql_for_postgres(empty_postgres_url: str, postgres_url: 
 
 
 def test_a_downgrade_is_refused(migrated: Place) -> None:
-    command = [sys.executable, "-m", "alembic", "-x", f"url={migrated.url}", "downgrade", "base"]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
-    assert done.returncode != 0
-    assert "only grows" in done.stderr
+    code, said = forked("-x", f"url={migrated.url}", "downgrade", "base")
+    assert code != 0
+    assert "only grows" in said
     assert persist.current(migrated.url) == HEAD
 
 

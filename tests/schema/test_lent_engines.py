@@ -17,6 +17,12 @@ from persist.schema.metadata import HEAD
 from tests.schema.places import Place
 
 KINDS = ["default", "static", "null", "creator", "autocommit", "own begin"]
+on_every_kind = pytest.mark.parametrize(
+    ("backend", "engine"),
+    [(backend, kind) for backend in ("sqlite", "postgres") for kind in KINDS if (backend, kind) != ("postgres", "own begin")],
+    indirect=["engine"],
+)
+"""Hosts begin transactions themselves where Python's sqlite3 would do it otherwise; on Postgres that is the default engine."""
 
 
 @pytest.fixture
@@ -24,7 +30,7 @@ def place(empty_database: Callable[[], Place]) -> Place:
     return empty_database()
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture
 def engine(request: pytest.FixtureRequest, place: Place) -> Iterator[Engine]:
     kind, url = str(request.param), place.url.replace("postgresql://", "postgresql+psycopg://")
     options: dict[str, Any] = {}
@@ -36,7 +42,7 @@ def engine(request: pytest.FixtureRequest, place: Place) -> Iterator[Engine]:
     if kind in ("static", "null"):
         options["poolclass"] = StaticPool if kind == "static" else NullPool
     made = create_engine(url, **options)
-    if kind == "own begin" and not place.is_postgres:
+    if kind == "own begin":
 
         @event.listens_for(made, "connect")
         def configure(connection: Any, _: Any) -> None:
@@ -50,6 +56,7 @@ def engine(request: pytest.FixtureRequest, place: Place) -> Iterator[Engine]:
     made.dispose()
 
 
+@on_every_kind
 def test_an_engine(engine: Engine, place: Place) -> None:
     assert persist.current(engine) is None
     with pytest.raises(SchemaOutdated):
@@ -75,6 +82,7 @@ def test_a_file_in_memory_that_only_its_engine_knows() -> None:
     engine.dispose()
 
 
+@on_every_kind
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_connection_commits_when_the_host_does(engine: Engine, place: Place, commits: bool) -> None:
     if engine.dialect._on_connect_isolation_level == "AUTOCOMMIT":
@@ -101,6 +109,7 @@ def test_a_connection_commits_when_the_host_does(engine: Engine, place: Place, c
         assert place.ask("SELECT note FROM host") == [("after",)]
 
 
+@on_every_kind
 def test_looking_leaves_a_connection_as_it_was(engine: Engine) -> None:
     with engine.connect() as connection:
         assert persist.current(connection) is None

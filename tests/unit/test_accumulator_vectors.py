@@ -12,9 +12,10 @@ from persist.chat.reducer.accumulator import Accumulator, UnknownToolCall, grow,
 from persist.chat.reducer.chunks import ONLY_IN_7
 from persist.errors import StreamProtocolError
 from persist.settings import AiSdk
+from tests.cases import each
 from tests.streams.vectors import VECTORS, name_of
 
-every_vector = pytest.mark.parametrize("vector", VECTORS, ids=name_of)
+every_vector = each("vector", VECTORS, ids=name_of)
 
 
 def opened(vector: dict[str, Any]) -> Accumulator:
@@ -63,7 +64,7 @@ def test_reduce_gives_the_last_message(vector: dict[str, Any]) -> None:
     assert (vector.get("initial"), vector["chunks"]) == (initial, chunks)  # nothing that was handed in is changed
 
 
-@pytest.mark.parametrize("vector", [vector for vector in VECTORS if vector["fatal"]], ids=name_of)
+@each("vector", [vector for vector in VECTORS if vector["fatal"]], ids=name_of)
 def test_a_sequence_error_keeps_the_state_before_it(vector: dict[str, Any]) -> None:
     accumulator = fed(readable(vector), vector)
     refused = vector["chunks"][vector["fatal"]["at"]]

@@ -8,6 +8,7 @@ import pytest
 from persist.chat.reducer.chunks import ONLY_IN_7, ChunkType, validate
 from persist.errors import InvalidValue
 from persist.settings import AiSdk
+from tests.cases import each
 from tests.streams.vectors import cases
 
 CASES = cases("chunk_validation")
@@ -19,9 +20,7 @@ def is_unknown(chunk: object, ai_sdk: AiSdk) -> bool:
     return isinstance(kind, str) and kind not in KNOWN[ai_sdk] and not kind.startswith("data-")
 
 
-@pytest.mark.parametrize(
-    ("ai_sdk", "case"), CASES, ids=lambda value: json.dumps(value["chunk"])[:60] if isinstance(value, dict) else str(int(value))
-)
+@each(("ai_sdk", "case"), CASES, ids=lambda one: f"{one[0]:d}, {json.dumps(one[1]['chunk'])[:60]}")
 def test_same_verdict_as_the_sdk(ai_sdk: AiSdk, case: dict[str, Any]) -> None:
     chunk = case["chunk"]
     if is_unknown(chunk, ai_sdk):

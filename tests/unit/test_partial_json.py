@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from persist.chat.reducer.partial_json import ABSENT, parse_partial, readings_may_differ
 from persist.settings import AiSdk
+from tests.cases import each
 from tests.streams.vectors import cases
 
 CASES = cases("partial_json")
@@ -26,9 +27,7 @@ def without_prototypes(value: Any) -> bool:
     return all(map(without_prototypes, value)) if isinstance(value, list) else True
 
 
-@pytest.mark.parametrize(
-    ("ai_sdk", "case"), CASES, ids=lambda one: repr(one["text"])[:40] if isinstance(one, dict) else f"{one:d}"
-)
+@each(("ai_sdk", "case"), CASES, ids=lambda one: f"{one[0]:d}, {one[1]['text'][:40]!r}")
 def test_same_result_as_the_sdk(ai_sdk: AiSdk, case: dict[str, Any]) -> None:
     assert parse_partial(case["text"], ai_sdk) == (case["state"], case.get("value", ABSENT))
 

@@ -19,6 +19,7 @@ from persist.conversations.storage.embeddings import unpack
 from persist.conversations.vector_search.candidates import Candidates, InDatabase, InPython, WithNumpy, measure
 from persist.conversations.vector_search.similarity import Item, Margin, Query, nearest
 from persist.db.dialects.sqlite.vector_functions import SQLITE_VEC
+from tests.cases import each
 from tests.unit.float32 import with_functions
 
 WAYS: list[Candidates] = [InPython(), WithNumpy(numpy), InDatabase(SQLITE_VEC)]
@@ -170,8 +171,8 @@ LOUD = [[1e16, 2e18], [3e19, 1e19], [HUGE, -HUGE], [1e15, 1e-15], [1.0, 2.0]]
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("one", FAINT + LOUD)
-@pytest.mark.parametrize("other", FAINT + LOUD)
+@each("one", FAINT + LOUD)
+@each("other", FAINT + LOUD)
 def test_the_range_holds_where_squares_vanish_or_overflow(
     database: Any, metric: Metric, one: list[float], other: list[float]
 ) -> None:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 import persist
 from persist.checkpoints.schemas import Blob
 from persist.db.values.frozen import Value, construct
+from tests.cases import each
 
 SAMPLES: dict[Any, list[Any]] = {
     str: ["text", ""],
@@ -85,7 +86,7 @@ def test_there_are_values() -> None:
     assert {"ChatSession", "ChatMessage", "StepUsage"} <= {model.__name__ for model in MODELS}
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: str(model.__name__))
+@each("model", MODELS, ids=lambda model: str(model.__name__))
 def test_a_built_value_equals_a_validated_one(model: type[Value]) -> None:
     for fields in rows(model):
         built, validated = construct(model, fields), model(**fields)
@@ -101,7 +102,7 @@ def test_a_built_value_equals_a_validated_one(model: type[Value]) -> None:
         assert [type(value) for value in built.__dict__.values()] == [type(value) for value in validated.__dict__.values()]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: str(model.__name__))
+@each("model", MODELS, ids=lambda model: str(model.__name__))
 def test_a_built_value_lives_like_a_validated_one(model: type[Value]) -> None:
     fields = rows(model)[0]
     built = construct(model, fields)
@@ -114,7 +115,7 @@ def test_a_built_value_lives_like_a_validated_one(model: type[Value]) -> None:
         setattr(built, name, fields[name])
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: str(model.__name__))
+@each("model", MODELS, ids=lambda model: str(model.__name__))
 def test_a_built_value_keeps_a_row_of_its_own(model: type[Value]) -> None:
     fields = rows(model)[0]
     built = construct(model, fields)
@@ -122,7 +123,7 @@ def test_a_built_value_keeps_a_row_of_its_own(model: type[Value]) -> None:
     assert built == model(**rows(model)[0])
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: str(model.__name__))
+@each("model", MODELS, ids=lambda model: str(model.__name__))
 def test_a_field_too_many_is_refused_when_validating(model: type[Value]) -> None:
     with pytest.raises(ValidationError, match="Extra inputs"):
         model(**rows(model)[0] | {"surprise": 1})

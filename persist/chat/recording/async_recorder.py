@@ -9,9 +9,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from persist.chat.following.announcing import Announce
 from persist.chat.recording.intake import SseQueue
 from persist.chat.recording.options import RecordOptions
 from persist.chat.recording.recording import Recording
+from persist.chat.recording.stop_requests import StopRequested
 from persist.chat.recording.stream import DatabaseSteps
 from persist.chat.reducer.sse import NOTHING
 from persist.chat.storage.usage import check_step, step_counts
@@ -31,11 +33,19 @@ class AsyncRecorder:
     A cancelled `feed` has either not started, or its chunk is durable.
     """
 
-    def __init__(self, runtime: Runtime, writer: GroupCommitter, timer: Timer, session_id: str, options: RecordOptions) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        writer: GroupCommitter,
+        timer: Timer,
+        session_id: str,
+        options: RecordOptions,
+        announce: Announce | None = None,
+    ) -> None:
         self._runtime = runtime
         self._writer = writer
         self._timer = timer
-        self._recording = Recording(runtime, session_id, options)
+        self._recording = Recording(runtime, session_id, options, announce)
         self._sse_queue = SseQueue(self._recording, runtime.limits.max_bytes)
         self._lock = Semaphore(1, timer)
         self._spare_lease: _RecordingLease | None = None
@@ -51,6 +61,11 @@ class AsyncRecorder:
     def ignored(self) -> int:
         """See Recorder.ignored."""
         return self._recording.ignored
+
+    @property
+    def stop_requested(self) -> StopRequested:
+        """Whether the turn was asked to stop: see Recorder.stop_requested. `await recorder.stop_requested` waits until it is."""
+        return StopRequested(self._recording.stop_requests)
 
     async def feed(self, chunk: Mapping[str, Any]) -> None:
         """See Recorder.feed."""

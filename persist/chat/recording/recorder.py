@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
+from persist.chat.following.announcing import Announce
 from persist.chat.recording.delta_insert import DeltaInsert
 from persist.chat.recording.intake import SseQueue
 from persist.chat.recording.options import RecordOptions
@@ -29,12 +30,18 @@ class Recorder:
     """
 
     def __init__(
-        self, runtime: Runtime, connection: PinnedConnection, timer: Timer, session_id: str, options: RecordOptions
+        self,
+        runtime: Runtime,
+        connection: PinnedConnection,
+        timer: Timer,
+        session_id: str,
+        options: RecordOptions,
+        announce: Announce | None = None,
     ) -> None:
         self._runtime = runtime
         self._connection = connection
         self._timer = timer
-        self._recording = Recording(runtime, session_id, options)
+        self._recording = Recording(runtime, session_id, options, announce)
         self._sse_queue = SseQueue(self._recording, runtime.limits.max_bytes)
         self._lock = threading.Lock()
         self.due: float | None = None
@@ -48,6 +55,14 @@ class Recorder:
     def ignored(self) -> int:
         """The number of chunks of unknown type so far."""
         return self._recording.ignored
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether `chat.sessions.request_stop` was called for this turn, in any process, a fraction of a second ago or earlier.
+
+        Recording goes on until the caller ends it: feed `abort`, or leave the `with` block.
+        """
+        return self._recording.stop_requests.is_requested()
 
     def feed(self, chunk: Mapping[str, Any]) -> None:
         """Record one chunk; with the default save policy it is durable on return.

@@ -7,7 +7,7 @@ fed again; state changes only when a task has succeeded.
 
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from persist.chat.recording.deadlines import Deadlines
@@ -16,6 +16,7 @@ from persist.chat.recording.draft import FlushPlan
 from persist.chat.recording.flush import Flush
 from persist.chat.recording.options import RecordOptions, digest_of
 from persist.chat.recording.pending import Entry, UnwrittenChanges
+from persist.chat.recording.stop_requests import StopRequests
 from persist.chat.recording.stream import AppliedChunks, DatabaseSteps, Stream
 from persist.chat.recording.unfolded_parts import Unfolded
 from persist.chat.reducer.chunks import ChunkType
@@ -38,11 +39,15 @@ _GROWING = (ChunkType.TEXT_DELTA.value, ChunkType.REASONING_DELTA.value, ChunkTy
 class Recording:
     """One recorder's state. Not thread-safe: the recorder serialises calls."""
 
-    def __init__(self, runtime: Runtime, session_id: str, options: RecordOptions) -> None:
+    def __init__(
+        self, runtime: Runtime, session_id: str, options: RecordOptions, announce: Callable[[str], None] | None = None
+    ) -> None:
         self._runtime = runtime
         self._session_id = session_id
         self._options = options
         self._owner = owners.new_owner()
+        self._announce = announce
+        self.stop_requests = StopRequests(runtime, session_id, self._owner)
         weakref.finalize(self, owners.retire_owner, self._owner)  # a recorder dropped without close() leaves no running turn
         self._immediate = options.save_on == SaveOn.CHUNK and not options.buffered
         self._maximum = runtime.limits.max_bytes
@@ -126,6 +131,8 @@ class Recording:
         """The delta row is durable; whether a deadline was set."""
         delta_insert.part.base += delta_insert.size
         self._unfolded.delta_stored(delta_insert.part, delta_insert.size)
+        if self._announce is not None:
+            self._announce(self._session_id)
         if self._due.fold is not None:
             return False
         self._arm_fold()
@@ -268,11 +275,14 @@ class Recording:
             self._turn_message_id = flush.message_id
         if flush.begin:
             self._running, self._errored = True, False
+            self.stop_requests.begin_turn()
             self._due.heartbeat = now + _HEARTBEAT_SECONDS
         self._errored = self._errored or flush.failed
         if plan.end or plan.stop:
             self._running = False
             self._due.heartbeat = None
+        if self._announce is not None:
+            self._announce(self._session_id)
         plan.acknowledge(self._unfolded)
         if not self._pending.bytes:
             self._due.buffer = None
@@ -301,5 +311,6 @@ class Recording:
 
     def _end(self) -> None:
         self.closed = True
+        self.stop_requests.close()
         self._due.clear()
         owners.retire_owner(self._owner)

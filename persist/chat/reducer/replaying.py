@@ -37,13 +37,17 @@ def chunks_of(message: UIMessage, *, ai_sdk: AiSdk = AiSdk.V7, finished: bool = 
             chunks += ([{"type": "finish-step"}] if in_step else []) + [{"type": "start-step"}]
             in_step = True
         else:
-            chunks += _chunks_of_part(part, str(number), ai_sdk)
+            chunks += chunks_of_part(part, str(number), ai_sdk)
     if finished:
         chunks += ([{"type": "finish-step"}] if in_step else []) + [{"type": "finish"}]
     return chunks
 
 
-def _chunks_of_part(part: Part, id: str, ai_sdk: AiSdk) -> Iterator[Chunk]:
+def chunks_of_part(part: Part, id: str, ai_sdk: AiSdk) -> Iterator[Chunk]:
+    """The chunks that make one part, which is no step's start. `id`: that of the text in the stream, unless the part names one.
+
+    None for a part that a stream of this major has no words for.
+    """
     kind = part["type"]
     if kind in _GROWING:
         yield from _growing(part, id)

@@ -1,11 +1,12 @@
 """Writing a complete message: its row, its parts, and the session row's model, time and counters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, bindparam, cast, func, select, update
+from sqlalchemy import Text, bindparam, cast, func, null, select, update
 
 from persist.chat.models import messages, parts, sessions
 from persist.chat.reducer.tool_parts import tool_columns
@@ -27,11 +28,12 @@ from persist.chat.storage.usage import (
 from persist.db.changes.batch import Batch
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.conditional_insert import insert_where
+from persist.db.expressions.upsert import taken
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, JsonText, decode, encode, plain_object
-from persist.errors import InvalidValue, NotFound
+from persist.errors import Conflict, InvalidValue, NotFound
 
 _M, _S = messages.c, sessions.c
 _id = param("row_id")
@@ -45,6 +47,8 @@ _last_values = {
     "role": bindparam("speaker", type_=_M.role.type),
     "created_at": func.coalesce(LAST_CREATED_AT.scalar_subquery(), _now),
     "updated_at": _now,
+    "claimed_by": null(),
+    "claimed_at": null(),
     "metadata_json": bindparam("metadata", type_=_M.metadata_json.type),
 }
 INSERT_LAST = Statement(
@@ -105,7 +109,7 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
     marker = next((data for data, _ in reversed(posting.parts) if data["type"] == COMPACTION), None)
     shown = posting.metadata.get("queued_at") is None and posting.metadata.get("hidden_at") is None
     totals = None if marker is None or not shown else _totals_with(work, posting, id, marker, tail)
-    with work.batch(last=marker is None or shown) as batch:
+    with _naming_taken(work, id), work.batch(last=marker is None or shown) as batch:
         if touch:
             batch.lock(LOCK_SESSION, row_id=session_id)
             touch_session(work, batch, session_id, posting.metadata if posting.role is Role.USER else {}, now)
@@ -122,6 +126,19 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
         recompute(work, session_id)
     created: datetime = row[0]
     return _message(id, session_id, posting.role, decode(metadata), created, now)
+
+
+@contextmanager
+def _naming_taken(work: UnitOfWork, id: str) -> Iterator[None]:
+    """Inside the block the database's refusal of an id that is taken becomes a sentence. The transaction is doomed by it."""
+    try:
+        yield
+    except Exception as error:
+        ours = work.runtime.translate(error)
+        if not isinstance(ours, Conflict) or ours.constraint not in (f"pk_{messages.name}", f"{messages.name}.id"):
+            raise
+        work.doomed = not work.joined
+        raise taken(INSERT_LAST, "message", id) from error
 
 
 def _totals_with(work: UnitOfWork, posting: Posting, id: str, marker: Mapping[str, Any], tail: str | None) -> dict[str, int]:

@@ -53,6 +53,16 @@ def new_owner() -> str:
     return owner
 
 
+def this_process_as_owner() -> str:
+    """An owner that stands for the whole process, as long as it lives."""
+    return _process_owner(PROCESS.forks)
+
+
+@lru_cache(maxsize=1)
+def _process_owner(forks: int) -> str:
+    return new_owner()
+
+
 def retire_owner(owner: str) -> None:
     """Mark an owner's turn as over: its recorder was closed or dropped."""
     if owner in _live:

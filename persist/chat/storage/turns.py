@@ -24,7 +24,10 @@ _NO_OWNER = "-"
 
 _T = turns.c
 _session, _owner = param("of_session"), param("owner_id")
-READ_TURN = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
+TURN = (_T.owner, _T.state, _T.seen_at, _T.message_id, _T.started_at, _T.stop_requested_at)
+"""The columns of a Turn."""
+
+READ_TURN = Statement(select(*TURN).where(_T.session_id == _session))
 _HEAD = Statement(select(sessions.c.agent).where(sessions.c.id == _session))
 LOCK_SESSION_SHARED = Statement(select(sessions.c.id).where(sessions.c.id == _session).with_for_update(read=True, key_share=True))
 _RUNNING = Statement(
@@ -43,13 +46,19 @@ _REPLACE = Statement(
         state=TurnState.RUNNING,
         started_at=param("at"),
         seen_at=param("at2"),
+        stop_requested_at=None,
     )
 )
 _SET_SEEN = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(seen_at=param("at")), silent=True)
 _SET_STATE = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(state=param("new_state")))
 _TURN_TO = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(message_id=param("message")))
 _DISOWN = Statement(update(turns).where(_T.session_id == _session, _T.owner == _owner).values(owner=_NO_OWNER))
-LOCK_TURN = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session).with_for_update())
+_ASK_TO_STOP = Statement(
+    update(turns)
+    .where(_T.session_id == _session, _T.owner == _owner, _T.stop_requested_at.is_(None))
+    .values(stop_requested_at=param("at"))
+)
+LOCK_TURN = Statement(select(*TURN).where(_T.session_id == _session).with_for_update())
 """The session's turn, locked: until the transaction ends, its recorder can insert deltas and nothing else."""
 _END = Statement(delete(turns).where(_T.session_id == _session, _T.owner == _owner))
 _owned = select(_T.owner).where(_T.session_id == _session, _T.owner == _owner)
@@ -72,6 +81,8 @@ class Turn:
     state: TurnState
     seen_at: datetime
     message_id: str | None
+    started_at: datetime
+    stop_requested_at: datetime | None
 
     def running(self, now: datetime) -> bool:
         """Whether a live recorder owns the turn."""
@@ -137,7 +148,14 @@ def begin_turn(batch: Batch, session_id: str, owner: str, message_id: str | None
     """Give `owner` the turn, which is still that of `former`."""
     if former is None:
         batch.run(
-            _INSERT, session_id=session_id, message_id=message_id, state="running", owner=owner, started_at=now, seen_at=now
+            _INSERT,
+            session_id=session_id,
+            message_id=message_id,
+            state="running",
+            owner=owner,
+            started_at=now,
+            seen_at=now,
+            stop_requested_at=None,
         )
     else:
         values = {"former": former.owner, "message": message_id, "at": now, "at2": now}
@@ -162,6 +180,21 @@ def turn_to(batch: Batch, session_id: str, owner: str, message_id: str) -> None:
 def stop_turn(db: Batch, session_id: str, turn: Turn) -> None:
     """End another recorder's turn: that recorder gets Conflict at its next chunk. A row in state `error` stays."""
     db.run(_END if turn.state == TurnState.RUNNING else _DISOWN, of_session=session_id, owner_id=turn.owner)
+
+
+def request_stop(work: UnitOfWork, session_id: str, now: datetime) -> bool:
+    """Note in the running turn's row that it shall stop; False if no turn runs. Raises NotFound without the session."""
+    with work.batch() as batch:
+        head = batch.row(_HEAD, of_session=session_id)
+        row = batch.row(LOCK_TURN, of_session=session_id)
+    if head.result is None:
+        raise NotFound("session", session_id)
+    turn = turn_of(row.result)
+    if turn is None or not turn.running(now):
+        return False
+    with work.batch(last=True) as batch:
+        batch.run(_ASK_TO_STOP, of_session=session_id, owner_id=turn.owner, at=now)
+    return True
 
 
 def heartbeat(db: StatementRunner, session_id: str, owner: str, now: datetime) -> None:

@@ -1,5 +1,6 @@
 """Fork, rewind and unrewind: copying a conversation's beginning, and hiding or showing its messages."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +25,7 @@ from persist.errors import InvalidValue, NotFound
 
 _M, _P = messages.c, parts.c
 _id = param("row_id")
+_COPY = re.compile(r"(?P<title>.*) \(copy(?: (?P<number>[0-9]{1,9}))?\)", re.DOTALL)
 _ROWS = Statement(
     select(_M.id, _M.role, cast(_M.metadata_json, Text), _M.created_at).where(_M.session_id == _id).order_by(_M.created_at, _M.id)
 )
@@ -34,13 +36,21 @@ _PARTS = Statement(
 )
 
 
+def copied_title(title: str) -> str:
+    """The title of a copy: "Docs" becomes "Docs (copy)", that becomes "Docs (copy 2)", and so on."""
+    found = _COPY.fullmatch(title)
+    if found is None:
+        return f"{title} (copy)"
+    return f"{found['title']} (copy {int(found['number'] or 1) + 1})"
+
+
 def child_of(parent: ChatSession, at_message_id: str, given: dict[str, Any], *, id: str, now: datetime) -> ChatSession:
     """The child's row: the parent's agent, model and workspace, its metadata overridden by `given`, and no permissions."""
     inherited = {key: value for key, value in parent.metadata.items() if key != "ephemeral"}
     metadata = {**inherited, **given}
     title = inherited.get("title")
     if isinstance(title, str) and title and "title" not in given:
-        metadata["title"] = f"{title} (copy)"
+        metadata["title"] = copied_title(title)
     counters = dict.fromkeys(
         ("prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write", "total_tokens"), 0
     )
@@ -121,6 +131,8 @@ def copy_messages(work: UnitOfWork, batch: Batch, child: ChatSession, visible_ro
                 "metadata_json": work.json("metadata", metadata),
                 "created_at": created_at,
                 "updated_at": now,
+                "claimed_by": None,
+                "claimed_at": None,
             }
             for id, role, metadata, created_at in visible_rows
         ],

@@ -132,6 +132,7 @@ class ChatMessages(Repository):
     def claim_queued(self, session_id: str, *, human_input_tools: Iterable[str] = ()) -> ChatMessage | None:
         """Take the oldest waiting message out of the queue into the transcript; of concurrent callers exactly one gets it.
 
+        A message is returned again if the process that took it died before it recorded the answer's first chunk.
         None if none waits, while the session's turn runs or is in error, while an approval is open, or while a call of one of
         `human_input_tools` waits.
         """

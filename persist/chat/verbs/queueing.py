@@ -1,9 +1,10 @@
 """The queue of messages that wait for a turn's end: enqueue, claim, cancel. A waiting message has `queued_at` in its metadata."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, bindparam, select
+from sqlalchemy import Text, bindparam, select, update
 
 from persist.chat.models import DELIVERY, IS_UNFINISHED, QUEUED, TRIGGERED, VISIBLE, messages, parts, sessions
 from persist.chat.reducer.parts import Part, is_part
@@ -21,6 +22,7 @@ from persist.chat.storage.message_insert import (
     post,
     touch_session,
 )
+from persist.chat.storage.owners import is_stale, this_process_as_owner
 from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA
 from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.base import LABEL_CHARACTERS
@@ -51,6 +53,14 @@ _OPEN = Statement(
 )
 _own_session = select(_M.session_id).where(_M.id == _id).scalar_subquery()
 _LOCK_SESSION_OF = Statement(select(sessions.c.id).where(sessions.c.id == _own_session).with_for_update())
+_CLAIM = Statement(update(messages).where(_M.id == _id).values(claimed_by=param("owner"), claimed_at=param("at")))
+_NEWEST = Statement(
+    select(*MESSAGE_COLUMNS, _M.claimed_by, _M.claimed_at)
+    .where(_M.session_id == _id, VISIBLE)
+    .order_by(_M.created_at.desc(), _M.id.desc())
+    .limit(1),
+    unreadable=OnUnreadable.LEAVE_OUT,
+)
 _OWN_KEYS = frozenset({"queued_at", "queue_enqueued_at", "queue_canceled_at", "hidden_at"})
 
 
@@ -96,19 +106,28 @@ def claim(work: UnitOfWork, session_id: str, human_input_tools: frozenset[str]) 
         turn_row = batch.row(turns.READ_TURN, of_session=session_id)
         unfinished = batch.rows(_OPEN, row_id=session_id)
         rows = batch.rows(_QUEUED, row_id=session_id)
+        newest = batch.rows(_NEWEST, row_id=session_id)
     if session.result is None:
         raise NotFound("session", session_id)
     turn = turns.turn_of(turn_row.result)
     if turn is not None and (turn.state == TurnState.ERROR or turn.running(now)):
         return None
+    if _waits_for_human(unfinished.result, human_input_tools):
+        return None
+    left = _left_by_dead(newest.result, now)
+    if left is not None:
+        with work.batch(last=True) as batch:
+            batch.run(_CLAIM, row_id=left[0], owner=this_process_as_owner(), at=now)
+        return message_value(work, left)
     waiting = _in_order(work, rows.result)
-    if not waiting or _waits_for_human(unfinished.result, human_input_tools):
+    if not waiting:
         return None
     message = waiting[0]
     metadata = {key: value for key, value in message.metadata.items() if key != "queued_at"}
     added = usage.counters_of(message.role, message.metadata, metadata)
     with work.batch() as batch:
         batch.run(PLACE_LAST, new=message.id, session=session_id, metadata=work.json("metadata", metadata), at=now)
+        batch.run(_CLAIM, row_id=message.id, owner=this_process_as_owner(), at=now)
         touch_session(work, batch, session_id, metadata, now)
         if added:
             batch.run(usage.ADD_COUNTERS, row_id=session_id, **added)
@@ -117,6 +136,19 @@ def claim(work: UnitOfWork, session_id: str, human_input_tools: frozenset[str]) 
     if marker.result is not None and marker.result[0] == message.id:  # it is visible from now on: earlier usage no longer counts
         usage.recompute(work, session_id)
     return found_message(work, message.id, claimed.result)
+
+
+def _left_by_dead(newest: list[Row], now: datetime) -> Row | None:
+    """The newest visible message, if a process took it out of the queue and died before it recorded the answer's first chunk."""
+    for *message, claimed_by, claimed_at in newest:
+        if (
+            message[2] == Role.USER
+            and claimed_by is not None
+            and claimed_at is not None
+            and is_stale(claimed_by, claimed_at, now)
+        ):
+            return tuple(message)
+    return None
 
 
 def cancel(work: UnitOfWork, id: str) -> bool:

@@ -34,7 +34,10 @@ _EXISTS = Statement(select(sessions.c.id).where(sessions.c.id == param("row_id")
 
 
 def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_input_tools: frozenset[str]) -> int:
-    """Set unfinished tool parts of dead turns to `output-error`; the number of parts. Folds text of a given session."""
+    """Set unfinished tool parts of dead turns to `output-error`, denied ones to `output-denied`; the number of parts.
+
+    The text of a given session is folded.
+    """
     now = work.now()
     alive: dict[str, bool] = {}
     if session_id is None:
@@ -69,7 +72,7 @@ def repair(work: UnitOfWork, session_id: str | None, *, idle: timedelta, human_i
             REWRITE_PART,
             row_id=part_id,
             new_type=kind,
-            new_tool_state=ToolState.OUTPUT_ERROR,
+            new_tool_state=data["state"],
             data=work.json("part", data),
             at=now,
         )
@@ -87,7 +90,13 @@ def _unfinished(work: UnitOfWork, part_id: str, state: str) -> Part | None:
 
 
 def aborted(part: Part) -> Part:
-    """The part in state output-error. A static tool whose input was still streaming keeps its `rawInput`."""
+    """The part in state output-error. A static tool whose input was still streaming keeps its `rawInput`.
+
+    A call that was denied is in state output-denied: the SDK's validator refuses an error of a call that nobody allowed.
+    """
+    approval = part.get("approval")
+    if isinstance(approval, dict) and approval.get("approved") is False:
+        return {**part, "state": str(ToolState.OUTPUT_DENIED)}
     changed = {**part, "state": str(ToolState.OUTPUT_ERROR), "errorText": ABORTED}
     if part.get("state") == ToolState.INPUT_STREAMING and is_dynamic(part):
         changed.pop("rawInput", None)

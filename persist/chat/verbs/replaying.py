@@ -5,14 +5,14 @@ from sqlalchemy import select
 from persist.chat.models import messages, turns
 from persist.chat.reducer.replaying import Chunk, chunks_of
 from persist.chat.storage import transcript
-from persist.chat.storage.turns import turn_of
+from persist.chat.storage.turns import TURN, turn_of
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.settings import AiSdk
 
 _T = turns.c
 _session = select(messages.c.session_id).where(messages.c.id == param("row_id")).scalar_subquery()
-_TURN = Statement(select(_T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.session_id == _session))
+_TURN = Statement(select(*TURN).where(_T.session_id == _session))
 
 
 def replay(work: UnitOfWork, id: str, ai_sdk: object) -> list[Chunk]:

@@ -7,16 +7,17 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, insert, select, tuple_, update
 
-from persist.chat.models import sessions
+from persist.chat.models import ARCHIVED, OWNED, sessions
 from persist.chat.permissions import BOUND, Source, validate_rule
-from persist.chat.schemas import ChatSession
+from persist.chat.schemas import ChatSession, ChatTurn
+from persist.chat.storage import turns
 from persist.chat.storage.statements import LOCK_SESSION
 from persist.chat.verbs import branching
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.upsert import insert_missing, taken
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
-from persist.db.values.arguments import check_list
+from persist.db.values.arguments import check_flag, check_list
 from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, merge_patch
@@ -34,24 +35,23 @@ _INSERT_CHILD = Statement(insert(sessions))
 _GET = Statement(select(*_COLUMNS).where(_S.id == _id))
 _LOCK = Statement(select(*_COLUMNS).where(_S.id == _id).with_for_update())
 _CHILDREN = Statement(select(*_COLUMNS).where(_S.parent_id == _id).order_by(_S.created_at, _S.id))
-_SET_METADATA = Statement(update(sessions).where(_S.id == _id).values(metadata_json=param("value"), updated_at=param("at")))
-_SET_PERMISSIONS = Statement(update(sessions).where(_S.id == _id).values(permissions_json=param("value"), updated_at=param("at")))
-_ARCHIVE = Statement(
-    update(sessions).where(_S.id == _id, _S.archived_at.is_(None)).values(archived_at=param("at"), updated_at=param("at2"))
-)
-_UNARCHIVE = Statement(
-    update(sessions).where(_S.id == _id, _S.archived_at.is_not(None)).values(archived_at=None, updated_at=param("at"))
-)
+# None of these sets `updated_at`: it is the instant of the latest activity, by which lists are ordered.
+_SET_METADATA = Statement(update(sessions).where(_S.id == _id).values(metadata_json=param("value")))
+_SET_PERMISSIONS = Statement(update(sessions).where(_S.id == _id).values(permissions_json=param("value")))
+_ARCHIVE = Statement(update(sessions).where(_S.id == _id, _S.archived_at.is_(None)).values(archived_at=param("at")))
+_UNARCHIVE = Statement(update(sessions).where(_S.id == _id, ARCHIVED).values(archived_at=None))
 _DELETE = Statement(delete(sessions).where(_S.id == _id))
 
 
 @cache
-def _listing(include_archived: bool, goes_on: bool, *given: str) -> Statement:
-    """The SELECT of a list, with those of the filters `agent` and `workspace_root` that are given."""
+def _listing(archived: bool | None, goes_on: bool, *given: str) -> Statement:
+    """The SELECT of a list, with those of the filters `agent`, `owner` and `workspace_root` that are given."""
     query = select(*_COLUMNS).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
     query = query.where(*(_S[name] == param(name) for name in given))
-    if not include_archived:
-        query = query.where(_S.archived_at.is_(None))
+    if "owner" in given:
+        query = query.where(OWNED)  # the condition of the partial index
+    if archived is not None:
+        query = query.where(ARCHIVED if archived else _S.archived_at.is_(None))
     if goes_on:
         place = (bindparam("after_at", type_=_S.updated_at.type), bindparam("after_id", type_=_S.id.type))
         query = query.where(tuple_(_S.updated_at, _S.id) < tuple_(*place))
@@ -87,8 +87,12 @@ class ChatSessions(Repository):
         metadata: Json = None,
         permissions: Sequence[Json] = (),
         id: str | None = None,
+        owner: str | None = None,
     ) -> ChatSession:
-        """Create a session. `agent` never changes; `model` is the latest one used. Raises Conflict if the id is taken."""
+        """Create a session. `agent` and `owner` never change; `model` is the latest one used.
+
+        Raises Conflict if the id is taken.
+        """
         work = self._work
         now = work.now()
         if model is None:
@@ -112,6 +116,7 @@ class ChatSessions(Repository):
                 "cost_usd": 0.0,
                 "created_at": now,
                 "updated_at": now,
+                "owner": None if owner is None else work.label("owner", owner),
             },
         )
         return self._insert(session)
@@ -127,25 +132,57 @@ class ChatSessions(Repository):
         *,
         agent: str | None = None,
         workspace_root: str | None = None,
+        owner: str | None = None,
+        archived: bool | None = None,
         include_archived: bool = False,
         limit: int = 20,
         after: str | None = None,
     ) -> Page[ChatSession]:
-        """Sessions, most recently updated first. Pass a page's `cursor` as `after` for the next page."""
+        """Sessions, most recently active first. Pass a page's `cursor` as `after` for the next page.
+
+        Archived ones are left out. `include_archived=True` adds them, `archived=True` returns them alone.
+        """
         work = self._work
         limit = check_limit(limit)
-        filters = {"agent": agent, "workspace_root": workspace_root, "include_archived": include_archived}
+        if archived is not None:
+            check_flag("archived", archived)
+        shown = archived if archived is not None or include_archived else False
+        filters: dict[str, Any] = {"agent": agent, "workspace_root": workspace_root, "include_archived": shown is None}
+        filters |= {} if owner is None else {"owner": owner}
+        filters |= {"archived": True} if shown else {}
         given: dict[str, Any] = {}
         if agent is not None:
             given["agent"] = work.label("agent", agent)
+        if owner is not None:
+            given["owner"] = work.label("owner", owner)
         if workspace_root is not None:
             given["workspace_root"] = work.label("workspace_root", workspace_root, empty=True)
         after_key = values_after(after, _LIST, filters)
-        listing = _listing(bool(include_archived), bool(after_key), *given)
+        listing = _listing(shown, bool(after_key), *given)
         rows = work.rows(listing, **given, **after_key, limit=limit + 1)
         return Page.of(
             rows, limit, session_value, name=_LIST, filters=filters, key=lambda _, item: [epoch_ms(item.updated_at), item.id]
         )
+
+    @reads
+    def turn(self, id: str) -> ChatTurn | None:
+        """The turn that runs in the session now; None if there is none, or if its process is gone. Raises NotFound."""
+        work = self._work
+        session_id = work.label("id", id)
+        _, turn = turns.session_agent(work, session_id)
+        if turn is None or not turn.running(work.now()):
+            return None
+        fields = {"session_id": session_id, "message_id": turn.message_id, "started_at": turn.started_at}
+        return construct(ChatTurn, {**fields, "stop_requested": turn.stop_requested_at is not None})
+
+    @writes
+    def request_stop(self, id: str) -> bool:
+        """Ask the session's running turn to stop; False if none runs. Its recorder's host sees it as `stop_requested`.
+
+        Recording goes on until that host ends it. Raises NotFound without the session.
+        """
+        work = self._work
+        return turns.request_stop(work, work.label("id", id), work.now())
 
     @reads
     def children(self, id: str) -> List[ChatSession]:
@@ -163,13 +200,12 @@ class ChatSessions(Repository):
     @writes
     def archive(self, id: str) -> None:
         """Archive a session: `list` leaves it out, nothing is deleted. Raises NotFound without the session."""
-        now = self._work.now()
-        self._set_archived(self._work.label("id", id), _ARCHIVE, at=now, at2=now)
+        self._set_archived(self._work.label("id", id), _ARCHIVE, at=self._work.now())
 
     @writes
     def unarchive(self, id: str) -> None:
         """Undo `archive`: `list` shows the session again. Raises NotFound without the session."""
-        self._set_archived(self._work.label("id", id), _UNARCHIVE, at=self._work.now())
+        self._set_archived(self._work.label("id", id), _UNARCHIVE)
 
     @writes
     def delete(self, id: str) -> None:
@@ -257,7 +293,7 @@ class ChatSessions(Repository):
     def _replace(self, session: ChatSession, statement: Statement, path: str, value: Json) -> ChatSession:
         work = self._work
         with work.batch(last=True) as batch:
-            batch.run(statement, row_id=session.id, value=work.json(path, value), at=work.now())
+            batch.run(statement, row_id=session.id, value=work.json(path, value))
             row = batch.row(_GET, row_id=session.id)
         return _found(session.id, row.result)
 

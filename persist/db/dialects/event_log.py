@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 Notify = Callable[[ColumnElement[str]], ColumnElement[Any]]
 """Makes the SQL that sends a text to the readers."""
 
+EVENTS, TURNS = "events", "turns"
+"""The topics that readers wait for: new events of the log, and changes of running turns."""
+
 MAX_PAYLOAD = 2000
 """The characters of a notification. Postgres takes at most 8000 bytes."""
 
@@ -26,10 +29,13 @@ class EventLogSupport(ABC):
     notify: Notify | None = None
     """Makes the SQL that wakes readers in other processes when the transaction commits; None where none is needed."""
 
+    notify_turns: Notify | None = None
+    """Makes the SQL that tells other processes which sessions' running turns changed; None where none is needed."""
+
     @abstractmethod
     def leave_to_database(self, driver: Any) -> AbstractContextManager[None]:
         """Let the guard trigger log the text delta that one statement on a pinned connection inserts."""
 
     @abstractmethod
-    def wakeups(self, listen_url: str | None) -> "Wakeups":
-        """Create the object that waits for new events on behalf of a reader of the event log."""
+    def wakeups(self, listen_url: str | None, topic: str = EVENTS) -> "Wakeups":
+        """Create the object that waits for new events on behalf of a reader of the event log, or for changes of turns."""

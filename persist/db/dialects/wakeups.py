@@ -15,9 +15,13 @@ class Wakeups:
         self.reading = threading.Lock()
         """Held during each query of the log, so that closing the store can wait for the query's end."""
 
-    def wait(self, timeout: float) -> None:
-        """Wait until there may be new events, for at most `timeout` seconds. A spurious wakeup is harmless."""
+    def wait(self, timeout: float) -> set[str] | None:
+        """Wait until there may be something new, for at most `timeout` seconds. A spurious wakeup is harmless.
+
+        The texts of the notifications that came, none if nothing happened. None if it is unknown what happened.
+        """
         self.pause(min(timeout, _SELDOM))  # commits of the host's own transactions are not announced here
+        return None
 
     def pause(self, seconds: float) -> bool:
         """Wait for `seconds`, or until `tell` or `stop` is called; True if one of them was."""
@@ -53,6 +57,7 @@ class Polling(Wakeups):
         """Poll quickly again, since more events may follow soon."""
         self._interval = _LOOK_AGAIN
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float) -> set[str] | None:
         told = self.pause(min(timeout, self._interval))
         self._interval = _LOOK_AGAIN if told else min(self._interval * 1.5, _SELDOM)
+        return None

@@ -148,7 +148,7 @@ class CompiledStatement:
             rows = cursor.fetchall()
             return self._decoded(rows)
         except Exception as error:
-            return self._reread(driver, values, rows, error, by)
+            return self._reread(driver, values, rows, error, by, getattr(cursor, "reloaded", None))
 
     def one(self, driver: Driver, values: Mapping[str, Any], by: By = RAISING) -> Row | None:
         """Execute; the first row, decoded, or None."""
@@ -161,7 +161,8 @@ class CompiledStatement:
                 self._check_types(types)
             return row if self._decoders is None else _decode(row, self._decoders)
         except Exception as error:
-            rows = self._reread(driver, values, None if row is None else [row], error, by)
+            reload = getattr(cursor, "reloaded", None)
+            rows = self._reread(driver, values, None if row is None else [row], error, by, reload)
             return rows[0] if rows else None
 
     def chunks(self, cursor: Any, values: Mapping[str, Any], rows: int, by: By = RAISING) -> Iterator[list[Row]]:
@@ -174,18 +175,27 @@ class CompiledStatement:
                 decoded = self._reread(cursor, values, fetched, error, by)
             yield decoded
 
-    def _reread(self, driver: Any, values: Mapping[str, Any], rows: list[Row] | None, error: Exception, by: By) -> list[Row]:
+    def _reread(
+        self,
+        driver: Any,
+        values: Mapping[str, Any],
+        rows: list[Row] | None,
+        error: Exception,
+        by: By,
+        reload: Callable[[Any], list[Row]] | None = None,
+    ) -> list[Row]:
         """Decode the rows cell by cell, after an error of the driver or of a decoder.
 
-        `rows` is None if the driver failed to fetch them: then a query is executed again; a writing statement is not, and raises.
+        `rows` is None if the driver failed to fetch them. `reload` then fetches them from the same answer. Without it a query is
+        executed again; a writing statement is not, and raises.
         """
         if rows is None:
             if not self._reader.refused(error):
                 raise error
-            if not self._is_query:
+            if reload is None and not self._is_query:
                 raise self._cells.unknown() from error
             with self._reader.lenient(driver):
-                rows = driver.execute(self.sql, self.args(values)).fetchall()
+                rows = driver.execute(self.sql, self.args(values)).fetchall() if reload is None else reload(driver)
         return self._cells.rows(rows, values, *by)
 
     def _decoded(self, rows: list[Row]) -> list[Row]:

@@ -78,6 +78,10 @@ class WorkerPool:
             gate.release(lease)  # `run` may never have started
             raise
 
+    async def snapshot(self, read: Callable[[], R]) -> R:
+        """Run a read of its own on a worker thread. If cancelled, it ends by itself."""
+        return await self.whole(read, writable=False)
+
     def recover(self) -> None:
         """Roll back the transactions that closed event loops left open."""
         for gate in (self._writers, self._readers):

@@ -60,13 +60,15 @@ class DatabaseTransaction:
         """Held while the connection's statement is interrupted: it is not given to anyone else before that is over."""
         self._restore: Callable[[], None] | None = None
 
-    def begin(self, cancelled: Callable[[], bool] | None = None, prepare: Prepare | None = None) -> None:
-        """Take the lock, a connection and a transaction, or leave nothing behind."""
+    def begin(
+        self, cancelled: Callable[[], bool] | None = None, prepare: Prepare | None = None, *, what: str | None = None
+    ) -> None:
+        """Take the lock, a connection and a transaction, or leave nothing behind. `what`: the call that an error names."""
         try:
             if self.writable:
-                self.runtime.enter_write(self.owner, "begin()", cancelled)
+                self.runtime.enter_write(self.owner, what or "begin()", cancelled)
             else:
-                self.runtime.enter_read(self.owner, "read()", cancelled)
+                self.runtime.enter_read(self.owner, what or "read()", cancelled)
         except BaseException:
             self._give_up()
             raise

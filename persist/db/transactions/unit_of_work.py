@@ -26,6 +26,9 @@ from persist.lazy_imports import lazy_modules
 with lazy_modules(globals()):
     from persist.db.unreadable import results
 
+OUTSIDE = "a verb outside of the transaction"
+"""How errors call a verb that is called on a store."""
+
 
 class UnitOfWork:
     """A write transaction or a snapshot, the store's own or joined into the caller's. One thread at a time runs a verb.
@@ -75,7 +78,7 @@ class UnitOfWork:
     def begin(self, cancelled: Callable[[], bool] | None = None, prepare: Prepare | None = None) -> None:
         """Take the lock, a connection and a transaction, or leave nothing behind. On Postgres nothing is sent yet."""
         before = self.runtime.log
-        self.transaction.begin(cancelled, prepare)
+        self.transaction.begin(cancelled, prepare, what=OUTSIDE if self.is_alone else None)
         # as before BEGIN: another thread may have switched the log while we waited
         log = before or self.runtime.log
         if self.writable and log is not None:
@@ -108,6 +111,11 @@ class UnitOfWork:
     def store_events(self, *more: VerbChanges) -> bool:
         """Store events for the changes so far and for `more`. False if the log is off, or if there were changes but no event."""
         return self.events.store(self, *more)
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether the verb's last batch has committed the transaction."""
+        return bool(getattr(self.transaction.driver, "committed", False))
 
     def end_read(self) -> None:
         """End a snapshot, by COMMIT unless a verb failed in it."""

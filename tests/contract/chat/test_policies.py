@@ -39,10 +39,10 @@ def _normal(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("chosen", ["tool", "text", "start", "random", "streamText", "reset", "steering", "spoilt"])
-def test_the_same_rows_under_every_policy(store: Any, face: str, raw: Raw, chosen: str) -> None:
+def test_the_same_rows_under_every_policy(store: Any, raw: Raw, chosen: str) -> None:
     """(c) 3"""
     vectors = [vector for vector in VECTORS if vector["name"].startswith(chosen) and not vector.get("initial")]
-    vectors = [vector for vector in vectors if not vector["fatal"]][: 12 if face == "sync" else 3]  # both run one code
+    vectors = [vector for vector in vectors if not vector["fatal"]][:12]
     assert vectors
     for vector in vectors:
         seen = []

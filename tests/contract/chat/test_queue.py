@@ -6,6 +6,7 @@ import pytest
 
 from persist.errors import Conflict, InvalidValue, NotFound
 from tests.contract.chat.scenes import approval, call, create, record, say, session_of, shown, text, turn, words
+from tests.contract.conftest import Raw
 from tests.contract.faces import on_one_face
 
 HI = [{"type": "text", "text": "hi"}]
@@ -49,6 +50,31 @@ def test_first_in_first_out_whatever_the_ids(store: Any, session: str) -> None:
         fired.append(message.id)
     assert fired == ids
     assert [message["id"] for message in shown(store, session)] == ids
+
+
+def test_a_message_whose_process_died_before_its_first_chunk_is_offered_again(
+    store: Any, raw: Raw, clock: Any, session: str
+) -> None:
+    taken, later = enqueue(store, session, "first"), enqueue(store, session, "second")
+    assert claim(store, session).id == taken.id
+    raw.rows("UPDATE chat_messages SET claimed_by = 'elsewhere/-/-/-/7/-/000000000000' WHERE id = ?", taken.id)
+    assert claim(store, session).id == later.id  # that process may still live
+
+    raw.rows("UPDATE chat_messages SET claimed_by = 'elsewhere/-/-/-/7/-/000000000000' WHERE id = ?", later.id)
+    clock.advance(seconds=61)
+    again = claim(store, session)
+    assert (again.id, again.metadata) == (later.id, {"queue_enqueued_at": again.metadata["queue_enqueued_at"]})
+    clock.advance(seconds=61)
+    assert claim(store, session) is None  # it is taken by a process that lives: this one
+
+
+def test_a_message_whose_answer_began_is_not_offered_again(store: Any, raw: Raw, clock: Any, session: str) -> None:
+    enqueue(store, session)
+    claim(store, session)
+    raw.rows("UPDATE chat_messages SET claimed_by = 'elsewhere/-/-/-/7/-/000000000000'")
+    clock.advance(seconds=61)
+    record(store, session, turn(*text("an answer")))
+    assert claim(store, session) is None
 
 
 def test_a_fired_message_comes_after_what_was_said_meanwhile(store: Any, clock: Any, session: str) -> None:

@@ -116,3 +116,14 @@ def test_a_message_before_the_compaction_is_not_counted_when_its_usage_changes(s
     with store.read() as tx:
         assert tx.chat.sessions.get(session).prompt_tokens == 3
         assert tx.chat.messages.get(other)["metadata"]["usage"]["input"] == 9
+
+
+def test_a_message_id_that_is_taken_is_named(store: Any) -> None:
+    session, other = create(store), create(store)
+    message = say(store, session, "one")
+    for at in (session, other):
+        with pytest.raises(Conflict) as refused, store.begin() as tx:
+            tx.chat.messages.append(at, role="user", parts=[], id=message)
+        assert refused.value.constraint == "pk_chat_messages"
+        assert str(refused.value) == f"The id {message!r} is taken by another message."
+    assert len(shown(store, session)) == 1

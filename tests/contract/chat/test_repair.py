@@ -43,6 +43,22 @@ def interrupted(store: Any, session: str) -> str:
     return session
 
 
+def test_a_denied_call_was_denied(store: Any, session: str) -> None:
+    """The SDK's validator refuses an error of a call that nobody allowed."""
+    record(store, session, step(call("bash", "c", {"x": 1}), approval("ap", "c")))
+    with store.begin() as tx:
+        tx.chat.messages.answer_approval(session, "ap", approved=False, reason="no")
+    assert repair(store, session) == 1
+    assert shown(store, session)[0]["parts"][1] == {
+        "type": "tool-bash",
+        "toolCallId": "c",
+        "state": "output-denied",
+        "input": {"x": 1},
+        "approval": {"id": "ap", "approved": False, "reason": "no"},
+    }
+    assert repair(store, session) == 0
+
+
 def test_unfinished_calls_become_errors_and_human_ones_wait(store: Any, interrupted: str) -> None:
     """(c) 27"""
     assert repair(store, interrupted, human_input_tools=["question"]) == 3

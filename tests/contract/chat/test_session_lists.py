@@ -10,6 +10,60 @@ from tests.contract.chat.scenes import create, say
 from tests.contract.faces import in_one_way
 
 
+def test_sessions_of_an_owner_and_archived_ones(store: Any, clock: Any) -> None:
+    mine = []
+    for number in range(5):
+        clock.advance(seconds=1)
+        mine.append(create(store, owner="maria", metadata={"title": f"{number}"}))
+        create(store, owner="omar")
+        create(store)
+    with store.begin() as tx:
+        tx.chat.sessions.archive(mine[1])
+        tx.chat.sessions.archive(mine[3])
+    with store.read() as tx:
+        sessions = tx.chat.sessions
+        assert sessions.get(mine[0]).owner == "maria"
+        first = sessions.list(owner="maria", limit=2)
+        rest = sessions.list(owner="maria", limit=2, after=first.cursor)
+        assert [session.id for session in [*first.items, *rest.items]] == [mine[4], mine[2], mine[0]]
+        assert [session.id for session in sessions.list(owner="maria", archived=True).items] == [mine[3], mine[1]]
+        assert len(sessions.list(owner="maria", include_archived=True).items) == len(mine)
+        assert len(sessions.list(archived=True).items) == 2
+        assert sessions.list(owner="nobody").items == []
+        with pytest.raises(InvalidValue):
+            sessions.list(owner="omar", after=first.cursor)
+        with pytest.raises(InvalidValue):
+            sessions.list(archived=1)
+        with pytest.raises(InvalidValue):
+            sessions.list(owner="")
+
+
+def test_a_fork_keeps_the_owner_and_counts_the_copies_in_its_title(store: Any, clock: Any) -> None:
+    session = create(store, owner="maria", metadata={"title": "Docs"})
+    said = say(store, session, "hi")
+    titles = []
+    for _ in range(3):
+        with store.begin() as tx:
+            child = tx.chat.sessions.fork(session, said)
+        assert child.owner == "maria"
+        titles.append(child.metadata["title"])
+        session, said = child.id, store.chat.messages.list(child.id)[-1]["id"]
+    assert titles == ["Docs (copy)", "Docs (copy 2)", "Docs (copy 3)"]
+
+
+def test_changing_a_title_does_not_reorder_the_list(store: Any, clock: Any) -> None:
+    older = create(store)
+    clock.advance(seconds=1)
+    newer = create(store)
+    clock.advance(seconds=1)
+    with store.begin() as tx:
+        tx.chat.sessions.update_metadata(older, {"title": "renamed"})
+        tx.chat.sessions.add_permission(older, {"permission": "bash", "pattern": "*", "action": "ask", "source": "session"})
+        tx.chat.sessions.archive(older)
+        tx.chat.sessions.unarchive(older)
+    assert [session.id for session in store.chat.sessions.list().items] == [newer, older]
+
+
 def pages(store: Any, **options: Any) -> Iterator[list[str]]:
     cursor = None
     while True:

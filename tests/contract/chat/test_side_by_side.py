@@ -274,7 +274,7 @@ def test_sqlite_and_postgres_agree(sqlite_url: str, postgres_url: str) -> None:
         run_state_machine_as_test(
             Machine,
             settings=settings(
-                max_examples=examples(15),
+                max_examples=examples(8),
                 stateful_step_count=25,
                 deadline=None,
                 database=None,

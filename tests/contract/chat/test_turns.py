@@ -10,6 +10,9 @@ from persist.chat.storage.owners import new_owner
 from persist.errors import Closed, Conflict
 from tests.contract.chat.scenes import create, record, say, shown, text, turn, words
 from tests.contract.conftest import Raw
+from tests.contract.faces import every_way
+
+pytestmark = every_way
 
 DELTA = {"type": "text-delta", "id": "t", "delta": "late"}
 

@@ -36,19 +36,13 @@ APART = {
 RECORDABLE = [vector for vector in VECTORS if vector["name"] not in APART]
 
 
-@pytest.fixture
-def vectors(face: str) -> list[dict[str, Any]]:
-    """What the faces do with a chunk is one piece of code, so a quarter goes through the other one.
-
-    Both majors go through one recorder: of 7 those that 6 reads otherwise, and a sample of the rest.
-    """
-    chosen = [vector for at, vector in enumerate(RECORDABLE) if vector["ai_sdk"] == AiSdk.V6 or _differs(vector) or at % 4 == 0]
-    return chosen if face == "sync" else chosen[::4]
-
-
 def _differs(vector: dict[str, Any]) -> bool:
     name: str = vector["name"]
     return name.startswith(("approval", "reset", "resume", "text-open", "steering", "fatal"))
+
+
+RECORDED = [vector for at, vector in enumerate(RECORDABLE) if vector["ai_sdk"] == AiSdk.V6 or _differs(vector) or at % 4 == 0]
+"""Both majors go through one recorder: of 7 those that 6 reads otherwise, and a sample of the rest."""
 
 
 def prepared(store: Any, vector: dict[str, Any]) -> str:
@@ -91,10 +85,10 @@ def feed(store: Any, session: str, vector: dict[str, Any], **options: Any) -> in
     return None
 
 
-def test_the_final_messages_are_the_sdks(store: Any, vectors: list[dict[str, Any]]) -> None:
+def test_the_final_messages_are_the_sdks(store: Any) -> None:
     """(c) 1, 4, 5"""
     wrong = {}
-    for vector in vectors:
+    for vector in RECORDED:
         session = prepared(store, vector)
         options = {"model": {"model_id": "m"}, "agent": "plan", "system_prompt": "Be brief."}
         refused = feed(store, session, vector, **options)
@@ -110,10 +104,10 @@ def test_the_final_messages_are_the_sdks(store: Any, vectors: list[dict[str, Any
     assert not wrong, "\n".join(f"{name}: {difference}" for name, difference in wrong.items())
 
 
-def test_every_cut_is_what_a_second_connection_sees(store: Any, other: Any, vectors: list[dict[str, Any]]) -> None:
+def test_every_cut_is_what_a_second_connection_sees(store: Any, other: Any) -> None:
     """(c) 2"""
     wrong = {}
-    for vector in vectors:
+    for vector in RECORDED:
         session = prepared(store, vector)
         cuts = {cut["consumed"]: cut["message"] for cut in vector["cuts"]}
         end = aborted_at(vector)

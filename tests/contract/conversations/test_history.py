@@ -204,7 +204,7 @@ moves = st.lists(st.tuples(st.sampled_from(["say", "fork", "delete"]), st.intege
 
 
 @given(moves, st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)), min_size=1, max_size=5))
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(12))
 def test_branches_behave_like_lists(moves: list[tuple[str, int, int]], cuts: list[tuple[int, int]]) -> None:
     fresh = (f"m{number}" for number in numbers())
     with Store.open("sqlite:///:memory:") as store:

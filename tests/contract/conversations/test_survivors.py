@@ -262,6 +262,6 @@ class Kept(Survivors):
 
 
 TestSurvivors = Survivors.TestCase
-TestSurvivors.settings = settings(max_examples=examples(20), stateful_step_count=30, deadline=None)
+TestSurvivors.settings = settings(max_examples=examples(12), stateful_step_count=30, deadline=None)
 TestSurvivorsOfFormerBranches = Kept.TestCase
-TestSurvivorsOfFormerBranches.settings = settings(max_examples=examples(20), stateful_step_count=30, deadline=None)
+TestSurvivorsOfFormerBranches.settings = settings(max_examples=examples(12), stateful_step_count=30, deadline=None)

@@ -10,6 +10,9 @@ from persist.errors import InvalidValue
 from persist.events.schemas import Event
 from tests.contract.chat.scenes import MODEL, create, eventually, record, say, text, turn
 from tests.contract.events.scenes import events
+from tests.contract.faces import every_way
+
+pytestmark = every_way
 
 
 class Told:

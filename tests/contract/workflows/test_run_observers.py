@@ -11,7 +11,10 @@ from sqlalchemy import create_engine
 from persist import Store
 from persist.errors import Conflict, InvalidValue, LeaseLost, StoreBusy, TransactionAborted
 from persist.workflows.schemas import WorkflowRun
+from tests.contract.faces import every_way
 from tests.contract.workflows.scenes import HOUR, claim, do, held, make, queue, stored
+
+pytestmark = every_way
 
 
 class Crash(Exception):  # noqa: N818  # no error, an accident

@@ -10,9 +10,11 @@ from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task, TaskPus
 from persist import AsyncStore, Store
 from persist.integrations.a2a import PersistPushNotificationConfigStore, PersistTaskStore
 from persist.testing.conformance.a2a import CHECKS, WEBHOOK_CHECKS
+from tests.contract.faces import every_way
 from tests.integrations.kits import Do, require_all, require_all_but_beyond, require_faults_found
 
 
+@every_way
 def test_our_stores_conform(store: Store | AsyncStore, do: Do) -> None:
     require_all(do, CHECKS, lambda: PersistTaskStore(store))
     require_all(do, WEBHOOK_CHECKS, lambda: PersistPushNotificationConfigStore(store))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from persist import Store
 from persist.integrations.claude_agent_sdk import PersistSessionStore
+from tests.contract.faces import every_way
 from tests.integrations.claude_agent_sdk.conftest import Do
 
 
@@ -18,6 +19,7 @@ def emptied(look: Store) -> None:
             tx.transcripts.sessions.delete(found.project, found.session_id)
 
 
+@every_way
 def test_the_published_kit(store: Any, look: Store, do: Do) -> None:
     def make() -> PersistSessionStore:
         emptied(look)

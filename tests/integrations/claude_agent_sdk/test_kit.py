@@ -8,11 +8,13 @@ from claude_agent_sdk import InMemorySessionStore
 
 from persist.integrations.claude_agent_sdk import PersistSessionStore
 from persist.testing.conformance.claude_agent_sdk import CHECKS
+from tests.contract.faces import every_way
 from tests.integrations.kits import Do, require_all, require_all_but_beyond, require_faults_found
 
 BEYOND = ("a_retried_batch_is_stored_once", "similar_keys_are_different_transcripts", "what_is_returned_is_a_copy")
 
 
+@every_way
 def test_our_store_conforms(store: Any, do: Do) -> None:
     require_all(do, CHECKS, lambda: PersistSessionStore(store))
 

@@ -15,9 +15,11 @@ from google.genai import types
 
 from persist.integrations.google_adk import PersistArtifactService, PersistMemoryService, PersistSessionService
 from persist.testing.conformance.google_adk import ARTIFACT_CHECKS, CHECKS, MEMORY_CHECKS
+from tests.contract.faces import every_way
 from tests.integrations.kits import Do, require_all, require_all_but_beyond, require_faults_found
 
 
+@every_way
 def test_our_services_conform(
     sessions: PersistSessionService, artifacts: PersistArtifactService, memories: PersistMemoryService, do: Do
 ) -> None:

@@ -11,9 +11,11 @@ from langgraph.store.memory import InMemoryStore
 
 from persist.integrations.langgraph import PersistSaver, PersistStore
 from persist.testing.conformance.langgraph import CHECKS, STORE_CHECKS
+from tests.contract.faces import every_way
 from tests.integrations.kits import Do, require_all, require_all_but_beyond, require_faults_found
 
 
+@every_way
 def test_our_saver_and_store_conform(store: Any, do: Do) -> None:
     saver, items = PersistSaver(store), PersistStore(store)
     require_all(do, CHECKS, lambda: saver)

@@ -9,11 +9,13 @@ from mcp.types import JSONRPCMessage
 from persist import AsyncStore, Store
 from persist.integrations.mcp import PersistEventStore
 from persist.testing.conformance import mcp
+from tests.contract.faces import every_way
 from tests.integrations.kits import Do, require_all, require_faults_found
 
 Send = Callable[[EventMessage], Awaitable[None]]
 
 
+@every_way
 def test_our_store_conforms(store: Store | AsyncStore, do: Do) -> None:
     require_all(do, mcp.CHECKS, PersistEventStore(store).for_session)
 

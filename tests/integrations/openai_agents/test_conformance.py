@@ -12,6 +12,7 @@ import pytest
 from agents.memory import SQLiteSession
 
 from persist.testing.conformance import openai_agents, run
+from tests.contract.faces import every_way
 from tests.integrations.openai_agents.conftest import Session
 
 Do = Callable[[Awaitable[Any]], Any]
@@ -19,6 +20,7 @@ Kept = defaultdict[str, list[Any]]
 NAMES = tuple(check.__name__ for check in openai_agents.CHECKS)
 
 
+@every_way
 @pytest.mark.parametrize("check", openai_agents.CHECKS, ids=NAMES)
 def test_our_session_conforms(session: Session, do: Do, check: openai_agents.Check) -> None:
     do(check(session))

@@ -12,9 +12,11 @@ from pydantic_ai.usage import RunUsage
 from persist import AsyncStore, Store
 from persist.integrations.pydantic_ai import PersistConversationStore
 from persist.testing.conformance import pydantic_ai
+from tests.contract.faces import every_way
 from tests.integrations.kits import Do, require_all, require_all_but_beyond, require_faults_found
 
 
+@every_way
 def test_our_store_conforms(store: Store | AsyncStore, do: Do) -> None:
     require_all(do, pydantic_ai.CHECKS, lambda: PersistConversationStore(store))
 

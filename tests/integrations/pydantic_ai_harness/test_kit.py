@@ -9,11 +9,13 @@ from pydantic_ai_harness.step_persistence import ContinuableSnapshot, InMemorySt
 from persist import AsyncStore, Store
 from persist.integrations.pydantic_ai import PersistStepStore
 from persist.testing.conformance import pydantic_ai_harness
+from tests.contract.faces import every_way
 from tests.integrations.kits import Do, require_all, require_all_but_beyond, require_faults_found
 
 BEYOND = ("a_run_is_registered_once", "what_is_returned_is_a_copy")
 
 
+@every_way
 def test_our_store_conforms(store: Store | AsyncStore, do: Do) -> None:
     require_all(do, pydantic_ai_harness.CHECKS, lambda: PersistStepStore(store))
 

@@ -24,7 +24,8 @@ def postgres_dialect(url: URL, schema: str, *, pooler: str | None = None, read_o
     except ImportError as error:
         raise UnsupportedEngine("postgresql", "install agent-persist[postgres] for the psycopg driver.") from error
     url, pooled = url.set(drivername="postgresql+psycopg"), pooler == "transaction"
-    arguments = connection_timeouts(url)
+    # persist encodes statements by itself, whatever encoding the URL or the environment asks for
+    arguments = {**connection_timeouts(url), "client_encoding": "utf8"}
     # without asking for the types of an extension that no column of persist has
     pool = {"pool_pre_ping": True, "pool_size": 5, "max_overflow": 24}
     engine = create_engine(url, **pool, connect_args=arguments, use_native_hstore=False)

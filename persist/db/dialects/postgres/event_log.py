@@ -6,9 +6,9 @@ from typing import Any
 
 from sqlalchemy import Engine, make_url
 
-from persist.db.dialects.event_log import EventLogSupport
+from persist.db.dialects.event_log import EVENTS, TURNS, EventLogSupport
 from persist.db.dialects.postgres.timeouts import connection_timeouts
-from persist.db.dialects.postgres.wakeups import Notices, notify
+from persist.db.dialects.postgres.wakeups import Notices, channel, notify
 from persist.db.dialects.wakeups import Polling, Wakeups
 
 log = logging.getLogger("persist")
@@ -20,12 +20,12 @@ class PostgresEventLog(EventLogSupport):
     def __init__(self, engine: Engine, schema: str, *, pooled: bool) -> None:
         self._engine, self._schema, self._pooled = engine, schema, pooled
         self._said_polling = False
-        self.notify = notify(schema)
+        self.notify, self.notify_turns = notify(schema, EVENTS), notify(schema, TURNS)
 
     def leave_to_database(self, driver: Any) -> AbstractContextManager[None]:
         return nullcontext()  # the setting that keeps triggers silent is made by BEGIN, and a single statement has none
 
-    def wakeups(self, listen_url: str | None) -> Wakeups:
+    def wakeups(self, listen_url: str | None, topic: str = EVENTS) -> Wakeups:
         if listen_url is None and self._pooled:
             if not self._said_polling:
                 self._said_polling = True
@@ -36,4 +36,4 @@ class PostgresEventLog(EventLogSupport):
             return Polling()
         url = self._engine.url if listen_url is None else make_url(listen_url)
         _, parameters = self._engine.dialect.create_connect_args(url)  # several hosts are joined as libpq expects
-        return Notices({**connection_timeouts(url), **parameters}, self._schema)
+        return Notices({**connection_timeouts(url), **parameters}, channel(self._schema, topic))

@@ -52,6 +52,11 @@ class Answer:
         """The first row, or None."""
         return self._load(1)[0] if self.result.ntuples else None
 
+    def reloaded(self, connection: "PipelinedConnection") -> list[tuple[Any, ...]]:
+        """All rows, as the connection's adapters are now; the statement is not executed again."""
+        self._loader = adapt.Transformer(connection.driver)
+        return self.fetchall()
+
     def _load(self, rows: int) -> list[tuple[Any, ...]]:
         self._loader.set_pgresult(self.result)
         loaded: list[tuple[Any, ...]] = self._loader.load_rows(0, rows, tuple)

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Text, func, literal
 
-from persist.db.dialects.event_log import Notify
+from persist.db.dialects.event_log import EVENTS, Notify
 from persist.db.dialects.wakeups import Polling
 
 log = logging.getLogger("persist")
@@ -30,46 +30,48 @@ _PATIENCE = 5
 """Timeout of connecting, in seconds."""
 
 
-def channel(schema: str) -> str:
-    """The name of the notification channel: one for each schema of a database."""
-    return f"persist_events_{schema}"[:63]
+def channel(schema: str, topic: str = EVENTS) -> str:
+    """The name of the notification channel: one for each topic and schema of a database."""
+    return f"persist_{topic}_{schema}"[:63]
 
 
 @lru_cache(maxsize=16)
-def notify(schema: str) -> Notify:
-    """Makes the SQL that notifies the readers of a schema's event log when the transaction commits."""
-    return partial(func.pg_notify, literal(channel(schema), Text()))
+def notify(schema: str, topic: str) -> Notify:
+    """Makes the SQL that notifies the readers of a topic when the transaction commits."""
+    return partial(func.pg_notify, literal(channel(schema, topic), Text()))
 
 
 class Notices(Polling):
     """Waits with LISTEN; while listening fails, polls and periodically tries to listen again."""
 
-    def __init__(self, parameters: Mapping[str, Any], schema: str) -> None:
+    def __init__(self, parameters: Mapping[str, Any], channel: str) -> None:
         super().__init__()
-        self._parameters, self._channel = {**parameters, "connect_timeout": _PATIENCE}, channel(schema)
+        self._parameters, self._channel = {**parameters, "connect_timeout": _PATIENCE}, channel
         self._connection: Any = None
         self._selector: selectors.BaseSelector | None = None
         self._poke: socket.socket | None = None
         self._poked: socket.socket | None = None
         self._retry, self._retry_at = _RETRY, 0.0
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float) -> set[str] | None:
         if self._selector is None:
             if time.monotonic() < self._retry_at:
-                super().wait(timeout)
-                return
+                return super().wait(timeout)
             try:
                 self._listen()  # earlier commits send no notification: let the reader query the log
             except Exception as error:
                 self._lost(error)
-            return
+            return None
+        told = set()
         try:
             self._selector.select(min(timeout, _BACKSTOP))
             self._connection.pgconn.consume_input()
-            while self._connection.pgconn.notifies():
-                pass
+            while notice := self._connection.pgconn.notifies():
+                told.add(notice.extra.decode("utf-8", "replace"))
         except Exception as error:
             self._lost(error)
+            return None
+        return told
 
     def tell(self) -> None:
         """Wake the reader only while it polls: a listening connection is notified of this process's commits, too."""

@@ -5,6 +5,8 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import MetaData, StaticPool, create_engine
@@ -31,7 +33,7 @@ _CHECK = re.compile(r"\bCHECK\s*\(", re.IGNORECASE)
 _OPTIONS = ("AUTOINCREMENT", "WITHOUT ROWID", "STRICT")
 
 
-def read_catalog(run: Run) -> Catalog:
+def read_catalog(run: Run) -> dict[tuple[str, str, str], Definition]:
     """Read the catalog of a file, without changing it."""
     facts: dict[tuple[str, str, str], Definition] = {}
     for table, sql in run(_TABLES):
@@ -52,12 +54,18 @@ def read_catalog(run: Run) -> Catalog:
 
 
 def expected_catalog(metadata: MetaData) -> Catalog:
-    """The catalog that the models define, read from a database in memory."""
+    """The catalog that the models define. It is the same for every file, so it is computed once for the tables that there are."""
+    return _catalog_of(metadata, frozenset(metadata.tables))
+
+
+@lru_cache(maxsize=2)
+def _catalog_of(metadata: MetaData, _tables: frozenset[str]) -> Catalog:
+    """Read the catalog from a database in memory."""
     with closing(sqlite3.connect(":memory:", check_same_thread=False)) as memory:
         engine = create_engine("sqlite://", creator=lambda: memory, poolclass=StaticPool)
         with engine.execution_options(schema_translate_map={SCHEMA_TOKEN: None}).begin() as connection:
             metadata.create_all(connection)
-        return read_catalog(lambda sql, **values: memory.execute(sql, values).fetchall())
+        return MappingProxyType(read_catalog(lambda sql, **values: memory.execute(sql, values).fetchall()))
 
 
 def _references(run: Run, table: str) -> Iterator[str]:

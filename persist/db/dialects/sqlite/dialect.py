@@ -10,7 +10,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from persist.db.dialects.errors import Errors
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.sqlite.connections import SqliteConnections
-from persist.db.dialects.sqlite.errors import retryable, translation
+from persist.db.dialects.sqlite.errors import retryable, tells_rollback, translation
 from persist.db.dialects.sqlite.event_log import SqliteEventLog
 from persist.db.dialects.sqlite.rereading import REREADER
 from persist.db.dialects.sqlite.tables import SqliteTables
@@ -54,7 +54,7 @@ def sqlite_dialect(
         to_plain_json=str,  # it is plain already
         connections=connections,
         transactions=SqliteTransactions(connections, event_log, settings),
-        errors=Errors(str(path or "sqlite"), translation(path, settings, read_only=read_only), retryable),
+        errors=Errors(str(path or "sqlite"), translation(path, settings, read_only=read_only), retryable, tells_rollback),
         event_log=event_log,
         tables=SqliteTables(path),
     )

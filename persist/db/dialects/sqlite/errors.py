@@ -41,6 +41,11 @@ def retryable(error: PersistError) -> bool:
     return isinstance(error, StoreBusy)
 
 
+def tells_rollback(error: BaseException) -> bool:
+    """Whether an error that COMMIT met says that nothing was committed: a page could not be written, such as beyond a limit."""
+    return error_name(getattr(error, "orig", None) or error) in ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE")
+
+
 def error_name(error: BaseException) -> str:
     """The symbolic name of an error's extended result code, such as SQLITE_BUSY_SNAPSHOT; '' without one."""
     return getattr(error, "sqlite_errorname", "") or ""

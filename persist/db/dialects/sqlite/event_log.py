@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from persist.db.dialects.event_log import EventLogSupport
+from persist.db.dialects.event_log import EVENTS, EventLogSupport
 from persist.db.dialects.sqlite.event_guards import FUNCTION
 from persist.db.dialects.wakeups import Wakeups
 from persist.lazy_imports import lazy_modules
@@ -37,5 +37,5 @@ class SqliteEventLog(EventLogSupport):
         finally:
             self._unkept.discard(id(driver))
 
-    def wakeups(self, listen_url: str | None) -> Wakeups:
+    def wakeups(self, listen_url: str | None, topic: str = EVENTS) -> Wakeups:
         return sqlite_wakeups.FileWakeups(self._path) if self._path is not None else Wakeups()

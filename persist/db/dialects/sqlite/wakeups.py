@@ -26,23 +26,25 @@ class FileWakeups(Wakeups):
         self._seen = -1
         self._interval = _BUSY
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float) -> set[str] | None:
         try:
-            self._wait(monotonic() + timeout)
+            return None if self._changed(monotonic() + timeout) else set()
         except sqlite3.Error:  # the reader's next query of the log raises the error
             self.close()
             self.pause(min(timeout, _BROKEN))
+            return None
 
-    def _wait(self, deadline: float) -> None:
+    def _changed(self, deadline: float) -> bool:
+        """Wait for a commit; False if none came before the deadline, or if the reader was told to go on."""
         told = False
         while True:
             version = self._version()
             if version != self._seen:
                 self._seen, self._interval = version, _BUSY
-                return
+                return True
             left = deadline - monotonic()
             if told or left <= 0:
-                return
+                return False
             told = self.pause(min(self._interval, left))
             self._interval = min(self._interval * _SLOWER, _IDLE)
 

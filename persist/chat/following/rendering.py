@@ -1,0 +1,203 @@
+"""The UI message chunks that a stored message has and a follower lacks, since an earlier look or from the beginning.
+
+`Sent` is what a follower was given so far. It is small, so that it fits into a cursor: of text the number of characters, of other
+parts how far they are and a digest. Source: the UI message streams of AI SDK 6 and 7.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+from persist.chat.reducer.parts import TEXT_TYPES, Part
+from persist.chat.reducer.replaying import chunks_of_part
+from persist.chat.reducer.tool_parts import is_tool
+from persist.chat.schemas import ToolState
+from persist.db.values.json import encode
+from persist.settings import AiSdk
+
+Chunk = dict[str, Any]
+Entry = Any
+"""How much of a part was sent: of text its characters, -1 once it is ended; of a tool call [stage, characters or digest]; else a
+digest."""
+
+OPEN, INPUT, REQUESTED, RESPONDED, RESULT = range(5)
+"""How far a tool call was told: its input streams, its input is whole, approval asked, approval answered, result."""
+
+_STAGES = {
+    "tool-input-start": OPEN,
+    "tool-input-available": INPUT,
+    "tool-approval-request": REQUESTED,
+    "tool-approval-response": RESPONDED,
+}
+_ENDED = _NO_INPUT = _NOTHING = -1
+_DIGEST = 12
+"""The length of a digest."""
+
+
+class IndexedPart(NamedTuple):
+    """A stored part, its place in the message, and a mark that no other part of this place has."""
+
+    place: int
+    mark: str
+    part: Part
+
+
+@dataclass(slots=True)
+class Sent:
+    """What a follower of one message was given."""
+
+    message_id: str
+    started: bool = False
+    ended: bool = False
+    settled: int = 0
+    """The index before which all parts were sent whole and can change no more: a discarded attempt takes back its own step."""
+    step: int = -1
+    """The index of the latest step's start; -1 before any."""
+    metadata: str = ""
+    """The digest of the message's metadata."""
+    entries: list[tuple[str, Entry] | None] = field(default_factory=list)
+    """The mark of each part from index `settled` on, and how much of it was sent. None where no part could be read."""
+
+
+def missing_chunks(
+    sent: Sent, metadata: Mapping[str, Any], parts: Sequence[IndexedPart], *, final: bool = False, ai_sdk: AiSdk = AiSdk.V7
+) -> Iterator[Chunk]:
+    """The chunks that turn what was sent into this message; `sent` keeps pace with each one.
+
+    `parts`: in their order, those from index `sent.settled` on. `final`: nothing follows, so a text may end in half a character.
+    A step whose parts were taken back is told by `reset-step`, which AI SDK 6 lacks.
+    """
+    if not sent.started:
+        sent.started, sent.metadata = True, _digest(metadata)
+        yield {"type": "start", "messageId": sent.message_id} | ({"messageMetadata": metadata} if metadata else {})
+    elif _digest(metadata) != sent.metadata:
+        sent.metadata = _digest(metadata)
+        yield {"type": "message-metadata", "messageMetadata": metadata}
+    if _was_reset(sent, parts):
+        del sent.entries[max(0, sent.step + 1 - sent.settled) :]
+        if ai_sdk >= AiSdk.V7:
+            yield {"type": "reset-step"}
+    for part in parts:
+        if part.place >= sent.settled:
+            yield from _part_chunks(sent, part, ai_sdk, final=final)
+    _settle(sent, {place: part for place, _, part in parts})
+
+
+def ending_chunks(sent: Sent, last: str) -> Iterator[Chunk]:
+    """The end of the stream: `finish-step` if there were steps and then `finish`, or `abort`, or `error`."""
+    if sent.ended:
+        return
+    if sent.step >= 0 and last == "finish":
+        yield {"type": "finish-step"}
+    sent.ended = True
+    yield {"type": "error", "errorText": "The turn ended with an error."} if last == "error" else {"type": last}
+
+
+def _was_reset(sent: Sent, parts: Sequence[IndexedPart]) -> bool:
+    """Whether a part of the current step that was sent is there no more."""
+    marks = {index: mark for index, mark, _ in parts}
+    told = enumerate(sent.entries, sent.settled)
+    return any(entry is not None and index > sent.step and marks.get(index) != entry[0] for index, entry in told)
+
+
+def _part_chunks(sent: Sent, indexed: IndexedPart, ai_sdk: AiSdk, *, final: bool) -> Iterator[Chunk]:
+    """The chunks that a part has and the follower lacks. The entry is noted before each chunk."""
+    index, mark, part = indexed
+    place = index - sent.settled
+    sent.entries += [None] * (place + 1 - len(sent.entries))
+    known = sent.entries[place]
+    told = None if known is None else known[1]
+    if part["type"] == "step-start":
+        steps = [] if told is not None else [("", {"type": "start-step"})]  # no finish-step before it: it would end open parts
+        sent.step = max(sent.step, index)
+        chunks: Iterator[tuple[Entry, Chunk]] = iter(steps)
+    elif part["type"] in TEXT_TYPES:
+        chunks = _text_chunks(told, index, part, ai_sdk, final=final)
+    elif is_tool(part):
+        chunks = _tool_chunks(told, part, ai_sdk, final=final)
+    else:
+        digest = _digest(part)
+        chunks = ((digest, chunk) for chunk in chunks_of_part(part, str(index), ai_sdk) if told != digest)
+    for entry, chunk in chunks:
+        sent.entries[place] = (mark, entry)
+        yield chunk
+
+
+def _text_chunks(told: Entry, index: int, part: Part, ai_sdk: AiSdk, *, final: bool) -> Iterator[tuple[Entry, Chunk]]:
+    """The start, the text after what was sent, and the end once the part is done."""
+    start, *others = chunks_of_part(part, str(index), ai_sdk)
+    ended = part.get("state") != "streaming"
+    if told is None:
+        told = 0
+        yield told, start
+    if told == _ENDED or type(told) is not int:
+        return
+    text = part.get("text") or ""
+    text = text if ended or final else _without_half(text)
+    if len(text) > told:
+        yield len(text), {**start, "type": f"{part['type']}-delta", "delta": text[told:]}
+    if ended:
+        metadata = {"providerMetadata": part["providerMetadata"]} if "providerMetadata" in part else {}
+        yield _ENDED, {**others[-1], **metadata}
+
+
+def _tool_chunks(told: Entry, part: Part, ai_sdk: AiSdk, *, final: bool) -> Iterator[tuple[Entry, Chunk]]:
+    """The chunks of a call beyond the stage that was told, and its last one again if that says something else now.
+
+    All of them again if the call began anew, or if its earlier chunks say something else than what was told.
+    """
+    chunks = [chunk for chunk in chunks_of_part(part, "", ai_sdk) if chunk["type"] != "tool-input-delta"]
+    chain = [(_STAGES.get(chunk["type"], RESULT), chunk) for chunk in chunks]
+    told_stage, detail = told if isinstance(told, list | tuple) else (_NOTHING, "")
+    known = [chunk for stage, chunk in chain if stage <= told_stage]
+    streams = bool(chain) and chain[-1][0] == OPEN
+    if told_stage > OPEN and (not known or streams or _digest(known[:-1]) != detail[:_DIGEST]):
+        told_stage, known = _NOTHING, []
+    elif told_stage > OPEN and _digest(known[-1]) != detail[_DIGEST:]:
+        known = known[:-1] if len(known) == len(chain) else []
+    elif told_stage == OPEN and not streams and not {"input", "rawInput"} & part.keys():
+        told_stage = _NOTHING  # the input that streamed was refused, and nothing of it is kept
+    first = 0 if told_stage == _NOTHING else len(known)
+    for place, (stage, chunk) in enumerate(chain):
+        if place >= first and not (stage == OPEN == told_stage):
+            yield [stage, _NO_INPUT if stage == OPEN else _digest(chunks[:place]) + _digest(chunk)], chunk
+        if stage == OPEN and told_stage <= OPEN and place == (len(chain) - 1 if streams else 0):
+            yield from _input_delta(part, detail if told_stage == OPEN else _NO_INPUT, ai_sdk, whole=final or not streams)
+
+
+def _input_delta(part: Part, known: int, ai_sdk: AiSdk, *, whole: bool) -> Iterator[tuple[Entry, Chunk]]:
+    """The text of a streaming input after the `known` characters that were sent."""
+    for chunk in chunks_of_part(part, "", ai_sdk):
+        if chunk["type"] == "tool-input-delta":
+            text = chunk["inputTextDelta"] if whole else _without_half(chunk["inputTextDelta"])
+            if len(text) > known:
+                yield [OPEN, len(text)], {**chunk, "inputTextDelta": text[max(known, 0) :]}
+
+
+def _settle(sent: Sent, parts: Mapping[int, Part]) -> None:
+    """Count the leading entries of past steps that can change no more, instead of keeping them."""
+    while sent.entries and sent.settled < sent.step and (sent.settled not in parts or _is_settled(parts[sent.settled])):
+        sent.entries.pop(0)
+        sent.settled += 1
+
+
+def _is_settled(part: Part) -> bool:
+    kind, state = part["type"], part.get("state")
+    if kind in TEXT_TYPES:
+        return state != "streaming"
+    if is_tool(part):
+        return state in (ToolState.OUTPUT_ERROR, ToolState.OUTPUT_DENIED) or (
+            state == ToolState.OUTPUT_AVAILABLE and not part.get("preliminary")
+        )
+    return not (kind.startswith("data-") and "id" in part)
+
+
+def _without_half(text: str) -> str:
+    """Growing text without the first half of a surrogate pair at its end: its second half will make one character of it."""
+    return text[:-1] if "\ud800" <= text[-1:] <= "\udbff" else text
+
+
+def _digest(value: Any) -> str:
+    """A short digest of a JSON value, to tell whether it changed."""
+    return "" if value == {} else blake2b(encode(value).encode("utf-8", "surrogatepass"), digest_size=_DIGEST // 2).hexdigest()
