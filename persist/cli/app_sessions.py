@@ -4,9 +4,10 @@ import json
 
 import click
 
-from persist.app_sessions.schemas import AppSessionEvent, LoadedSession
+from persist.app_sessions.schemas import AppSession, AppSessionEvent, LoadedSession
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, inline, instant, say, say_json, say_table
+from persist.store.transaction import Transaction
 
 _WIDTH = 100
 
@@ -57,12 +58,12 @@ def ls(database: Database, limit: int, after: str | None, as_json: bool, quiet: 
 @as_json
 @quiet("Leave out what is known of the session as a whole.")
 def show(session: str, database: Database, limit: int, as_json: bool, quiet: bool) -> None:
-    """Print a session, its state and its newest events, oldest first. ID is the one that `ls` prints first.
+    """Print a session, its state and its newest events, oldest first. ID is APP/USER/SESSION, or what `ls` prints first.
 
     With --json: an object with `session`, `state` and `events`; values are the JSON texts that the runner stored.
     """
     with database.open(read_only=True) as store, store.read() as tx:
-        row = tx.app_sessions.sessions.get(session)
+        row = find_app_session(tx, session)
         found = tx.app_sessions.sessions.load(row.app_name, row.user_id, row.session_id, recent=limit)
         files = tx.app_sessions.artifacts.names(row.app_name, row.user_id, row.session_id)
     assert found is not None, "the snapshot has the row"
@@ -81,6 +82,18 @@ def show(session: str, database: Database, limit: int, as_json: bool, quiet: boo
             say(f"{paint(name.ljust(width), dim=True)}  {_cut(value)}")
         say("")
     say_table([("EVENT", "AUTHOR", "SAID"), *map(_row, found.events)])
+
+
+def find_app_session(tx: Transaction, given: str) -> AppSession:
+    """The session of an id, or of APP/USER/SESSION. Raises NotFound."""
+    names = given.split("/")
+    for user in range(1, len(names) - 1):  # names may hold slashes, too
+        for session in range(user + 1, len(names)):
+            named = ("/".join(names[:user]), "/".join(names[user:session]), "/".join(names[session:]))
+            found = tx.app_sessions.sessions.load(*named, recent=0) if all(named) else None
+            if found is not None:
+                return found.session
+    return tx.app_sessions.sessions.get(given)
 
 
 def _known(found: LoadedSession) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import click
 
 from persist.chat.schemas import ChatSession
+from persist.cli.app_sessions import find_app_session
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, columns, inline, instant, model_name, say, say_json_text
 from persist.cli.sessions import command_of
@@ -22,7 +23,7 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
     "messaging": ("a messaging session", lambda tx, id: tx.messaging.sessions.get(id)),
     "programs": ("a program's run", lambda tx, id: tx.programs.runs.get(id)),
     "agent_tasks": ("an agent's task", lambda tx, id: tx.agent_tasks.tasks.by_id(id)),
-    "app_sessions": ("a session of an application", lambda tx, id: tx.app_sessions.sessions.get(id)),
+    "app_sessions": ("a session of an application", lambda tx, id: find_app_session(tx, id)),
     "checkpoints": ("a thread", lambda tx, id: tx.checkpoints.threads.get(id)),
     "histories": ("a history", lambda tx, id: tx.histories.records.find(id) or tx.histories.runs.get(id)),
     "replay_streams": ("a replay session", lambda tx, id: tx.replay_streams.sessions.get(id)),

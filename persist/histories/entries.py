@@ -26,7 +26,7 @@ class HistoryEntries(Repository):
 
     @reads
     def list(self, head_id: str, *, limit: int | None = None) -> list[Entry]:
-        """The entries from the first one to `head_id`, in order, or the last `limit` of them.
+        """The entries from the first one to `head_id`, in order, or the last `limit` of them; none that cannot be read.
 
         Raises NotFound for an unknown head, and StoreCorrupt if another program's rows are no chain of messages.
         """
@@ -35,4 +35,4 @@ class HistoryEntries(Repository):
         maximum = None if limit is None else whole_number("limit", limit, minimum=0)
         with work.batch() as batch:
             asked = AskedHistory(batch, head_id, maximum)
-        return asked.entries()
+        return asked.readable(work)

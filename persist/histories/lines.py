@@ -9,9 +9,10 @@ from sqlalchemy import CTE, ColumnElement, Select, bindparam, select
 from persist.db.changes.batch import Batch, Pending
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.frozen import construct
-from persist.errors import NotFound, StoreCorrupt
+from persist.errors import NotFound, StoreCorrupt, UnreadableRow
 from persist.histories.models import entries
 from persist.histories.schemas import Entry
 from persist.quoting import named
@@ -48,16 +49,13 @@ _READABLE = Statement(_history, unreadable=OnUnreadable.LEAVE_OUT)
 
 
 class AskedHistory:
-    """The last `limit` entries up to a head that are being read with a batch, until `entries` returns them.
+    """The last `limit` entries up to a head that are being read with a batch, until `entries` or `readable` returns them."""
 
-    `listed`: it is one of several, so that an entry that cannot be read stops no other.
-    """
-
-    def __init__(self, batch: Batch, head_id: str | None, limit: int | None = None, *, listed: bool = False) -> None:
+    def __init__(self, batch: Batch, head_id: str | None, limit: int | None = None) -> None:
         self._head_id, self._limit = head_id, NO_END if limit is None else min(limit, NO_END)
         self._rows: Pending[list[Row]] | None = None
         if head_id is not None and self._limit > 0:
-            self._rows = batch.rows(_READABLE if listed else _HISTORY, head_id=head_id, maximum=self._limit)
+            self._rows = batch.rows(_READABLE, head_id=head_id, maximum=self._limit)
 
     def entries(self) -> list[Entry]:
         """The entries, oldest first. Raises NotFound without the head, and StoreCorrupt if they are no chain to it."""
@@ -65,6 +63,18 @@ class AskedHistory:
             return []
         assert self._head_id is not None
         return chain(self._head_id, self._rows.result, self._limit)
+
+    def readable(self, work: UnitOfWork) -> list[Entry]:
+        """The entries, oldest first, without those that cannot be read. Raises as `entries` does if all can be."""
+        try:
+            return self.entries()
+        except (NotFound, StoreCorrupt):
+            try:
+                work.rows(_HISTORY, head_id=self._head_id, maximum=self._limit)
+            except UnreadableRow:
+                assert self._rows is not None
+                return [entry_of(row) for row in self._rows.result]
+            raise
 
 
 def chain(head_id: str, rows: Sequence[Row], limit: int = NO_END) -> list[Entry]:

@@ -156,7 +156,7 @@ class RunSnapshots(Repository):
         found = [_value(row) for row in work.rows(_ALL_OF_RUN, run_id=run_id)]
         kept = [one for one in found if interrupted or one.state == SnapshotState.COMPLETE]
         with work.batch() as batch:
-            asked = [AskedHistory(batch, one.head_id, listed=True) for one in kept]
+            asked = [AskedHistory(batch, one.head_id) for one in kept]
         return [*_loaded(zip(kept, asked, strict=True))]
 
 

@@ -1,9 +1,12 @@
 """Every machine: one a domain."""
 
+from tests.statemachines.agent_tasks import AgentTasks
+from tests.statemachines.app_sessions import AppSessions
 from tests.statemachines.chat import Chat
 from tests.statemachines.checkpoints import Checkpoints
 from tests.statemachines.conversations import Conversations
 from tests.statemachines.events import Events
+from tests.statemachines.histories import Histories
 from tests.statemachines.machine import Machine
 from tests.statemachines.messaging import Messaging
 from tests.statemachines.programs import Programs
@@ -13,10 +16,13 @@ from tests.statemachines.transcripts import Transcripts
 from tests.statemachines.workflows import Workflows
 
 MACHINES: tuple[type[Machine], ...] = (
+    AgentTasks,
+    AppSessions,
     Chat,
     Checkpoints,
     Conversations,
     Events,
+    Histories,
     Messaging,
     Programs,
     ReplayStreams,

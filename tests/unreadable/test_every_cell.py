@@ -56,9 +56,6 @@ SWEEPS = frozenset(
 )
 """Verbs that write, and that no cell of a row may stop unless they are about that very cell."""
 
-COLUMNS_OF_ENTRIES = ("parent_id", "kind", "message_json", "extra_json", "created_at", "root_id", "line_id", "depth")
-"""A history has no gaps: what cannot be read in one of its messages is said."""
-
 NEEDED: Mapping[str, set[str]] = {
     "chat.messages.append": {"chat_messages.created_at"},
     "chat.messages.enqueue": {"chat_messages.created_at"},
@@ -66,7 +63,7 @@ NEEDED: Mapping[str, set[str]] = {
     "conversations.exchange.send": {"sessions.progression_id"},
     "conversations.vectors.search": {"sessions.progression_id"},
     "events.trim": {"event_heads.seq", "event_heads.first_seq"},
-    "histories.entries.list": {f"history_entries.{column}" for column in COLUMNS_OF_ENTRIES},
+    "histories.entries.list": {f"history_entries.{column}" for column in ("root_id", "line_id", "depth")},
     "programs.runs.finish": {"run.status"},
     "telemetry.tags.record": {"agent_tags.first_seen", "agent_tags.last_seen"},
     "telemetry.usage.sample": {f"usage_samples.{figure}" for figure in FIGURES},

@@ -1,10 +1,12 @@
 """Messages that another program made lead in a circle or nowhere: nothing walks for ever, and doctor names them."""
 
+from typing import Any
+
 import pytest
 from sqlalchemy import delete, update
 
 from persist import Store
-from persist.errors import StoreCorrupt
+from persist.errors import StoreCorrupt, UnreadableRow
 from persist.histories.models import entries
 from persist.maintenance import doctor
 from tests.contract.faces import on_one_face
@@ -44,6 +46,18 @@ def test_the_end_of_a_history_is_read_without_its_damaged_beginning(store: Store
         put(tx, "c", "1", None, "e", chain("abcde"))
         tx._work.change(update(entries).where(entries.c.id == "b").values(parent_id="c"))
         assert said(tx, "e", limit=3) == "cde"
+
+
+def test_a_message_that_cannot_be_read_is_left_out_of_a_list(store: Any, raw: Any) -> None:
+    with store.begin() as tx:
+        put(tx, "c", "1", None, "e", chain("abcde"))
+    for id, left in (("c", "abde"), ("a", "bde"), ("e", "bd")):
+        raw.rows(f"UPDATE history_entries SET created_at = 9000000000000000000 WHERE id = '{id}'")
+        with store.read() as tx:
+            assert said(tx, "e") == left
+            assert said(tx, "e", limit=3) == left.lstrip("ab")
+            with pytest.raises(UnreadableRow, match="created_at"):
+                tx.histories.entries.get(id)
 
 
 @on_one_face

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
-from a2a.types.a2a_pb2 import ListTasksRequest, Part, Task, TaskState
+from a2a.types.a2a_pb2 import ListTasksRequest, Part, Task, TaskPushNotificationConfig, TaskState
 from a2a.utils.errors import InvalidParamsError
 from a2a.utils.task import encode_page_token
 
@@ -171,7 +171,16 @@ def test_a_cancelled_save_is_whole_or_nothing(tasks: PersistTaskStore, runner: a
     runner.run(scene())
 
 
-ROWS = (Row("save", 2, goal=2), Row("get", 2, goal=2), Row("list", 2, goal=2), Row("delete", 1, goal=2))
+ROWS = (
+    Row("save", 2, goal=2),
+    Row("get", 2, goal=2),
+    Row("list", 2, goal=2),
+    Row("delete", 1, goal=2),
+    Row("set_info", 1, goal=2),
+    Row("get_info", 1, goal=2),
+    Row("get_info_for_dispatch", 1, goal=2),
+    Row("delete_info", 1, goal=2),
+)
 
 
 @pytest.fixture
@@ -183,12 +192,18 @@ def meter(postgres_url: str) -> Iterator[Meter]:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_method_keeps_its_bound(row: Row, meter: Meter, do: Do) -> None:
     with Store.open(meter.url) as store:
-        tasks, given = PersistTaskStore(store), task(parts=3)
+        tasks, hooks, given = PersistTaskStore(store), PersistPushNotificationConfigStore(store), task(parts=3)
+        hook = TaskPushNotificationConfig(id="1", url="https://example.org")
+        do(hooks.set_info("t", hook, of("ann")))
         methods: dict[str, Callable[[], object]] = {
             "save": lambda: do(tasks.save(given, of("ann"))),
             "get": lambda: do(tasks.get("t", of("ann"))),
             "list": lambda: do(tasks.list(ListTasksRequest(), of("ann"))),
             "delete": lambda: do(tasks.delete("t", of("ann"))),
+            "set_info": lambda: do(hooks.set_info("t", hook, of("ann"))),
+            "get_info": lambda: do(hooks.get_info("t", of("ann"))),
+            "get_info_for_dispatch": lambda: do(hooks.get_info_for_dispatch("t")),
+            "delete_info": lambda: do(hooks.delete_info("t", of("ann"))),
         }
         methods["save"]()
         given.artifacts[0].parts.add().text = "new"

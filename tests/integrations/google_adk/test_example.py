@@ -7,6 +7,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from persist import Store
 from persist.cli import main
 from persist.schema.migrate import upgrade
 from tests.subprocesses import ROOT
@@ -32,9 +33,12 @@ def test_the_example_survives_its_kill_and_is_shown(database_url: str, tmp_path:
         "artifacts: ['user:Faro.txt', 'user:Lisbon.txt', 'user:Porto.txt']",
     ]
     (id,) = CliRunner().invoke(main, ["ls", "app_sessions", "--url", database_url, "-q"]).output.split()
-    shown = CliRunner().invoke(main, ["show", id, "--url", database_url])
-    assert shown.exit_code == 0
-    assert "Booked: Lisbon, Porto, Faro." in shown.output
+    with Store.open(database_url) as store:
+        one = store.app_sessions.sessions.get(id)
+    for known in (id, f"{one.app_name}/{one.user_id}/{one.session_id}"):
+        shown = CliRunner().invoke(main, ["show", known, "--url", database_url])
+        assert shown.exit_code == 0
+        assert "Booked: Lisbon, Porto, Faro." in shown.output
     file = tmp_path / "trip.jsonl"
     exported = CliRunner().invoke(main, ["export", str(file), "--session", id, "--url", database_url])
     assert exported.exit_code == 0

@@ -10,8 +10,10 @@ from tests.roundtrips.bounds import Row
 from tests.roundtrips.meter import Meter, complaint, metered, require
 
 ROWS = (
-    Row("add_items", 7, goal=2),
-    Row("get_items", 2, goal=1),
+    Row("add_items", 2, goal=2),
+    Row("get_items", 1, goal=1),
+    Row("pop_item", 2, goal=2),
+    Row("clear_session", 2, goal=2),
 )
 
 
@@ -28,6 +30,8 @@ def test_a_method_keeps_its_bound(row: Row, meter: Meter, do: Callable[[Awaitabl
         methods: dict[str, Callable[[], object]] = {
             "add_items": lambda: do(session.add_items([{"role": "user", "content": "hi"}])),
             "get_items": lambda: do(session.get_items()),
+            "pop_item": lambda: do(session.pop_item()),
+            "clear_session": lambda: do(session.clear_session()),
         }
         methods["add_items"]()
         require(complaint(row.name, row.bound, meter.flights(methods[row.name], bound=row.bound)))
