@@ -12,12 +12,13 @@ from persist.chat.reducer.chunks import validate
 from persist.chat.reducer.replaying import chunks_of
 from persist.errors import InvalidValue
 from persist.settings import AiSdk
+from tests.cases import each
 from tests.streams.replaying import FILE, replays
 from tests.streams.vectors import VECTORS, name_of
 
 VERDICTS: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
 REPLAYS = list(replays())
-every_replay = pytest.mark.parametrize("replay", REPLAYS, ids=lambda replay: replay["name"])
+every_replay = each("replay", REPLAYS, ids=lambda replay: replay["name"])
 
 # a stored message had two data parts of one id; two kinds of call had one id; a part lost what it was streamed with
 ODD = {"6-resume-data-and-metadata", "6-tool-both-kinds-one-id", "7-random-15"}
@@ -53,7 +54,7 @@ def test_the_reducer_says_the_same_as_the_real_one(replay: dict[str, Any]) -> No
     assert (rebuilt == replay["message"]) == VERDICTS[replay["name"]]["rebuilt"]
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=name_of)
+@each("vector", VECTORS, ids=name_of)
 @pytest.mark.parametrize("major", [6, 7])
 def test_what_was_cut_off_or_hostile_is_replayed_without_an_error(vector: dict[str, Any], major: Literal[6, 7]) -> None:
     for cut in vector["cuts"]:

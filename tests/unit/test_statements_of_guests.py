@@ -13,13 +13,13 @@ from sqlalchemy.exc import CompileError
 import persist
 from persist.db.statements.prepared import Statement
 
-LOADED_BY_FRAMEWORKS = "persist.integrations."
+LOADED_BY_FRAMEWORKS = ("persist.integrations.", "persist.testing.conformance.")
 
 
 def hot_statements() -> dict[str, Statement]:
     found: dict[str, Statement] = {}
     for module in pkgutil.walk_packages(persist.__path__, "persist."):
-        if not module.name.startswith((LOADED_BY_FRAMEWORKS, "persist._migrations", "persist.__main__")):
+        if not module.name.startswith((*LOADED_BY_FRAMEWORKS, "persist._migrations", "persist.__main__")):
             values = vars(importlib.import_module(module.name)).items()
             found |= {f"{module.name}.{name}": value for name, value in values if isinstance(value, Statement)}
     return found
