@@ -5,7 +5,7 @@ from typing import Any
 
 from persist.chat.reducer.chunks import DATA_PREFIX, InputEncoding
 from persist.chat.reducer.partial_json import ABSENT
-from persist.chat.reducer.parts import Part, derived_input, picked
+from persist.chat.reducer.parts import Part, derived_input, is_part, picked
 from persist.chat.reducer.tool_parts import RESULT_STATES, is_dynamic, is_tool, tool_name
 from persist.chat.schemas import ToolState, UIMessage
 from persist.errors import InvalidValue
@@ -33,6 +33,8 @@ def chunks_of(message: UIMessage, *, ai_sdk: AiSdk = AiSdk.V7, finished: bool = 
         start["messageMetadata"] = message["metadata"]
     chunks, in_step = [start], False
     for number, part in enumerate(message["parts"]):
+        if not is_part(part):
+            continue  # another program wrote it
         if part["type"] == "step-start":
             chunks += ([{"type": "finish-step"}] if in_step else []) + [{"type": "start-step"}]
             in_step = True

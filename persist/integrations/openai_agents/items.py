@@ -94,7 +94,7 @@ class SessionItems(Repository):
             return False
         newest, open_calls = found
         ids = work.runtime.ids.mint_many("msg", len(encoded_items))
-        stamps = {"created_at": place_after(newest, ids[0], now), "updated_at": now}
+        stamps = {"created_at": place_after(newest, ids[0], now), "updated_at": now, "claimed_by": None, "claimed_at": None}
         rows = [
             {"id": id, "session_id": session_id, "role": encoded.form.role, "metadata_json": encoded.metadata, **stamps}
             for id, encoded in zip(ids, encoded_items, strict=True)
