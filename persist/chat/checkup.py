@@ -11,7 +11,7 @@ from persist.chat.models import IS_UNFINISHED, VISIBLE, deltas, messages, parts,
 from persist.chat.recording.recovery import old_before
 from persist.chat.schemas import ToolState, TurnState
 from persist.chat.storage.folding import PART_ID, fold_each, has_deltas, log_left_unfolded, part_ids
-from persist.chat.storage.turns import Turn, end_turn, read_turn
+from persist.chat.storage.turns import TURN, Turn, end_turn, read_turn
 from persist.db.dialects.findings import Problem, Severity
 from persist.db.expressions.json_text import stored_text
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -21,7 +21,7 @@ from persist.errors import UnreadableRow
 _IDLE = timedelta(minutes=5)
 _WAITS_FOR_PERSON = ToolState.APPROVAL_REQUESTED
 _T, _P, _D = turns.c, parts.c, deltas.c
-_RUNNING = select(_T.session_id, _T.owner, _T.state, _T.seen_at, _T.message_id).where(_T.state == TurnState.RUNNING)
+_RUNNING = select(_T.session_id, *TURN).where(_T.state == TurnState.RUNNING)
 _UNFOLDED = (
     select(PART_ID, stored_text(_P.session_id))
     .outerjoin(parts, _P.id == _D.part_id)
