@@ -62,6 +62,27 @@ def test_two_loops_in_turn(database_url: str) -> None:
     asyncio.run(look())
 
 
+def test_a_follower_goes_on_in_a_second_loop(database_url: str) -> None:
+    store = asyncio.run(opened(database_url))
+    session_id = asyncio.run(new_session(store))
+    recorder, follower = store.record(session_id), store.follow(session_id)
+
+    async def begin() -> None:
+        for chunk in BEGINNING:
+            await recorder.feed(chunk)
+        assert [(await anext(follower))["type"] for _ in BEGINNING] == ["start", "text-start"]
+
+    async def go_on() -> None:
+        waiting = asyncio.create_task(anext(follower))
+        await asyncio.sleep(0)
+        await recorder.feed(delta("more"))
+        assert (await waiting)["delta"] == "more"
+
+    for main in (begin, go_on, go_on):
+        asyncio.run(asyncio.wait_for(main(), ENOUGH))
+    asyncio.run(asyncio.wait_for(store.close(), ENOUGH))
+
+
 def test_cancelled_at_any_moment_in_any_loop_nothing_is_half_there_and_nobody_waits_for_ever(shared: AsyncStore) -> None:
     session_id = asyncio.run(new_session(shared))
     finished: list[str] = []

@@ -120,7 +120,7 @@ class Follower(_Follower):
 
 
 class AsyncFollower(_Follower):
-    """See Follower. For one task of one event loop."""
+    """See Follower. For one task at a time; another event loop may go on with it."""
 
     def __init__(
         self,
@@ -133,6 +133,7 @@ class AsyncFollower(_Follower):
         super().__init__(runtime, session_id, cursor, ai_sdk)
         self._call = call
         self._changed: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __aiter__(self) -> "AsyncFollower":
         return self
@@ -148,9 +149,10 @@ class AsyncFollower(_Follower):
                 raise StopAsyncIteration
             if self._runtime.one_connection:
                 self._runtime.refuse_inside_transaction("follow()")
-            if self._changed is None:
-                self._changed = asyncio.Event()
-                self._enter(partial(_set, asyncio.get_running_loop(), self._changed))
+            loop = asyncio.get_running_loop()
+            if self._changed is None or self._loop is not loop:  # nothing wakes it any more through a loop that is closed
+                self._loop, self._changed, self._waiter = loop, asyncio.Event(), None
+                self._enter(partial(_set, loop, self._changed))
             elif not self._following.looks_again:
                 await self._changed.wait()
             self._changed.clear()

@@ -75,12 +75,15 @@ def missing_chunks(
         sent.metadata = _digest(metadata)
         yield {"type": "message-metadata", "messageMetadata": metadata}
     if _was_reset(sent, parts):
+        for part in parts:
+            if sent.settled <= part.place <= sent.step:  # a reset closes the texts of earlier steps, too
+                yield from _part_chunks(sent, part, ai_sdk, final=True)
         del sent.entries[max(0, sent.step + 1 - sent.settled) :]
         if ai_sdk >= AiSdk.V7:
             yield {"type": "reset-step"}
     for part in parts:
         if part.place >= sent.settled:
-            yield from _part_chunks(sent, part, ai_sdk, final=final)
+            yield from _part_chunks(sent, part, ai_sdk, final=final, last=final and part is parts[-1])
     _settle(sent, {place: part for place, _, part in parts})
 
 
@@ -101,7 +104,7 @@ def _was_reset(sent: Sent, parts: Sequence[IndexedPart]) -> bool:
     return any(entry is not None and index > sent.step and marks.get(index) != entry[0] for index, entry in told)
 
 
-def _part_chunks(sent: Sent, indexed: IndexedPart, ai_sdk: AiSdk, *, final: bool) -> Iterator[Chunk]:
+def _part_chunks(sent: Sent, indexed: IndexedPart, ai_sdk: AiSdk, *, final: bool, last: bool = False) -> Iterator[Chunk]:
     """The chunks that a part has and the follower lacks. The entry is noted before each chunk."""
     index, mark, part = indexed
     place = index - sent.settled
@@ -113,7 +116,7 @@ def _part_chunks(sent: Sent, indexed: IndexedPart, ai_sdk: AiSdk, *, final: bool
         sent.step = max(sent.step, index)
         chunks: Iterator[tuple[Entry, Chunk]] = iter(steps)
     elif part["type"] in TEXT_TYPES:
-        chunks = _text_chunks(told, index, part, ai_sdk, final=final)
+        chunks = _text_chunks(told, index, part, ai_sdk, final=final, last=last)
     elif is_tool(part):
         chunks = _tool_chunks(told, part, ai_sdk, final=final)
     else:
@@ -124,11 +127,13 @@ def _part_chunks(sent: Sent, indexed: IndexedPart, ai_sdk: AiSdk, *, final: bool
         yield chunk
 
 
-def _text_chunks(told: Entry, index: int, part: Part, ai_sdk: AiSdk, *, final: bool) -> Iterator[tuple[Entry, Chunk]]:
-    """The start, the text after what was sent, and the end once the part is done."""
+def _text_chunks(told: Entry, index: int, part: Part, ai_sdk: AiSdk, *, final: bool, last: bool) -> Iterator[tuple[Entry, Chunk]]:
+    """The start, the text after what was sent, and the end once the part is done. `last`: no part and no text follows."""
     start, *others = chunks_of_part(part, str(index), ai_sdk)
     ended = part.get("state") != "streaming"
-    if told is None:
+    metadata = {"providerMetadata": part["providerMetadata"]} if "providerMetadata" in part else {}
+    begins = told is None
+    if begins:
         told = 0
         yield told, start
     if told == _ENDED or type(told) is not int:
@@ -137,8 +142,9 @@ def _text_chunks(told: Entry, index: int, part: Part, ai_sdk: AiSdk, *, final: b
     text = text if ended or final else _without_half(text)
     if len(text) > told:
         yield len(text), {**start, "type": f"{part['type']}-delta", "delta": text[told:]}
+    elif last and not ended and metadata and not begins:  # an empty piece may have brought it
+        yield told, {**start, "type": f"{part['type']}-delta", "delta": ""}
     if ended:
-        metadata = {"providerMetadata": part["providerMetadata"]} if "providerMetadata" in part else {}
         yield _ENDED, {**others[-1], **metadata}
 
 

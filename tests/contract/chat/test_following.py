@@ -215,3 +215,25 @@ def test_a_part_that_another_program_spoilt_is_left_out(store: Any, other: Any, 
         raw.rows("UPDATE chat_parts SET data_json = '[]' WHERE \"index\" = 0")
         chunks = take(iter(other.follow(session)), 4)
         assert words_of(chunks) == "kept"
+
+
+def test_what_an_empty_piece_brought_is_followed_though_its_part_never_ends(store: Any, other: Any, session: str) -> None:
+    with store.record(session) as recorder:
+        recorder.feed_many([START, {"type": "text-start", "id": "t", "providerMetadata": {"p": {"signature": "old"}}}])
+        chunks = iter(other.follow(session))
+        followed = take(chunks, 2)
+        recorder.feed({**delta(""), "providerMetadata": {"p": {"signature": "new"}}})
+        recorder.feed({"type": "error", "errorText": "no more tokens"})
+    followed += list(chunks)
+    assert [reduce(followed)["parts"]] == [message["parts"] for message in shown(other, session)]
+
+
+def test_a_text_of_an_earlier_step_is_told_before_the_reset_that_closes_it(store: Any, other: Any, session: str) -> None:
+    with store.record(session) as recorder:
+        recorder.feed_many([*OPEN, delta("half \ud83d"), {"type": "finish-step"}, {"type": "start-step"}])
+        recorder.feed_many([{"type": "text-start", "id": "u"}, {"type": "text-delta", "id": "u", "delta": "bad"}])
+        chunks = iter(other.follow(session))
+        followed = take(chunks, 7)
+        recorder.feed_many([{"type": "reset-step"}, {"type": "finish-step"}, {"type": "finish"}])
+    followed += list(chunks)
+    assert [reduce(followed)["parts"]] == [message["parts"] for message in shown(other, session)]
