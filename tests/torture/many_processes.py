@@ -104,7 +104,11 @@ def _task(tx: Transaction, name: str) -> str | None:
 
 def _claim(tx: Transaction, name: str) -> str | None:
     claimed = tx.chat.messages.claim_queued("shared")
-    return None if claimed is None else claimed.id
+    if claimed is None:
+        return None
+    # its answer begins with it, or a process that finds this one dead is given it again
+    tx.chat.messages.append("shared", role="assistant", parts=[{"type": "text", "text": "answered"}])
+    return claimed.id
 
 
 def _messaging(tx: Transaction, name: str) -> None:
