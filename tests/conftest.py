@@ -34,6 +34,8 @@ from tests.seeded_databases import Prepared, new_file, with_file
 from tests.temporary_files import use_memory
 
 use_memory(os.environ)
+# What recorders tell followers comes at moments of its own, among the statements and connections that tests count.
+os.environ.setdefault("PERSIST_NOTIFY_FOLLOWERS", "false")
 
 # The same examples in every run, so that a red build means a change broke something; PERSIST_EXPLORE=1 draws new ones.
 hypothesis.settings.register_profile("steady", derandomize=True, deadline=None, max_examples=examples(30))

@@ -144,7 +144,7 @@ def test_a_turn_of_no_process(tmp_path: Path, owner: str) -> None:
     with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as raw:
         host, here = socket.gethostname(), new_owner().rsplit("/", 3)[0]
         values = (owner.format(host=host, here=here),)
-        raw.execute("INSERT INTO chat_turns VALUES ('ses_1', NULL, 'running', ?, 1, 1)", values)
+        raw.execute("INSERT INTO chat_turns VALUES ('ses_1', NULL, 'running', ?, 1, 1, NULL)", values)
     with Store.open(url) as store:
         doctor(store)
         with store.record("ses_1") as recorder:

@@ -4,6 +4,7 @@ import os
 import resource
 import sqlite3
 import stat
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -160,13 +161,16 @@ def test_an_interrupt_leaves_nothing_behind(sqlite_url: str, clock: FrozenClock,
         assert backup(store, folder / "copy.db").pages > 0
 
 
-def test_a_disk_that_is_full_is_said_and_leaves_nothing_behind(sqlite_url: str, clock: FrozenClock, tmp_path: Path) -> None:
+def test_a_disk_that_is_full_is_said_and_leaves_nothing_behind(
+    sqlite_url: str, clock: FrozenClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A limit on the size of files stands for the disk."""
     folder = tmp_path / "copies"
     folder.mkdir()
     with Store.open(sqlite_url, clock=clock) as store:
         with store.begin() as tx:
             tx.chat.prompts.put("x" * 3_000_000)
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would leave a module's bytecode cut off
         _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
         try:

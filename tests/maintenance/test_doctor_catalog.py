@@ -140,9 +140,10 @@ def test_a_table_that_another_program_wrote_is_compared_by_what_it_says(sqlite_u
     place.run(
         "DROP TABLE chat_turns",
         "create table if not exists [chat_turns] (state text not null CHECK(state IN ('running', 'error')),"
-        " seen_at integer NOT NULL,"
+        " seen_at integer NOT NULL, stop_requested_at INTEGER,"
         ' "owner" TEXT not null, message_id TEXT, started_at INTEGER NOT NULL, session_id TEXT NOT NULL PRIMARY KEY'
         " REFERENCES chat_sessions(id) ON DELETE CASCADE) WITHOUT ROWID",
+        "CREATE INDEX ix_chat_turns_stop_requested ON chat_turns (session_id) WHERE stop_requested_at IS NOT NULL",
     )
     with opened(place, clock) as store:
         assert doctor(store) == []
@@ -156,7 +157,9 @@ def test_what_differs_in_a_table_is_a_warning_unless_another_program_made_it(
     place.run(
         "DROP TABLE chat_turns",
         "CREATE TABLE chat_turns (session_id TEXT NOT NULL, message_id TEXT, state TEXT NOT NULL CHECK (state = ')'),"
-        f" owner JSON NOT NULL, started_at INTEGER, seen_at INTEGER NOT NULL, {key}PRIMARY KEY (session_id))",
+        f" owner JSON NOT NULL, started_at INTEGER, seen_at INTEGER NOT NULL, stop_requested_at INTEGER,"
+        f" {key}PRIMARY KEY (session_id))",
+        "CREATE INDEX ix_chat_turns_stop_requested ON chat_turns (session_id) WHERE stop_requested_at IS NOT NULL",
     )
     foreign_key = "FOREIGN KEY (session_id) REFERENCES chat_sessions (id) ON DELETE CASCADE"
     with opened(place, clock) as store:

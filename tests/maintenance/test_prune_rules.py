@@ -1,6 +1,7 @@
 """What each domain gives up, and what it keeps however old it is."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -13,11 +14,12 @@ from persist.maintenance import prune
 from persist.testing import FrozenClock
 from persist.workflows import models as workflows
 from tests.contract.chat.scenes import create, step, text
+from tests.contract.conftest import Raw
 from tests.contract.conversations import making as talk
 from tests.contract.messaging.scenes import add, end
 from tests.contract.messaging.scenes import talk as messaging_session
 from tests.contract.workflows.making import done, make_run, request, respond, start
-from tests.maintenance.pruning_scenes import DAY, age, every_row, month_old
+from tests.maintenance.pruning_scenes import DAY, age, month_old
 
 
 @pytest.fixture
@@ -81,7 +83,8 @@ def test_a_system_prompt_goes_when_no_message_names_it(store: Store, clock: Froz
         tx.chat.prompts.put("new, and nobody named it yet")
     assert month_old(store, "system_prompts") == {}
     assert month_old(store, "chat")["system_prompts"] == 1
-    assert {row.split("'")[-2] for row in every_row(database_url)["system_prompts"]} == {"both", "new, and nobody named it yet"}
+    with closing(Raw(database_url)) as raw:
+        assert set(raw.rows("SELECT body FROM system_prompts")) == {("both",), ("new, and nobody named it yet",)}
 
 
 # ---------------------------------------------------------------- workflows

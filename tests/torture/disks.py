@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -41,6 +42,7 @@ class LimitedDisk(Disk):
     exact = False
 
     def fill(self) -> None:
+        sys.dont_write_bytecode = True  # Python would leave a module's bytecode cut off, for all processes after this one
         resource.setrlimit(resource.RLIMIT_FSIZE, (512, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
     def free(self) -> None:

@@ -78,7 +78,7 @@ def announcer(runtime: Runtime, timer: Timer) -> Announce | None:
     """What recorders of this store call after a commit; None where followers notice by themselves."""
     notify = runtime.dialect.event_log.notify_turns
     if notify is not None:
-        return TurnNotifier(runtime, timer, notify)
+        return TurnNotifier(runtime, timer, notify) if runtime.settings.notify_followers else None
     return (lambda session_id: turn_watch(runtime).hurry()) if runtime.dialect.in_memory else None
 
 

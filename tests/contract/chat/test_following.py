@@ -12,11 +12,17 @@ from tests.contract.chat.scenes import create, record, say, shown, step, text, t
 from tests.contract.conftest import Raw
 from tests.contract.faces import every_way
 
-pytestmark = every_way
+pytestmark = [every_way, pytest.mark.usefixtures("notifying")]
 
 Chunk = dict[str, Any]
 START = {"type": "start", "messageId": "m"}
 OPEN = [START, {"type": "start-step"}, {"type": "text-start", "id": "t"}]
+
+
+@pytest.fixture
+def notifying(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is outside of tests: recorders on Postgres notify followers."""
+    monkeypatch.setenv("PERSIST_NOTIFY_FOLLOWERS", "true")
 
 
 def delta(words: str) -> Chunk:
