@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 
 from persist.chat.models import deltas, messages, parts, prompts, sessions, step_usage, turns
-from persist.chat.storage.turns import TURN, Turn
+from persist.chat.storage.turns import TURN, running_sessions
 from persist.db.expressions.locking import lock_table
 from persist.db.operations.pruning import LOOK, AgedRows, Below, Condition, Cut, Ids, Pruning, Removed, delete_rows
 from persist.db.schema.base import json_key_set
@@ -20,8 +20,7 @@ def _running(work: UnitOfWork, ids: Ids) -> set[str]:
     """The sessions in which a live process is recording."""
     now = work.now()
     query = select(_T.session_id, *TURN).where(_T.session_id.in_(ids))
-    rows = work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
-    return {session_id for session_id, *row in rows if Turn(*row).running(now)}
+    return running_sessions(work.found(query, unreadable=OnUnreadable.LEAVE_OUT), now)
 
 
 def _of_parts(ids: Ids) -> Condition:

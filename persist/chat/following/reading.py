@@ -8,7 +8,7 @@ from sqlalchemy import func, select, type_coerce
 from persist.chat.following.rendering import IndexedPart
 from persist.chat.models import STOP_REQUESTED, deltas, messages, parts, turns
 from persist.chat.storage.stored_json import grown_part, joined_deltas, read_object, stored_objects
-from persist.chat.storage.turns import READ_TURN, TURN, Turn, session_agent, turn_of
+from persist.chat.storage.turns import READ_TURN, TURN, Turn, running_sessions, session_agent, turn_of
 from persist.db.expressions.json_text import json_text, stored_text
 from persist.db.schema.arrays import among_labels
 from persist.db.schema.column_types import Int64, Label
@@ -128,6 +128,5 @@ def stopped_turns(work: UnitOfWork) -> set[tuple[str, str]]:
 
 def ended_turns(work: UnitOfWork, session_ids: list[str]) -> list[str]:
     """The sessions of the list whose turn ended, or whose recorder's process is gone."""
-    now = work.now()
-    running = {session_id for session_id, *row in work.rows(_TURNS, ids=session_ids) if Turn(*row).running(now)}
+    running = running_sessions(work.rows(_TURNS, ids=session_ids), work.now())
     return [session_id for session_id in session_ids if session_id not in running]

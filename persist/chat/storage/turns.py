@@ -4,6 +4,7 @@ A row is inserted at the first chunk and deleted at finish, abort and close, so 
 A row in state `error` does not count as running; it stays until the next recorder starts.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -107,6 +108,11 @@ def read_turn(db: StatementRunner, session_id: str) -> Turn | None:
 def turn_of(row: Row | None) -> Turn | None:
     """The turn of a row of READ_TURN; None without one."""
     return None if row is None else Turn(*row)
+
+
+def running_sessions(rows: Iterable[Row], now: datetime) -> set[str]:
+    """The sessions in which a live recorder owns the turn, of rows of a session's id and TURN."""
+    return {session_id for session_id, *row in rows if Turn(*row).running(now)}
 
 
 def refuse_running(db: StatementRunner, session_id: str, now: datetime, doing: str) -> None:
