@@ -24,6 +24,7 @@ from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.schema.arrays import among_labels
 from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import InvalidValue, NotFound
@@ -68,11 +69,12 @@ def refuse_reference(part: Mapping[str, Any], path: str) -> None:
         )
 
 
-def taken_out(part: Part, smallest: int, largest: int) -> tuple[Part, NewBlob | None]:
-    """The part to store, and the blob of its file if that is larger than `smallest` bytes.
+def taken_out(part: Part, runtime: Runtime) -> tuple[Part, NewBlob | None]:
+    """The part to store, and the blob of its file if that is larger than the setting `inline_file_bytes`.
 
-    A URL stays where it is if its text could not be made again from the bytes, or if it is longer than `largest`.
+    A URL stays where it is if its text could not be made again from the bytes, or if it is too long for a part anyway.
     """
+    smallest, largest = runtime.settings.inline_file_bytes, runtime.limits.max_bytes
     url = part.get("url")
     if part.get("type") not in _KINDS or not isinstance(url, str) or not smallest < len(url) <= largest or "state" in part:
         return part, None
@@ -85,7 +87,7 @@ def taken_out(part: Part, smallest: int, largest: int) -> tuple[Part, NewBlob | 
         return part, None
     if len(body) <= smallest or b64encode(body).decode() != text:
         return part, None
-    blob = NewBlob.of(body, _media_type(part, head))
+    blob = NewBlob.of(body, _media_type(part, head), runtime.blob_store)
     return {**part, "url": f"{_SCHEME}{blob.sha256}:{head}", "state": STORED}, blob
 
 
@@ -102,14 +104,14 @@ def referred(data: Part) -> str | None:
     return None if found is None else found[2]
 
 
-def put_back(db: StatementRunner, stored: Sequence[StoredFile], files: Files = Files.DATA) -> None:
+def put_back(db: StatementRunner, runtime: Runtime, stored: Sequence[StoredFile], files: Files = Files.DATA) -> None:
     """Turn stored parts into those that were given, or with `Files.REFERENCE` into ones whose URL names the blob.
 
     Raises BlobUnreadable if bytes are missing or damaged.
     """
     named = names_of(db, {one.message_id for one in stored})
     real = [one for one in stored if named.get((one.message_id, one.place)) == referred(one.data) is not None]
-    bodies = read_bodies(db, [str(referred(one.data)) for one in real]) if real and files is Files.DATA else {}
+    bodies = read_bodies(db, runtime, [str(referred(one.data)) for one in real]) if real and files is Files.DATA else {}
     for _, _, data in real:
         found = _found(data)
         assert found is not None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Text, bindparam, cast, func, null, select, update
 
-from persist.blobs.bodies import NewBlob, add_named
+from persist.blobs.bodies import NewBlob, add_named, add_outside
 from persist.chat.models import messages, parts, sessions
 from persist.chat.reducer.tool_parts import tool_columns
 from persist.chat.schemas import ChatMessage, Role
@@ -97,10 +97,10 @@ def check_parts(work: UnitOfWork, parts: Sequence[Json]) -> list[NewPart]:
     if isinstance(parts, (str, bytes, Mapping)) or not isinstance(parts, Sequence):
         raise InvalidValue("parts", "expected a list of parts.")
     checked: list[NewPart] = []
-    limits, smallest = work.runtime.limits, work.runtime.settings.inline_file_bytes
+    limits = work.runtime.limits
     for index, part in enumerate(parts):
         path = f"parts[{index}]"
-        data, blob = taken_out(plain_object(part, path), smallest, limits.max_bytes)
+        data, blob = taken_out(plain_object(part, path), work.runtime)
         if blob is None:
             refuse_reference(data, path)
         text = encode(data, path, limits)
@@ -124,19 +124,19 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
         raise NotFound("session", session_id)
     shown = posting.metadata.get("queued_at") is None and posting.metadata.get("hidden_at") is None
     totals = None if marker is None or not shown else _totals_with(work, posting, id, marker, tail)
-    with _naming_taken(work, id), work.batch(last=marker is None or shown) as batch:
+    outside = bool(blobs) and work.runtime.blob_store is not None
+    with _naming_taken(work, id), work.batch(last=(marker is None or shown) and not outside) as batch:
         if touch:
             batch.lock(LOCK_SESSION, row_id=session_id)
             touch_session(work, batch, session_id, posting.metadata if posting.role is Role.USER else {}, now)
         inserted = batch.returned(INSERT_LAST, new=id, session=session_id, speaker=posting.role, at=now, metadata=metadata)
         rows = _part_rows(work, posting, id, now)
         batch.run_many(_INSERT_PART, rows)
-        if blobs:
-            add_named(batch, blobs, now)
-            named = zip(rows, posting.parts, strict=True)
-            batch.run_many(
-                NAME_BLOB, [{"named_by": row["id"], "sha256": part.blob.sha256} for row, part in named if part.blob is not None]
-            )
+        kept = add_named(batch, blobs, now)
+        named = zip(rows, posting.parts, strict=True)
+        batch.run_many(
+            NAME_BLOB, [{"named_by": row["id"], "sha256": part.blob.sha256} for row, part in named if part.blob is not None]
+        )
         if totals is not None:
             batch.run(SET_COUNTERS, row_id=session_id, **totals)
         elif added and marker is None:
@@ -144,6 +144,7 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
     row = inserted.result
     if row is None:
         raise NotFound("session", session_id)
+    add_outside(kept)
     if marker is not None and not shown:
         recompute(work, session_id)
     created: datetime = row[0]

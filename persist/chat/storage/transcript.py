@@ -165,7 +165,7 @@ def _parsed_parts(work: UnitOfWork, session_id: str, files: Files) -> dict[str, 
         if data is not None and referred(data) is not None:
             filed[place] = StoredFile(message_id, index, data)
     if filed:
-        put_back(work, list(filed.values()), files)
+        put_back(work, work.runtime, list(filed.values()), files)
     for place, file in filed.items():
         texts[place] = encode(file.data, limits=ANY_SIZE)
     return {id: ",".join(found) for id, found in _by_message(rows, texts).items()}
@@ -197,7 +197,7 @@ def _messages(work: UnitOfWork, heads: list[Row], rows: list[Row], files: Files)
         for data, row in zip(stored_objects([text for *_, text in rows]), rows, strict=True)
     ]
     if filed:
-        put_back(work, filed, files)
+        put_back(work, work.runtime, filed, files)
     by_message = _by_message(rows, parts)
     found = []
     for (id, role, stored), metadata in zip(heads, stored_objects([text for *_, text in heads]), strict=True):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
-from persist.blobs.repository import checked_digest
+from persist.blobs.content import checked_digest
 from persist.blobs.schemas import Blob
 from persist.chat.schemas import ChatMessage, Files, Role, SummaryAs, UIMessage
 from persist.chat.storage import transcript
