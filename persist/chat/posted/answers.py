@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from persist.chat.posted.json_values import begins, same
-from persist.chat.reducer.parts import TEXT_TYPES, Part, picked
+from persist.chat.reducer.chunks import DATA_PREFIX
+from persist.chat.reducer.parts import TEXT_TYPES, Part, is_part, picked
 from persist.chat.reducer.tool_parts import (
     approval_id,
     is_tool,
@@ -80,14 +81,14 @@ def answers_in(
 
 def _answer(path: str, posted: Mapping[str, Any], stored: StoredPart, client_tools: AbstractSet[str] | None) -> Answer | None:
     data = stored.whole()
-    if posted["type"] != data["type"]:
-        raise InvalidValue(f"{path}.type", f"the stored part is of type {shown(data['type'])}.")
-    if is_tool(data):
+    if posted.get("type") != data.get("type"):
+        raise InvalidValue(f"{path}.type", f"the stored part is of type {shown(data.get('type'))}.")
+    kind = data["type"] if is_part(data) else ""  # another program may have stored anything
+    if kind and is_tool(data):
         return _ToolCall(path, posted, stored.id, data).answer(client_tools)
-    kind = data["type"]
     if kind in TEXT_TYPES and not begins(posted.get("text"), data.get("text")):
         raise InvalidValue(f"{path}.text", "it is not the beginning of the stored text, and a browser changes no answer.")
-    replaced = kind.startswith("data-") and "id" in data and same(posted.get("id"), data["id"])
+    replaced = kind.startswith(DATA_PREFIX) and "id" in data and same(posted.get("id"), data["id"])
     for key, value in posted.items():
         if key not in _NOT_COMPARED and not (replaced and key == "data") and not same(value, data.get(key, _ABSENT)):
             raise InvalidValue(f"{path}.{key}", "it differs from the stored answer, which a browser does not change.")

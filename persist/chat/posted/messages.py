@@ -46,8 +46,8 @@ def check_messages(messages: object) -> list[Posted]:
         if not isinstance(parts, list):
             raise InvalidValue(f"{path}.parts", "expected a list of parts.")
         for place, part in enumerate(parts):
-            if not isinstance(part, dict) or not isinstance(part.get("type"), str):
-                raise InvalidValue(f"{path}.parts[{place}]", "expected an object with a type.")
+            if not isinstance(part, dict):
+                raise InvalidValue(f"{path}.parts[{place}]", "expected an object.")
         found.append(Posted(path, id, role, parts, message.get("metadata")))
     return found
 
@@ -57,10 +57,12 @@ def check_user_parts(posted: Posted) -> None:
     if not posted.parts:
         raise InvalidValue(f"{posted.path}.parts", "a user's message has a part.")
     for index, part in enumerate(posted.parts):
-        _check_user_part(f"{posted.path}.parts[{index}]", part, part["type"])
+        _check_user_part(f"{posted.path}.parts[{index}]", part)
 
 
-def _check_user_part(path: str, part: Mapping[str, Any], kind: str) -> None:
+def _check_user_part(path: str, part: Mapping[str, Any]) -> None:
+    _check_texts(path, part, "type")
+    kind = part["type"]
     if kind == "text":
         _check_texts(path, part, "text")
         if part.get("state", "done") not in ("streaming", "done"):

@@ -169,7 +169,7 @@ class Planner:
             self._goes_on_after(self._places[expected.id])
             self._ends_in = expected
             self._answer(posted, expected)
-        elif any(part["type"] != "step-start" for part in posted.parts):
+        elif any(part.get("type") != "step-start" for part in posted.parts):
             raise InvalidValue(posted.path, "no such answer is stored, and a browser adds none.")
 
     def _new(self, posted: Posted) -> None:

@@ -41,8 +41,8 @@ FORMS: list[tuple[Any, str]] = [
     ([{**_NEW, "parts": {}}], "messages[0].parts"),
     ([{**_NEW, "parts": []}], "messages[0].parts"),
     ([{**_NEW, "parts": ["hello"]}], "messages[0].parts[0]"),
-    ([{**_NEW, "parts": [{"text": "hello"}]}], "messages[0].parts[0]"),
-    ([{**_NEW, "parts": [{"type": ["text"]}]}], "messages[0].parts[0]"),
+    ([{**_NEW, "parts": [{"text": "hello"}]}], "messages[0].parts[0].type"),
+    ([{**_NEW, "parts": [{"type": ["text"]}]}], "messages[0].parts[0].type"),
     ([{**_NEW, "metadata": "gold"}], "messages[0].metadata"),
     ([{**_NEW, "metadata": []}], "messages[0].metadata"),
 ]
