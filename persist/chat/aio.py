@@ -35,6 +35,7 @@ class AsyncChatMessages(AsyncRepository[ChatMessages]):
     list_json = awaitable(ChatMessages.list_json)
     get = awaitable(ChatMessages.get)
     replay = awaitable(ChatMessages.replay)
+    cursor = awaitable(ChatMessages.cursor)
     update_metadata = awaitable(ChatMessages.update_metadata)
     model_view = awaitable(ChatMessages.model_view)
     compact = awaitable(ChatMessages.compact)
