@@ -114,7 +114,7 @@ async def send(request: Request, body: Posted, store: Store, owner: Owner) -> Re
     cursor = None
     if await store.chat.sessions.turn(session.id) is None and history:
         if synced.continues:
-            cursor = await store.chat.messages.cursor(synced.continues)  # the browser has what is before
+            cursor = await store.chat.messages.cursor(session.id, synced.continues)  # the browser has what is before
         if synced.continues or history[-1]["role"] == "user":
             await request.app.state.answers.start(session.id, history, synced.continues)
     return following(store, session.id, cursor)
@@ -137,7 +137,7 @@ async def stop(id: str, store: Store, owner: Owner) -> dict[str, bool]:
 
 
 def following(store: AsyncStore, session_id: str, cursor: str | None = None) -> Response:
-    """A response with the session's running answer. Whoever reads it may leave: the answer goes on."""
+    """A response with the running answer of a session. A browser that leaves does not end the answer."""
 
     async def frames() -> AsyncIterator[bytes]:
         async with store.follow(session_id, cursor) as chunks:

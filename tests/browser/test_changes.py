@@ -30,7 +30,7 @@ def test_an_edited_question_is_answered_anew(chat: Chat, window: Open) -> None:
     eventually(one.shown, lambda: texts_of(chat.stored(one.session)))
     assert chat.stored(one.session)[0]["id"] == first
     one.page.reload()
-    expect(one.questions).to_have_text(["better"])
+    expect(one.questions.locator(".text")).to_have_text(["better"])
     expect(one.said).to_have_text(tour("better"))
 
 
