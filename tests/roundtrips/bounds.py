@@ -61,6 +61,7 @@ BOUNDS = {
         Row("chat.messages.record_step_usage", 3),
         Row("chat.messages.repair_interrupted", 3),
         Row("chat.messages.replay", 1, goal=1),
+        Row("chat.messages.sync", 3),
         Row("chat.messages.update_metadata", 3),
         Row("chat.prompts.get", 1),
         Row("chat.prompts.put", 2),

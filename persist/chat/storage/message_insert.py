@@ -25,7 +25,7 @@ from persist.chat.storage.usage import (
     totals_of,
     visible_values,
 )
-from persist.db.changes.batch import Batch
+from persist.db.changes.batch import Batch, Pending
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import taken
@@ -82,17 +82,17 @@ class Posting:
     metadata: dict[str, Any]
 
 
-def check_parts(work: UnitOfWork, parts: Sequence[Json]) -> list[tuple[Mapping[str, Any], JsonText]]:
-    """Check that each part is an object with a `type`, and encode it. InvalidValue names the bad part."""
+def check_parts(work: UnitOfWork, parts: Sequence[Json], path: str = "parts") -> list[tuple[Mapping[str, Any], JsonText]]:
+    """Check that each part is an object with a `type`, and encode it. InvalidValue names the bad part, below `path`."""
     if isinstance(parts, (str, bytes, Mapping)) or not isinstance(parts, Sequence):
-        raise InvalidValue("parts", "expected a list of parts.")
+        raise InvalidValue(path, "expected a list of parts.")
     checked: list[tuple[Mapping[str, Any], JsonText]] = []
     limits = work.runtime.limits
     for index, part in enumerate(parts):
-        path = f"parts[{index}]"
-        data = plain_object(part, path)
-        text = encode(data, path, limits)
-        work.label(f"{path}.type", data.get("type"))
+        place = f"{path}[{index}]"
+        data = plain_object(part, place)
+        text = encode(data, place, limits)
+        work.label(f"{place}.type", data.get("type"))
         checked.append((data, text))
     return checked
 
@@ -109,12 +109,11 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
     marker = next((data for data, _ in reversed(posting.parts) if data["type"] == COMPACTION), None)
     shown = posting.metadata.get("queued_at") is None and posting.metadata.get("hidden_at") is None
     totals = None if marker is None or not shown else _totals_with(work, posting, id, marker, tail)
-    with _naming_taken(work, id), work.batch(last=marker is None or shown) as batch:
+    with naming_taken(work, id), work.batch(last=marker is None or shown) as batch:
         if touch:
             batch.lock(LOCK_SESSION, row_id=session_id)
             touch_session(work, batch, session_id, posting.metadata if posting.role is Role.USER else {}, now)
-        inserted = batch.returned(INSERT_LAST, new=id, session=session_id, speaker=posting.role, at=now, metadata=metadata)
-        batch.run_many(_INSERT_PART, _part_rows(work, posting, id, now))
+        inserted = insert_last(work, batch, posting, id, metadata, now)
         if totals is not None:
             batch.run(SET_COUNTERS, row_id=session_id, **totals)
         elif added and marker is None:
@@ -128,8 +127,23 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
     return _message(id, session_id, posting.role, decode(metadata), created, now)
 
 
+def insert_last(
+    work: UnitOfWork, batch: Batch, posting: Posting, id: str, metadata: JsonText, now: datetime
+) -> Pending[Row | None]:
+    """Add the statements that insert a message, which sorts last in its session; (created_at,), or None without the session."""
+    values = {"new": id, "session": posting.session_id, "speaker": posting.role, "at": now, "metadata": metadata}
+    inserted = batch.returned(INSERT_LAST, **values)
+    insert_parts(work, batch, posting, id, now)
+    return inserted
+
+
+def insert_parts(work: UnitOfWork, batch: Batch, posting: Posting, id: str, now: datetime) -> None:
+    """Add the statements that insert the parts of a message that has none."""
+    batch.run_many(_INSERT_PART, _part_rows(work, posting, id, now))
+
+
 @contextmanager
-def _naming_taken(work: UnitOfWork, id: str) -> Iterator[None]:
+def naming_taken(work: UnitOfWork, id: str) -> Iterator[None]:
     """Inside the block the database's refusal of an id that is taken becomes a sentence. The transaction is doomed by it."""
     try:
         yield

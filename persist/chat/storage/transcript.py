@@ -57,7 +57,7 @@ _TAIL = Statement(
     unreadable=OnUnreadable.RAISE,
 )
 
-_GROWING = ("streaming", "input-streaming")
+GROWING = ("streaming", "input-streaming")
 """The states of a part that may have unfolded text."""
 _GROWS = 'streaming"'
 """How both states end in JSON text. Searching with the quote, which is rare, is three times as fast as without."""
@@ -137,8 +137,8 @@ def read_json(work: UnitOfWork, session_id: str, *, include_hidden: bool = False
 def _parsed_parts(work: UnitOfWork, session_id: str) -> dict[str, str]:
     """Each message's parts as joined JSON text, with unfolded text added and without values that are not objects."""
     rows = work.rows(_ALL_PARTS, session_id=session_id)
-    by_message = _by_message(rows, [_grown_text(work, *row) for row in rows])
-    return {id: ",".join(texts) for id, texts in by_message.items()}
+    found = by_message(rows, [_grown_text(work, *row) for row in rows])
+    return {id: ",".join(texts) for id, texts in found.items()}
 
 
 def _newest(work: UnitOfWork, session_id: str, include_hidden: bool, limit: int | None, before: str | None) -> list[Row]:
@@ -162,13 +162,13 @@ def _newest(work: UnitOfWork, session_id: str, include_hidden: bool, limit: int 
 
 def _messages(work: UnitOfWork, heads: list[Row], rows: list[Row]) -> list[UIMessage]:
     parts = [
-        data if data is not None and data.get("state") not in _GROWING else _grown(work, data, *row)
+        data if data is not None and data.get("state") not in GROWING else _grown(work, data, *row)
         for data, row in zip(stored_objects([text for *_, text in rows]), rows, strict=True)
     ]
-    by_message = _by_message(rows, parts)
+    parts_of = by_message(rows, parts)
     found = []
     for (id, role, stored), metadata in zip(heads, stored_objects([text for *_, text in heads]), strict=True):
-        message: UIMessage = {"id": id, "role": role, "parts": by_message.get(id, [])}
+        message: UIMessage = {"id": id, "role": role, "parts": parts_of.get(id, [])}
         if metadata is None:
             metadata = read_object(stored, f"the metadata of message {id}")
         if metadata:
@@ -192,8 +192,8 @@ def _is_visible(head: Row, include_hidden: bool) -> bool:
     return metadata.get("queued_at") is None and (include_hidden or metadata.get("hidden_at") is None)
 
 
-def _by_message(rows: list[Row], bodies: list[B | None]) -> dict[str, list[B]]:
-    """The bodies by message id, in the order of their parts' indexes; a body of None is left out."""
+def by_message(rows: list[Row], bodies: list[B | None]) -> dict[str, list[B]]:
+    """The bodies of rows of (message id, index, …) by message id, in the order of their indexes; a body of None is left out."""
     found: dict[str, list[B]] = {}
     for (message_id, index, _), body in zip(rows, bodies, strict=True):
         numbered = found.get(message_id)
