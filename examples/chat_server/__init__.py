@@ -1,1 +1,1 @@
-"""A chat product in small: FastAPI, the AI SDK's useChat, Pydantic AI, and persist below them. `python -m examples.chat_server`."""
+"""A chat product in small, run by `python -m examples.chat_server`: FastAPI, useChat of the AI SDK, Pydantic AI, persist."""

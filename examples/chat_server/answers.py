@@ -3,6 +3,7 @@
 import asyncio
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from pydantic_ai import Agent, CancellationToken
 from pydantic_ai.run import AgentRunResult
@@ -22,14 +23,20 @@ class Answers:
         self._agent = agent
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self, session_id: str, history: list[UIMessage], continues: str | None) -> None:
-        """Begin to answer; `continues` names the message that the answer goes on in. Raises Conflict if an answer runs already."""
+    async def start(self, session_id: str, history: list[UIMessage], continues: str | None) -> str:
+        """Begin to answer, and return the cursor from which the browser follows.
+
+        `continues` names the message that the answer goes on in. Raises Conflict if an answer runs already.
+        """
         adapter = VercelAIAdapter(self._agent, SubmitMessage(id=session_id, messages=history), sdk_version=7)
+        message_id = continues or f"msg_{uuid4().hex}"
         recorder = self._store.record(session_id)
-        await recorder.feed({"type": "start"} | ({"messageId": continues} if continues else {}))
-        task = asyncio.create_task(_record(recorder, adapter, _steps(history[-1])))
+        await recorder.feed({"type": "start", "messageId": message_id})
+        cursor = await self._store.chat.messages.cursor(session_id, message_id)  # the browser has what is before
+        task = asyncio.create_task(_record(recorder, adapter, _steps(history, message_id)))
         self._tasks.add(task)  # the event loop keeps no task alive
         task.add_done_callback(self._tasks.discard)
+        return cursor
 
     async def close(self) -> None:
         """End what still runs, because the server stops."""
@@ -66,6 +73,7 @@ async def _count(recorder: AsyncRecorder, step: int, result: AgentRunResult[Any]
     )
 
 
-def _steps(message: UIMessage) -> int:
-    """How many steps an answer has already."""
-    return sum(part["type"] == "step-start" for part in message["parts"])
+def _steps(history: list[UIMessage], message_id: str) -> int:
+    """How many steps a message has already."""
+    parts = [part for message in history if message["id"] == message_id for part in message["parts"]]
+    return sum(part["type"] == "step-start" for part in parts)

@@ -1,7 +1,7 @@
 """The server of the chat: what useChat posts goes into the store, and what is said comes out of it, in whatever process.
 
-`application(url, agent)` is an ASGI application. Who asks is read from `x-forwarded-user`, which the proxy that logs people in sets;
-without a proxy there is one person.
+`application(url, agent)` is an ASGI application. The header `x-forwarded-user` says who asks: the proxy that logs people in sets it.
+Without a proxy there is one person.
 """
 
 from collections.abc import AsyncIterator
@@ -111,12 +111,11 @@ async def send(request: Request, body: Posted, store: Store, owner: Owner) -> Re
         history = await messages.model_view(session.id)
         if history and "title" not in session.metadata:
             await tx.chat.sessions.update_metadata(session.id, {"title": title_of(history[0])})
+    if synced.answered_by:  # asked again after a lost connection
+        return StreamingResponse(sse.encode(await store.chat.messages.replay(synced.answered_by)), headers=sse.HEADERS)
     cursor = None
-    if await store.chat.sessions.turn(session.id) is None and history:
-        if synced.continues:
-            cursor = await store.chat.messages.cursor(session.id, synced.continues)  # the browser has what is before
-        if synced.continues or history[-1]["role"] == "user":
-            await request.app.state.answers.start(session.id, history, synced.continues)
+    if not synced.running and (synced.continues or (history and history[-1]["role"] == "user")):
+        cursor = await request.app.state.answers.start(session.id, history, synced.continues)
     return following(store, session.id, cursor)
 
 

@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -34,34 +33,28 @@ def built() -> None:
 
 
 @pytest.fixture(scope="session")
-def open_chat(
-    built: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Chat]]:
-    """`open_chat(backend)` is the chat on a database; its servers start once."""
-    with ExitStack() as stack:
-        opened: dict[str, Chat] = {}
+def sqlite_chat(built: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chat]:
+    folder = tmp_path_factory.mktemp("sqlite")
+    with Chat(f"sqlite:///{(folder / 'chat.db').as_posix()}", Gate(folder / "gate")) as chat:
+        yield chat
 
-        def open_(backend: str) -> Chat:
-            if backend not in opened:
-                folder = tmp_path_factory.mktemp(backend)
-                url = f"sqlite:///{(folder / 'chat.db').as_posix()}"
-                if backend == "postgres":
-                    databases: Databases = request.getfixturevalue("databases")
-                    url = databases.create()
-                    stack.callback(databases.drop, url)
-                opened[backend] = chat = Chat(url, Gate(folder / "gate"))
-                stack.callback(chat.close)
-            return opened[backend]
 
-        yield open_
+@pytest.fixture(scope="session")
+def postgres_chat(built: None, tmp_path_factory: pytest.TempPathFactory, databases: Databases) -> Iterator[Chat]:
+    url = databases.create()
+    try:
+        with Chat(url, Gate(tmp_path_factory.mktemp("postgres") / "gate")) as chat:
+            yield chat
+    finally:
+        databases.drop(url)
 
 
 @pytest.fixture
-def chat(open_chat: Callable[[str], Chat], backend: str) -> Iterator[Chat]:
-    chat = open_chat(backend)
+def chat(request: pytest.FixtureRequest, backend: str) -> Chat:
+    """The chat on a database; its servers start once."""
+    chat: Chat = request.getfixturevalue(f"{backend}_chat")
     chat.gate.allow(ALL)
-    yield chat
-    chat.gate.allow(ALL)
+    return chat
 
 
 @pytest.fixture

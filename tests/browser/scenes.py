@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -92,7 +93,10 @@ class Chat:
         with Store.open(self.url) as store:
             return store.chat.messages.list(session)
 
-    def close(self) -> None:
+    def __enter__(self) -> "Chat":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.one.stop()
         self.two.stop()
 
@@ -141,9 +145,7 @@ class Window:
 
 def texts_of(messages: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
     """Each stored message's id and texts."""
-    return [
-        (message["id"], [part["text"] for part in message["parts"] if part["type"] == "text"]) for message in messages
-    ]
+    return [(message["id"], [part["text"] for part in message["parts"] if part["type"] == "text"]) for message in messages]
 
 
 def tour(question: str, words: int = ALL) -> str:

@@ -18,9 +18,7 @@ Open = Callable[..., Window]
         ("Deny", "output-denied", "All right, I do not send it."),
     ],
 )
-def test_a_tool_waits_for_its_approval(
-    chat: Chat, window: Open, answer: str, state: str, comment: str, reloaded: bool
-) -> None:
+def test_a_tool_waits_for_its_approval(chat: Chat, window: Open, answer: str, state: str, comment: str, reloaded: bool) -> None:
     one = window(chat.one)
     one.ask("write an email")
     expect(one.button(answer)).to_be_visible()
@@ -43,6 +41,7 @@ def test_a_tool_waits_for_its_approval(
 def test_the_browser_returns_a_choice(chat: Chat, window: Open) -> None:
     one = window(chat.one)
     one.ask("let me choose")
+    expect(one.button("Green")).to_be_visible()
     one.page.reload()
     one.button("Green").click()
     expect(one.said).to_have_text("You chose Green.")

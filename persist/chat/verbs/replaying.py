@@ -31,11 +31,12 @@ def replay(work: UnitOfWork, id: str, ai_sdk: object) -> list[Chunk]:
 
 
 def cursor(work: UnitOfWork, session_id: str, message_id: str) -> str:
-    """The cursor of a follower that was given all of a message. Raises NotFound."""
+    """The cursor of a follower that was given all of a message, which is nothing of one that was only begun. Raises NotFound."""
     look = look_at(work, session_id, message_id, 0)
-    if look.metadata is None:
-        raise NotFound("message", message_id)
     sent = Sent(message_id)
-    for _ in missing_chunks(sent, look.metadata, look.parts):
-        pass  # what was sent is noted chunk by chunk
+    if look.metadata is not None:
+        for _ in missing_chunks(sent, look.metadata, look.parts):
+            pass  # what was sent is noted chunk by chunk
+    elif look.turn is None or look.turn.message_id != message_id or not look.turn.running(work.now()):
+        raise NotFound("message", message_id)
     return encode_cursor(sent)

@@ -133,6 +133,29 @@ def test_a_client_that_has_a_message_is_given_only_what_continues_it(store: Any,
     assert [reduce([*had, *came])] == shown(other, session)
 
 
+def test_an_answer_that_ends_before_its_follower_looks_is_given_whole(store: Any, other: Any, session: str) -> None:
+    """By a host that takes the cursor when the answer begins, and follows a moment later."""
+    with store.record(session) as recorder:
+        recorder.feed(START)
+        cursor = other.chat.messages.cursor(session, "m")
+        waiting = other.follow(session, cursor)
+        assert waiting.cursor == cursor
+        recorder.feed_many([*step(*text("At ", "once.")), {"type": "finish"}])
+    for came in (list(waiting), list(other.follow(session, cursor))):
+        assert came[0] == START
+        assert [reduce(came)] == shown(other, session)
+
+
+@pytest.mark.parametrize("last", ["error", "abort"])
+def test_an_answer_that_ends_without_a_part_is_told_to_its_follower(store: Any, other: Any, session: str, last: str) -> None:
+    with store.record(session) as recorder:
+        recorder.feed(START)
+        cursor = other.chat.messages.cursor(session, "m")
+        recorder.feed({"type": "error", "errorText": "no"} if last == "error" else {"type": "abort"})
+    assert [chunk["type"] for chunk in other.follow(session, cursor)] == [last]
+    assert shown(other, session) == []
+
+
 def test_a_cursor_is_of_an_answer_that_is_shown(store: Any, session: str) -> None:
     question = say(store, session, "hello")
     record(store, session, turn(*text("hi"), id="m"))
