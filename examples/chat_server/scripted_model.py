@@ -11,9 +11,9 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 
 TOUR = (
     "You said “{question}”. This answer comes word by word, and each word is in the store before you see it. Reload the page "
-    "while I speak, open it a second time, or kill the server: nothing that you have read is lost. Ask me to send an email, and I "
-    "wait for your approval. Ask me to let you choose, and I wait for your choice. Attach an image, edit your question, ask again, "
-    "fork the conversation, or tell me to fail."
+    "while I speak, open it a second time, or kill the server: nothing that you have read is lost. Ask me to send an email, and "
+    "I wait for your approval. Ask me to let you choose, and I wait for your choice. Attach an image, edit your question, ask "
+    "again, fork the conversation, or tell me to fail."
 )
 
 Pause = Callable[[int], Awaitable[None]]

@@ -1,7 +1,7 @@
 """The server of the chat: what useChat posts goes into the store, and what is said comes out of it, in whatever process.
 
-`application(url, agent)` is an ASGI application. The header `x-forwarded-user` says who asks: the proxy that logs people in sets it.
-Without a proxy there is one person.
+`application(url, agent)` is an ASGI application. The header `x-forwarded-user` says who asks: the proxy that logs people in sets
+that header. Without a proxy there is one person.
 """
 
 from collections.abc import AsyncIterator

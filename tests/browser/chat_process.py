@@ -4,6 +4,7 @@ GATE is a file with the number of words that may be said of each answer: what a 
 """
 
 import asyncio
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -20,5 +21,6 @@ async def until_allowed(gate: Path, word: int) -> None:
 
 
 if __name__ == "__main__":
+    os.environ["PERSIST_NOTIFY_FOLLOWERS"] = "true"  # as it is outside of tests
     url, gate, port = sys.argv[1:]
     serve(application(url, assistant(scripted_model(partial(until_allowed, Path(gate))))), int(port))

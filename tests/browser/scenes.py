@@ -3,8 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, Playwright
 
 from examples.chat_server.scripted_model import TOUR
 from persist import Store
-from tests.markdown import ROOT
+from tests.subprocesses import ROOT, Worker
 
 DEADLINE = 60.0
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -55,30 +53,26 @@ class Server:
     """A process of the chat, on a port of its own."""
 
     def __init__(self, url: str, gate: Gate) -> None:
-        self.url, self.gate, self._port = url, gate, 0
+        self.url, self.gate = url, gate
+        self._port: int | None = 0
         self.start()
 
     def start(self) -> None:
         """Start it, a second time on the port that it had."""
-        line = [sys.executable, "-m", "tests.browser.chat_process", self.url, str(self.gate.path), str(self._port)]
-        self._process = subprocess.Popen(line, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
+        line = ("tests.browser.chat_process", self.url, self.gate.path, self._port)
+        self._process = Worker(*line, preloaded="tests.browser.preloaded")
         self.address = self._process.stdout.readline().strip()
         assert self.address, "the server ended before it listened"
         self._port = urlsplit(self.address).port
 
     def kill(self) -> None:
         """End it by SIGKILL."""
-        self._process.kill()
-        self._process.communicate()
+        self._process.close()
 
     def stop(self) -> None:
         """End it as an operator does."""
         self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.communicate(timeout=DEADLINE)
-        finally:
-            self.kill()
+        self._process.communicate(timeout=DEADLINE)
 
 
 class Chat:

@@ -30,11 +30,12 @@ def address(built: None, tmp_path: Path) -> Iterator[str]:
     line = [sys.executable, "-m", *serve.replace("8000", "0").split()]
     process = subprocess.Popen(line, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    said = []
+    said = ""
     try:
-        while not (found := re.search(r"running on (http://\S+)", line := process.stderr.readline())):
-            said.append(line)
-            assert line, "".join(said)
+        while not (found := re.search(r"running on (http://\S+)", said)):
+            more = process.stderr.readline()
+            assert more, said
+            said += more
         yield found[1]
     finally:
         process.terminate()

@@ -28,7 +28,7 @@ def answer(role: str, **part: Any) -> dict[str, Any]:
     return {"id": f"{role}-1", "role": role, "parts": [part]}
 
 
-HOSTILE = {
+HOSTILE: dict[str, dict[str, Any]] = {
     "no messages": {},
     "messages that are no list": {"messages": "hello"},
     "a message that is none": {"messages": [7]},
