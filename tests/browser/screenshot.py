@@ -13,7 +13,7 @@ EARLIER = ("Plan a week in Lisbon", "Why is the build red?", "Names for a boat")
 
 def take(server: Server, picture: Path) -> None:
     with sync_playwright() as playwright, open_chromium(playwright) as browser:
-        page = browser.new_page(viewport={"width": 1100, "height": 680}, color_scheme="light")
+        page = browser.new_page(viewport={"width": 1100, "height": 730}, color_scheme="light")
         window = Window(page, server)
         for question in EARLIER:
             window.ask(question)
