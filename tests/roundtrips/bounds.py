@@ -57,6 +57,7 @@ BOUNDS = {
         Row("chat.messages.cancel_queued", 3),
         Row("chat.messages.claim_queued", 2),
         Row("chat.messages.compact", 3),
+        Row("chat.messages.cursor", 1, goal=1),
         Row("chat.messages.enqueue", 3),
         Row("chat.messages.file", 1, goal=1),
         Row("chat.messages.get", 1),
