@@ -90,6 +90,7 @@ ARGUMENTS: dict[str, Any] = {
     "chat.messages.before": "answered",
     "chat.model": {"model_id": "claude"},
     "chat.parts": TEXT,
+    "chat.search": "docs",
     "chat.permissions": [RULE],
     "chat.role": "user",
     "chat.session_id": "chat",
