@@ -3,6 +3,7 @@
 from persist.errors import (
     Closed,
     Conflict,
+    EffectUnknown,
     InvalidValue,
     LeaseLost,
     MigrationFailed,
@@ -48,6 +49,7 @@ __all__ = [
     "AsyncStore",
     "Closed",
     "Conflict",
+    "EffectUnknown",
     "InvalidValue",
     "LeaseLost",
     "MigrationFailed",

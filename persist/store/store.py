@@ -30,7 +30,7 @@ from persist.store.transaction import Domains, Transaction, TransactionBlock, tr
 if TYPE_CHECKING:
     from persist.events.schemas import Event
     from persist.settings import Settings
-    from persist.workflows.schemas import WorkflowRun
+    from persist.workflows.schemas import Lease, WorkflowRun
 
 with lazy_modules(globals()):
     from persist import settings as configuration
@@ -42,6 +42,7 @@ with lazy_modules(globals()):
     from persist.events import writing as log_writing
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
+    from persist.workflows import steps
     from persist.workflows.verbs import finishing
 
 log = logging.getLogger("persist")
@@ -293,6 +294,10 @@ class Store(Domains):
         followed: NotFound for others, InvalidValue for text that is no cursor. `close()` ends it.
         """
         return follower.Follower(self.runtime, session_id, cursor, ai_sdk)
+
+    def step(self, run: "WorkflowRun | Lease | str", key: str, input: Json = None, *, retry: bool = False) -> "steps.Step":
+        """Return a context manager around one side effect of a run, which happens once however often the run is restarted."""
+        return steps.Step(self, run, key, input, retry)
 
     # -- recorders
 
