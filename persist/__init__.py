@@ -1,6 +1,7 @@
 """persist keeps the durable state of AI-agent systems: what runs, what was said, what it cost, where to resume."""
 
 from persist.errors import (
+    BlobUnreadable,
     Closed,
     Conflict,
     EffectUnknown,
@@ -47,6 +48,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncStore",
+    "BlobUnreadable",
     "Closed",
     "Conflict",
     "EffectUnknown",

@@ -22,6 +22,7 @@
     │   ├── Closed                                what
     │   ├── UnsupportedEngine                     found, reason
     │   └── StoreCorrupt                          path, reason
+    │       ├── BlobUnreadable                    sha256, reason
     │       └── UnreadableRow                     table, key, column, reason
     ├── SchemaError (RuntimeError)
     │   ├── SchemaOutdated                        found, known, command
@@ -208,6 +209,15 @@ class StoreCorrupt(StoreError):
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
         super().__init__(f"{path}: {reason}")
+
+
+class BlobUnreadable(StoreCorrupt):
+    """The bytes of a blob are missing, or they are not those that its digest stands for."""
+
+    def __init__(self, sha256: str, reason: str) -> None:
+        self.sha256 = sha256
+        super().__init__(f"blob {sha256}", f"{reason}; `persist doctor` says which blobs are damaged.")
+        self.reason = reason
 
 
 class UnreadableRow(StoreCorrupt):

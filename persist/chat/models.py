@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import CheckConstraint, ForeignKey, Index, and_, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from persist.blobs.models import blobs
 from persist.chat.schemas import UNFINISHED, Role, TurnState
 from persist.db.changes.event_streams import Streams, deltas_of
 from persist.db.schema.base import (
@@ -121,6 +122,16 @@ class ChatPartDeltaRow(Base):
     __table_args__ = (ONE_TREE,)
 
 
+class ChatPartBlobRow(Base):
+    """The blob that holds the bytes of a part's file. Without this row, what looks like a reference in a part is its own text."""
+
+    __tablename__ = "chat_part_blobs"
+    part_id: Mapped[str] = mapped_column(Label(), _ref("chat_parts.id"), primary_key=True)
+    sha256: Mapped[str] = mapped_column(Label(), ForeignKey(blobs.c.sha256))
+
+    __table_args__ = (Index("ix_chat_part_blobs_sha256", "sha256"),)
+
+
 class ChatTurnRow(Base):
     """The running or failed turn of a session and its owner. `message_id` may name a message not stored yet: no foreign key."""
 
@@ -166,6 +177,7 @@ sessions = table_of(ChatSessionRow)
 messages = table_of(ChatMessageRow)
 parts = table_of(ChatPartRow)
 deltas = table_of(ChatPartDeltaRow)
+part_blobs = table_of(ChatPartBlobRow)
 turns = table_of(ChatTurnRow)
 step_usage = table_of(ChatStepUsageRow)
 prompts = table_of(SystemPromptRow)
@@ -192,6 +204,8 @@ partial_index("ix_chat_messages_queued", messages.c.session_id, where=QUEUED)
 partial_index("ix_chat_messages_delivery", messages.c.session_id, DELIVERY, where=TRIGGERED)
 partial_index("ix_chat_parts_compaction", parts.c.session_id, where=IS_COMPACTION)
 partial_index("ix_chat_parts_unfinished", parts.c.session_id, parts.c.tool_call_id, where=IS_UNFINISHED)
+
+part_blobs.info["unlogged"] = True  # as the blobs that it names
 
 STREAMS = Streams("", shared="chat")
 STREAMS.by("id", sessions)

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import persist.agent_tasks.pruning
 import persist.app_sessions.pruning
+import persist.blobs.pruning
 import persist.chat.pruning
 import persist.checkpoints.pruning
 import persist.conversations.pruning
@@ -27,6 +28,7 @@ from persist.db.values.frozen import Value
 from persist.errors import InvalidValue
 from persist.maintenance.steps import Run, running
 from persist.quoting import shown
+from persist.schema.metadata import metadata
 from persist.store.store import Store
 
 PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
@@ -44,6 +46,7 @@ PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
         "telemetry": persist.telemetry.pruning.PRUNINGS,
         "transcripts": persist.transcripts.pruning.PRUNINGS,
         "workflows": persist.workflows.pruning.PRUNINGS,
+        "blobs": persist.blobs.pruning.prunings(metadata.sorted_tables),  # last: what the others delete names no blob any more
     }
 )
 """The prunable tables of each domain, in the order in which they are pruned."""
@@ -109,7 +112,8 @@ def prune_conversations(store: Store, *, keep_days: int, keep_n: int, dry_run: b
 
 def prunable() -> list[str]:
     """Return the names that `prune` accepts: every domain, followed by its tables that can be pruned alone."""
-    return [name for domain, prunings in PRUNINGS.items() for name in (domain, *(one.table.name for one in prunings))]
+    names = [name for domain, prunings in PRUNINGS.items() for name in (domain, *(one.table.name for one in prunings))]
+    return list(dict.fromkeys(names))  # a table may have the name of its domain
 
 
 def _named(name: str) -> Sequence[Pruning]:

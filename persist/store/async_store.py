@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 with lazy_modules(globals()):
     from persist.agent_tasks import aio as agent_tasks
     from persist.app_sessions import aio as app_sessions
+    from persist.blobs import aio as blobs
     from persist.chat import aio as chat
     from persist.chat.following import follower
     from persist.chat.recording import async_recorder
@@ -66,6 +67,7 @@ class AsyncDomains:
     agent_tasks = on_demand(lambda work: agent_tasks.AsyncAgentTaskDomain(work))
     chat = on_demand(lambda work: chat.AsyncChat(work))
     app_sessions = on_demand(lambda work: app_sessions.AsyncAppSessionsDomain(work))
+    blobs = on_demand(lambda work: blobs.async_blobs(work))
     checkpoints = on_demand(lambda work: checkpoints.AsyncCheckpoints(work))
     conversations = on_demand(lambda work: conversations.AsyncConversations(work))
     events = on_demand(lambda work: events.async_events(work))

@@ -9,6 +9,7 @@ from tests.architecture.sources import ROOT, Source
 
 NAMES = [
     "AsyncStore",
+    "BlobUnreadable",
     "Closed",
     "Conflict",
     "InvalidValue",

@@ -118,6 +118,7 @@ def make(store: Store) -> dict[str, Any]:
         tx.events.append("audit", "audit.noted", {"a": 1})
         ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx)}
         ids |= {**_agent_tasks(tx), **_replay_streams(tx), **_transcripts(tx)}
+        ids |= _blobs(tx)
         _conversations(tx)
         _telemetry(tx)
         _checkpoints(tx)
@@ -248,6 +249,11 @@ def _agent_tasks(tx: Any) -> dict[str, Any]:
     tx.agent_tasks.tasks.save("ann", "t1", state="working", head=b"h", pieces=pieces, context_id="c1", status_key="1")
     tx.agent_tasks.webhooks.set("t1", "w1", owner="ann", data=b"hook")
     return {"<agent task>": tx.agent_tasks.tasks.latest().items[0].id}
+
+
+def _blobs(tx: Any) -> dict[str, Any]:
+    tx.blobs.put(bytes(20_000), "image/png")
+    return {"<blob>": tx.blobs.put(b"\x00\xff", "text/plain").sha256}
 
 
 def calls(values: st.SearchStrategy[Hostile]) -> st.SearchStrategy[tuple[Verb, dict[str, Hostile]]]:

@@ -7,12 +7,14 @@ from typing import Any
 
 from sqlalchemy import Text, bindparam, delete, insert, select, update
 
+from persist.blobs.bodies import NewBlob, add_named
 from persist.chat.models import deltas, messages, parts, prompts, sessions
 from persist.chat.recording.merging import Merge
 from persist.chat.recording.pending import Patch, patched, without_usage
 from persist.chat.recording.resume import NOT_HIDDEN, refuse_hidden
 from persist.chat.schemas import Role, StepUsage
 from persist.chat.storage import turns, usage
+from persist.chat.storage.files import NAME_BLOB
 from persist.chat.storage.folding import fold_in_database, rewrite_long
 from persist.chat.storage.message_insert import INSERT_LAST_OF_TURN
 from persist.chat.storage.statements import (
@@ -86,6 +88,8 @@ class PartWrite:
     had_deltas: bool = False
     frame: JsonFrame | None = None
     """The stored JSON around a long text that is not rewritten: the text in `data` is empty then."""
+    blob: NewBlob | None = None
+    """The file of a new part, if it is not in `data`."""
 
 
 @dataclass(slots=True)
@@ -335,3 +339,6 @@ class Flush:
             updated_at=part.at,
             data_json=part.data,
         )
+        if part.blob is not None:
+            add_named(batch, [part.blob], part.at)
+            batch.run(NAME_BLOB, named_by=part.id, sha256=part.blob.sha256)

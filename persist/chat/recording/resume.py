@@ -10,6 +10,7 @@ from persist.chat.models import HIDDEN, IS_UNFINISHED, VISIBLE, messages, parts
 from persist.chat.reducer.parts import Part
 from persist.chat.reducer.tool_parts import approval_id as approval_of
 from persist.chat.schemas import Role, ToolState, UIMessage
+from persist.chat.storage.files import StoredFile, put_back, referred
 from persist.chat.storage.folding import fold, fold_message
 from persist.chat.storage.stored_json import stored_object, stored_part
 from persist.db.changes.batch import Requirement
@@ -74,6 +75,9 @@ def load_message(db: StatementRunner, session_id: str, id: str) -> StoredMessage
     fold_message(db, id)
     rows = db.rows(_PARTS, row_id=id)
     message: UIMessage = {"id": id, "role": "assistant", "parts": [_data(db, row) for row in rows]}
+    filed = [StoredFile(id, row[1], data) for row, data in zip(rows, message["parts"], strict=True) if referred(data) is not None]
+    if filed:
+        put_back(db, filed)
     if metadata:
         message["metadata"] = metadata
     return StoredMessage(message, [(part_id, index) for part_id, index, _ in rows])

@@ -4,13 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Text, bindparam, cast, func, null, select, update
 
+from persist.blobs.bodies import NewBlob, add_named
 from persist.chat.models import messages, parts, sessions
 from persist.chat.reducer.tool_parts import tool_columns
 from persist.chat.schemas import ChatMessage, Role
+from persist.chat.storage.files import NAME_BLOB, refuse_reference, taken_out
 from persist.chat.storage.last_place import LAST_CREATED_AT
 from persist.chat.storage.statements import LOCK_SESSION, SET_MODEL, TOUCH_SESSION
 from persist.chat.storage.stored_json import stored_object
@@ -72,28 +74,38 @@ PLACE_LAST = Statement(
 """Replace a message's metadata, and let it sort last in its session."""
 
 
+class NewPart(NamedTuple):
+    """A part to insert: as it is stored, its JSON text, and the blob of its file, if that is not in the text."""
+
+    data: Mapping[str, Any]
+    text: JsonText
+    blob: NewBlob | None
+
+
 @dataclass(frozen=True, slots=True)
 class Posting:
     """A message to insert, already checked, with its parts encoded."""
 
     session_id: str
     role: Role
-    parts: list[tuple[Mapping[str, Any], JsonText]]
+    parts: list[NewPart]
     metadata: dict[str, Any]
 
 
-def check_parts(work: UnitOfWork, parts: Sequence[Json]) -> list[tuple[Mapping[str, Any], JsonText]]:
-    """Check that each part is an object with a `type`, and encode it. InvalidValue names the bad part."""
+def check_parts(work: UnitOfWork, parts: Sequence[Json]) -> list[NewPart]:
+    """Check that each part is an object with a `type`, and encode it, without a large file. InvalidValue names the bad part."""
     if isinstance(parts, (str, bytes, Mapping)) or not isinstance(parts, Sequence):
         raise InvalidValue("parts", "expected a list of parts.")
-    checked: list[tuple[Mapping[str, Any], JsonText]] = []
-    limits = work.runtime.limits
+    checked: list[NewPart] = []
+    limits, smallest = work.runtime.limits, work.runtime.settings.inline_file_bytes
     for index, part in enumerate(parts):
         path = f"parts[{index}]"
-        data = plain_object(part, path)
+        data, blob = taken_out(plain_object(part, path), smallest, limits.max_bytes)
+        if blob is None:
+            refuse_reference(data, path)
         text = encode(data, path, limits)
         work.label(f"{path}.type", data.get("type"))
-        checked.append((data, text))
+        checked.append(NewPart(data, text, blob))
     return checked
 
 
@@ -106,7 +118,10 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
     session_id, now = posting.session_id, work.now()
     id = work.runtime.ids.mint("msg", now) if id is None else id
     added = counters_of(posting.role, {}, posting.metadata) if posting.role is Role.ASSISTANT else {}
-    marker = next((data for data, _ in reversed(posting.parts) if data["type"] == COMPACTION), None)
+    marker = next((data for data, *_ in reversed(posting.parts) if data["type"] == COMPACTION), None)
+    blobs = [part.blob for part in posting.parts if part.blob is not None]
+    if blobs and touch and work.row(LOCK_SESSION, row_id=session_id) is None:
+        raise NotFound("session", session_id)
     shown = posting.metadata.get("queued_at") is None and posting.metadata.get("hidden_at") is None
     totals = None if marker is None or not shown else _totals_with(work, posting, id, marker, tail)
     with _naming_taken(work, id), work.batch(last=marker is None or shown) as batch:
@@ -114,7 +129,14 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
             batch.lock(LOCK_SESSION, row_id=session_id)
             touch_session(work, batch, session_id, posting.metadata if posting.role is Role.USER else {}, now)
         inserted = batch.returned(INSERT_LAST, new=id, session=session_id, speaker=posting.role, at=now, metadata=metadata)
-        batch.run_many(_INSERT_PART, _part_rows(work, posting, id, now))
+        rows = _part_rows(work, posting, id, now)
+        batch.run_many(_INSERT_PART, rows)
+        if blobs:
+            add_named(batch, blobs, now)
+            named = zip(rows, posting.parts, strict=True)
+            batch.run_many(
+                NAME_BLOB, [{"named_by": row["id"], "sha256": part.blob.sha256} for row, part in named if part.blob is not None]
+            )
         if totals is not None:
             batch.run(SET_COUNTERS, row_id=session_id, **totals)
         elif added and marker is None:
@@ -157,7 +179,7 @@ def _totals_with(work: UnitOfWork, posting: Posting, id: str, marker: Mapping[st
 
 def _part_rows(work: UnitOfWork, posting: Posting, message_id: str, now: datetime) -> list[dict[str, Any]]:
     rows = []
-    for index, (data, text) in enumerate(posting.parts):
+    for index, (data, text, _) in enumerate(posting.parts):
         call_id, state = tool_columns(data)
         rows.append(
             {

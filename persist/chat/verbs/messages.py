@@ -4,8 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
-from persist.chat.schemas import ChatMessage, Role, SummaryAs, UIMessage
+from persist.blobs.repository import checked_digest
+from persist.blobs.schemas import Blob
+from persist.chat.schemas import ChatMessage, Files, Role, SummaryAs, UIMessage
 from persist.chat.storage import transcript
+from persist.chat.storage.files import blob_of_session
 from persist.chat.storage.message_insert import Posting, check_parts, post
 from persist.chat.storage.usage import add_step, check_step, step_counts
 from persist.chat.verbs import approvals, compaction, queueing, repair, replaying
@@ -43,11 +46,18 @@ class ChatMessages(Repository):
 
     @reads
     def list(
-        self, session_id: str, *, include_hidden: bool = False, limit: int | None = None, before: str | None = None
+        self,
+        session_id: str,
+        *,
+        include_hidden: bool = False,
+        limit: int | None = None,
+        before: str | None = None,
+        files: Literal["data", "reference"] = "data",
     ) -> List[UIMessage]:
         """Messages, oldest first, without queued ones. Raises NotFound without the session.
 
         `limit`: only the newest N. `before`: only messages before that message id. Hidden ones only with `include_hidden`.
+        `files="reference"`: a large file's URL is `persist-blob:<sha256>`, and its bytes are not read.
         """
         work = self._work
         return transcript.read_messages(
@@ -56,26 +66,35 @@ class ChatMessages(Repository):
             include_hidden=include_hidden,
             limit=limit,
             before=None if before is None else work.label("before", before),
+            files=check_choice("files", files, Files),
         )
 
     @reads
-    def list_json(self, session_id: str, *, include_hidden: bool = False) -> bytes:
+    def list_json(self, session_id: str, *, include_hidden: bool = False, files: Literal["data", "reference"] = "data") -> bytes:
         """The messages of `list` as one JSON array in UTF-8, joined from the stored text without parsing it."""
-        return transcript.read_json(self._work, self._work.label("session_id", session_id), include_hidden=include_hidden)
+        work, how = self._work, check_choice("files", files, Files)
+        return transcript.read_json(work, work.label("session_id", session_id), include_hidden=include_hidden, files=how)
 
     @reads
-    def get(self, id: str) -> UIMessage:
+    def get(self, id: str, *, files: Literal["data", "reference"] = "data") -> UIMessage:
         """One message with its parts, even if hidden or queued. Raises NotFound."""
-        return transcript.read_message(self._work, self._work.label("id", id))
+        return transcript.read_message(self._work, self._work.label("id", id), check_choice("files", files, Files))
 
     @reads
-    def replay(self, id: str, *, ai_sdk: Literal[6, 7] | None = None) -> List[dict[str, Json]]:
+    def file(self, session_id: str, sha256: str) -> Blob:
+        """The blob of a file in the session's messages. Raises NotFound for any other: so a host serves what a URL names."""
+        return blob_of_session(self._work, self._work.label("session_id", session_id), checked_digest("sha256", sha256))
+
+    @reads
+    def replay(
+        self, id: str, *, ai_sdk: Literal[6, 7] | None = None, files: Literal["data", "reference"] = "data"
+    ) -> List[dict[str, Json]]:
         """The chunks of a UI message stream that rebuild one assistant message, under the same id.
 
         They have no end while the message's turn runs. Raises NotFound, and InvalidValue for a message that is not the
         assistant's. `ai_sdk`: the major that reads the chunks; None takes the value from Settings.
         """
-        return replaying.replay(self._work, self._work.label("id", id), ai_sdk)
+        return replaying.replay(self._work, self._work.label("id", id), ai_sdk, check_choice("files", files, Files))
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatMessage:
@@ -86,16 +105,21 @@ class ChatMessages(Repository):
         return queueing.patch_metadata(self._work, self._work.label("id", id), self._work.json_object("patch", patch))
 
     @reads
-    def model_view(self, session_id: str, *, summary_as: Literal["text", "data"] = "text") -> List[UIMessage]:
+    def model_view(
+        self,
+        session_id: str,
+        *,
+        summary_as: Literal["text", "data"] = "text",
+        files: Literal["data", "reference"] = "data",
+    ) -> List[UIMessage]:
         """The messages to send to the model: after a compaction the summary, the kept tail, and everything since.
 
         The summary is a user message with a text part, which converters to model messages pass on and providers accept first.
         With `summary_as="data"` it is the stored message; converting its `data-compaction` part is then up to the caller.
         """
-        work = self._work
-        return compaction.model_view(
-            work, work.label("session_id", session_id), check_choice("summary_as", summary_as, SummaryAs)
-        )
+        work, session_id = self._work, self._work.label("session_id", session_id)
+        how = check_choice("files", files, Files)
+        return compaction.model_view(work, session_id, check_choice("summary_as", summary_as, SummaryAs), how)
 
     @writes
     def compact(

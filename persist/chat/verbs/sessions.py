@@ -203,9 +203,10 @@ class ChatSessions(Repository):
         child = branching.child_of(parent, at_message_id, given, id=work.runtime.ids.mint("ses"), now=work.now())
         copied = branching.messages_through(work, asked, id, at_message_id)
         parts = branching.parts_of(work, asked, id)
+        named = branching.blobs_of(work, parts)
         with work.batch(last=True) as batch:
             batch.run(_INSERT_CHILD, **self._values(child))
-            branching.copy_messages(work, batch, child, copied, parts)
+            branching.copy_messages(work, batch, child, copied, parts, named)
             stored = batch.row(_GET, row_id=child.id)
         return _found(child.id, stored.result)
 
