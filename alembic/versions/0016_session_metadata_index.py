@@ -15,7 +15,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    if op.get_bind().dialect.name == "postgresql":
+    if op.get_context().dialect.name == "postgresql":
         op.create_index(
             "ix_chat_sessions_metadata",
             "chat_sessions",
