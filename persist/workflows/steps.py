@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class _Step:
     """What both faces share.
 
-    Entering the block raises EffectUnknown for an effect that began before and did not end, unless `retry` is given; Conflict,
-    LeaseLost and NotFound as `effects.begin` does.
+    Entering the block raises EffectUnknown for an effect that began before and did not end, unless `retry` is given. It raises
+    Conflict, LeaseLost and NotFound as `effects.begin` does.
     """
 
     def __init__(self, run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:

@@ -18,7 +18,7 @@ from persist.errors import Conflict, NotFound, TransitionError
 from persist.workflows.models import IS_PENDING, approvals, runs
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.payloads import history_item, history_with, marker_of, small_values, with_error
-from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, get_run, held_run, run_value, written_run
+from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, LOCK_RUN, get_run, held_run, run_value, written_run
 from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs import leases
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
@@ -98,9 +98,15 @@ class Approvals(Repository):
         asked = _asked(self._work, gate=gate, summary=summary, kind=kind, requested_by=requested_by)
         key = asked["idempotency_key"] = optional_label("idempotency_key", idempotency_key)
         row_id = None if id is None else self._work.label("id", id)
-        run = get_run(self._work, workflow_run_id, lock=True)
-        if key is not None and (known := self._work.row(_BY_KEY, run_id=run.id, key=key)) is not None:
-            return _value(known)
+        run_id = self._work.label("id", workflow_run_id)
+        with self._work.batch() as batch:
+            run_row = batch.row(LOCK_RUN, row_id=run_id)
+            known = None if key is None else batch.row(_BY_KEY, run_id=run_id, key=key)
+        if run_row.result is None:
+            raise NotFound("workflow run", run_id)
+        if known is not None and known.result is not None:
+            return _value(known.result)
+        run = run_value(run_row.result)
         if run.status in TERMINAL:
             raise Conflict(f"The workflow run {run.id!r} has ended ({run.status}): nothing would wait at its gate.")
         with self._work.batch(last=True) as batch:

@@ -82,9 +82,10 @@ class Effects(Repository):
         digest = _digest(work, input)
         run = held_run(work, run_id, lease)
         begun = {**dict.fromkeys(_FIELDS), "run_id": run.id, "key": name, "input_digest": digest, "begun_at": work.now()}
-        row = work.returned(_INSERT, **{**begun, "state": EffectState.BEGUN, "attempts": 1})
-        if row is not None:
-            return _value(row)
+        with work.batch(last=True) as batch:
+            inserted = batch.returned(_INSERT, **{**begun, "state": EffectState.BEGUN, "attempts": 1})
+        if inserted.result is not None:
+            return _value(inserted.result)
         *found, former_digest = _found(work, _LOCK, run.id, name)
         if former_digest != digest:
             raise Conflict(

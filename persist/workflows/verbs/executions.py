@@ -80,8 +80,8 @@ class Executions(Repository):
     ) -> Execution:
         """Begin a phase or chat turn. `skill` is `workflow:phase` or `chat`. Raises Conflict if the id is taken.
 
-        Of all calls with one `idempotency_key` the first begins an execution, the others return it; Conflict if it is of another
-        skill or trigger.
+        Of all calls with one `idempotency_key` the first begins an execution, the others return it. Raises Conflict if it is of
+        another skill, trigger or run.
 
         Raises NotFound for an unknown run. Only a new row needs its run: stored executions may name runs that are gone.
         """

@@ -146,6 +146,7 @@ def test_a_put_that_fails_leaves_nothing(store: Any, raw: Raw) -> None:
     for source, error in [(failing(), RuntimeError), ([b"a", "b"], InvalidValue), (["a"], InvalidValue), ([1], InvalidValue)]:
         with pytest.raises(error):
             store.blobs.put(source)
+
     def undone() -> None:
         with store.begin() as tx:
             tx.blobs.put(body(2 * PIECE))
