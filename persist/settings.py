@@ -90,6 +90,8 @@ class Settings(BaseSettings):
     tool_history_keep: int = Field(1_000, ge=1)
     tool_history_trim_every: int | None = Field(None, ge=1)
 
+    # where the bodies of blobs are kept instead of the database: the path of a folder, or a URL for fsspec
+    blobs: Any = None
     # a file of a chat message that is larger, given as a data URL, is stored as a blob
     inline_file_bytes: int = Field(65_536, ge=0)
 

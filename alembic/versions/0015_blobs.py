@@ -35,6 +35,7 @@ def upgrade() -> None:
         sa.Column("size", whole(), nullable=False),
         sa.Column("created_at", whole(), nullable=False),
         sa.Column("put_at", whole(), nullable=False),
+        sa.Column("complete", flag(), nullable=False),
         sa.Column("named", flag(), nullable=False),
         sa.Column("outside", flag(), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=True),

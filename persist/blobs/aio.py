@@ -1,5 +1,6 @@
 """`tx.blobs` of AsyncStore."""
 
+from persist.blobs.putting import made_ready
 from persist.blobs.repository import Blobs
 from persist.db.transactions.async_transactions import AsyncRepository, AsyncWork, awaitable
 
@@ -7,7 +8,7 @@ from persist.db.transactions.async_transactions import AsyncRepository, AsyncWor
 class AsyncBlobs(AsyncRepository[Blobs]):
     """See Blobs."""
 
-    put = awaitable(Blobs.put)
+    put = awaitable(Blobs.put, ready=made_ready)
     get = awaitable(Blobs.get)
     read = awaitable(Blobs.read)
     open = awaitable(Blobs.open)

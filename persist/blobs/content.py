@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 import weakref
 from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from io import BytesIO
 from os import PathLike
@@ -22,14 +22,16 @@ PIECE = 2**20
 Source = bytes | bytearray | memoryview | PathLike[str] | IO[bytes] | Iterable[bytes]
 """Bytes, a path, a binary file from its place on, or an iterable of bytes; with AsyncStore an asynchronous iterable, too."""
 
+_HEX = frozenset("0123456789abcdef")
 _BYTES = (bytes, bytearray, memoryview)
 
 
 class Content:
     """Bytes in a file that can be read again, with their digest."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self._start = file, file.tell()
+    def __init__(self, file: IO[bytes], *, ours: bool = True) -> None:
+        """`ours`: nobody else changes the file."""
+        self._file, self._start, self._ours = file, file.tell(), ours
         self.sha256, self.size = "", 0
         digest = sha256()
         for piece in self._read():
@@ -38,17 +40,18 @@ class Content:
         self.sha256 = digest.hexdigest()
 
     def pieces(self) -> Iterator[bytes]:
-        """The bytes in pieces of one size, the last one may be smaller. Raises Conflict if a file was changed since it was first read."""
+        """The bytes in pieces of one size, but for the last. Raises Conflict if a file was changed since it was first read."""
         digest, left = sha256(), self.size
         self._file.seek(self._start)
         while left:
             piece = self._filled(min(PIECE, left))
             if not piece:
                 break
-            digest.update(piece)
+            if not self._ours:
+                digest.update(piece)
             left -= len(piece)
             yield piece
-        if left or digest.hexdigest() != self.sha256:
+        if left or not (self._ours or digest.hexdigest() == self.sha256):
             raise Conflict("The file was changed while it was being stored; nothing was written.")
 
     def whole(self) -> bytes:
@@ -95,32 +98,30 @@ def checked_bytes(value: object) -> bytes:
 @contextmanager
 def content_of(source: object) -> Iterator[Content]:
     """The content of a source, as long as the block lasts. What has been made ready before is left open."""
+    chunks: Iterable[Any]
     if isinstance(source, Content):
         yield source
-    elif isinstance(source, _BYTES):
+        return
+    if isinstance(source, _BYTES):
         yield Content(BytesIO(source))
-    elif isinstance(source, PathLike):
+        return
+    if isinstance(source, PathLike):
         path = check_path("source", source)
         with files(path), open(path, "rb") as file:
-            yield Content(file)
-    elif callable(getattr(source, "read", None)):
+            yield Content(file, ours=False)
+        return
+    if callable(getattr(source, "read", None)):
         given: Any = source
         if given.seekable():
-            yield Content(given)
-        else:
-            with _spooled(iter(lambda: checked_bytes(given.read(PIECE)), b"")) as content:
-                yield content
+            yield Content(given, ours=False)
+            return
+        chunks = iter(lambda: checked_bytes(given.read(PIECE)), b"")
     elif isinstance(source, Iterable) and not isinstance(source, str | Mapping):
-        with _spooled(source) as content:
-            yield content
+        chunks = source
     else:
         advice = "; an asynchronous iterable needs AsyncStore" if isinstance(source, AsyncIterable) else ""
         expected = "bytes, a Path, a binary file or an iterable of bytes"
         raise InvalidValue("source", f"expected {expected}, got {type(source).__name__}{advice}.")
-
-
-@contextmanager
-def _spooled(chunks: Iterable[Any]) -> Iterator[Content]:
     spool = Spool()
     with spool.file:
         for chunk in chunks:
@@ -128,10 +129,18 @@ def _spooled(chunks: Iterable[Any]) -> Iterator[Content]:
         yield spool.content()
 
 
-async def made_ready(source: Any, *rest: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a put, with an asynchronous iterable read to its end before the transaction begins."""
-    if not isinstance(source, AsyncIterable):
-        return (source, *rest), named
+def kept_open(source: object) -> Content:
+    """The content of a source, which is closed once nobody has it any more."""
+    if isinstance(source, Content):
+        return source
+    stack = ExitStack()
+    content = stack.enter_context(content_of(source))
+    weakref.finalize(content, stack.close)
+    return content
+
+
+async def gathered(source: AsyncIterable[Any]) -> Content:
+    """The content of an asynchronous iterable, read to its end."""
     spool = Spool()
     try:
         waiting: list[bytes] = []
@@ -148,4 +157,11 @@ async def made_ready(source: Any, *rest: Any, **named: Any) -> tuple[tuple[Any, 
         spool.file.close()
         raise
     weakref.finalize(content, spool.file.close)
-    return (content, *rest), named
+    return content
+
+
+def checked_digest(path: str, value: object) -> str:
+    """The SHA-256 of a blob: 64 hex digits. Raises InvalidValue for any other text, which may be hostile."""
+    if not isinstance(value, str) or len(value) != 64 or not _HEX.issuperset(value):
+        raise InvalidValue(path, "expected a SHA-256 as 64 hex digits in lower case.")
+    return value if type(value) is str else str.__str__(value)

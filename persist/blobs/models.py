@@ -15,6 +15,7 @@ from persist.db.schema.column_types import Bool, EpochMs, Int64, Label
 class BlobRow(Base):
     """One blob. A small body is in `body`; a larger one is in pieces, or in the store's folder or bucket (`outside`).
 
+    `complete`: all of the body is there; a large one is put in several transactions, and nobody sees it before the last.
     `named`: a row of persist has named it. When none does any more, it is garbage; what only a host put may wait to be named.
     """
 
@@ -24,6 +25,7 @@ class BlobRow(Base):
     size: Mapped[int] = mapped_column(Int64())
     created_at: Mapped[datetime] = mapped_column(EpochMs())
     put_at: Mapped[datetime] = mapped_column(EpochMs())
+    complete: Mapped[bool] = mapped_column(Bool())
     named: Mapped[bool] = mapped_column(Bool())
     outside: Mapped[bool] = mapped_column(Bool())
     body: Mapped[bytes | None] = mapped_column(LargeBinary())

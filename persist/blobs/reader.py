@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from hashlib import sha256
 from typing import TypeVar
 
-from persist.blobs.bodies import PIECE_AT, WHERE, check_digest, ranges, stored_bytes
-from persist.blobs.content import INLINE
+from persist.blobs.bodies import PIECE_AT, WHERE, check_digest, outside_of, ranges, stored_bytes
 from persist.blobs.schemas import Blob
 from persist.db.transactions.repository import Verb
 from persist.db.transactions.snapshots import in_snapshot
@@ -48,11 +47,15 @@ class BlobReader:
 
     def _pieces(self) -> Iterator[bytes]:
         key = self.blob.sha256
-        if self.blob.size <= INLINE:
-            body = self._read(lambda work: work.row(WHERE, digest=key))
-            if body is None or body[2] is None:
-                raise BlobUnreadable(key, "its body is missing")
-            if part := stored_bytes(key, body[2])[self.start : self.end]:
+        row = self._read(lambda work: work.row(WHERE, digest=key))
+        if row is None:
+            raise BlobUnreadable(key, "it was deleted")
+        outside, body = row
+        if outside:
+            yield from outside_of(self._runtime, key).open(key, self.start, self.end)
+            return
+        if body is not None:
+            if part := stored_bytes(key, body)[self.start : self.end]:
                 yield part
             return
         for position, begin, end in ranges(self.start, self.end):

@@ -1,41 +1,48 @@
 """`tx.blobs`: putting, reading, listing and deleting blobs."""
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice
+from typing import Any
 
-from sqlalchemy import ColumnElement, Table, bindparam, delete, exists, or_, select, tuple_
+from sqlalchemy import ColumnElement, Table, bindparam, delete, exists, or_, select, true, tuple_
 
-from persist.blobs.bodies import ADD_PIECE, COUNT_PIECES, PUT, row_of
-from persist.blobs.content import INLINE, PIECE, Content, Source, content_of, made_ready
+from persist.blobs.bodies import ADD_PIECE, COUNT_PIECES, PUT, STAGE, outside_of, row_of
+from persist.blobs.body_stores import BlobStore
+from persist.blobs.content import INLINE, PIECE, Content, Source, checked_digest, content_of
 from persist.blobs.models import blobs, pieces
 from persist.blobs.reader import BlobReader
 from persist.blobs.schemas import Blob
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import Repository, TransactionPerVerb, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, optional_count
 from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import utf8_size
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, values_after
-from persist.errors import Conflict, InvalidValue, NotFound, PayloadTooLarge
+from persist.errors import Conflict, NotFound, PayloadTooLarge
 
 List = list
+OCTETS = "application/octet-stream"
 _LIST = "blobs"
-_HEX = frozenset("0123456789abcdef")
 _MEDIA_TYPE = 255
+_STAGED = 8
+"""How many pieces one transaction stores."""
 _B = blobs.c
 _FIELDS = tuple(Blob.model_fields)
 COLUMNS = tuple(_B[name] for name in _FIELDS)
 _this = param("digest")
 
-_GET = Statement(select(*COLUMNS).where(_B.sha256 == _this))
+_is_this = (_B.sha256 == _this, _B.complete.is_(true()))
+_GET = Statement(select(*COLUMNS).where(*_is_this))
 _LOCK = Statement(select(_B.outside).where(_B.sha256 == _this).with_for_update())
 
 
 @cache
 def _listing(after: bool) -> Statement:
-    query = select(*COLUMNS).order_by(_B.put_at.desc(), _B.sha256.desc()).limit(LIMIT)
+    query = select(*COLUMNS).where(_B.complete.is_(true())).order_by(_B.put_at.desc(), _B.sha256.desc()).limit(LIMIT)
     if after:
         after_key = tuple_(bindparam("after_at", type_=_B.put_at.type), bindparam("after_id", type_=_B.sha256.type))
         query = query.where(tuple_(_B.put_at, _B.sha256) < after_key)
@@ -56,42 +63,112 @@ def _named(tables: tuple[Table, ...]) -> Statement:
 @cache
 def _deleting(tables: tuple[Table, ...]) -> Statement:
     """The pieces go with the row, by their foreign key."""
-    return Statement(delete(blobs).where(_B.sha256 == _this, ~is_named(tables)))
+    return Statement(delete(blobs).where(*_is_this, ~is_named(tables)))
+
+
+Staged = tuple[bool, BlobStore | None]
+"""Whether a body is complete, and the store that it belongs in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a put does before its last transaction, in one of its own or in none."""
+
+    do: "Callable[[Blobs], Any]"
+    transaction: bool = True
+
+
+def next_step(steps: Generator[Step, Any, None], result: Any) -> Step | None:
+    """The step that follows the one with this result; None if that was the last one."""
+    try:
+        return steps.send(result)
+    except StopIteration:
+        return None
+
+
+def keep_outside(store: BlobStore, content: Content) -> None:
+    """Write a body that is not there yet."""
+    if not store.exists(content.sha256):
+        store.put(content.sha256, content.pieces())
+
+
+def staging(content: Content, media_type: str) -> Generator[Step, Any, None]:
+    """The steps that store a large body in short transactions, each of which a driver runs; the put that follows completes it.
+
+    So other writers wait for no more than some pieces, and what a put leaves that dies half-way is seen by nobody.
+    """
+    if content.size <= _STAGED * PIECE:
+        return
+    complete, store = yield Step(lambda own: own._stage(content, media_type, 0, ()))
+    if complete:
+        return
+    if store is not None:
+        yield Step(lambda _: keep_outside(store, content), transaction=False)
+        return
+    pieces, position = content.pieces(), 0
+    while some := list(islice(pieces, _STAGED)):
+        yield Step(partial(_stage, content, media_type, position, some))
+        position += len(some)
+
+
+def _stage(content: Content, media_type: str, position: int, some: Sequence[bytes], own: "Blobs") -> Staged:
+    return own._stage(content, media_type, position, some)
 
 
 class Blobs(Repository):
     """`tx.blobs`. A blob is found by the SHA-256 of its bytes; the same bytes are stored once."""
 
-    def put(self, source: Source, media_type: str = "application/octet-stream") -> Blob:
+    def put(self, source: Source, media_type: str = OCTETS) -> Blob:
         """Store bytes, a file, or an iterable of bytes, in constant memory. Of equal bytes the first media type stays.
 
-        `source`: bytes, a path, a binary file from its place on, or an iterable; with AsyncStore also an asynchronous one. It is
-        read to its end before the transaction begins, unless the caller has begun one.
+        `source`: bytes, a path, a binary file from its place on, or an iterable; with AsyncStore also an asynchronous one.
+        Outside of a transaction it is read to its end before one begins, and a large body is stored in several short ones.
         """
         with content_of(source) as content:
+            if isinstance(self._work, TransactionPerVerb):
+                steps, result = staging(content, media_type), None
+                while (step := next_step(steps, result)) is not None:
+                    result = step.do(self)
             return self._put(content, media_type)
 
     put.writes = True  # type: ignore[attr-defined]  # read by async_transactions
-    put.ready = made_ready  # type: ignore[attr-defined]  # as above
 
     @writes
     def _put(self, content: Content, media_type: str) -> Blob:
         work = self._work
-        media_type = work.label("media_type", media_type)
-        if (size := utf8_size(media_type)) > _MEDIA_TYPE:
-            raise PayloadTooLarge("media_type", size, _MEDIA_TYPE)
-        body = content.whole() if content.size <= INLINE else None
-        new = row_of(content.sha256, media_type, content.size, work.now(), body)
+        store: BlobStore | None = work.runtime.blob_store
+        body = content.whole() if content.size <= INLINE and store is None else None
         with work.batch(last=body is not None) as batch:
-            found = batch.returned(PUT, **new)
+            found = batch.returned(PUT, **self._row(content, media_type, body))
         assert found.result is not None, "an existing row is merged into and returned"
         *known, outside = found.result
-        if body is None and not outside:
+        if outside:  # the row is locked: nobody deletes the body at this moment
+            keep_outside(outside_of(work.runtime, content.sha256), content)
+        elif body is None and content.size > INLINE:
             counted = work.row(COUNT_PIECES, digest=content.sha256)
             if counted is None or counted[0] * PIECE < content.size:
                 for position, piece in enumerate(content.pieces()):
                     work.run(ADD_PIECE, sha256=content.sha256, position=position, body=piece)
         return blob_value((content.sha256, *known))
+
+    @writes
+    def _stage(self, content: Content, media_type: str, position: int, some: Sequence[bytes]) -> Staged:
+        """Store some pieces of a body that is not complete yet, from this position on."""
+        work = self._work
+        found = work.returned(STAGE, **self._row(content, media_type, None, complete=False))
+        assert found is not None, "an existing row is merged into and returned"
+        complete, outside = found
+        for place, piece in enumerate(some, position):
+            work.run(ADD_PIECE, sha256=content.sha256, position=place, body=piece)
+        return complete, outside_of(work.runtime, content.sha256) if outside else None
+
+    def _row(self, content: Content, media_type: str, body: bytes | None, *, complete: bool = True) -> dict[str, Any]:
+        work = self._work
+        label = work.label("media_type", media_type)
+        if (size := utf8_size(label)) > _MEDIA_TYPE:
+            raise PayloadTooLarge("media_type", size, _MEDIA_TYPE)
+        outside = work.runtime.blob_store is not None
+        return row_of(content.sha256, label, content.size, work.now(), body, complete=complete, outside=outside)
 
     @reads
     def get(self, sha256: str) -> Blob:
@@ -125,12 +202,15 @@ class Blobs(Repository):
         """Delete a blob; False for an unknown one. Raises Conflict while a row names it."""
         work = self._work
         digest, tables = checked_digest("sha256", sha256), tuple(work.runtime.tables())
-        with work.batch(last=True) as batch:
-            batch.lock(_LOCK, digest=digest)  # what others are about to name is named by then, or put anew
+        store: BlobStore | None = work.runtime.blob_store
+        with work.batch(last=store is None) as batch:
+            locked = batch.row(_LOCK, digest=digest)  # what others are about to name is named by then, or put anew
             named = batch.row(_named(tables), digest=digest)
             deleted = batch.run(_deleting(tables), digest=digest)
         if named.result is not None:
             raise Conflict(f"The blob {digest} is named by a part of a message or another row, and stays as long as it is.")
+        if deleted.result and locked.result is not None and locked.result[0] and store is not None:
+            store.delete(digest)  # before the commit: another transaction that puts it waits for it
         return deleted.result == 1
 
     def _reader(self, sha256: str, start: int, end: int | None, *, outlives: bool = True) -> BlobReader:
@@ -146,13 +226,6 @@ def found_blob(work: UnitOfWork, digest: str) -> Blob:
     if row is None:
         raise NotFound("blob", digest)
     return blob_value(row)
-
-
-def checked_digest(path: str, value: object) -> str:
-    """The SHA-256 of a blob: 64 hex digits. Raises InvalidValue for any other text, which may be hostile."""
-    if not isinstance(value, str) or len(value) != 64 or not _HEX.issuperset(value):
-        raise InvalidValue(path, "expected a SHA-256 as 64 hex digits in lower case.")
-    return value if type(value) is str else str.__str__(value)
 
 
 def blob_value(row: Row) -> Blob:

@@ -31,6 +31,7 @@ class AsyncChatMessages(AsyncRepository[ChatMessages]):
     """See ChatMessages."""
 
     append = awaitable(ChatMessages.append)
+    sync = awaitable(ChatMessages.sync)
     list = awaitable(ChatMessages.list)
     list_json = awaitable(ChatMessages.list_json)
     get = awaitable(ChatMessages.get)

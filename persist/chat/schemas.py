@@ -120,3 +120,26 @@ class StepUsage(Value):
     def total(self) -> int:
         """The sum of the five counters."""
         return self.input + self.output + self.reasoning + self.cache_read + self.cache_write
+
+
+class SyncedMessages(Value):
+    """What `messages.sync` did with the messages that a browser posted, and how its answer goes on."""
+
+    changed: bool
+    """Whether anything was written."""
+    added: list[str]
+    """Ids of new messages of the user's."""
+    edited: list[str]
+    """Ids of messages of the user's that have another content now."""
+    hidden: list[str]
+    """Ids of messages that were taken back, by an edit or to be answered again."""
+    approvals: list[str]
+    """Ids of approvals that were answered."""
+    tool_outputs: list[str]
+    """Ids of tool calls whose result the browser gave."""
+    continues: str | None
+    """The assistant's message in which the answer goes on: record its `start` with this id. None for a new message."""
+    answered_by: str | None
+    """The message that answers the list's last message already, if the browser asked again without a change."""
+    running: bool
+    """Whether a turn runs in the session: follow it, and record nothing."""

@@ -46,6 +46,7 @@ TYPES = {
     "ChatSessions.add_permission": "session.permission_added",
     "ChatSessions.remove_permission": "session.permission_removed",
     "ChatMessages.append": "message.appended",
+    "ChatMessages.sync": "session.synced",
     "ChatMessages.update_metadata": "message.updated",
     "ChatMessages.compact": "session.compacted",
     "ChatMessages.enqueue": "message.queued",

@@ -33,6 +33,7 @@ from persist.store.transaction import VerbRun, pause_before_retry
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from persist.blobs.body_stores import Bodies
     from persist.chat.recording.async_recorder import AsyncRecorder
     from persist.events.schemas import Event
     from persist.settings import Settings
@@ -137,6 +138,7 @@ class AsyncStore(AsyncDomains):
         read_only: bool = False,
         events: bool | None = None,
         listen_url: str | None = None,
+        blobs: "Bodies | None" = None,
         settings: "Settings | None" = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] | None = None,
@@ -152,6 +154,7 @@ class AsyncStore(AsyncDomains):
                 read_only=read_only,
                 events=events,
                 listen_url=listen_url,
+                blobs=blobs,
                 settings=settings,
                 clock=clock,
                 sleep=sleep,

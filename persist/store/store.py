@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 with lazy_modules(globals()):
     from persist import settings as configuration
+    from persist.blobs import body_stores
     from persist.chat.following import announcing, follower
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
@@ -99,6 +100,7 @@ class Store(Domains):
         read_only: bool = False,
         events: bool | None = None,
         listen_url: str | None = None,
+        blobs: "body_stores.Bodies | None" = None,
         settings: "Settings | None" = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] | None = None,
@@ -110,11 +112,12 @@ class Store(Domains):
         `read_only`: nothing is created or migrated, `begin()` raises, a newer schema is allowed, a missing file is NotFound.
         `events`: switch the log of events on or off for every user of the database; None leaves it as it is.
         `listen_url`: URL of a direct connection for `watch()`, where `url` goes through a pooler.
-        `schema`, `pooler`: None takes the value from Settings.
+        `schema`, `pooler`, `blobs` (a folder, URL or BlobStore for the bodies of blobs): None takes the value from Settings.
         """
         if listen_url is not None:
             check_listen_url(listen_url)
         settings = settings or configuration.current_settings()
+        settings = settings if blobs is None else settings.model_copy(update={"blobs": blobs})
         dialect = dialect_for(url, settings, schema=schema, pooler=pooler, read_only=read_only)
         if adopt:
             adopting.adopt_if_foreign(dialect, clock or system_clock)
@@ -144,12 +147,14 @@ class Store(Domains):
         `owns_engine`: whether closing the store disposes of the dialect, and opening it folds what dead processes left.
         """
         try:
+            blob_store = body_stores.body_store(settings.blobs) if settings.blobs else None
             found = prepare(dialect, migrate=migrate)
         except BaseException:
             if owns_engine:
                 dialect.connections.dispose()
             raise
         runtime = Runtime(dialect, settings, clock or system_clock, sleep or time.sleep, owns_engine=owns_engine)
+        runtime.blob_store = blob_store
         runtime.scopes = scopes = dict(found.scopes)
         runtime.tables = lambda: catalog.metadata.sorted_tables
         runtime.make_log = lambda: log_writing.EventWriter(

@@ -49,6 +49,7 @@ def play(store: Store, clock: FrozenClock) -> list[str]:
         tx.chat.sessions.rewind(session, tail)
         tx.chat.sessions.unrewind(session, tail)
     _failed(store, session)
+    _posted(store, other, clock)
     return [session, fork, other]
 
 
@@ -87,6 +88,31 @@ def _reset(store: Store, session: str) -> None:
         for chunk in (*attempt, *good, *attempt[1:]):
             recorder.feed(chunk)
     record(store, session, [attempt[0], *good, {"type": "finish"}])
+
+
+def _posted(store: Store, session: str, clock: FrozenClock) -> None:
+    """What a browser posts: questions, approvals, results, an edit, and an answer that is to be given again."""
+    question = {
+        "id": "posted",
+        "role": "user",
+        "parts": [{"type": "text", "text": HARD}, {"type": "data-x", "data": {"a": HARD}}],
+    }
+    store.chat.messages.sync(session, [question])
+    asked = step(call("bash", "c1", {"cmd": HARD}), approval("a2", "c1"), call("locate", "c2", {}))
+    record(store, session, [{"type": "start", "messageId": "gated"}, *asked, {"type": "finish"}])
+    store.chat.messages.record_step_usage("gated", 1, **USAGE)
+    clock.advance(seconds=1)
+    start, gate, locate = store.chat.messages.get("gated")["parts"]
+    gate = {**gate, "state": "approval-responded", "approval": {"id": "a2", "approved": False, "reason": HARD}}
+    locate = {**locate, "state": "output-available", "output": {"at": HARD}}
+    answer = {"id": "gated", "role": "assistant", "parts": [start, gate, locate]}
+    assert store.chat.messages.sync(session, [question, answer, {**question, "id": "more"}]).changed
+    clock.advance(seconds=1)
+    edited = {**question, "parts": [{"type": "text", "text": "shorter"}], "metadata": {"note": HARD}}
+    assert store.chat.messages.sync(session, [edited]).hidden == ["gated", "more"]
+    record(store, session, turn(*text("again"), id="anew"))
+    store.chat.messages.compact(session, summary=HARD, tail_start_id=None, auto=False, summary_tokens=3)
+    assert len(store.chat.messages.sync(session, [edited], trigger="regenerate-message").hidden) == 2
 
 
 def _failed(store: Store, session: str) -> None:

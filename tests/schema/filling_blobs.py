@@ -32,5 +32,5 @@ def blobs_seen(tx: Transaction) -> dict[str, Any]:
     found = tx.blobs.list().items
     return {
         "blobs": {one.sha256: one.model_dump(mode="json") for one in found},
-        "bodies": {one.sha256: sha256(tx.blobs.read(one.sha256)).hexdigest() for one in found},
+        "bodies": {one.sha256: {"sha256": sha256(tx.blobs.read(one.sha256)).hexdigest()} for one in found},
     }

@@ -4,10 +4,12 @@ A new verb is found by itself; where none of its parameters' names is known here
 """
 
 import inspect
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 from hypothesis import strategies as st
@@ -25,6 +27,8 @@ from tests.statemachines.valid_arguments import ARGUMENTS, BLOB, GATE, ISSUE, PR
 from tests.statemachines.valid_framework_arguments import FILE, FIRST, STATE
 
 _LEFT_OUT = object()
+FILED = bytes(66_000)
+"""A file of a message, large enough to be a blob."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,10 @@ def _chat(tx: Any) -> dict[str, Any]:
     chat.messages.append("chat", role="user", parts=TEXT, id="asked")
     chat.messages.append("chat", role="assistant", parts=[*TEXT, GATE], id="answered")
     chat.messages.enqueue("chat", parts=TEXT, id="queued")
-    return {"<digest>": chat.prompts.put(PROMPT)}
+    chat.sessions.create(agent="build", model={}, id="filed")
+    url = f"data:image/png;base64,{b64encode(FILED).decode()}"
+    chat.messages.append("filed", role="user", parts=[{"type": "file", "mediaType": "image/png", "url": url}])
+    return {"<digest>": chat.prompts.put(PROMPT), "<filed>": sha256(FILED).hexdigest()}
 
 
 def _workflows(tx: Any) -> dict[str, Any]:

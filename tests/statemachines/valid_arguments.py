@@ -20,6 +20,15 @@ BLOB = Blob("msgpack", b"\x00\xff")
 RULE = {"permission": "bash", "pattern": "git *", "action": "allow", "source": "session"}
 TEXT = [{"type": "text", "text": "hi"}]
 GATE = {"type": "tool-bash", "toolCallId": "c", "state": "approval-requested", "input": {"a": 1}, "approval": {"id": "ap"}}
+POSTED = [
+    {"id": "asked", "role": "user", "parts": TEXT},
+    {
+        "id": "answered",
+        "role": "assistant",
+        "parts": [*TEXT, {**GATE, "state": "approval-responded", "approval": {"id": "ap", "approved": True}}],
+    },
+    {"id": "new", "role": "user", "parts": TEXT, "metadata": {"a": 1}},
+]
 
 ARGUMENTS: dict[str, Any] = {
     # of any verb, by the name of the parameter
@@ -29,6 +38,7 @@ ARGUMENTS: dict[str, Any] = {
     "auto": False,
     "body": "Be brief and kind.",
     "by": "maria",
+    "client_tools": ["ask"],
     "content": {"text": "x"},
     "context": {"a": [1]},
     "created_at": START,
@@ -86,6 +96,8 @@ ARGUMENTS: dict[str, Any] = {
     "chat.messages.id": "asked",
     "chat.messages.replay.id": "answered",
     "chat.messages.ai_sdk": 7,
+    "chat.messages.sync.trigger": "submit-message",
+    "chat.messages.ui_messages": POSTED,
     "chat.message_id": "answered",
     "chat.messages.before": "answered",
     "chat.model": {"model_id": "claude"},
@@ -141,7 +153,8 @@ ARGUMENTS: dict[str, Any] = {
     "blobs.sha256": "<blob>",
     "blobs.source": b"new",
     "blobs.start": 1,
-    "chat.messages.file.sha256": "0" * 64,
+    "chat.messages.file.session_id": "filed",
+    "chat.messages.file.sha256": "<filed>",
     "checkpoints.source": "thread",
     "checkpoints.target": "copied",
     "checkpoints.task_id": "task",

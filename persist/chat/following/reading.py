@@ -98,7 +98,7 @@ def look_at(work: UnitOfWork, session_id: str, message_id: str | None, first: in
     found = _whole(rows.result, tails.result)
     filed = [StoredFile(message_id, one.place, one.part) for one in found if one.part.get("state") == STORED]
     if filed:
-        put_back(work, filed)
+        put_back(work, work.runtime, filed)
     return Look(turn, metadata, tuple(found))
 
 

@@ -118,7 +118,7 @@ class FlushPlan:
         data = part.snapshot() if part.frame is None else part.data
         new, blob = unit is not None and part in unit.new, None
         if new:
-            data, blob = taken_out(data, runtime.settings.inline_file_bytes, runtime.limits.max_bytes)
+            data, blob = taken_out(data, runtime)
         call_id, state = tool_columns(data)
         text = encode(data, data["type"], runtime.limits)
         write = PartWrite(part.id, text, data["type"], call_id, state, at, had_deltas=had_deltas, frame=part.frame, blob=blob)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Text, bindparam, delete, insert, select, update
 
-from persist.blobs.bodies import NewBlob, add_named
+from persist.blobs.bodies import NewBlob, add_named, add_outside
 from persist.chat.models import deltas, messages, parts, prompts, sessions
 from persist.chat.recording.merging import Merge
 from persist.chat.recording.pending import Patch, patched, without_usage
@@ -219,10 +219,14 @@ class Flush:
             or any(merge.compacted for merge in merges.values())
             or any(part.frame for _, part in self.earlier_message_parts)
         )
-        with db.one_by_one() if reads_own_writes else db.batch(last=not self.held_back) as batch:
+        blobs = [part.blob for message in self.messages for part in message.parts if part.blob is not None]
+        last = not self.held_back and all(blob.store is None for blob in blobs)
+        with db.one_by_one() if reads_own_writes else db.batch(last=last) as batch:
             if not to_merge:
                 self._claim(batch, former)
+            added = add_named(batch, blobs, self.at)
             self._write(db, batch, merges)
+        add_outside(added)
 
     def refusal(self, db: StatementRunner) -> PersistError:
         """The error of a refused flush: Conflict if a rewind hid a message or the turn is lost, NotFound without the session."""
@@ -340,5 +344,4 @@ class Flush:
             data_json=part.data,
         )
         if part.blob is not None:
-            add_named(batch, [part.blob], part.at)
             batch.run(NAME_BLOB, named_by=part.id, sha256=part.blob.sha256)

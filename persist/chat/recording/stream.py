@@ -121,7 +121,7 @@ class Stream:
                 self.accumulator = Accumulator.over(left[0], self.accumulator.index)
                 self.current = left[1]
             return
-        stored = yield FunctionTask(lambda db: load_message(db, self._session_id, id))
+        stored = yield FunctionTask(lambda db: load_message(db, self._runtime, self._session_id, id))
         if stored is None:
             return
         resumed = Accumulator(stored.message, self._ai_sdk)

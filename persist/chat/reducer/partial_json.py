@@ -48,7 +48,7 @@ def readings_may_differ(text: str, *, after_open: bool = False) -> bool:
 
 def _parse(text: str) -> Any:
     value = _decoder.decode(text)
-    if ("__proto__" in text or "constructor" in text or "\\u" in text) and _poisonous(value):
+    if ("__proto__" in text or "constructor" in text or "\\u" in text) and reaches_prototype(value):
         raise ValueError("a key would reach a JavaScript prototype")
     # The decoder joins a surrogate pair of two escapes itself, but not one with a raw half.
     return _with_joined_halves(value) if has_half(text) else value
@@ -85,7 +85,8 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
             pending.extend(node)
 
 
-def _poisonous(value: Any) -> bool:
+def reaches_prototype(value: Any) -> bool:
+    """Whether an object in the value has a key by which JavaScript code may change the prototype of its objects."""
     for node in _objects(value):
         constructor = node.get("constructor")
         if "__proto__" in node or (isinstance(constructor, dict) and "prototype" in constructor):

@@ -24,6 +24,7 @@ from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.schema.arrays import among_labels
 from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import InvalidValue, NotFound
@@ -48,6 +49,14 @@ _NAMED = Statement(
 _in_session = exists().where(_F.sha256 == blobs.c.sha256, _F.part_id == _P.id, _P.session_id == param("row_id"))
 _OF_SESSION = Statement(select(*COLUMNS).where(blobs.c.sha256 == param("digest"), _in_session))
 
+_OWN = Statement(
+    select(_F.sha256, _P.data_json)
+    .join(parts, _P.id == _F.part_id)
+    .where(among_labels(_F.sha256, "digests"), _P.session_id == param("row_id")),
+    unreadable=OnUnreadable.LEAVE_OUT,
+)
+_HEX = 64
+
 Key = tuple[str, int]
 
 
@@ -59,20 +68,50 @@ class StoredFile(NamedTuple):
     data: Part
 
 
+def is_reference(part: object) -> bool:
+    """Whether a given part is a file whose URL is a reference, real or forged."""
+    if not isinstance(part, Mapping) or part.get("type") not in _KINDS:
+        return False
+    url = part.get("url")
+    return isinstance(url, str) and url[: len(_SCHEME)].lower() == _SCHEME
+
+
+def with_own_files(work: UnitOfWork, session_id: str, given: Sequence[Any]) -> Sequence[Any]:
+    """The parts, in which a reference to a file that a part of the session names has become the file's data URL.
+
+    A browser that was shown references posts them; one that names no file of its own session stays, and is refused.
+    """
+    if not any(is_reference(part) for part in given):
+        return given
+    named = [part["url"].removeprefix(_SCHEME) for part in given if is_reference(part)]
+    heads = {}
+    for digest, data in work.rows(_OWN, row_id=session_id, digests=[name for name in named if len(name) == _HEX]):
+        found = _found(data) if isinstance(data, dict) else None
+        if found is not None and found[2] == digest:
+            heads[digest] = found[3]
+    bodies = read_bodies(work, work.runtime, heads) if heads else {}
+    return [
+        {**part, "url": _data_url(heads[name], bodies[name])}
+        if is_reference(part) and (name := part["url"].removeprefix(_SCHEME)) in heads
+        else part
+        for part in given
+    ]
+
+
 def refuse_reference(part: Mapping[str, Any], path: str) -> None:
     """Raise InvalidValue for a file whose URL is a reference: only persist writes them, for the bytes that it was given."""
-    url = part.get("url")
-    if part.get("type") in _KINDS and isinstance(url, str) and url[: len(_SCHEME)].lower() == _SCHEME:
+    if is_reference(part):
         raise InvalidValue(
             f"{path}.url".lstrip("."), f"a URL that begins with {_SCHEME} stands for a file that is stored already."
         )
 
 
-def taken_out(part: Part, smallest: int, largest: int) -> tuple[Part, NewBlob | None]:
-    """The part to store, and the blob of its file if that is larger than `smallest` bytes.
+def taken_out(part: Part, runtime: Runtime) -> tuple[Part, NewBlob | None]:
+    """The part to store, and the blob of its file if that is larger than the setting `inline_file_bytes`.
 
-    A URL stays where it is if its text could not be made again from the bytes, or if it is longer than `largest`.
+    A URL stays where it is if its text could not be made again from the bytes, or if it is too long for a part anyway.
     """
+    smallest, largest = runtime.settings.inline_file_bytes, runtime.limits.max_bytes
     url = part.get("url")
     if part.get("type") not in _KINDS or not isinstance(url, str) or not smallest < len(url) <= largest or "state" in part:
         return part, None
@@ -85,8 +124,12 @@ def taken_out(part: Part, smallest: int, largest: int) -> tuple[Part, NewBlob | 
         return part, None
     if len(body) <= smallest or b64encode(body).decode() != text:
         return part, None
-    blob = NewBlob.of(body, _media_type(part, head))
+    blob = NewBlob.of(body, _media_type(part, head), runtime.blob_store)
     return {**part, "url": f"{_SCHEME}{blob.sha256}:{head}", "state": STORED}, blob
+
+
+def _data_url(head: str, body: bytes) -> str:
+    return f"{head},{b64encode(body).decode()}"
 
 
 def _media_type(part: Part, head: str) -> str:
@@ -102,20 +145,20 @@ def referred(data: Part) -> str | None:
     return None if found is None else found[2]
 
 
-def put_back(db: StatementRunner, stored: Sequence[StoredFile], files: Files = Files.DATA) -> None:
+def put_back(db: StatementRunner, runtime: Runtime, stored: Sequence[StoredFile], files: Files = Files.DATA) -> None:
     """Turn stored parts into those that were given, or with `Files.REFERENCE` into ones whose URL names the blob.
 
     Raises BlobUnreadable if bytes are missing or damaged.
     """
     named = names_of(db, {one.message_id for one in stored})
     real = [one for one in stored if named.get((one.message_id, one.place)) == referred(one.data) is not None]
-    bodies = read_bodies(db, [str(referred(one.data)) for one in real]) if real and files is Files.DATA else {}
+    bodies = read_bodies(db, runtime, [str(referred(one.data)) for one in real]) if real and files is Files.DATA else {}
     for _, _, data in real:
         found = _found(data)
         assert found is not None
         url, digest, head = found[1], found[2], found[3]
         del data["state"]
-        data["url"] = url if files is Files.REFERENCE else f"{head},{b64encode(bodies[digest]).decode()}"
+        data["url"] = url if files is Files.REFERENCE else _data_url(head, bodies[digest])
 
 
 def names_of(db: StatementRunner, message_ids: Iterable[str]) -> dict[Key, str]:

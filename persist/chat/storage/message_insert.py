@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Text, bindparam, cast, func, null, select, update
 
-from persist.blobs.bodies import NewBlob, add_named
+from persist.blobs.bodies import Added, NewBlob, add_named, add_outside
 from persist.chat.models import messages, parts, sessions
 from persist.chat.reducer.tool_parts import tool_columns
 from persist.chat.schemas import ChatMessage, Role
-from persist.chat.storage.files import NAME_BLOB, refuse_reference, taken_out
+from persist.chat.storage.files import NAME_BLOB, refuse_reference, taken_out, with_own_files
 from persist.chat.storage.last_place import LAST_CREATED_AT
 from persist.chat.storage.statements import LOCK_SESSION, SET_MODEL, TOUCH_SESSION
 from persist.chat.storage.stored_json import stored_object
@@ -27,7 +27,7 @@ from persist.chat.storage.usage import (
     totals_of,
     visible_values,
 )
-from persist.db.changes.batch import Batch
+from persist.db.changes.batch import Batch, Pending
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import taken
@@ -91,20 +91,33 @@ class Posting:
     parts: list[NewPart]
     metadata: dict[str, Any]
 
+    @property
+    def files(self) -> list[NewBlob]:
+        """The files of its parts that are to be blobs."""
+        return [part.blob for part in self.parts if part.blob is not None]
 
-def check_parts(work: UnitOfWork, parts: Sequence[Json]) -> list[NewPart]:
-    """Check that each part is an object with a `type`, and encode it, without a large file. InvalidValue names the bad part."""
+    @property
+    def has_files_outside(self) -> bool:
+        """Whether bodies of files are to be written after the rows, and before the commit."""
+        return any(blob.store is not None for blob in self.files)
+
+
+def check_parts(work: UnitOfWork, session_id: str, parts: Sequence[Json], path: str = "parts") -> list[NewPart]:
+    """Check that each part is an object with a `type`, and encode it, without a large file. InvalidValue names the bad part.
+
+    `path` names the parts in errors. A file may be one of the session's that is stored already, given by its reference.
+    """
     if isinstance(parts, (str, bytes, Mapping)) or not isinstance(parts, Sequence):
-        raise InvalidValue("parts", "expected a list of parts.")
+        raise InvalidValue(path, "expected a list of parts.")
     checked: list[NewPart] = []
-    limits, smallest = work.runtime.limits, work.runtime.settings.inline_file_bytes
-    for index, part in enumerate(parts):
-        path = f"parts[{index}]"
-        data, blob = taken_out(plain_object(part, path), smallest, limits.max_bytes)
+    limits = work.runtime.limits
+    for index, part in enumerate(with_own_files(work, session_id, parts)):
+        place = f"{path}[{index}]"
+        data, blob = taken_out(plain_object(part, place), work.runtime)
         if blob is None:
-            refuse_reference(data, path)
-        text = encode(data, path, limits)
-        work.label(f"{path}.type", data.get("type"))
+            refuse_reference(data, place)
+        text = encode(data, place, limits)
+        work.label(f"{place}.type", data.get("type"))
         checked.append(NewPart(data, text, blob))
     return checked
 
@@ -119,24 +132,16 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
     id = work.runtime.ids.mint("msg", now) if id is None else id
     added = counters_of(posting.role, {}, posting.metadata) if posting.role is Role.ASSISTANT else {}
     marker = next((data for data, *_ in reversed(posting.parts) if data["type"] == COMPACTION), None)
-    blobs = [part.blob for part in posting.parts if part.blob is not None]
-    if blobs and touch and work.row(LOCK_SESSION, row_id=session_id) is None:
+    if posting.files and touch and work.row(LOCK_SESSION, row_id=session_id) is None:
         raise NotFound("session", session_id)
     shown = posting.metadata.get("queued_at") is None and posting.metadata.get("hidden_at") is None
     totals = None if marker is None or not shown else _totals_with(work, posting, id, marker, tail)
-    with _naming_taken(work, id), work.batch(last=marker is None or shown) as batch:
+    outside = posting.has_files_outside
+    with naming_taken(work, id), work.batch(last=(marker is None or shown) and not outside) as batch:
         if touch:
             batch.lock(LOCK_SESSION, row_id=session_id)
             touch_session(work, batch, session_id, posting.metadata if posting.role is Role.USER else {}, now)
-        inserted = batch.returned(INSERT_LAST, new=id, session=session_id, speaker=posting.role, at=now, metadata=metadata)
-        rows = _part_rows(work, posting, id, now)
-        batch.run_many(_INSERT_PART, rows)
-        if blobs:
-            add_named(batch, blobs, now)
-            named = zip(rows, posting.parts, strict=True)
-            batch.run_many(
-                NAME_BLOB, [{"named_by": row["id"], "sha256": part.blob.sha256} for row, part in named if part.blob is not None]
-            )
+        inserted, files = insert_last(work, batch, posting, id, metadata, now)
         if totals is not None:
             batch.run(SET_COUNTERS, row_id=session_id, **totals)
         elif added and marker is None:
@@ -144,14 +149,39 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
     row = inserted.result
     if row is None:
         raise NotFound("session", session_id)
+    add_outside(files)
     if marker is not None and not shown:
         recompute(work, session_id)
     created: datetime = row[0]
     return _message(id, session_id, posting.role, decode(metadata), created, now)
 
 
+def insert_last(
+    work: UnitOfWork, batch: Batch, posting: Posting, id: str, metadata: JsonText, now: datetime
+) -> tuple[Pending[Row | None], Added]:
+    """Add the statements that insert a message, which sorts last in its session: (created_at,), or None without the session.
+
+    What `insert_parts` returns is the second of the pair.
+    """
+    values = {"new": id, "session": posting.session_id, "speaker": posting.role, "at": now, "metadata": metadata}
+    inserted = batch.returned(INSERT_LAST, **values)
+    return inserted, insert_parts(work, batch, posting, id, now)
+
+
+def insert_parts(work: UnitOfWork, batch: Batch, posting: Posting, id: str, now: datetime) -> Added:
+    """Add the statements that insert the parts of a message that has none; the files, for `add_outside`."""
+    rows = _part_rows(work, posting, id, now)
+    batch.run_many(_INSERT_PART, rows)
+    files = add_named(batch, posting.files, now)
+    named = zip(rows, posting.parts, strict=True)
+    batch.run_many(
+        NAME_BLOB, [{"named_by": row["id"], "sha256": part.blob.sha256} for row, part in named if part.blob is not None]
+    )
+    return files
+
+
 @contextmanager
-def _naming_taken(work: UnitOfWork, id: str) -> Iterator[None]:
+def naming_taken(work: UnitOfWork, id: str) -> Iterator[None]:
     """Inside the block the database's refusal of an id that is taken becomes a sentence. The transaction is doomed by it."""
     try:
         yield

@@ -60,8 +60,10 @@ _TAIL = Statement(
     unreadable=OnUnreadable.RAISE,
 )
 
-_SPECIAL = ("streaming", "input-streaming", STORED)
-"""The states of a part that may have unfolded text, and of one whose file is a blob."""
+GROWING = ("streaming", "input-streaming")
+"""The states of a part that may have unfolded text."""
+_SPECIAL = (*GROWING, STORED)
+"""Those, and the state of a part whose file is a blob."""
 _GROWS = 'streaming"'
 """How the first two end in JSON text. Searching with the quote, which is rare, is three times as fast as without."""
 _FILED = f'{STORED}"'
@@ -165,10 +167,10 @@ def _parsed_parts(work: UnitOfWork, session_id: str, files: Files) -> dict[str, 
         if data is not None and referred(data) is not None:
             filed[place] = StoredFile(message_id, index, data)
     if filed:
-        put_back(work, list(filed.values()), files)
+        put_back(work, work.runtime, list(filed.values()), files)
     for place, file in filed.items():
         texts[place] = encode(file.data, limits=ANY_SIZE)
-    return {id: ",".join(found) for id, found in _by_message(rows, texts).items()}
+    return {id: ",".join(found) for id, found in by_message(rows, texts).items()}
 
 
 def _newest(work: UnitOfWork, session_id: str, include_hidden: bool, limit: int | None, before: str | None) -> list[Row]:
@@ -197,11 +199,11 @@ def _messages(work: UnitOfWork, heads: list[Row], rows: list[Row], files: Files)
         for data, row in zip(stored_objects([text for *_, text in rows]), rows, strict=True)
     ]
     if filed:
-        put_back(work, filed, files)
-    by_message = _by_message(rows, parts)
+        put_back(work, work.runtime, filed, files)
+    parts_of = by_message(rows, parts)
     found = []
     for (id, role, stored), metadata in zip(heads, stored_objects([text for *_, text in heads]), strict=True):
-        message: UIMessage = {"id": id, "role": role, "parts": by_message.get(id, [])}
+        message: UIMessage = {"id": id, "role": role, "parts": parts_of.get(id, [])}
         if metadata is None:
             metadata = read_object(stored, f"the metadata of message {id}")
         if metadata:
@@ -225,8 +227,8 @@ def _is_visible(head: Row, include_hidden: bool) -> bool:
     return metadata.get("queued_at") is None and (include_hidden or metadata.get("hidden_at") is None)
 
 
-def _by_message(rows: list[Row], bodies: list[B | None]) -> dict[str, list[B]]:
-    """The bodies by message id, in the order of their parts' indexes; a body of None is left out."""
+def by_message(rows: list[Row], bodies: list[B | None]) -> dict[str, list[B]]:
+    """The bodies of rows of (message id, index, …) by message id, in the order of their indexes; a body of None is left out."""
     found: dict[str, list[B]] = {}
     for (message_id, index, _), body in zip(rows, bodies, strict=True):
         numbered = found.get(message_id)

@@ -4,6 +4,8 @@ from sqlalchemy import select
 
 from persist.chat.models import IS_UNFINISHED, VISIBLE, messages, parts
 from persist.chat.reducer.parts import is_part
+from persist.chat.reducer.tool_parts import approval_id as approval_of
+from persist.chat.reducer.tool_parts import with_approval_response
 from persist.chat.schemas import ToolState
 from persist.chat.storage.statements import LOCK_SESSION, REWRITE_PART
 from persist.db.statements.prepared import Statement, param
@@ -33,11 +35,10 @@ def answer(work: UnitOfWork, session_id: str, approval_id: str, *, approved: boo
     if session.result is None:
         raise NotFound("session", session_id)
     for id, kind, data in requested.result:
-        approval = data.get("approval") if is_part(data) else None
-        if not isinstance(approval, dict) or approval.get("id") != approval_id:
+        if not is_part(data) or approval_of(data) != approval_id:
             continue
-        response = {"id": approval_id, "approved": approved} | ({} if reason is None else {"reason": reason})
-        answered = {**data, "state": str(ToolState.APPROVAL_RESPONDED), "approval": {**approval, **response}}
+        response = {"approvalId": approval_id, "approved": approved} | ({} if reason is None else {"reason": reason})
+        answered = with_approval_response(data, response)
         text = work.json("approval", answered)
         with work.batch(last=True) as batch:
             batch.run(

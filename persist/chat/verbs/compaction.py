@@ -22,7 +22,7 @@ def compact(
     if tail_start_id is not None:
         work.label("tail_start_id", tail_start_id)
     data = {"summary": summary, "tail_start_id": tail_start_id, "auto": auto, "summary_tokens": summary_tokens}
-    parts = check_parts(work, [{"type": COMPACTION, "data": data}])
+    parts = check_parts(work, session_id, [{"type": COMPACTION, "data": data}])
     usage = {"input": summary_tokens, "output": 0, "reasoning": 0, "cache_read": 0, "cache_write": 0}
     return post(work, Posting(session_id, Role.ASSISTANT, parts, {"usage": usage}), id=None, tail=tail_start_id)
 

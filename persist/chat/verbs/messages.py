@@ -1,17 +1,19 @@
-"""`tx.chat.messages`: verbs of messages. Their rules are in compaction.py, queueing.py, approvals.py and repair.py."""
+"""`tx.chat.messages`: verbs of messages. Their rules are in the modules beside this one."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
-from persist.blobs.repository import checked_digest
+from persist.blobs.content import checked_digest
 from persist.blobs.schemas import Blob
-from persist.chat.schemas import ChatMessage, Files, Role, SummaryAs, UIMessage
+from persist.chat.posted.messages import check_messages
+from persist.chat.posted.plan import Trigger
+from persist.chat.schemas import ChatMessage, Files, Role, SummaryAs, SyncedMessages, UIMessage
 from persist.chat.storage import transcript
 from persist.chat.storage.files import blob_of_session
 from persist.chat.storage.message_insert import Posting, check_parts, post
 from persist.chat.storage.usage import add_step, check_step, step_counts
-from persist.chat.verbs import approvals, compaction, queueing, repair, replaying
+from persist.chat.verbs import approvals, compaction, queueing, repair, replaying, syncing
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_choice, check_list
 from persist.db.values.json import Json, plain_object
@@ -39,10 +41,36 @@ class ChatMessages(Repository):
         """
         work = self._work
         speaker = check_choice("role", role, Role)
-        posting = Posting(
-            work.label("session_id", session_id), speaker, check_parts(work, parts), plain_object(metadata, "metadata")
-        )
+        session_id = work.label("session_id", session_id)
+        posting = Posting(session_id, speaker, check_parts(work, session_id, parts), plain_object(metadata, "metadata"))
         return post(work, posting, id=None if id is None else work.label("id", id))
+
+    @writes
+    def sync(
+        self,
+        session_id: str,
+        ui_messages: Sequence[Json],
+        *,
+        trigger: Literal["submit-message", "regenerate-message"] | None = None,
+        message_id: str | None = None,
+        client_tools: Iterable[str] | None = None,
+    ) -> SyncedMessages:
+        """Take in the messages that a browser posts, as `messages`, `trigger` and `messageId` of useChat; what that changed.
+
+        New questions are appended, an edited one replaces its content, answers taken back are hidden, approvals and results of
+        `client_tools` are stored; None allows every unfinished call that waits for nobody. Everything else stays as it is
+        stored. Raises NotFound without the session, InvalidValue for what a browser may not change, Conflict for a hidden
+        message, a message of another session, and a change while a turn runs. The same list again changes nothing more.
+        """
+        work = self._work
+        return syncing.sync(
+            work,
+            work.label("session_id", session_id),
+            check_messages(ui_messages),
+            trigger=None if trigger is None else check_choice("trigger", trigger, Trigger),
+            message_id=None if message_id is None else work.label("message_id", message_id),
+            client_tools=None if client_tools is None else _names("client_tools", client_tools),
+        )
 
     @reads
     def list(
@@ -142,9 +170,9 @@ class ChatMessages(Repository):
     def enqueue(self, session_id: str, *, parts: Sequence[Json], metadata: Json = None, id: str | None = None) -> ChatMessage:
         """Append a user message that waits for the turn's end. `id` or `metadata.trigger.delivery_id` makes this idempotent."""
         work = self._work
-        posting = Posting(
-            work.label("session_id", session_id), Role.USER, check_parts(work, parts), work.json_object("metadata", metadata)
-        )
+        session_id = work.label("session_id", session_id)
+        given = work.json_object("metadata", metadata)
+        posting = Posting(session_id, Role.USER, check_parts(work, session_id, parts), given)
         return queueing.enqueue(work, posting, id=None if id is None else work.label("id", id))
 
     @reads
@@ -160,7 +188,9 @@ class ChatMessages(Repository):
         None if none waits, while the session's turn runs or is in error, while an approval is open, or while a call of one of
         `human_input_tools` waits.
         """
-        return queueing.claim(self._work, self._work.label("session_id", session_id), _names(human_input_tools))
+        work = self._work
+        tools = _names("human_input_tools", human_input_tools)
+        return queueing.claim(work, work.label("session_id", session_id), tools)
 
     @writes
     def cancel_queued(self, id: str) -> bool:
@@ -219,11 +249,11 @@ class ChatMessages(Repository):
             work.label("session_id", session_id)
         if not isinstance(idle, timedelta):
             raise InvalidValue("idle", "expected a timedelta.")
-        return repair.repair(work, session_id, idle=idle, human_input_tools=_names(human_input_tools))
+        return repair.repair(work, session_id, idle=idle, human_input_tools=_names("human_input_tools", human_input_tools))
 
 
-def _names(tools: Iterable[str]) -> frozenset[str]:
-    names = check_list("human_input_tools", tools)
+def _names(path: str, tools: Iterable[str]) -> frozenset[str]:
+    names = check_list(path, tools)
     if not all(isinstance(name, str) for name in names):
-        raise InvalidValue("human_input_tools", "expected a list of tool names.")
+        raise InvalidValue(path, "expected a list of tool names.")
     return frozenset(names)

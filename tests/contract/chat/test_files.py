@@ -4,7 +4,7 @@ import json
 from base64 import b64encode
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -244,6 +244,48 @@ def test_nothing_is_written_for_a_session_that_is_not_there(store: Any, raw: Raw
     with pytest.raises(NotFound, match="session"):
         append(store, "unknown", file())
     assert raw.count("blobs") == 0
+
+
+@pytest.mark.parametrize("files", ["data", "reference"])
+def test_a_browser_posts_files_as_it_was_shown_them(store: Any, raw: Raw, files: Literal["data", "reference"]) -> None:
+    session, other = create(store), create(store)
+    append(store, other, file(CAP + 9))
+    sync, text = store.chat.messages.sync, {"type": "text", "text": "And?"}
+    assert sync(session, [{"id": "q", "role": "user", "parts": [file(), file(CAP)]}], trigger="submit-message").added == ["q"]
+    chunk = {"type": "file", "mediaType": "image/png", "url": url(CAP + 2)}
+    record(store, session, {"type": "start", "messageId": "a"}, chunk, {"type": "finish"})
+
+    def loaded() -> list[Any]:
+        return list(store.chat.messages.list(session, files=files))
+
+    assert (raw.count("blobs"), raw.count("chat_part_blobs")) == (3, 3)
+    assert not sync(session, loaded(), trigger="submit-message").changed
+    again = [*loaded(), {"id": "q2", "role": "user", "parts": [loaded()[0]["parts"][0], file(CAP + 3)]}]
+    assert sync(session, again, trigger="submit-message").added == ["q2"]
+    assert store.chat.messages.get("q2")["parts"] == [file(), file(CAP + 3)]
+    edited = loaded()
+    edited[-1]["parts"].append(text)
+    assert sync(session, edited).edited == ["q2"]
+    assert store.chat.messages.get("q2")["parts"] == [file(), file(CAP + 3), text]
+    assert (raw.count("blobs"), raw.count("chat_part_blobs")) == (4, 5)
+    changed = loaded()
+    changed[1]["parts"][0]["url"] = url(CAP + 4)
+    with pytest.raises(InvalidValue, match="stored answer"):
+        sync(session, changed)
+    theirs = store.chat.messages.list(other, files="reference")[0]["parts"][0]
+    with pytest.raises(InvalidValue, match="persist-blob:"):
+        sync(session, [*loaded(), {"id": "q3", "role": "user", "parts": [theirs]}], trigger="submit-message")
+
+
+def test_a_reference_to_a_file_of_the_same_session_stands_for_the_file(store: Any, raw: Raw) -> None:
+    session = create(store)
+    id = append(store, session, file())
+    reference = store.chat.messages.get(id, files="reference")["parts"][0]
+    again = append(store, session, {**reference, "filename": "b.png"})
+    assert store.chat.messages.get(again)["parts"] == [file(filename="b.png")]
+    store.chat.messages.enqueue(session, parts=[reference], id="m")
+    assert store.chat.messages.enqueue(session, parts=[file()], id="m").id == "m"
+    assert (raw.count("blobs"), raw.count("chat_part_blobs")) == (1, 3)
 
 
 def test_the_cap_is_a_setting(open_store: Callable[..., Any], raw: Raw) -> None:

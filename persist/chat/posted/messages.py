@@ -1,0 +1,130 @@
+"""The posted list: its form, and what a user's message may hold."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from persist.chat.posted.json_values import same
+from persist.chat.reducer.chunks import DATA_PREFIX
+from persist.chat.schemas import Role
+from persist.db.values.arguments import check_choice, required_label
+from persist.errors import InvalidValue
+from persist.quoting import shown
+
+_COMPACTION = "data-compaction"
+_OWNED = frozenset(("usage", "agent", "snapshot_id", "trigger", "system_prompt_digest", "queued_at", "hidden_at"))
+_OWNED_PREFIX = "queue_"
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """One message of the list, whose id and role are checked. `path` names it in errors."""
+
+    path: str
+    id: str
+    role: Role
+    parts: list[Any]
+    metadata: Any
+
+
+def check_messages(messages: object) -> list[Posted]:
+    """The messages of the list, in which an id stands once. InvalidValue names the one that has not the form of a message."""
+    if isinstance(messages, str | bytes | bytearray | Mapping) or not isinstance(messages, Sequence):
+        raise InvalidValue("messages", f"expected a list of messages, got {type(messages).__name__}.")
+    found, ids = [], set()
+    for index, message in enumerate(messages):
+        path = f"messages[{index}]"
+        if not isinstance(message, dict):
+            raise InvalidValue(path, "expected an object.")
+        id = required_label(f"{path}.id", message.get("id"))
+        if id in ids:
+            raise InvalidValue(f"{path}.id", f"{shown(id)} stands in the list before.")
+        ids.add(id)
+        role = check_choice(f"{path}.role", message.get("role"), Role)
+        parts = message.get("parts")
+        if not isinstance(parts, list):
+            raise InvalidValue(f"{path}.parts", "expected a list of parts.")
+        for place, part in enumerate(parts):
+            if not isinstance(part, dict):
+                raise InvalidValue(f"{path}.parts[{place}]", "expected an object.")
+        found.append(Posted(path, id, role, parts, message.get("metadata")))
+    return found
+
+
+def check_user_parts(posted: Posted) -> None:
+    """Raise InvalidValue unless these are parts that the SDK lets a user's message have, with the fields they need."""
+    if not posted.parts:
+        raise InvalidValue(f"{posted.path}.parts", "a user's message has a part.")
+    for index, part in enumerate(posted.parts):
+        _check_user_part(f"{posted.path}.parts[{index}]", part)
+
+
+def _check_user_part(path: str, part: Mapping[str, Any]) -> None:
+    _check_texts(path, part, "type")
+    kind = part["type"]
+    if kind == "text":
+        _check_texts(path, part, "text")
+        if part.get("state", "done") not in ("streaming", "done"):
+            raise InvalidValue(f"{path}.state", "expected streaming or done.")
+    elif kind == "file":
+        _check_texts(path, part, "mediaType", "url")
+        if "filename" in part:
+            _check_texts(path, part, "filename")
+        reference = part.get("providerReference", {})
+        if not isinstance(reference, dict) or not all(isinstance(value, str) for value in reference.values()):
+            raise InvalidValue(f"{path}.providerReference", "expected an object of texts.")
+    elif kind.startswith(DATA_PREFIX) and kind != _COMPACTION:
+        if "data" not in part:
+            raise InvalidValue(f"{path}.data", "it is missing.")
+        if "id" in part:
+            _check_texts(path, part, "id")
+    else:
+        raise InvalidValue(
+            f"{path}.type", f"a user's message has no part of type {shown(kind)}: text, file and data parts alone."
+        )
+    metadata = part.get("providerMetadata", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, dict) for value in metadata.values()):
+        raise InvalidValue(f"{path}.providerMetadata", "expected an object of objects.")
+
+
+def _check_texts(path: str, part: Mapping[str, Any], *names: str) -> None:
+    for name in names:
+        if not isinstance(part.get(name), str):
+            raise InvalidValue(f"{path}.{name}", "expected text.")
+
+
+def given_metadata(posted: Posted, stored: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The posted metadata without the keys that are not a browser's, which must be as stored; None if none was posted."""
+    if posted.metadata is None:
+        return None
+    if not isinstance(posted.metadata, dict):
+        raise InvalidValue(f"{posted.path}.metadata", "expected an object.")
+    given = {}
+    for key, value in posted.metadata.items():
+        if not _owned(key):
+            given[key] = value
+        elif not same(value, stored.get(key, _ABSENT)):
+            raise InvalidValue(f"{posted.path}.metadata.{key}", "this key is not the browser's.")
+    return given
+
+
+def edited_metadata(given: dict[str, Any] | None, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of an edited message: the given one in place of the stored, but for keys that are not a browser's."""
+    if given is None:
+        return dict(stored)
+    return {**{key: value for key, value in stored.items() if _owned(key)}, **given}
+
+
+def _owned(key: object) -> bool:
+    return isinstance(key, str) and (key in _OWNED or key.startswith(_OWNED_PREFIX))
+
+
+def same_parts(posted: Posted, stored: list[dict[str, Any]]) -> bool:
+    """Whether the posted parts are the stored ones."""
+    return same(posted.parts, stored)
+
+
+def same_metadata(given: Mapping[str, Any] | None, stored: Mapping[str, Any]) -> bool:
+    """Whether what was given is stored. The server may have added other keys since the browser loaded the message."""
+    return given is None or all(same(value, stored.get(key, _ABSENT)) for key, value in given.items())
