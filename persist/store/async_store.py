@@ -253,7 +253,7 @@ class AsyncStore(AsyncDomains):
 
     def step(self, run: "WorkflowRun | Lease | str", key: str, input: Json = None, *, retry: bool = False) -> "steps.AsyncStep":
         """See Store.step."""
-        return steps.AsyncStep(self, run, key, input, retry)
+        return steps.AsyncStep(self.workflows.effects, run, key, input, retry)
 
     def record(
         self,

@@ -13,8 +13,8 @@ from persist.workflows.schemas import Effect, EffectState, Lease, WorkflowRun
 
 if TYPE_CHECKING:
     from persist.db.values.json import Json
-    from persist.store.async_store import AsyncStore
-    from persist.store.store import Store
+    from persist.workflows.aio import AsyncEffects
+    from persist.workflows.verbs.effects import Effects
 
 
 class _Step:
@@ -47,9 +47,9 @@ class Step(_Step):
     A process that dies inside of the block, and an exception that is no Exception, leave the effect unknown.
     """
 
-    def __init__(self, store: "Store", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
+    def __init__(self, effects: "Effects", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
         super().__init__(run, key, input, retry)
-        self._effects = store.workflows.effects
+        self._effects = effects
 
     def __enter__(self) -> "Step":
         self._begun(self._effects.begin(self.run_id, self.key, self._input, retry=self._retry, lease=self._lease))
@@ -67,9 +67,9 @@ class Step(_Step):
 class AsyncStep(_Step):
     """See Step."""
 
-    def __init__(self, store: "AsyncStore", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
+    def __init__(self, effects: "AsyncEffects", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
         super().__init__(run, key, input, retry)
-        self._effects = store.workflows.effects
+        self._effects = effects
 
     async def __aenter__(self) -> "AsyncStep":
         self._begun(await self._effects.begin(self.run_id, self.key, self._input, retry=self._retry, lease=self._lease))

@@ -80,9 +80,9 @@ def test_effects_of_a_run_are_listed_and_go_with_it(store: Any, clock: Any) -> N
         clock.advance(seconds=1)
     effects.complete(run.id, "a", "x")
     assert [(one.key, one.state) for one in effects.list(run.id)] == [("b", "begun"), ("a", "done"), ("c", "begun")]
-    for missing in (lambda: effects.list("nowhere"), lambda: effects.begin("nowhere", "k"), lambda: effects.get(run.id, "none")):
+    for verb, *arguments in (("list", "nowhere"), ("begin", "nowhere", "k"), ("get", run.id, "none")):
         with pytest.raises(NotFound):
-            missing()
+            getattr(effects, verb)(*arguments)
     for verb in ("complete", "fail"):
         with pytest.raises(NotFound):
             getattr(effects, verb)(run.id, "none", "x")
