@@ -37,6 +37,7 @@ class AsyncChatMessages(AsyncRepository[ChatMessages]):
     get = awaitable(ChatMessages.get)
     file = awaitable(ChatMessages.file)
     replay = awaitable(ChatMessages.replay)
+    cursor = awaitable(ChatMessages.cursor)
     update_metadata = awaitable(ChatMessages.update_metadata)
     model_view = awaitable(ChatMessages.model_view)
     compact = awaitable(ChatMessages.compact)

@@ -124,6 +124,16 @@ class ChatMessages(Repository):
         """
         return replaying.replay(self._work, self._work.label("id", id), ai_sdk, check_choice("files", files, Files))
 
+    @reads
+    def cursor(self, session_id: str, message_id: str) -> str:
+        """The place after all that an assistant message holds now, for a client that has it already.
+
+        `follow(session_id, cursor)` then yields what comes, also if the answer has ended by then. The message may be the running
+        turn's, with no part yet. Raises NotFound if the message is no assistant's of this session, or is hidden.
+        """
+        work = self._work
+        return replaying.cursor(work, work.label("session_id", session_id), work.label("message_id", message_id))
+
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatMessage:
         """Merge a patch (RFC 7396) into the metadata: objects merge, null removes.
