@@ -8,7 +8,7 @@ from persist.chat.recording.flush import Flush
 from persist.events.schemas import SNAPSHOT, SNAPSHOT_CONTINUED, TYPES
 from tests.cases import each
 
-OWN = {"Events.append", "Events.trim", "Blobs._put", "Blobs.delete"}
+OWN = {"Events.append", "Events.trim", "Blobs._put", "Blobs._stage", "Blobs.delete"}
 """What the caller says the event is called; what concerns the log alone; and blobs, which are no part of it."""
 
 ELSEWHERE = ("SessionItems.",)

@@ -36,7 +36,8 @@ _SCHEME = "persist-blob:"
 _REFERENCE = re.compile(rf"({_SCHEME}([0-9a-f]{{64}})):(data:[ -~]*;base64)")
 _HEAD = re.compile(r"data:[ -~]{0,255};base64")
 _MEDIA_TYPE = re.compile(r"[!-~]{1,255}")
-_KINDS = (ChunkType.FILE.value, ChunkType.REASONING_FILE.value)
+FILE_TYPES = (ChunkType.FILE.value, ChunkType.REASONING_FILE.value)
+"""The types of parts whose URL may be that of a file."""
 _OCTETS = "application/octet-stream"
 
 NAME_BLOB = Statement(insert_where(part_blobs, _P.id == bindparam("named_by", type_=_P.id.type), {"part_id": _P.id}, of=parts))
@@ -70,7 +71,7 @@ class StoredFile(NamedTuple):
 
 def is_reference(part: object) -> bool:
     """Whether a given part is a file whose URL is a reference, real or forged."""
-    if not isinstance(part, Mapping) or part.get("type") not in _KINDS:
+    if not isinstance(part, Mapping) or part.get("type") not in FILE_TYPES:
         return False
     url = part.get("url")
     return isinstance(url, str) and url[: len(_SCHEME)].lower() == _SCHEME
@@ -113,7 +114,7 @@ def taken_out(part: Part, runtime: Runtime) -> tuple[Part, NewBlob | None]:
     """
     smallest, largest = runtime.settings.inline_file_bytes, runtime.limits.max_bytes
     url = part.get("url")
-    if part.get("type") not in _KINDS or not isinstance(url, str) or not smallest < len(url) <= largest or "state" in part:
+    if part.get("type") not in FILE_TYPES or not isinstance(url, str) or not smallest < len(url) <= largest or "state" in part:
         return part, None
     head, _, text = url.partition(",")
     if _HEAD.fullmatch(head) is None:
@@ -176,6 +177,6 @@ def blob_of_session(work: UnitOfWork, session_id: str, digest: str) -> Blob:
 
 def _found(data: Part) -> re.Match[str] | None:
     url = data.get("url")
-    if data.get("state") != STORED or data.get("type") not in _KINDS or not isinstance(url, str):
+    if data.get("state") != STORED or data.get("type") not in FILE_TYPES or not isinstance(url, str):
         return None
     return _REFERENCE.fullmatch(url)

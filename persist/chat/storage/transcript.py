@@ -63,7 +63,7 @@ _TAIL = Statement(
 GROWING = ("streaming", "input-streaming")
 """The states of a part that may have unfolded text."""
 _SPECIAL = (*GROWING, STORED)
-"""Those, and the state of a part whose file is a blob."""
+"""The states of parts that are read in another way: growing ones, and those whose file is a blob."""
 _GROWS = 'streaming"'
 """How the first two end in JSON text. Searching with the quote, which is rare, is three times as fast as without."""
 _FILED = f'{STORED}"'
