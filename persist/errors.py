@@ -5,6 +5,7 @@
     ├── Conflict (RuntimeError)                   constraint
     ├── TransitionError (RuntimeError)            subject, current, requested
     ├── LeaseLost (RuntimeError)                  run_id, token
+    ├── EffectUnknown (RuntimeError)              run_id, key, attempts
     ├── InvalidValue (ValueError)                 path, reason
     │   ├── RecursionLimitExceeded                depth, limit
     │   ├── PayloadTooLarge                       path, size, limit
@@ -80,6 +81,17 @@ class LeaseLost(PersistError, RuntimeError):
     def __init__(self, run_id: str, token: int | None, reason: str) -> None:
         self.run_id, self.token = run_id, token
         super().__init__(f"workflow run {run_id!r}: {reason}")
+
+
+class EffectUnknown(PersistError, RuntimeError):
+    """A side effect of a run began before, and nobody knows whether it happened."""
+
+    def __init__(self, run_id: str, key: str, attempts: int) -> None:
+        self.run_id, self.key, self.attempts = run_id, key, attempts
+        super().__init__(
+            f"The effect {named(key)} of workflow run {named(run_id)} began before, and nobody knows how it ended: look whether "
+            "it happened, and complete it with its result; or begin it again with retry=True."
+        )
 
 
 class InvalidValue(PersistError, ValueError):

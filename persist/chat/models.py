@@ -12,7 +12,17 @@ from sqlalchemy.orm import Mapped, mapped_column
 from persist.blobs.models import blobs
 from persist.chat.schemas import UNFINISHED, Role, TurnState
 from persist.db.changes.event_streams import Streams, deltas_of
-from persist.db.schema.base import ONE_TREE, SCHEMA_TOKEN, Base, json_key_set, json_label, partial_index, predicate, table_of
+from persist.db.schema.base import (
+    ONE_TREE,
+    SCHEMA_TOKEN,
+    Base,
+    containment_index,
+    json_key_set,
+    json_label,
+    partial_index,
+    predicate,
+    table_of,
+)
 from persist.db.schema.column_types import LONG_LABEL_BYTES, EnumText, EpochMs, Float64, FreeText, Int64, Json, Label
 
 _ZERO = text("0")
@@ -181,10 +191,12 @@ VISIBLE = and_(~QUEUED, ~HIDDEN)
 IS_COMPACTION = predicate("type = 'data-compaction'")
 IS_UNFINISHED = predicate(f"tool_state IN ({', '.join(repr(str(state)) for state in UNFINISHED)})")
 
+TITLE = json_label(sessions.c.metadata_json, "title")
 OWNED = sessions.c.owner.is_not(None)
 ARCHIVED = sessions.c.archived_at.is_not(None)
 STOP_REQUESTED = turns.c.stop_requested_at.is_not(None)
 
+containment_index("ix_chat_sessions_metadata", sessions.c.metadata_json)
 partial_index("ix_chat_sessions_owner", sessions.c.owner, sessions.c.updated_at, sessions.c.id, where=OWNED)
 partial_index("ix_chat_sessions_archived", sessions.c.updated_at, sessions.c.id, where=ARCHIVED)
 partial_index("ix_chat_turns_stop_requested", turns.c.session_id, where=STOP_REQUESTED)

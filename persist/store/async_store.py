@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from persist.chat.recording.async_recorder import AsyncRecorder
     from persist.events.schemas import Event
     from persist.settings import Settings
-    from persist.workflows.schemas import WorkflowRun
+    from persist.workflows.schemas import Lease, WorkflowRun
 
 with lazy_modules(globals()):
     from persist.agent_tasks import aio as agent_tasks
@@ -57,6 +57,7 @@ with lazy_modules(globals()):
     from persist.telemetry import aio as telemetry
     from persist.transcripts import aio as transcripts
     from persist.workflows import aio as workflows
+    from persist.workflows import steps
 
 T = TypeVar("T")
 
@@ -249,6 +250,10 @@ class AsyncStore(AsyncDomains):
     ) -> "follower.AsyncFollower":
         """See Store.follow: an asynchronous iterator, ended by `close()`."""
         return follower.AsyncFollower(self._runtime, session_id, cursor, ai_sdk, self._worker_pool.snapshot)
+
+    def step(self, run: "WorkflowRun | Lease | str", key: str, input: Json = None, *, retry: bool = False) -> "steps.AsyncStep":
+        """See Store.step."""
+        return steps.AsyncStep(self.workflows.effects, run, key, input, retry)
 
     def record(
         self,

@@ -12,6 +12,7 @@ NAMES = [
     "BlobUnreadable",
     "Closed",
     "Conflict",
+    "EffectUnknown",
     "InvalidValue",
     "LeaseLost",
     "MigrationFailed",

@@ -25,7 +25,13 @@ LEFT = {
     "replay_streams": {"replay_sessions": 0, "replay_messages": 0},
     "telemetry": {"status_log": 1, "usage_samples": 0, "tool_history": 0, "agent_tags": 0, "tasks": 1},
     "transcripts": {"transcript_sessions": 0, "transcript_entries": 0},
-    "workflows": {"workflow_runs": 3, "workflow_approvals": 2, "cron_overrides": 1, "workflow_overrides": 1},
+    "workflows": {
+        "workflow_runs": 4,
+        "workflow_approvals": 3,
+        "workflow_effects": 3,
+        "cron_overrides": 1,
+        "workflow_overrides": 1,
+    },
 }
 """Of what is made by `tests.schema.filling`: what still runs, waits or is active, and what an operator said."""
 
