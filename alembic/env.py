@@ -30,6 +30,8 @@ def unqualified(dialect: str) -> MetaData:
         # primary keys that include the scope column on Postgres only are declared once per dialect; keep this dialect's
         for constraint in [one for one in copy.constraints if one.info.get("dialect", dialect) != dialect]:
             copy.constraints.remove(constraint)
+        for index in [one for one in copy.indexes if one.info.get("dialect", dialect) != dialect]:
+            copy.indexes.remove(index)
         if dialect == "sqlite":  # which has no identities, and older versions of Alembic would propose them
             for column in copy.columns:
                 if column.identity is not None:

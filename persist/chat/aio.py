@@ -35,6 +35,7 @@ class AsyncChatMessages(AsyncRepository[ChatMessages]):
     list = awaitable(ChatMessages.list)
     list_json = awaitable(ChatMessages.list_json)
     get = awaitable(ChatMessages.get)
+    file = awaitable(ChatMessages.file)
     replay = awaitable(ChatMessages.replay)
     cursor = awaitable(ChatMessages.cursor)
     update_metadata = awaitable(ChatMessages.update_metadata)

@@ -4,17 +4,17 @@ import logging
 from typing import TypeVar
 
 import orjson
-from sqlalchemy import bindparam, select, tuple_, type_coerce
+from sqlalchemy import bindparam, case, exists, select, tuple_, type_coerce
 
-from persist.chat.models import deltas, messages, parts, sessions
+from persist.chat.models import deltas, messages, part_blobs, parts, sessions
 from persist.chat.reducer.parts import Part
-from persist.chat.schemas import UIMessage
-from persist.chat.storage.stored_json import grown_part, joined_deltas, read_object, stored_objects, stored_part
-from persist.chat.storage.unfolded_probe import ANY_DELTA
+from persist.chat.schemas import Files, UIMessage
+from persist.chat.storage.files import STORED, StoredFile, put_back, referred
+from persist.chat.storage.stored_json import ANY_SIZE, grown_part, joined_deltas, read_object, stored_objects, stored_part
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.json_text import NO_OBJECT, json_array_text, json_text, stored_text
 from persist.db.schema.arrays import among_labels
-from persist.db.schema.column_types import Label
+from persist.db.schema.column_types import Int64, Label
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
@@ -49,6 +49,9 @@ _position = select(_named.c.created_at, _named.c.id).where(_named.c.session_id =
 _BEFORE = Statement(_newest_first.where(tuple_(_M.created_at, _M.id) < _position.scalar_subquery()).limit(LIMIT))
 _POSITION = Statement(_position)
 _MAX = 2**62
+_any = [exists(select(table.c.part_id).select_from(table)) for table in (deltas, part_blobs)]
+_PROBE = Statement(select(*(type_coerce(case((one, 1), else_=0), Int64()) for one in _any)))
+"""Whether any text is unfolded, and whether any file is a blob."""
 _TAIL = Statement(
     select(stored_text(deltas.c.seq), stored_text(deltas.c.delta), deltas.c.part_id)
     .join(parts, _P.id == deltas.c.part_id)
@@ -59,24 +62,34 @@ _TAIL = Statement(
 
 GROWING = ("streaming", "input-streaming")
 """The states of a part that may have unfolded text."""
+_SPECIAL = (*GROWING, STORED)
+"""The states of parts that are read in another way: growing ones, and those whose file is a blob."""
 _GROWS = 'streaming"'
-"""How both states end in JSON text. Searching with the quote, which is rare, is three times as fast as without."""
+"""How the first two end in JSON text. Searching with the quote, which is rare, is three times as fast as without."""
+_FILED = f'{STORED}"'
+"""How the third one does."""
 
 
 def read_messages(
-    work: UnitOfWork, session_id: str, *, include_hidden: bool = False, limit: int | None = None, before: str | None = None
+    work: UnitOfWork,
+    session_id: str,
+    *,
+    include_hidden: bool = False,
+    limit: int | None = None,
+    before: str | None = None,
+    files: Files = Files.DATA,
 ) -> list[UIMessage]:
     """Messages, oldest first, without queued ones. `limit`: only the newest N. `before`: only those before this message id."""
     if limit is None and before is None:
         with work.batch() as batch:
             found = fetch_all(batch, session_id)
-        return all_messages(work, session_id, *found, include_hidden=include_hidden)
+        return all_messages(work, session_id, *found, include_hidden=include_hidden, files=files)
     optional_count("limit", limit)
     heads = _newest(work, session_id, include_hidden, limit, before)
     if not heads:
         _check_session(work, session_id)
         return []
-    return _messages(work, heads, work.rows(_SOME_PARTS, ids=[head[0] for head in heads]))
+    return _messages(work, heads, work.rows(_SOME_PARTS, ids=[head[0] for head in heads]), files)
 
 
 def fetch_all(batch: Batch, session_id: str) -> tuple[Pending[list[Row]], Pending[list[Row]]]:
@@ -85,19 +98,25 @@ def fetch_all(batch: Batch, session_id: str) -> tuple[Pending[list[Row]], Pendin
 
 
 def all_messages(
-    work: UnitOfWork, session_id: str, heads: Pending[list[Row]], parts: Pending[list[Row]], *, include_hidden: bool = False
+    work: UnitOfWork,
+    session_id: str,
+    heads: Pending[list[Row]],
+    parts: Pending[list[Row]],
+    *,
+    include_hidden: bool = False,
+    files: Files = Files.DATA,
 ) -> list[UIMessage]:
     """The messages of a whole session, oldest first, without queued ones. Raises NotFound without the session."""
     if not heads.result:
         _check_session(work, session_id)
-    return _messages(work, _visible(heads.result, include_hidden), parts.result)
+    return _messages(work, _visible(heads.result, include_hidden), parts.result, files)
 
 
-def read_message(work: UnitOfWork, id: str) -> UIMessage:
+def read_message(work: UnitOfWork, id: str, files: Files = Files.DATA) -> UIMessage:
     """One message, even if hidden or queued. Raises NotFound."""
     with work.batch() as batch:
         found = fetch_one(batch, id)
-    return one_message(work, id, *found)
+    return one_message(work, id, *found, files=files)
 
 
 def fetch_one(batch: Batch, id: str) -> tuple[Pending[list[Row]], Pending[list[Row]]]:
@@ -105,24 +124,28 @@ def fetch_one(batch: Batch, id: str) -> tuple[Pending[list[Row]], Pending[list[R
     return batch.rows(_ONE, id=id), batch.rows(_ONE_PARTS, id=id)
 
 
-def one_message(work: UnitOfWork, id: str, heads: Pending[list[Row]], parts: Pending[list[Row]]) -> UIMessage:
+def one_message(
+    work: UnitOfWork, id: str, heads: Pending[list[Row]], parts: Pending[list[Row]], *, files: Files = Files.DATA
+) -> UIMessage:
     """The message that was asked for. Raises NotFound."""
     if not heads.result:
         raise NotFound("message", id)
-    return _messages(work, heads.result, parts.result)[0]
+    return _messages(work, heads.result, parts.result, files)[0]
 
 
-def read_json(work: UnitOfWork, session_id: str, *, include_hidden: bool = False) -> bytes:
-    """A session's messages as one JSON array, joined from stored text. Only parts that are still growing are parsed."""
+def read_json(work: UnitOfWork, session_id: str, *, include_hidden: bool = False, files: Files = Files.DATA) -> bytes:
+    """A session's messages as one JSON array, joined from stored text. Parts that still grow or have large files are parsed."""
     with work.batch() as batch:
         joined_rows = batch.rows(_ALL_JOINED, session_id=session_id)
-        pieces_of_any = batch.row(ANY_DELTA)
+        probed = batch.row(_PROBE)
     rows = _visible(joined_rows.result, include_hidden)
     if not rows:
         _check_session(work, session_id)
-    growing = pieces_of_any.result is not None
-    needs_parsing = [id for id, _, _, body in rows if body and (NO_OBJECT in body or (growing and _GROWS in body))]
-    parsed = _parsed_parts(work, session_id) if needs_parsing else None
+    growing, filed = probed.result or (False, False)
+    needs_parsing = any(
+        NO_OBJECT in body or (growing and _GROWS in body) or (filed and _FILED in body) for *_, body in rows if body
+    )
+    parsed = _parsed_parts(work, session_id, files) if needs_parsing else None
     pieces: list[str] = []
     separator = "["
     for id, role, metadata, body in rows:
@@ -134,11 +157,20 @@ def read_json(work: UnitOfWork, session_id: str, *, include_hidden: bool = False
     return "".join((*pieces, "]")).encode() if pieces else b"[]"
 
 
-def _parsed_parts(work: UnitOfWork, session_id: str) -> dict[str, str]:
-    """Each message's parts as joined JSON text, with unfolded text added and without values that are not objects."""
+def _parsed_parts(work: UnitOfWork, session_id: str, files: Files) -> dict[str, str]:
+    """Each message's parts as joined JSON text, with unfolded text and files added and without values that are not objects."""
     rows = work.rows(_ALL_PARTS, session_id=session_id)
-    found = by_message(rows, [_grown_text(work, *row) for row in rows])
-    return {id: ",".join(texts) for id, texts in found.items()}
+    texts = [_grown_text(work, *row) for row in rows]
+    filed: dict[int, StoredFile] = {}
+    for place, ((message_id, index, _), text) in enumerate(zip(rows, texts, strict=True)):
+        (data,) = stored_objects([text]) if text is not None and _FILED in text else [None]
+        if data is not None and referred(data) is not None:
+            filed[place] = StoredFile(message_id, index, data)
+    if filed:
+        put_back(work, work.runtime, list(filed.values()), files)
+    for place, file in filed.items():
+        texts[place] = encode(file.data, limits=ANY_SIZE)
+    return {id: ",".join(found) for id, found in by_message(rows, texts).items()}
 
 
 def _newest(work: UnitOfWork, session_id: str, include_hidden: bool, limit: int | None, before: str | None) -> list[Row]:
@@ -160,11 +192,14 @@ def _newest(work: UnitOfWork, session_id: str, include_hidden: bool, limit: int 
         rows = work.rows(_EARLIER, session_id=session_id, limit=window, at=at, last=last)
 
 
-def _messages(work: UnitOfWork, heads: list[Row], rows: list[Row]) -> list[UIMessage]:
+def _messages(work: UnitOfWork, heads: list[Row], rows: list[Row], files: Files) -> list[UIMessage]:
+    filed: list[StoredFile] = []
     parts = [
-        data if data is not None and data.get("state") not in GROWING else _grown(work, data, *row)
+        data if data is not None and data.get("state") not in _SPECIAL else _special(work, data, filed, *row)
         for data, row in zip(stored_objects([text for *_, text in rows]), rows, strict=True)
     ]
+    if filed:
+        put_back(work, work.runtime, filed, files)
     parts_of = by_message(rows, parts)
     found = []
     for (id, role, stored), metadata in zip(heads, stored_objects([text for *_, text in heads]), strict=True):
@@ -228,10 +263,13 @@ def _grown_text(work: UnitOfWork, message_id: str, index: int, text: str) -> str
     return text if grown is None else encode(grown)
 
 
-def _grown(work: UnitOfWork, data: Part | None, message_id: str, index: int, text: str) -> Part | None:
+def _special(work: UnitOfWork, data: Part | None, filed: list[StoredFile], message_id: str, index: int, text: str) -> Part | None:
     if data is None:
         _log_left_out(message_id, index)
         return None
+    if data.get("state") == STORED:
+        filed.append(StoredFile(message_id, index, data))
+        return data
     grown = _with_deltas(work, data, message_id, index, text)
     return data if grown is None else grown
 

@@ -189,7 +189,7 @@ def patch_metadata(work: UnitOfWork, id: str, patch: Mapping[str, Json]) -> Chat
 
 
 def _same_message(posting: Posting, message: ChatMessage, stored: list[Json]) -> ChatMessage:
-    wanted: list[Part] = [decode(text) for _, text in posting.parts]
+    wanted: list[Part] = [decode(part.text) for part in posting.parts]
     given = decode(encode(posting.metadata))
     known = {key: value for key, value in message.metadata.items() if key not in _OWN_KEYS}
     if (

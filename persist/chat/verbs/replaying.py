@@ -7,6 +7,7 @@ from persist.chat.following.reading import look_at
 from persist.chat.following.rendering import Sent, missing_chunks
 from persist.chat.models import messages, turns
 from persist.chat.reducer.replaying import Chunk, chunks_of
+from persist.chat.schemas import Files
 from persist.chat.storage import transcript
 from persist.chat.storage.turns import TURN, turn_of
 from persist.db.statements.prepared import Statement, param
@@ -19,13 +20,13 @@ _session = select(messages.c.session_id).where(messages.c.id == param("row_id"))
 _TURN = Statement(select(*TURN).where(_T.session_id == _session))
 
 
-def replay(work: UnitOfWork, id: str, ai_sdk: object) -> list[Chunk]:
+def replay(work: UnitOfWork, id: str, ai_sdk: object, files: Files) -> list[Chunk]:
     """The chunks of a stored message, without their end while its turn runs."""
     major = work.runtime.settings.ai_sdk if ai_sdk is None else AiSdk.of(ai_sdk)
     with work.batch() as batch:
         found = transcript.fetch_one(batch, id)
         turn_row = batch.row(_TURN, row_id=id)
-    message, turn = transcript.one_message(work, id, *found), turn_of(turn_row.result)
+    message, turn = transcript.one_message(work, id, *found, files=files), turn_of(turn_row.result)
     runs = turn is not None and turn.message_id == id and turn.running(work.now())
     return chunks_of(message, ai_sdk=major, finished=not runs)
 

@@ -1,20 +1,22 @@
 """Taking in what a browser posts: the stored messages are read beside it, and what `persist.chat.posted` allows is written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import delete, select, tuple_, type_coerce
 
+from persist.blobs.bodies import Added, add_outside
 from persist.chat.models import deltas, messages, parts
 from persist.chat.posted.answers import Answer
 from persist.chat.posted.json_values import refuse_prototype
 from persist.chat.posted.messages import Posted, edited_metadata
 from persist.chat.posted.plan import Edit, Plan, Planner, Running, Stored, Trigger
 from persist.chat.reducer.parts import Part
-from persist.chat.schemas import Role, SyncedMessages
+from persist.chat.schemas import Files, Role, SyncedMessages
 from persist.chat.storage import turns, usage
+from persist.chat.storage.files import STORED, StoredFile, is_reference, put_back
 from persist.chat.storage.message_insert import Posting, check_parts, insert_last, insert_parts, naming_taken, touch_session
 from persist.chat.storage.statements import LOCK_SESSION, REWRITE_PART, SET_METADATA
 from persist.chat.storage.stored_json import grown_part, joined_deltas, read_object, stored_objects
@@ -82,7 +84,8 @@ def sync(
     turn = turns.turn_of(turn_row.result)
     running = Running(turn.message_id) if turn is not None and turn.running(now) else None
     stored = _stored(heads.result)
-    reader = _Reader(work, session_id, parts_found.result, ids)
+    shown = {message.id: Files.REFERENCE for message in posted if any(is_reference(part) for part in message.parts)}
+    reader = _Reader(work, session_id, parts_found.result, ids, shown)
     plan = Planner(stored, reader.parts, client_tools=client_tools).plan(posted, trigger, message_id, running)
     if plan.changes:
         if running is not None:
@@ -134,8 +137,11 @@ class _StoredPart:
 class _Reader:
     """The parts of stored messages: those of the posted ids are read already, others and unfolded text when they are needed."""
 
-    def __init__(self, work: UnitOfWork, session_id: str, rows: list[Row], ids: Sequence[str]) -> None:
-        self._work, self._session_id = work, session_id
+    def __init__(
+        self, work: UnitOfWork, session_id: str, rows: list[Row], ids: Sequence[str], shown: Mapping[str, Files]
+    ) -> None:
+        """`shown`: messages whose large files the browser posts by reference, as it was shown them."""
+        self._work, self._session_id, self._shown = work, session_id, shown
         self._read = set(ids)
         self._parts = self._grouped(rows)
         self._tails: dict[str, list[tuple[Any, Any]]] | None = None
@@ -149,6 +155,12 @@ class _Reader:
 
     def _grouped(self, rows: list[Row]) -> dict[str, list[_StoredPart]]:
         values = stored_objects([row[2] for row in rows])
+        filed: dict[Files, list[StoredFile]] = {}
+        for row, data in zip(rows, values, strict=True):
+            if data is not None and data.get("state") == STORED:
+                filed.setdefault(self._shown.get(row[0], Files.DATA), []).append(StoredFile(row[0], row[1], data))
+        for files, stored in filed.items():
+            put_back(self._work, self._work.runtime, stored, files)
         bodies = [None if data is None else _StoredPart(self, row[3], data) for row, data in zip(rows, values, strict=True)]
         return by_message([row[:3] for row in rows], bodies)
 
@@ -179,7 +191,10 @@ class _Writer:
         work, plan, session_id, now = self._work, self._plan, self._session_id, self._now
         taken_back = {message.id for message in plan.hidden}
         recounts = not taken_back.isdisjoint(compactions)
-        with naming_taken(work, ", ".join(id for id, *_ in self._added)), work.batch(last=not recounts) as batch:
+        postings = [posting for _, posting, _ in (*self._added, *([] if self._edit is None else [self._edit]))]
+        last = not recounts and not any(posting.has_files_outside for posting in postings)
+        files: Added = []
+        with naming_taken(work, ", ".join(id for id, *_ in self._added)), work.batch(last=last) as batch:
             for answer, text in self._answers:
                 data = answer.data
                 batch.run(
@@ -192,11 +207,12 @@ class _Writer:
                 id, posting, metadata = self._edit
                 batch.run(SET_METADATA, row_id=id, metadata=metadata, at=now)
                 batch.run(_REMOVE_PARTS, row_id=id)
-                insert_parts(work, batch, posting, id, now)
+                files += insert_parts(work, batch, posting, id, now)
             for id, posting, metadata in self._added:
-                insert_last(work, batch, posting, id, metadata, now)
+                files += insert_last(work, batch, posting, id, metadata, now)[1]
             if self._added or self._edit:
                 touch_session(work, batch, session_id, {}, now)
+        add_outside(files)
         if recounts:
             usage.recompute(work, session_id)
 
@@ -228,8 +244,8 @@ class _Writer:
 
     def _posting(self, posted: Posted, metadata: dict[str, Any]) -> tuple[Posting, JsonText]:
         path = f"{posted.path}.parts"
-        checked = check_parts(self._work, posted.parts, path)
-        for index, (data, text) in enumerate(checked):
+        checked = check_parts(self._work, self._session_id, posted.parts, path)
+        for index, (data, text, _) in enumerate(checked):
             refuse_prototype(text, data, f"{path}[{index}]")
         text = self._work.json(f"{posted.path}.metadata", metadata)
         refuse_prototype(text, metadata, f"{posted.path}.metadata")
