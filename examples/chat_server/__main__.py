@@ -12,11 +12,11 @@ from .scripted_model import scripted_model
 from .server import PAGE, application
 
 
-def serve(app: object, port: int) -> None:
-    """Serve the application until a signal ends it. Port 0 is any that is free."""
+def serve(app: object, port: int, *, patience: int = 5) -> None:
+    """Serve the application until a signal ends it, and give answers so many seconds then. Port 0 is any that is free."""
     with socket.create_server(("127.0.0.1", port)) as listening:  # this machine alone: there is no login
         print(f"http://127.0.0.1:{listening.getsockname()[1]}/", flush=True)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=patience))
         with suppress(KeyboardInterrupt):  # Ctrl-C, after the server has ended
             server.run(sockets=[listening])
 

@@ -111,10 +111,12 @@ async def send(request: Request, body: Posted, store: Store, owner: Owner) -> Re
         history = await messages.model_view(session.id)
         if history and "title" not in session.metadata:
             await tx.chat.sessions.update_metadata(session.id, {"title": title_of(history[0])})
+    if synced.running:
+        return following(store, session.id)
     if synced.answered_by:  # asked again after a lost connection
         return StreamingResponse(sse.encode(await store.chat.messages.replay(synced.answered_by)), headers=sse.HEADERS)
     cursor = None
-    if not synced.running and (synced.continues or (history and history[-1]["role"] == "user")):
+    if synced.continues or (history and history[-1]["role"] == "user"):
         cursor = await request.app.state.answers.start(session.id, history, synced.continues)
     return following(store, session.id, cursor)
 

@@ -23,4 +23,4 @@ async def until_allowed(gate: Path, word: int) -> None:
 if __name__ == "__main__":
     os.environ["PERSIST_NOTIFY_FOLLOWERS"] = "true"  # as it is outside of tests
     url, gate, port = sys.argv[1:]
-    serve(application(url, assistant(scripted_model(partial(until_allowed, Path(gate))))), int(port))
+    serve(application(url, assistant(scripted_model(partial(until_allowed, Path(gate))))), int(port), patience=1)

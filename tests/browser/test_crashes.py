@@ -1,4 +1,4 @@
-"""A server that dies in the middle of an answer."""
+"""A server that dies in the middle of an answer, or is told to end."""
 
 from collections.abc import Callable
 
@@ -47,3 +47,21 @@ def test_a_question_whose_answer_never_began_can_be_tried_again(own_server: Serv
     one.button("Try again").click()
     expect(one.said).to_have_text(tour("hello"))
     expect(one.questions).to_have_count(1)
+
+
+def test_an_answer_is_cut_off_when_an_operator_ends_the_server(own_server: Server, window: Open) -> None:
+    one = window(own_server)
+    own_server.gate.allow(8)
+    one.ask("hello")
+    expect(one.said).to_have_text(tour("hello", 8))
+    own_server.stop()
+    with Store.open(own_server.url) as store:
+        assert store.chat.sessions.turn(one.session) is None
+        stored = store.chat.messages.list(one.session)
+        assert one.shown() == texts_of(stored)
+    own_server.gate.allow(ALL)
+    own_server.start()
+    one.page.reload()
+    expect(one.said).to_have_text(tour("hello", 8))
+    one.button("Regenerate").click()
+    expect(one.said).to_have_text(tour("hello"))

@@ -1,4 +1,4 @@
-"""Posts that no page sends: each is refused with one sentence, and nothing is written."""
+"""Posts that no page sends: hostile ones are refused with a sentence, and write nothing; what comes twice is answered once."""
 
 import json
 from collections.abc import Iterator
@@ -7,7 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.browser.scenes import Chat
+from persist import sse
+from tests.browser.scenes import ALL, Chat, tour
 
 HELLO = {"id": "m-1", "role": "user", "parts": [{"type": "text", "text": "hello"}]}
 
@@ -98,3 +99,24 @@ def test_a_session_of_somebody_else_is_not_there(chat: Chat, client: httpx.Clien
 
 def test_without_an_answer_there_is_nothing_to_resume(client: httpx.Client, session: str) -> None:
     assert client.get(f"/api/chat/{session}/stream").status_code == 204
+
+
+def test_a_question_that_comes_twice_is_answered_once(chat: Chat, client: httpx.Client, session: str) -> None:
+    """As from a browser that lost the connection: while the answer runs, by either process, and after its end."""
+    post = {"id": session, "messages": [{**HELLO, "id": f"q-{session}"}], "trigger": "submit-message"}
+    other = f"{chat.two.address}api/chat"
+    chat.gate.allow(3)
+    with client.stream("POST", "/api/chat", json=post) as one:
+        first = sse.parse(one.iter_bytes())
+        assert next(first)["type"] == "start"
+        with client.stream("POST", other, json=post) as two:
+            chat.gate.allow(ALL)
+            received = [said(first), said(sse.parse(two.iter_bytes()))]
+    with client.stream("POST", other, json=post) as three:
+        received.append(said(sse.parse(three.iter_bytes())))
+    assert [" ".join(text.split()) for text in received] == [tour("hello")] * 3
+    assert len(chat.stored(session)) == 2
+
+
+def said(chunks: Iterator[dict[str, Any]]) -> str:
+    return "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
