@@ -1,4 +1,4 @@
-"""Blobs: files and other large bytes, stored once under their digest, and the parts of chat messages that name them.
+"""Blobs, stored once under their digest, and the parts of chat messages that name them; an index over sessions' metadata.
 
 Additive only: create tables, add columns (nullable, or with a server default), create indexes. Nothing is dropped,
 renamed, narrowed or rebuilt, and code of the previous release must run on the result. Name no schema: env.py sets it.
@@ -59,6 +59,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("part_id", name=op.f("pk_chat_part_blobs")),
     )
     op.create_index("ix_chat_part_blobs_sha256", "chat_part_blobs", ["sha256"])
+    if op.get_context().dialect.name == "postgresql":
+        op.create_index(
+            "ix_chat_sessions_metadata",
+            "chat_sessions",
+            ["metadata_json"],
+            postgresql_using="gin",
+            postgresql_ops={"metadata_json": "jsonb_path_ops"},
+        )
     op.execute(sa.text("UPDATE _meta SET value = '0015' WHERE key = 'schema_version'"))
 
 

@@ -8,11 +8,13 @@ import click
 
 from persist.blobs.reader import BlobReader
 from persist.blobs.repository import OCTETS
+from persist.blobs.schemas import Blob
 from persist.cli.database import Database, as_json, on_database, quiet
-from persist.cli.output import inline, instant, say, say_json, say_table
+from persist.cli.output import columns, inline, instant, say, say_json, say_table
 from persist.cli.sizes import size
 from persist.db.files.private_files import private_opener
-from persist.errors import Conflict
+from persist.errors import Conflict, InvalidValue, NotFound
+from persist.store.transaction import Transaction
 
 
 @click.group("blobs", short_help="List files and large bytes, write them out, put them in.")
@@ -42,6 +44,33 @@ def ls(database: Database, limit: int, after: str | None, as_json: bool, quiet: 
         say_table([("SHA-256", "SIZE", "TYPE", "PUT (UTC)"), *rows])
         if page.cursor is not None:
             say(f"There are more: add --after {page.cursor}", err=True)
+
+
+@blobs.command(short_help="Print what is known of a blob.")
+@click.argument("digest", metavar="SHA-256")
+@on_database
+@as_json
+@quiet("Print the digest alone.")
+def show(digest: str, database: Database, as_json: bool, quiet: bool) -> None:
+    """Print what is known of a blob, without its bytes. With --json: an object."""
+    with database.open(read_only=True) as store, store.read() as tx:
+        blob = found_in(tx, digest)
+    if as_json:
+        say_json(blob.model_dump(mode="json"))
+    elif quiet:
+        say(blob.sha256)
+    else:
+        known = [("sha-256", blob.sha256), ("size", size(blob.size)), ("type", inline(blob.media_type))]
+        for line in columns([*known, ("created", f"{instant(blob.created_at)} UTC"), ("put", f"{instant(blob.put_at)} UTC")]):
+            say(line)
+
+
+def found_in(tx: Transaction, digest: str) -> Blob:
+    """The blob. Raises NotFound for any other text, too."""
+    try:
+        return tx.blobs.get(digest)
+    except InvalidValue:
+        raise NotFound("blob", digest) from None
 
 
 @blobs.command(short_help="Write the bytes of a blob.")

@@ -33,6 +33,7 @@ def test_ls(command: Command, stored: str) -> None:
     assert "\x1b" not in text
     assert command("blobs", "ls", "-q").stdout.split()[1] == DIGEST
     assert command("ls", "blobs", "-q").stdout == command("blobs", "ls", "-q").stdout
+    assert "1.2 MB" in command("show", DIGEST).stdout
     page = json.loads(command("blobs", "ls", "--json", "--limit", "1").stdout)
     assert [one["size"] for one in page["items"]] == [5]
     assert json.loads(command("blobs", "ls", "--json", "--after", page["cursor"]).stdout)["items"][0]["sha256"] == DIGEST

@@ -93,7 +93,7 @@ def test_one_domain(domain: str) -> None:
 
 
 def test_a_domain_there_is_none_of() -> None:
-    with pytest.raises(InvalidValue, match="'chats' is none of agent_tasks, app_sessions, chat, checkpoints, "):
+    with pytest.raises(InvalidValue, match="'chats' is none of agent_tasks, app_sessions, blobs, chat, checkpoints, "):
         erd(domain="chats")
 
 

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0017"
-down_revision = "0016"
+revision = "0016"
+down_revision = "0015"
 branch_labels = None
 depends_on = None
 
@@ -61,7 +61,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["run_id"], ["workflow_runs.id"], name=op.f("fk_workflow_effects_run_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("run_id", "key", name=op.f("pk_workflow_effects")),
     )
-    op.execute(sa.text("UPDATE _meta SET value = '0017' WHERE key = 'schema_version'"))
+    op.execute(sa.text("UPDATE _meta SET value = '0016' WHERE key = 'schema_version'"))
 
 
 def downgrade() -> None:
