@@ -166,12 +166,21 @@ async def create(store: Store, owner: Owner) -> dict[str, str]:
 
 @routes.get("/api/sessions/{id}")
 async def history(id: str, store: Store, owner: Owner) -> Response:
-    """The messages of a session, and whether an answer runs."""
+    """The messages of a session, large files as references, and whether an answer runs."""
     await own_session(store, id, owner)
     async with store.read() as tx:
         running = await tx.chat.sessions.turn(id) is not None
-        messages = await tx.chat.messages.list_json(id)
+        messages = await tx.chat.messages.list_json(id, files="reference")
     return Response(b'{"running":%s,"messages":%s}' % (orjson.dumps(running), messages), media_type="application/json")
+
+
+@routes.get("/api/sessions/{id}/files/{digest}")
+async def file(id: str, digest: str, store: Store, owner: Owner) -> Response:
+    """A file of a message, for whom the session belongs to. A browser shows it as an image, and never opens it as a page."""
+    await own_session(store, id, owner)
+    found = await store.chat.messages.file(id, digest)
+    headers = {"content-disposition": "attachment", "x-content-type-options": "nosniff", "cache-control": "private, immutable"}
+    return StreamingResponse(await store.blobs.open(found.sha256), headers=headers, media_type=found.media_type)
 
 
 @routes.post("/api/sessions/{id}/fork")
