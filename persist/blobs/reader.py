@@ -70,4 +70,4 @@ class BlobReader:
             with Verb(work, "Blobs.open", writes=False):
                 return read(work)
 
-        return in_snapshot(self._runtime, framed) if self._work is None else framed(self._work)
+        return in_snapshot(self._runtime, framed, holds_store=True) if self._work is None else framed(self._work)

@@ -172,6 +172,8 @@ def insert_parts(work: UnitOfWork, batch: Batch, posting: Posting, id: str, now:
     """Add the statements that insert the parts of a message that has none; the files, for `add_outside`."""
     rows = _part_rows(work, posting, id, now)
     batch.run_many(_INSERT_PART, rows)
+    if not posting.files:
+        return []
     files = add_named(batch, posting.files, now)
     named = zip(rows, posting.parts, strict=True)
     batch.run_many(
