@@ -57,7 +57,8 @@ async def the_owner(request: Request) -> str:
 
 async def the_store(request: Request) -> AsyncStore:
     """The store of this process."""
-    return request.app.state.store
+    store: AsyncStore = request.app.state.store
+    return store
 
 
 async def posted(request: Request) -> dict[str, Any]:
@@ -98,12 +99,13 @@ async def own_session(store: AsyncStore, id: Any, owner: str) -> ChatSession:
 async def send(request: Request, body: Posted, store: Store, owner: Owner) -> Response:
     """Take in what useChat posts, begin to answer it, and follow the answer."""
     session = await own_session(store, body.get("id"), owner)
+    ui_messages: Any = body.get("messages")
     async with store.begin() as tx:
         messages = tx.chat.messages
         await messages.repair_interrupted(session.id, human_input_tools=CLIENT_TOOLS)  # of a process that died
         synced = await messages.sync(
             session.id,
-            body.get("messages"),
+            ui_messages,
             trigger=body.get("trigger"),
             message_id=body.get("messageId"),
             client_tools=CLIENT_TOOLS,
@@ -187,7 +189,8 @@ async def file(id: str, digest: str, store: Store, owner: Owner) -> Response:
 async def fork(id: str, body: Posted, store: Store, owner: Owner) -> dict[str, str]:
     """A new session with the messages up to one of them."""
     await own_session(store, id, owner)
-    return {"id": (await store.chat.sessions.fork(id, body.get("messageId"))).id}
+    message_id: Any = body.get("messageId")
+    return {"id": (await store.chat.sessions.fork(id, message_id)).id}
 
 
 def title_of(message: UIMessage) -> str:
@@ -205,7 +208,7 @@ async def page() -> Response:
     return FileResponse(PAGE / "index.html")
 
 
-async def _refused(request: Request, error: PersistError) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     """What the store refuses, as one sentence: useChat shows it as the message of its error."""
     status = next((number for kind, number in STATUS.items() if isinstance(error, kind)), None)
     if status is None:
@@ -213,6 +216,7 @@ async def _refused(request: Request, error: PersistError) -> Response:
     return PlainTextResponse(str(error), status)
 
 
-async def _unfit(request: Request, error: HTTPException) -> Response:
+async def _unfit(request: Request, error: Exception) -> Response:
     """What cannot be read at all, as one sentence, too."""
+    assert isinstance(error, HTTPException)
     return PlainTextResponse(error.detail, error.status_code)
