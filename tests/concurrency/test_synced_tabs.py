@@ -66,7 +66,9 @@ def race(
 def test_new_questions_of_many_tabs_are_all_taken(store: Store, race: Any) -> None:
     session = create(store)
     before = posted(*talk(store, session))
-    rounds = [[(session, [*before, user(f"q{at}{tab}", f"{at}{tab}")], {}) for tab in range(TABS)] for at in range(3)]
+    rounds: list[list[Post]] = [
+        [(session, [*before, user(f"q{at}{tab}", f"{at}{tab}")], {}) for tab in range(TABS)] for at in range(3)
+    ]
     found = race(rounds)
     assert [each["added"] for outcomes in found for each in outcomes] == [
         [f"q{at}{tab}"] for at in range(3) for tab in range(TABS)
@@ -77,14 +79,16 @@ def test_new_questions_of_many_tabs_are_all_taken(store: Store, race: Any) -> No
 
 def test_one_question_of_many_tabs_is_taken_once(store: Store, race: Any) -> None:
     session = create(store)
-    rounds = [[(session, [user(f"q{at}", "the same")], {"trigger": "submit-message"})] * TABS for at in range(4)]
+    rounds: list[list[Post]] = [
+        [(session, [user(f"q{at}", "the same")], {"trigger": "submit-message"})] * TABS for at in range(4)
+    ]
     for at, outcomes in enumerate(race(rounds)):
         assert sorted(found["changed"] for found in outcomes) == [False] * (TABS - 1) + [True], at
     assert len(shown(store, session)) == 4
 
 
 def test_an_approval_is_answered_by_one_tab(store: Store, race: Any) -> None:
-    rounds = []
+    rounds: list[list[Post]] = []
     for _ in range(4):
         session = create(store)
         say(store, session, "?", id=f"u of {session}")
