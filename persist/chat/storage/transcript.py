@@ -41,7 +41,7 @@ _ALL_JOINED = Statement(
 _ALL_PARTS = Statement(select(*_BODY).where(_P.session_id == _session))
 _ONE = Statement(select(*_HEAD).where(_M.id == param("id")))
 _ONE_PARTS = Statement(select(*_BODY).where(_P.message_id == param("id")))
-_SOME_PARTS = Statement(select(*_BODY).where(among_labels(_P.message_id, "ids")))
+SOME_PARTS = Statement(select(*_BODY).where(among_labels(_P.message_id, "ids")))
 _last = tuple_(bindparam("at", type_=_M.created_at.type), bindparam("last", type_=_M.id.type))
 _named = messages.alias()
 _position = select(_named.c.created_at, _named.c.id).where(_named.c.session_id == _session, _named.c.id == param("id"))
@@ -87,7 +87,7 @@ def read_messages(
         return all_messages(work, session_id, *found, include_hidden=include_hidden)
     optional_count("limit", limit)
     heads = [row[:3] for row in _newest(work, _HEADS, session_id, include_hidden, limit, before)]
-    return _messages(work, heads, work.rows(_SOME_PARTS, ids=[head[0] for head in heads])) if heads else []
+    return _messages(work, heads, work.rows(SOME_PARTS, ids=[head[0] for head in heads])) if heads else []
 
 
 def read_rows(
@@ -169,7 +169,7 @@ def read_json(
 
 def _parsed_parts(work: UnitOfWork, ids: list[str]) -> dict[str, str]:
     """Each message's parts as joined JSON text, with unfolded text added and without values that are not objects."""
-    rows = work.rows(_SOME_PARTS, ids=ids)
+    rows = work.rows(SOME_PARTS, ids=ids)
     found = by_message(rows, [_grown_text(work, *row) for row in rows])
     return {id: ",".join(found.get(id, [])) for id in ids}
 
