@@ -1,6 +1,7 @@
 # Every target sets up what it needs: a fresh clone, Python 3.11 or newer, make and the network are enough.
 #
 #   make demo        a stream that is killed and read again; installs little
+#   make chat        a chat in the browser, on SQLite (examples/chat_server); needs Node and npm, too (ARGS="--port 9000 --model …")
 #   make test        every test, on SQLite and on Postgres; those of the integrations in an environment of their own. Where no
 #                    Postgres can be had it fails; POSTGRES=skip leaves the tests that need one out
 #   make test-quick  a part of it in less than a minute: what needs no server, on SQLite, through the synchronous face
@@ -10,6 +11,7 @@
 #   make bench-quick a look at the most important ones, under two minutes
 #   make test-integrations      only the tests of the integrations with frameworks: their newest releases together, then the oldest
 #                    that each extra allows alone, in an environment of its own
+#   make test-browser           only the tests of that chat in Chromium, which Debian's package chromium has; needs Node and npm, too
 #   make test-all    `make test`, with each face of a store on each database, then on every other Python found (PYTHONS="python3.12 …"
 #                    to choose), then on the oldest versions of the dependencies that pyproject.toml allows
 #   make clean       removes what these made
@@ -46,19 +48,28 @@ APART_FOLDERS := $(foreach extra,$(APART),tests/integrations/$(subst -,_,$(extra
 FLOORS := langgraph openai-agents pydantic-ai pydantic-ai-harness claude-agent-sdk google-adk mcp a2a
 CONFORMANCE_KIT_langgraph := langgraph-checkpoint-conformance
 FLOOR_READY := $(FLOORS:%=$(VENV)-floor-%/.ready)
+# What a person needs who tries the chat, and its page, bundled.
+CHAT := $(VENV)-chat
+CHAT_READY := $(CHAT)/.ready
+PAGE := examples/chat_server/page
+PAGE_READY := $(PAGE)/dist/page.js
+PAGE_PACKAGES := $(PAGE)/node_modules/.ready
 PIP := -m pip --disable-pip-version-check --quiet
 CORES = $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 VERSION_OF = -c 'import sys; print("%d.%d" % sys.version_info[:2])'
 
-.PHONY: demo test test-quick test-integrations test-apart test-floors frameworks test-all test-lowest torture lint bench bench-quick clean
+.PHONY: demo chat chat-screenshot test test-quick test-browser test-integrations test-apart test-floors frameworks test-all test-lowest torture lint bench bench-quick clean
 .NOTPARALLEL:
 
 # The full environment can run the demo too, so the small one is only made when there is none.
 demo: $(if $(wildcard $(DEV_READY)),$(DEV_READY),$(DEMO_READY))
 	$(BIN)/python examples/demo.py $(ARGS)
 
-# Options that choose tests choose among everything but the integrations, which have options of their own.
-test: $(DEV_READY) $(if $(ARGS),,test-integrations)
+chat: $(CHAT_READY) $(PAGE_READY)
+	$(CHAT)/bin/python -m examples.chat_server $(ARGS)
+
+# Options that choose tests choose among everything but the integrations and the browser's, which have options of their own.
+test: $(DEV_READY) $(if $(ARGS),,test-integrations test-browser)
 	$(call pytest,$(VENV)) $(PYTEST_OPTIONS) $(WAYS) $(ARGS)
 
 test-quick: $(DEV_READY)
@@ -66,6 +77,13 @@ test-quick: $(DEV_READY)
 
 test-integrations: $(FRAMEWORKS_READY) $(if $(ARGS),,test-apart test-floors)
 	$(call pytest,$(FRAMEWORKS)) $(PYTEST_OPTIONS) $(WAYS) tests/integrations $(addprefix --ignore=,$(APART_FOLDERS)) $(ARGS)
+
+test-browser: $(FRAMEWORKS_READY) $(PAGE_READY)
+	$(call pytest,$(FRAMEWORKS)) $(PYTEST_OPTIONS) tests/browser $(ARGS)
+
+# The picture of the README.
+chat-screenshot: $(FRAMEWORKS_READY) $(PAGE_READY)
+	$(FRAMEWORKS)/bin/python -m tests.browser.screenshot docs/chat-server.png
 
 test-apart: $(APART_READY)
 	@for extra in $(APART); do \
@@ -86,9 +104,9 @@ torture: $(DEV_READY)
 lint: $(DEV_READY) $(FRAMEWORKS_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --exclude '^(persist|tests)/integrations/'
+	$(BIN)/mypy --exclude '^((persist|tests)/integrations|tests/browser)/'
 	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32 --exclude '^persist/integrations/' persist
-	$(BIN)/mypy --python-executable $(FRAMEWORKS)/bin/python persist/integrations tests/integrations
+	$(BIN)/mypy --python-executable $(FRAMEWORKS)/bin/python persist/integrations tests/integrations tests/browser
 	$(BIN)/lint-imports
 
 bench: $(PEERS_READY)
@@ -121,6 +139,20 @@ $(DEMO_READY): pyproject.toml | $(BIN)/python
 $(DEV_READY): pyproject.toml | $(BIN)/python
 	$(BIN)/python $(PIP) install --editable ".[postgres,cli,test,lint]"
 	@touch $@
+
+$(CHAT_READY): pyproject.toml examples/chat_server/requirements.txt
+	@$(CREATE_VENV) $(CHAT)
+	$(CHAT)/bin/python $(PIP) install --editable ".[postgres,pydantic-ai]" --requirement examples/chat_server/requirements.txt
+	@touch $@
+
+$(PAGE_PACKAGES): $(PAGE)/package.json
+	@command -v npm > /dev/null || { \
+		echo "The page of the chat needs Node and npm; on Debian and Ubuntu install the packages nodejs and npm." >&2; exit 1; }
+	cd $(PAGE) && npm install --no-package-lock --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(PAGE_READY): $(PAGE_PACKAGES) $(wildcard $(PAGE)/*.jsx $(PAGE)/*.js $(PAGE)/*.css)
+	cd $(PAGE) && npm run --silent build
 
 # All environments of frameworks; each is made once.
 frameworks: $(FRAMEWORKS_READY) $(APART_READY) $(FLOOR_READY)
@@ -178,5 +210,5 @@ $(PYTHON) -m venv
 endef
 
 clean:
-	rm -rf .venv .venv-* dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-* $(PAGE)/node_modules $(PAGE)/dist dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find persist tests alembic examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

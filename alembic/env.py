@@ -30,6 +30,8 @@ def unqualified(dialect: str) -> MetaData:
         # primary keys that include the scope column on Postgres only are declared once per dialect; keep this dialect's
         for constraint in [one for one in copy.constraints if one.info.get("dialect", dialect) != dialect]:
             copy.constraints.remove(constraint)
+        others = {index.name for index in table.indexes if index.info.get("dialect", dialect) != dialect}
+        copy.indexes = {index for index in copy.indexes if index.name not in others}
         if dialect == "sqlite":  # which has no identities, and older versions of Alembic would propose them
             for column in copy.columns:
                 if column.identity is not None:

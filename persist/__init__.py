@@ -1,8 +1,10 @@
 """persist keeps the durable state of AI-agent systems: what runs, what was said, what it cost, where to resume."""
 
 from persist.errors import (
+    BlobUnreadable,
     Closed,
     Conflict,
+    EffectUnknown,
     InvalidValue,
     LeaseLost,
     MigrationFailed,
@@ -46,8 +48,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncStore",
+    "BlobUnreadable",
     "Closed",
     "Conflict",
+    "EffectUnknown",
     "InvalidValue",
     "LeaseLost",
     "MigrationFailed",

@@ -5,6 +5,7 @@
     ├── Conflict (RuntimeError)                   constraint
     ├── TransitionError (RuntimeError)            subject, current, requested
     ├── LeaseLost (RuntimeError)                  run_id, token
+    ├── EffectUnknown (RuntimeError)              run_id, key, attempts
     ├── InvalidValue (ValueError)                 path, reason
     │   ├── RecursionLimitExceeded                depth, limit
     │   ├── PayloadTooLarge                       path, size, limit
@@ -21,6 +22,7 @@
     │   ├── Closed                                what
     │   ├── UnsupportedEngine                     found, reason
     │   └── StoreCorrupt                          path, reason
+    │       ├── BlobUnreadable                    sha256, reason
     │       └── UnreadableRow                     table, key, column, reason
     ├── SchemaError (RuntimeError)
     │   ├── SchemaOutdated                        found, known, command
@@ -79,6 +81,17 @@ class LeaseLost(PersistError, RuntimeError):
     def __init__(self, run_id: str, token: int | None, reason: str) -> None:
         self.run_id, self.token = run_id, token
         super().__init__(f"workflow run {run_id!r}: {reason}")
+
+
+class EffectUnknown(PersistError, RuntimeError):
+    """A side effect of a run began before, and nobody knows whether it happened."""
+
+    def __init__(self, run_id: str, key: str, attempts: int) -> None:
+        self.run_id, self.key, self.attempts = run_id, key, attempts
+        super().__init__(
+            f"The effect {named(key)} of workflow run {named(run_id)} began before, and nobody knows how it ended: look whether "
+            "it happened, and complete it with its result; or begin it again with retry=True."
+        )
 
 
 class InvalidValue(PersistError, ValueError):
@@ -196,6 +209,15 @@ class StoreCorrupt(StoreError):
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
         super().__init__(f"{path}: {reason}")
+
+
+class BlobUnreadable(StoreCorrupt):
+    """The bytes of a blob are missing, or they are not those that its digest stands for."""
+
+    def __init__(self, sha256: str, reason: str) -> None:
+        self.sha256 = sha256
+        super().__init__(f"blob {sha256}", f"{reason}; `persist doctor` says which blobs are damaged.")
+        self.reason = reason
 
 
 class UnreadableRow(StoreCorrupt):

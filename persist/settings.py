@@ -90,6 +90,11 @@ class Settings(BaseSettings):
     tool_history_keep: int = Field(1_000, ge=1)
     tool_history_trim_every: int | None = Field(None, ge=1)
 
+    # where the bodies of blobs are kept instead of the database: the path of a folder, or a URL for fsspec
+    blobs: Any = None
+    # a file of a chat message that is larger, given as a data URL, is stored as a blob
+    inline_file_bytes: int = Field(65_536, ge=0)
+
     # retention, off unless days are set: `maintain` prunes what is over and older, but for the newest so many
     agent_tasks_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     agent_tasks_keep_last: int = Field(0, ge=0)
@@ -97,6 +102,8 @@ class Settings(BaseSettings):
     chat_keep_last: int = Field(0, ge=0)
     app_sessions_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     app_sessions_keep_last: int = Field(0, ge=0)
+    blobs_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
+    blobs_keep_last: int = Field(0, ge=0)
     checkpoints_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     checkpoints_keep_last: int = Field(0, ge=0)
     conversations_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)

@@ -7,7 +7,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 FRAMEWORKS = ROOT / "docs" / "integrations.md"
 """Runs where the frameworks are installed: tests/integrations/test_docs.py."""
-PAGES = sorted(set((ROOT / "docs").glob("*.md")) - {FRAMEWORKS})
+CHAT_SERVER = ROOT / "docs" / "chat-server.md"
+"""Runs beside a browser: tests/browser/test_recipe.py."""
+PAGES = sorted(set((ROOT / "docs").glob("*.md")) - {FRAMEWORKS, CHAT_SERVER})
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -25,6 +25,7 @@ with Store.open("sqlite:///:memory:") as store, store.begin() as tx:
         tx.agent_tasks,
         tx.events,
         tx.app_sessions,
+        tx.blobs,
     )
 
 LOADED = (json, psycopg, pytest, dialect, AsyncStore, prune, rebuild)

@@ -28,9 +28,20 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 class Worker:
     """A process of a test, with those names of subprocess.Popen that the tests use; its parent reaps it at once."""
 
-    def __init__(self, module: str, *arguments: Any, stdin: bool = False, errors: bool = False, cwd: Path = ROOT) -> None:
-        """`errors`: what it writes to its standard error comes with its output; otherwise it goes where that of pytest goes."""
-        _CONTEXT.set_forkserver_preload(["tests.preloaded"])
+    def __init__(
+        self,
+        module: str,
+        *arguments: Any,
+        stdin: bool = False,
+        errors: bool = False,
+        cwd: Path = ROOT,
+        preloaded: str = "tests.preloaded",
+    ) -> None:
+        """`errors`: what it writes to its standard error comes with its output; otherwise it goes where that of pytest goes.
+
+        `preloaded`: the module that loads what all of them load. The first worker of a test session decides.
+        """
+        _CONTEXT.set_forkserver_preload([preloaded])
         reading, output = os.pipe()
         input_, writing = os.pipe() if stdin else (None, None)
         self.args = [module, *map(str, arguments)]

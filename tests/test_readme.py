@@ -35,7 +35,7 @@ def clone(tmp_path: Path) -> Path:
     folder.mkdir()
     for name in CLONE:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "node_modules", "dist"))
         else:
             shutil.copyfile(ROOT / name, folder / name)
     venv.create(folder / ".venv", symlinks=True)

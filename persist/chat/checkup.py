@@ -5,15 +5,17 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Text, cast, func, select
 
-from persist.chat.models import IS_UNFINISHED, VISIBLE, deltas, messages, parts, turns
+from persist.chat.models import IS_UNFINISHED, VISIBLE, deltas, messages, part_blobs, parts, turns
 from persist.chat.recording.recovery import old_before
 from persist.chat.schemas import ToolState, TurnState
+from persist.chat.storage.files import FILE_TYPES, STORED, referred
 from persist.chat.storage.folding import PART_ID, fold_each, has_deltas, log_left_unfolded, part_ids
+from persist.chat.storage.stored_json import stored_objects
 from persist.chat.storage.turns import TURN, Turn, end_turn, read_turn
 from persist.db.dialects.findings import Problem, Severity
-from persist.db.expressions.json_text import stored_text
+from persist.db.expressions.json_text import json_text, stored_text
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.errors import UnreadableRow
@@ -34,6 +36,12 @@ _CALLS = (
     .where(IS_UNFINISHED, VISIBLE, _P.tool_state != _WAITS_FOR_PERSON)
     .order_by(_P.session_id, _P.id)
 )
+_FILED = (
+    select(_P.id, _P.session_id, json_text(_P.data_json))
+    .outerjoin(part_blobs, part_blobs.c.part_id == _P.id)
+    .where(_P.type.in_(FILE_TYPES), part_blobs.c.part_id.is_(None), cast(_P.data_json, Text).contains(STORED))
+    .order_by(_P.id)
+)
 
 
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
@@ -52,6 +60,10 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
         message = f"its turn says running, and {owner} is gone; the next recorder takes over, and so does --fix."
         yield Problem("turn_dead", Severity.WARNING, f"session {session}", message, partial(_drop, session=session))
     yield from _unfolded(work, alive, old_before(now))
+    for part, session, text in work.found(_FILED, unreadable=OnUnreadable.LEAVE_OUT):
+        if any(data is not None and referred(data) is not None for data in stored_objects([text])):
+            message = f"{part} looks as if its file were a blob, and names none: it is shown as it is stored."
+            yield Problem("file_unnamed", Severity.WARNING, f"session {session}", message)
     calls: Iterable[Any] = work.found(_CALLS.where(_P.updated_at < now - _IDLE), unreadable=OnUnreadable.LEAVE_OUT)
     for session, part, kind, state in calls:
         if session not in alive:

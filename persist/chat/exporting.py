@@ -5,7 +5,8 @@ from typing import Any
 
 from sqlalchemy import select
 
-from persist.chat.models import deltas, messages, parts, prompts, sessions, step_usage
+from persist.blobs.models import blobs, pieces
+from persist.chat.models import deltas, messages, part_blobs, parts, prompts, sessions, step_usage
 from persist.chat.storage.folding import log_left_unfolded
 from persist.chat.storage.stored_json import grown_text, joined_deltas, stored_part
 from persist.chat.storage.unfolded_probe import ANY_DELTA
@@ -14,9 +15,11 @@ from persist.db.operations.exporting import Exported, Rows, parent_key, the_id
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import UnreadableRow
 
-_D, _M, _P, _U = deltas.c, messages.c, parts.c, step_usage.c
+_D, _F, _M, _P, _U = deltas.c, part_blobs.c, messages.c, parts.c, step_usage.c
 _digest = _M.metadata_json["system_prompt_digest"].as_string()
 _PLACES = {column.name: index for index, column in enumerate(parts.columns)}
+
+_digests = select(_F.sha256).join(parts, _P.id == _F.part_id).where(_P.session_id == the_id())
 
 SESSION = Exported(
     "chat session",
@@ -28,6 +31,8 @@ SESSION = Exported(
             (prompts.c.digest,),
             shared=True,
         ),
+        Rows(blobs, blobs.c.sha256.in_(_digests), (blobs.c.sha256,), shared=True),
+        Rows(pieces, pieces.c.sha256.in_(_digests), (pieces.c.sha256, pieces.c.position), shared=True),
         Rows(sessions, sessions.c.id == the_id(), (sessions.c.id,)),
         Rows(
             messages,
@@ -35,6 +40,7 @@ SESSION = Exported(
             (_M.created_at, _M.id),
             then=(
                 Rows(parts, _P.message_id == parent_key(), (_P.index, _P.id)),
+                Rows(part_blobs, _F.part_id.in_(select(_P.id).where(_P.message_id == parent_key())), (_F.part_id,)),
                 Rows(step_usage, _U.message_id == parent_key(), (_U.step,)),
             ),
         ),

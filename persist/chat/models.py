@@ -9,9 +9,20 @@ from typing import Any
 from sqlalchemy import CheckConstraint, ForeignKey, Index, and_, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from persist.blobs.models import blobs
 from persist.chat.schemas import UNFINISHED, Role, TurnState
 from persist.db.changes.event_streams import Streams, deltas_of
-from persist.db.schema.base import ONE_TREE, SCHEMA_TOKEN, Base, json_key_set, json_label, partial_index, predicate, table_of
+from persist.db.schema.base import (
+    ONE_TREE,
+    SCHEMA_TOKEN,
+    Base,
+    containment_index,
+    json_key_set,
+    json_label,
+    partial_index,
+    predicate,
+    table_of,
+)
 from persist.db.schema.column_types import LONG_LABEL_BYTES, EnumText, EpochMs, Float64, FreeText, Int64, Json, Label
 
 _ZERO = text("0")
@@ -111,6 +122,16 @@ class ChatPartDeltaRow(Base):
     __table_args__ = (ONE_TREE,)
 
 
+class ChatPartBlobRow(Base):
+    """The blob that holds the bytes of a part's file. Without this row, what looks like a reference in a part is its own text."""
+
+    __tablename__ = "chat_part_blobs"
+    part_id: Mapped[str] = mapped_column(Label(), _ref("chat_parts.id"), primary_key=True)
+    sha256: Mapped[str] = mapped_column(Label(), ForeignKey(blobs.c.sha256))
+
+    __table_args__ = (Index("ix_chat_part_blobs_sha256", "sha256"),)
+
+
 class ChatTurnRow(Base):
     """The running or failed turn of a session and its owner. `message_id` may name a message not stored yet: no foreign key."""
 
@@ -156,6 +177,7 @@ sessions = table_of(ChatSessionRow)
 messages = table_of(ChatMessageRow)
 parts = table_of(ChatPartRow)
 deltas = table_of(ChatPartDeltaRow)
+part_blobs = table_of(ChatPartBlobRow)
 turns = table_of(ChatTurnRow)
 step_usage = table_of(ChatStepUsageRow)
 prompts = table_of(SystemPromptRow)
@@ -169,10 +191,12 @@ VISIBLE = and_(~QUEUED, ~HIDDEN)
 IS_COMPACTION = predicate("type = 'data-compaction'")
 IS_UNFINISHED = predicate(f"tool_state IN ({', '.join(repr(str(state)) for state in UNFINISHED)})")
 
+TITLE = json_label(sessions.c.metadata_json, "title")
 OWNED = sessions.c.owner.is_not(None)
 ARCHIVED = sessions.c.archived_at.is_not(None)
 STOP_REQUESTED = turns.c.stop_requested_at.is_not(None)
 
+containment_index("ix_chat_sessions_metadata", sessions.c.metadata_json)
 partial_index("ix_chat_sessions_owner", sessions.c.owner, sessions.c.updated_at, sessions.c.id, where=OWNED)
 partial_index("ix_chat_sessions_archived", sessions.c.updated_at, sessions.c.id, where=ARCHIVED)
 partial_index("ix_chat_turns_stop_requested", turns.c.session_id, where=STOP_REQUESTED)
@@ -180,6 +204,8 @@ partial_index("ix_chat_messages_queued", messages.c.session_id, where=QUEUED)
 partial_index("ix_chat_messages_delivery", messages.c.session_id, DELIVERY, where=TRIGGERED)
 partial_index("ix_chat_parts_compaction", parts.c.session_id, where=IS_COMPACTION)
 partial_index("ix_chat_parts_unfinished", parts.c.session_id, parts.c.tool_call_id, where=IS_UNFINISHED)
+
+part_blobs.info["unlogged"] = True  # as the blobs that it names
 
 STREAMS = Streams("", shared="chat")
 STREAMS.by("id", sessions)

@@ -1,10 +1,11 @@
 """Pruning of chats: sessions not updated for long, and system prompts that no message refers to."""
 
 from collections.abc import Sequence
+from functools import partial
 
-from sqlalchemy import select
+from sqlalchemy import Table, select
 
-from persist.chat.models import deltas, messages, parts, prompts, sessions, step_usage, turns
+from persist.chat.models import deltas, messages, part_blobs, parts, prompts, sessions, step_usage, turns
 from persist.chat.storage.turns import TURN, running_sessions
 from persist.db.expressions.locking import lock_table
 from persist.db.operations.pruning import LOOK, AgedRows, Below, Condition, Cut, Ids, Pruning, Removed, delete_rows
@@ -23,8 +24,8 @@ def _running(work: UnitOfWork, ids: Ids) -> set[str]:
     return running_sessions(work.found(query, unreadable=OnUnreadable.LEAVE_OUT), now)
 
 
-def _of_parts(ids: Ids) -> Condition:
-    return deltas.c.part_id.in_(select(_P.id).join(messages, _M.id == _P.message_id).where(_M.session_id.in_(ids)))
+def _of_parts(table: Table, ids: Ids) -> Condition:
+    return table.c.part_id.in_(select(_P.id).join(messages, _M.id == _P.message_id).where(_M.session_id.in_(ids)))
 
 
 def _of_messages(ids: Ids) -> Condition:
@@ -37,7 +38,8 @@ SESSIONS = AgedRows(
     _S.id,
     spared=_running,
     below=(
-        Below(deltas, _of_parts),
+        Below(deltas, partial(_of_parts, deltas)),
+        Below(part_blobs, partial(_of_parts, part_blobs)),
         Below(parts, _of_messages),
         Below(step_usage, lambda ids: step_usage.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids)))),
         Below(messages, lambda ids: _M.session_id.in_(ids)),

@@ -46,6 +46,13 @@ class SummaryAs(StrEnum):
     DATA = "data"
 
 
+class Files(StrEnum):
+    """How large files of parts are read: as the data URL that was given, or as `persist-blob:<sha256>`, which loads no bytes."""
+
+    DATA = "data"
+    REFERENCE = "reference"
+
+
 class TurnState(StrEnum):
     """The state of a session's turn in `chat_turns`; no row means idle."""
 

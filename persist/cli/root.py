@@ -22,6 +22,7 @@ COMMANDS = {
     "histories": ("persist.cli.histories", "histories", "List and show conversations and runs of agent frameworks."),
     "agent_tasks": ("persist.cli.agent_tasks", "agent_tasks", "List and show tasks that agents do for others."),
     "replay_streams": ("persist.cli.replay_streams", "replay_streams", "List and show sessions with messages to send again."),
+    "blobs": ("persist.cli.blobs", "blobs", "List files and large bytes, write them out, put them in."),
     "logs": ("persist.cli.logs", "logs", "List, print and follow session logs; no database."),
     "programs": ("persist.cli.programs", "programs", "Make, list and show runs of programs."),
     "telemetry": ("persist.cli.telemetry", "telemetry", "Status, usage, tool calls and links of agent instances."),

@@ -13,6 +13,7 @@ _CHAT = "chat"
 _GROUPS = {
     "agent_tasks": "agent_tasks",
     "app_sessions": "app_sessions",
+    "blobs": "blobs",
     "checkpoints": "checkpoints",
     "conversations": "conversations",
     "events": "events",
@@ -60,9 +61,9 @@ def ls(
 ) -> None:
     """List the latest of a domain, of chats without DOMAIN.
 
-    DOMAIN is agent_tasks, app_sessions, chat, checkpoints, conversations, events, histories, messaging, programs, replay_streams,
-    telemetry, transcripts or workflows. The groups of commands have more filters. With --json: what the domain's own list
-    prints; of chat an object with `items` and `cursor`, null on the last page.
+    DOMAIN is agent_tasks, app_sessions, blobs, chat, checkpoints, conversations, events, histories, messaging, programs,
+    replay_streams, telemetry, transcripts or workflows. The groups of commands have more filters. With --json: what the
+    domain's own list prints; of chat an object with `items` and `cursor`, null on the last page.
     """
     if domain != _CHAT:
         if agent is not None or workspace is not None or archived:

@@ -6,6 +6,7 @@ import click
 
 from persist.chat.schemas import ChatSession
 from persist.cli.app_sessions import find_app_session
+from persist.cli.blobs import found_in
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, columns, inline, instant, model_name, say, say_json_text
 from persist.cli.sessions import command_of
@@ -24,6 +25,7 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
     "programs": ("a program's run", lambda tx, id: tx.programs.runs.get(id)),
     "agent_tasks": ("an agent's task", lambda tx, id: tx.agent_tasks.tasks.by_id(id)),
     "app_sessions": ("a session of an application", lambda tx, id: find_app_session(tx, id)),
+    "blobs": ("a blob", lambda tx, id: found_in(tx, id)),
     "checkpoints": ("a thread", lambda tx, id: tx.checkpoints.threads.get(id)),
     "histories": ("a history", lambda tx, id: tx.histories.records.find(id) or tx.histories.runs.get(id)),
     "replay_streams": ("a replay session", lambda tx, id: tx.replay_streams.sessions.get(id)),
@@ -32,6 +34,7 @@ _KINDS: dict[str, tuple[str, Callable[[Transaction, str], object]]] = {
 _ARGUMENTS = {
     "agent_tasks": "task",
     "app_sessions": "session",
+    "blobs": "digest",
     "checkpoints": "thread",
     "conversations": "session",
     "histories": "id",
@@ -63,7 +66,7 @@ def show(ctx: click.Context, id: str, database: Database, domain: str | None, hi
             if as_json:
                 messages = tx.chat.messages.list_json(id, include_hidden=hidden).decode()
             else:
-                listed = tx.chat.messages.list(id, include_hidden=hidden)
+                listed = tx.chat.messages.list(id, include_hidden=hidden, files="reference")
     if kind != _CHAT:
         if hidden:
             raise click.UsageError(f"--hidden is for chats, and this is {_KINDS[kind][0]}.")

@@ -16,6 +16,7 @@ from persist.db.statements.schema_version import EVENTS, OWN_SCOPES
 from persist.db.values.arguments import check_label
 from persist.errors import InvalidValue, StoreCorrupt
 from persist.events.models import LOG_TABLES
+from persist.maintenance.blob_copying import copy_bodies
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.empty_store import FIXED, refuse_unless_empty
 from persist.maintenance.transactions import TABLES, Session, session
@@ -99,6 +100,7 @@ class _Copy:
             self.target.work.whole_tables.guard(logged_tables(TABLES), LOG_TABLES)
         for table in TABLES:
             self._check(table, sums[table])
+        copy_bodies(self.source.work, self.target.store.runtime)
         return {str(t.name): sums[t].rows for t in TABLES}, {str(t.name): str(sums[t]) for t in TABLES}
 
     def _count(self, table: Table) -> int:

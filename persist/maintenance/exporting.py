@@ -10,6 +10,8 @@ from typing import IO
 
 from sqlalchemy import Table
 
+from persist.blobs.exporting import brought_in
+from persist.blobs.models import blobs, pieces
 from persist.chat.exporting import FOLDED, has_deltas, with_deltas
 from persist.chat.models import parts
 from persist.db.dialects.bulk import Columns, Row
@@ -102,6 +104,12 @@ class _Export:
                     self.part(following, {**values, "row_key": row[0]})
 
     def _write(self, columns: Columns, rows: list[Row]) -> None:
+        if columns[0].table is blobs:
+            rows, moved = brought_in(self.reading.store.runtime, rows)
+            self.writer.rows(columns, rows)
+            for piece in moved:
+                self.writer.rows(tuple(pieces.columns), [piece])
+            return
         if self.folds and columns[0].table is parts:
             rows = with_deltas(self.reading.work, rows)
         if columns[0].table is FILES.table:

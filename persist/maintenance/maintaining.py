@@ -13,7 +13,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag
 from persist.db.values.frozen import Value
 from persist.errors import PersistError, ReadOnlyTransaction
-from persist.maintenance.pruning import prune
+from persist.maintenance.pruning import collect_blobs, prune
 from persist.maintenance.retention import Policy, policies
 from persist.maintenance.steps import running
 from persist.maintenance.trials import tried_on
@@ -47,9 +47,9 @@ class MaintenanceReport(Value):
 def maintain(store: Store, *, dry_run: bool = False) -> MaintenanceReport:
     """Fold text of dead writers, remove their turns, trim windowed tables, prune by the settings, optimize the database.
 
-    Safe to run beside writers and beside another maintain(). Apart from dead turns, it deletes only rows beyond the windows'
-    sizes, unless `<domain>_keep_days` is set. A failed step does not stop the others. With `dry_run`, each step runs on a
-    copy of the file, or on a server in a transaction that is rolled back.
+    Safe to run beside writers and beside another maintain(). Apart from dead turns, and files that no message names any more, it
+    deletes only rows beyond the windows' sizes, unless `<domain>_keep_days` is set. A failed step does not stop the others. With
+    `dry_run`, each step runs on a copy of the file, or on a server in a transaction that is rolled back.
     """
     check_flag("dry_run", dry_run)
     if store.runtime.read_only:
@@ -69,6 +69,7 @@ def _steps(store: Store, trial: bool) -> Iterator[MaintenanceStep]:
     }
     for name, by_table in chores.items():
         yield _step(store, name, partial(_until_done, store, by_table, trial))
+    yield _step(store, "collect blobs", lambda done: done.update(collect_blobs(store, dry_run=trial).rows))
     for policy in policies(store.runtime.settings):
         yield _step(store, f"prune {policy.domain}", partial(_prune, store, policy, trial))
     if not trial:

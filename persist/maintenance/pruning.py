@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import persist.agent_tasks.pruning
 import persist.app_sessions.pruning
+import persist.blobs.pruning
 import persist.chat.pruning
 import persist.checkpoints.pruning
 import persist.conversations.pruning
@@ -18,6 +20,7 @@ import persist.replay_streams.pruning
 import persist.telemetry.pruning
 import persist.transcripts.pruning
 import persist.workflows.pruning
+from persist.blobs.pruning import GRACE, garbage, orphans, remove_orphan
 from persist.conversations.schemas import PruneReport as ConversationsPruned
 from persist.db.operations.pruning import BATCH, LOOK, Cut, Pruning, Removed
 from persist.db.statements.prepared import Row
@@ -27,6 +30,7 @@ from persist.db.values.frozen import Value
 from persist.errors import InvalidValue
 from persist.maintenance.steps import Run, running
 from persist.quoting import shown
+from persist.schema.metadata import metadata
 from persist.store.store import Store
 
 PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
@@ -44,9 +48,11 @@ PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
         "telemetry": persist.telemetry.pruning.PRUNINGS,
         "transcripts": persist.transcripts.pruning.PRUNINGS,
         "workflows": persist.workflows.pruning.PRUNINGS,
+        "blobs": persist.blobs.pruning.prunings(metadata.sorted_tables),  # last: what the others delete names no blob any more
     }
 )
 """The prunable tables of each domain, in the order in which they are pruned."""
+_GARBAGE = garbage(metadata.sorted_tables)
 
 
 class PruneReport(Value):
@@ -82,9 +88,10 @@ def prune(
     copy of the file, or on a server roll the transaction back; the counts are exact. `progress`: called with the number of rows
     after every batch. Raises InvalidValue for an unknown name, a negative age or `keep`.
     """
-    prunings, cut = _named(table_or_domain), Cut(_before(store, older_than), check_count("keep", keep))
+    prunings = _named(table_or_domain)
+    cut = Cut(_before(store, older_than), check_count("keep", keep), check_flag("dry_run", dry_run))
     removed = Removed()
-    with running(store, trial=check_flag("dry_run", dry_run)) as run:
+    with running(store, trial=dry_run) as run:
         for pruning in prunings:
             for batch in _batches(run, pruning, cut):
                 removed.add(batch)
@@ -94,6 +101,18 @@ def prune(
     return PruneReport(
         what=table_or_domain, before=cut.before, keep=cut.keep, dry_run=dry_run, tables=tables, files=removed.files
     )
+
+
+def collect_blobs(store: Store, *, dry_run: bool) -> Removed:
+    """Delete blobs that messages named and none names any more, a day after their last put, and bodies without a row."""
+    removed, cut = Removed(), Cut(_before(store, GRACE), trial=dry_run)
+    with running(store, trial=dry_run) as run:
+        for batch in _batches(run, _GARBAGE, cut):
+            removed.add(batch)
+        bodies: Any = store.runtime.blob_store
+        for digest in [] if bodies is None or dry_run else orphans(bodies, cut):
+            run(partial(remove_orphan, store=bodies, digest=digest))
+    return removed
 
 
 def prune_conversations(store: Store, *, keep_days: int, keep_n: int, dry_run: bool = False) -> ConversationsPruned:
@@ -109,7 +128,8 @@ def prune_conversations(store: Store, *, keep_days: int, keep_n: int, dry_run: b
 
 def prunable() -> list[str]:
     """Return the names that `prune` accepts: every domain, followed by its tables that can be pruned alone."""
-    return [name for domain, prunings in PRUNINGS.items() for name in (domain, *(one.table.name for one in prunings))]
+    names = [name for domain, prunings in PRUNINGS.items() for name in (domain, *(one.table.name for one in prunings))]
+    return list(dict.fromkeys(names))  # a table may have the name of its domain
 
 
 def _named(name: str) -> Sequence[Pruning]:

@@ -16,6 +16,7 @@ from persist.events.repository import Events
 from persist.events.schemas import ALL, SNAPSHOT, Event
 from persist.events.snapshots import write_snapshots
 from persist.events.switching import is_on
+from persist.maintenance.blob_copying import copy_blobs
 from persist.schema.metadata import metadata
 from persist.store.store import Store
 from persist.store.transaction import work_of
@@ -32,8 +33,9 @@ def rebuild(source: Store, target: Store, stream_id: str | None = None) -> None:
     """Create the rows of `target` from the event log of `source`: all, or those of one stream and its domain's shared rows.
 
     Everything happens in one transaction. If the target keeps an event log, single changes are not logged; a snapshot of each
-    stream is logged at the end. Raises Conflict if the target has rows, if a stream was trimmed, or if the stream's rows refer to
-    rows of another stream, such as a conversation in the exchange. Raises NotFound for an unknown stream.
+    stream is logged at the end. Files of messages are in no log: they are copied from the source as they are. Raises Conflict if
+    the target has rows, if a stream was trimmed, or if the stream's rows refer to rows of another stream, such as a conversation
+    in the exchange. Raises NotFound for an unknown stream.
     """
     scopes = dict(target.runtime.scopes)
     try:
@@ -71,6 +73,7 @@ def _rebuild(source: Store, target: Store, stream_id: str | None) -> None:
                 if (wanted is None or event.stream_id in wanted) and event.position >= starts.get(event.stream_id, 0):
                     _apply(replay, event, write)
             after = events[-1].position
+        copy_blobs(read, write, unnamed=wanted is None)
         write.advance_sequences(_LOGGED)
         fold_all(write)
         while fold_some(write):

@@ -7,6 +7,7 @@ from sqlalchemy import Table, inspect
 
 import persist.agent_tasks.models
 import persist.app_sessions.models
+import persist.blobs.models
 import persist.chat.models
 import persist.checkpoints.models
 import persist.conversations.models

@@ -177,7 +177,8 @@ def _table(dialect: SADialect, schema: str | None, table: Table) -> list[str]:
     }
     if schema is None:  # the DDL then names main., which SQLite drops from the stored statement
         dialect.default_schema_name = "main"
-    indexes = sorted(table.indexes, key=lambda index: str(index.name))
+    of_dialect = (index for index in table.indexes if index.info.get("dialect", dialect.name) == dialect.name)
+    indexes = sorted(of_dialect, key=lambda index: str(index.name))
     return [
         str(CreateTable(table).compile(**options)),
         *[str(CreateIndex(index).compile(**options)) for index in indexes],

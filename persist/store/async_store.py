@@ -33,14 +33,16 @@ from persist.store.transaction import VerbRun, pause_before_retry
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from persist.blobs.body_stores import Bodies
     from persist.chat.recording.async_recorder import AsyncRecorder
     from persist.events.schemas import Event
     from persist.settings import Settings
-    from persist.workflows.schemas import WorkflowRun
+    from persist.workflows.schemas import Lease, WorkflowRun
 
 with lazy_modules(globals()):
     from persist.agent_tasks import aio as agent_tasks
     from persist.app_sessions import aio as app_sessions
+    from persist.blobs import aio as blobs
     from persist.chat import aio as chat
     from persist.chat.following import follower
     from persist.chat.recording import async_recorder
@@ -55,6 +57,7 @@ with lazy_modules(globals()):
     from persist.telemetry import aio as telemetry
     from persist.transcripts import aio as transcripts
     from persist.workflows import aio as workflows
+    from persist.workflows import steps
 
 T = TypeVar("T")
 
@@ -65,6 +68,7 @@ class AsyncDomains:
     agent_tasks = on_demand(lambda work: agent_tasks.AsyncAgentTaskDomain(work))
     chat = on_demand(lambda work: chat.AsyncChat(work))
     app_sessions = on_demand(lambda work: app_sessions.AsyncAppSessionsDomain(work))
+    blobs = on_demand(lambda work: blobs.async_blobs(work))
     checkpoints = on_demand(lambda work: checkpoints.AsyncCheckpoints(work))
     conversations = on_demand(lambda work: conversations.AsyncConversations(work))
     events = on_demand(lambda work: events.async_events(work))
@@ -134,6 +138,7 @@ class AsyncStore(AsyncDomains):
         read_only: bool = False,
         events: bool | None = None,
         listen_url: str | None = None,
+        blobs: "Bodies | None" = None,
         settings: "Settings | None" = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] | None = None,
@@ -149,6 +154,7 @@ class AsyncStore(AsyncDomains):
                 read_only=read_only,
                 events=events,
                 listen_url=listen_url,
+                blobs=blobs,
                 settings=settings,
                 clock=clock,
                 sleep=sleep,
@@ -244,6 +250,10 @@ class AsyncStore(AsyncDomains):
     ) -> "follower.AsyncFollower":
         """See Store.follow: an asynchronous iterator, ended by `close()`."""
         return follower.AsyncFollower(self._runtime, session_id, cursor, ai_sdk, self._worker_pool.snapshot)
+
+    def step(self, run: "WorkflowRun | Lease | str", key: str, input: Json = None, *, retry: bool = False) -> "steps.AsyncStep":
+        """See Store.step."""
+        return steps.AsyncStep(self.workflows.effects, run, key, input, retry)
 
     def record(
         self,

@@ -1,6 +1,5 @@
 """The store: opening, transactions, recorders. Wiring only; the verbs are in the domain packages."""
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,31 +19,32 @@ from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import Clock, system_clock
 from persist.db.values.json import Json
-from persist.errors import InvalidValue, PersistError, ReadOnlyTransaction
+from persist.errors import InvalidValue, ReadOnlyTransaction
 from persist.lazy_imports import lazy_modules
 from persist.schema.opening import prepare
+from persist.store.closing import fold_progressions
 from persist.store.event_log import StoreEventLog
 from persist.store.forks import forget, remember
-from persist.store.transaction import Domains, Transaction, TransactionBlock, transact_with_retries, transaction_per_verb, work_of
+from persist.store.transaction import Domains, Transaction, TransactionBlock, transact_with_retries, transaction_per_verb
 
 if TYPE_CHECKING:
     from persist.events.schemas import Event
     from persist.settings import Settings
-    from persist.workflows.schemas import WorkflowRun
+    from persist.workflows.schemas import Lease, WorkflowRun
 
 with lazy_modules(globals()):
     from persist import settings as configuration
+    from persist.blobs import body_stores
     from persist.chat.following import announcing, follower
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
     from persist.chat.recording import recovery
-    from persist.conversations.storage import progression_folding as folding
     from persist.events import writing as log_writing
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
+    from persist.workflows import steps
     from persist.workflows.verbs import finishing
 
-log = logging.getLogger("persist")
 
 T = TypeVar("T")
 
@@ -98,6 +98,7 @@ class Store(Domains):
         read_only: bool = False,
         events: bool | None = None,
         listen_url: str | None = None,
+        blobs: "body_stores.Bodies | None" = None,
         settings: "Settings | None" = None,
         clock: Clock | None = None,
         sleep: Callable[[float], None] | None = None,
@@ -109,11 +110,12 @@ class Store(Domains):
         `read_only`: nothing is created or migrated, `begin()` raises, a newer schema is allowed, a missing file is NotFound.
         `events`: switch the log of events on or off for every user of the database; None leaves it as it is.
         `listen_url`: URL of a direct connection for `watch()`, where `url` goes through a pooler.
-        `schema`, `pooler`: None takes the value from Settings.
+        `schema`, `pooler`, `blobs` (a folder, URL or BlobStore for the bodies of blobs): None takes the value from Settings.
         """
         if listen_url is not None:
             check_listen_url(listen_url)
         settings = settings or configuration.current_settings()
+        settings = settings if blobs is None else settings.model_copy(update={"blobs": blobs})
         dialect = dialect_for(url, settings, schema=schema, pooler=pooler, read_only=read_only)
         if adopt:
             adopting.adopt_if_foreign(dialect, clock or system_clock)
@@ -143,12 +145,14 @@ class Store(Domains):
         `owns_engine`: whether closing the store disposes of the dialect, and opening it folds what dead processes left.
         """
         try:
+            blob_store = body_stores.body_store(settings.blobs) if settings.blobs else None
             found = prepare(dialect, migrate=migrate)
         except BaseException:
             if owns_engine:
                 dialect.connections.dispose()
             raise
         runtime = Runtime(dialect, settings, clock or system_clock, sleep or time.sleep, owns_engine=owns_engine)
+        runtime.blob_store = blob_store
         runtime.scopes = scopes = dict(found.scopes)
         runtime.tables = lambda: catalog.metadata.sorted_tables
         runtime.make_log = lambda: log_writing.EventWriter(
@@ -193,23 +197,13 @@ class Store(Domains):
             if self._announce is not None:
                 announcing.announce_rest(self._announce)
             runtime.stop_watchers()
-            self._fold_progressions()
+            fold_progressions(runtime, self.begin)
             runtime.closed = True
         runtime.stop_watchers()  # watchers that began while the store was closing
         self.pinned.close()
         if runtime.owns_engine:
             runtime.connections.dispose()
         forget(runtime)
-
-    def _fold_progressions(self) -> None:
-        """Update the published arrays of progressions that this store appended to; their members are durable in any case."""
-        if not any(self.runtime.own_writes.values()) or not folding.has_lagging(self.runtime):
-            return
-        try:
-            with self.begin() as tx:
-                folding.fold_lagging(work_of(tx))
-        except PersistError as error:
-            log.warning("progressions are left unfolded: %s", error)
 
     def __enter__(self) -> "Store":
         return self
@@ -293,6 +287,10 @@ class Store(Domains):
         followed: NotFound for others, InvalidValue for text that is no cursor. `close()` ends it.
         """
         return follower.Follower(self.runtime, session_id, cursor, ai_sdk)
+
+    def step(self, run: "WorkflowRun | Lease | str", key: str, input: Json = None, *, retry: bool = False) -> "steps.Step":
+        """Return a context manager around one side effect of a run, which happens once however often the run is restarted."""
+        return steps.Step(self.workflows.effects, run, key, input, retry)
 
     # -- recorders
 

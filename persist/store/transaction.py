@@ -16,6 +16,7 @@ from persist.lazy_imports import lazy_modules
 with lazy_modules(globals()):
     from persist.agent_tasks import repository as agent_tasks
     from persist.app_sessions import repository as app_sessions
+    from persist.blobs import repository as blobs
     from persist.chat import repository as chat
     from persist.checkpoints import repository as checkpoints
     from persist.conversations import repository as conversations
@@ -40,6 +41,7 @@ class Domains:
     agent_tasks = on_demand(find=lambda: agent_tasks.AgentTaskDomain)
     chat = on_demand(find=lambda: chat.Chat)
     app_sessions = on_demand(find=lambda: app_sessions.AppSessionsDomain)
+    blobs = on_demand(find=lambda: blobs.Blobs)
     checkpoints = on_demand(find=lambda: checkpoints.Checkpoints)
     conversations = on_demand(find=lambda: conversations.Conversations)
     events = on_demand(find=lambda: events.Events)

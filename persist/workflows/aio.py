@@ -3,6 +3,7 @@
 from persist.db.transactions.async_transactions import AsyncRepository, AsyncWork, awaitable
 from persist.workflows.repository import Workflows
 from persist.workflows.verbs.approvals import Approvals
+from persist.workflows.verbs.effects import Effects
 from persist.workflows.verbs.executions import Executions
 from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
 from persist.workflows.verbs.runs import Runs
@@ -82,6 +83,16 @@ class AsyncApprovals(AsyncRepository[Approvals]):
     resolve_and_fail = awaitable(Approvals.resolve_and_fail)
 
 
+class AsyncEffects(AsyncRepository[Effects]):
+    """See Effects."""
+
+    begin = awaitable(Effects.begin)
+    complete = awaitable(Effects.complete)
+    fail = awaitable(Effects.fail)
+    get = awaitable(Effects.get)
+    list = awaitable(Effects.list)
+
+
 class AsyncCronOverrides(AsyncRepository[CronOverrides]):
     """See CronOverrides."""
 
@@ -108,5 +119,6 @@ class AsyncWorkflows:
         self.runs = AsyncRuns(workflows.runs, work)
         self.executions = AsyncExecutions(workflows.executions, work)
         self.approvals = AsyncApprovals(workflows.approvals, work)
+        self.effects = AsyncEffects(workflows.effects, work)
         self.cron_overrides = AsyncCronOverrides(workflows.cron_overrides, work)
         self.workflow_overrides = AsyncWorkflowOverrides(workflows.workflow_overrides, work)

@@ -7,20 +7,23 @@ left out: SQLite picks it and sorts every match.
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, Index, text
+from sqlalchemy import CheckConstraint, ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.changes.event_streams import Streams
 from persist.db.expressions.saturating_sum import whole_total
-from persist.db.schema.base import Base, flag_default, partial_index, predicate, table_of
+from persist.db.schema.base import SCHEMA_TOKEN, Base, flag_default, partial_index, predicate, table_of
 from persist.db.schema.column_types import Bool, EnumText, Float64, FreeText, Int64, IsoMs, Json, Label
-from persist.workflows.schemas import ApprovalKind, ApprovalStatus, RunStatus
+from persist.workflows.schemas import UNFINISHED, ApprovalKind, ApprovalStatus, EffectState, RunStatus
 
 _ZERO = text("0")
 
 
 class WorkflowRunRow(Base):
-    """One dispatch of a workflow: what resumes after a crash."""
+    """One dispatch of a workflow: what resumes after a crash.
+
+    `unique_trigger_id` is the trigger's id if no other run with it may be unfinished at the same time.
+    """
 
     __tablename__ = "workflow_runs"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -38,6 +41,8 @@ class WorkflowRunRow(Base):
     started_at: Mapped[datetime] = mapped_column(IsoMs())
     updated_at: Mapped[datetime] = mapped_column(IsoMs())
     finished_at: Mapped[datetime | None] = mapped_column(IsoMs())
+    idempotency_key: Mapped[str | None] = mapped_column(Label())
+    unique_trigger_id: Mapped[str | None] = mapped_column(Label())
     phase_history: Mapped[Any] = mapped_column(Json(list, required=True), server_default="[]")
     context: Mapped[Any | None] = mapped_column(Json(dict))
     scratch: Mapped[Any | None] = mapped_column(Json(dict))
@@ -73,6 +78,7 @@ class ExecutionRow(Base):
     api_duration_ms: Mapped[int | None] = mapped_column(Int64())
     stop_reason: Mapped[str | None] = mapped_column(Label())
     workflow_run_id: Mapped[str | None] = mapped_column(Label())
+    idempotency_key: Mapped[str | None] = mapped_column(Label())
     error: Mapped[str | None] = mapped_column(FreeText())
     extension_status: Mapped[Any | None] = mapped_column(Json())
     output_text: Mapped[str | None] = mapped_column(FreeText())
@@ -98,10 +104,28 @@ class WorkflowApprovalRow(Base):
     responded_by: Mapped[str | None] = mapped_column(Label())
     responded_at: Mapped[datetime | None] = mapped_column(IsoMs())
     created_at: Mapped[datetime] = mapped_column(IsoMs())
+    idempotency_key: Mapped[str | None] = mapped_column(Label())
     summary: Mapped[str] = mapped_column(FreeText())
     response: Mapped[str | None] = mapped_column(FreeText())
 
     __table_args__ = (Index("ix_workflow_approvals_workflow_run_id_created_at_id", "workflow_run_id", "created_at", "id"),)
+
+
+class WorkflowEffectRow(Base):
+    """What one side effect of a run returned, under the key that the caller gave it."""
+
+    __tablename__ = "workflow_effects"
+    run_id: Mapped[str] = mapped_column(
+        Label(), ForeignKey(f"{SCHEMA_TOKEN}.workflow_runs.id", ondelete="CASCADE"), primary_key=True
+    )
+    key: Mapped[str] = mapped_column(Label(), primary_key=True)
+    state: Mapped[EffectState] = mapped_column(EnumText(EffectState))
+    attempts: Mapped[int] = mapped_column(Int64())
+    input_digest: Mapped[str] = mapped_column(Label())
+    begun_at: Mapped[datetime] = mapped_column(IsoMs())
+    ended_at: Mapped[datetime | None] = mapped_column(IsoMs())
+    error: Mapped[str | None] = mapped_column(FreeText())
+    result: Mapped[Any | None] = mapped_column(Json())
 
 
 class CronOverrideRow(Base):
@@ -128,6 +152,7 @@ class WorkflowOverrideRow(Base):
 runs = table_of(WorkflowRunRow)
 executions = table_of(ExecutionRow)
 approvals = table_of(WorkflowApprovalRow)
+effects = table_of(WorkflowEffectRow)
 cron_overrides = table_of(CronOverrideRow)
 workflow_overrides = table_of(WorkflowOverrideRow)
 
@@ -147,13 +172,22 @@ Index("ix_executions_newest", executions.c.started_at.desc(), executions.c.id.de
 # Values are literals here and in queries: a partial index serves only a query whose text implies its condition.
 IS_LEASED = predicate("lease_expires_at IS NOT NULL")
 IS_UNFINISHED = predicate("finished_at IS NULL")
+HAS_KEY = predicate("idempotency_key IS NOT NULL")
+IS_ONLY_RUN = predicate(f"unique_trigger_id IS NOT NULL AND status IN ({', '.join(repr(str(status)) for status in UNFINISHED)})")
 IS_PENDING = predicate(f"status = '{ApprovalStatus.PENDING}'")
 
 partial_index("ix_workflow_runs_leased", runs.c.lease_expires_at, where=IS_LEASED)
+partial_index("ix_workflow_runs_idempotency_key", runs.c.workflow_name, runs.c.idempotency_key, where=HAS_KEY, unique=True)
+partial_index("ix_workflow_runs_unique_trigger", runs.c.workflow_name, runs.c.unique_trigger_id, where=IS_ONLY_RUN, unique=True)
+partial_index("ix_executions_idempotency_key", executions.c.idempotency_key, where=HAS_KEY, unique=True)
+partial_index(
+    "ix_workflow_approvals_idempotency_key", approvals.c.workflow_run_id, approvals.c.idempotency_key, where=HAS_KEY, unique=True
+)
 partial_index("ix_executions_unfinished", executions.c.trigger_id, where=IS_UNFINISHED)
 partial_index("ix_workflow_approvals_pending", approvals.c.created_at, approvals.c.id, where=IS_PENDING)
 
 STREAMS = Streams("workflow", shared="workflows")
 STREAMS.by("id", runs)
 STREAMS.by("workflow_run_id", executions, approvals)
+STREAMS.by("run_id", effects)
 STREAMS.unowned(cron_overrides, workflow_overrides)

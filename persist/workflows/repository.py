@@ -2,16 +2,18 @@
 
 from persist.db.transactions.repository import Domain, on_demand
 from persist.workflows.verbs.approvals import Approvals
+from persist.workflows.verbs.effects import Effects
 from persist.workflows.verbs.executions import Executions
 from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
 from persist.workflows.verbs.runs import Runs
 
 
 class Workflows(Domain):
-    """Workflow runs, executions, approvals, and overrides of schedules and workflows."""
+    """Workflow runs, executions, approvals, side effects, and overrides of schedules and workflows."""
 
     runs = on_demand(Runs)
     executions = on_demand(Executions)
     approvals = on_demand(Approvals)
+    effects = on_demand(Effects)
     cron_overrides = on_demand(CronOverrides)
     workflow_overrides = on_demand(WorkflowOverrides)

@@ -18,6 +18,19 @@ class RunStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+UNFINISHED = (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.PAUSED)
+"""The statuses of runs that have not ended."""
+
+
+class EffectState(StrEnum):
+    """What is known of a side effect. None is stored as unknown: `effects.begin` says so of one that began and did not end."""
+
+    BEGUN = "begun"
+    DONE = "done"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
 class ApprovalStatus(StrEnum):
     """The status of a gate: pending, or how it was answered."""
 
@@ -110,6 +123,7 @@ class WorkflowRun(Value):
     started_at: datetime
     updated_at: datetime
     finished_at: datetime | None
+    idempotency_key: str | None
     phase_history: list[Any]
     context: dict[str, Any] | None
     scratch: dict[str, Any] | None
@@ -151,6 +165,7 @@ class Execution(Value):
     api_duration_ms: int | None
     stop_reason: str | None
     workflow_run_id: str | None
+    idempotency_key: str | None
     extension_status: Any
 
     @property
@@ -220,6 +235,22 @@ class Approval(Value):
     response: str | None
     responded_at: datetime | None
     created_at: datetime
+    idempotency_key: str | None
+
+
+class Effect(Value):
+    """A side effect of a run, and what came of it. `attempts` counts how often it was begun."""
+
+    run_id: str
+    key: str
+    state: EffectState
+    attempts: int
+    begun_at: datetime
+    ended_at: datetime | None
+    error: str | None
+    """Why it failed."""
+    result: Any
+    """What it returned, if it is done."""
 
 
 class CronOverride(Value):

@@ -9,8 +9,10 @@ from tests.architecture.sources import ROOT, Source
 
 NAMES = [
     "AsyncStore",
+    "BlobUnreadable",
     "Closed",
     "Conflict",
+    "EffectUnknown",
     "InvalidValue",
     "LeaseLost",
     "MigrationFailed",

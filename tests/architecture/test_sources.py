@@ -30,6 +30,7 @@ MAY_NAME_A_DIALECT = {
 }
 
 LATE_IMPORTS = {
+    ("persist/blobs/body_stores.py", "fsspec.core"): "an optional library",
     ("persist/db/dialects/postgres/dialect.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/postgres/rereading.py", "psycopg"): "an optional driver",
     ("persist/db/dialects/postgres/wakeups.py", "psycopg"): "an optional driver",

@@ -12,7 +12,7 @@ from persist.schema.metadata import domain_of, metadata
 _ENTITY = r'(?:[A-Za-z][A-Za-z0-9_]*|"[^"\n]+")'
 _OPEN = re.compile(rf"    ({_ENTITY}) \{{")
 _COLUMN = re.compile(r"        ([a-z]+) ([A-Za-z_][A-Za-z0-9_]*)(?: ((?:PK|FK|UK)(?:, (?:PK|FK|UK))*))?")
-_RELATION = re.compile(rf'    ({_ENTITY}) (\|\||\|o)--(o\||o\{{) ({_ENTITY}) : "([a-z_, ]+)"')
+_RELATION = re.compile(rf'    ({_ENTITY}) (\|\||\|o)--(o\||o\{{) ({_ENTITY}) : "([a-z0-9_, ]+)"')
 
 Entities = dict[str, dict[str, tuple[str, str | None]]]
 
@@ -93,7 +93,7 @@ def test_one_domain(domain: str) -> None:
 
 
 def test_a_domain_there_is_none_of() -> None:
-    with pytest.raises(InvalidValue, match="'chats' is none of agent_tasks, app_sessions, chat, checkpoints, "):
+    with pytest.raises(InvalidValue, match="'chats' is none of agent_tasks, app_sessions, blobs, chat, checkpoints, "):
         erd(domain="chats")
 
 

@@ -25,7 +25,7 @@ from tests.subprocesses import Worker
 LONG = Settings(fold_ms=3_600_000, fold_bytes=2**20)
 """With these a recorder's tail stays a tail until it is closed."""
 TINY = Settings(status_log_keep=3, usage_samples_keep=4, tool_history_keep=5)
-STEPS = ["fold tails", "clear dead turns", "fold progressions", "trim windows"]
+STEPS = ["fold tails", "clear dead turns", "fold progressions", "trim windows", "collect blobs"]
 
 
 def done(report: MaintenanceReport) -> Counter[str]:

@@ -14,6 +14,7 @@ from tests.maintenance.pruning_scenes import DAY, DOMAINS, Rows, added, every_ro
 LEFT = {
     "app_sessions": {"app_state": 1, "app_user_state": 1, "app_user_sessions": 0, "app_artifacts": 0, "app_memories": 0},
     "agent_tasks": {"agent_task_records": 1, "agent_task_pieces": 3, "agent_task_webhooks": 1},
+    "blobs": {"blobs": 1, "blob_pieces": 0},
     "chat": {"chat_sessions": 0, "chat_messages": 0, "chat_parts": 0, "chat_turns": 0, "system_prompts": 0},
     "checkpoints": {"checkpoint_threads": 0, "checkpoint_pieces": 0, "memories": 2},
     "conversations": {"sessions": 0, "branches": 0, "progressions": 1, "progression_members": 3},
@@ -24,7 +25,13 @@ LEFT = {
     "replay_streams": {"replay_sessions": 0, "replay_messages": 0},
     "telemetry": {"status_log": 1, "usage_samples": 0, "tool_history": 0, "agent_tags": 0, "tasks": 1},
     "transcripts": {"transcript_sessions": 0, "transcript_entries": 0},
-    "workflows": {"workflow_runs": 3, "workflow_approvals": 2, "cron_overrides": 1, "workflow_overrides": 1},
+    "workflows": {
+        "workflow_runs": 4,
+        "workflow_approvals": 3,
+        "workflow_effects": 3,
+        "cron_overrides": 1,
+        "workflow_overrides": 1,
+    },
 }
 """Of what is made by `tests.schema.filling`: what still runs, waits or is active, and what an operator said."""
 

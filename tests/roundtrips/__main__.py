@@ -1,14 +1,12 @@
 """`python -m tests.roundtrips` counts the round trips of every call and prints them beside their bounds.
 
-With `--lower` it writes each lower count into tests/roundtrips/bounds.py. With `--page` it only writes docs/round-trips.md from
+With `--lower` it writes each lower count into tests/roundtrips/bounds.csv. With `--page` it only writes docs/round-trips.md from
 these. With words, it counts only the calls whose names have
 one of them in it, and prints the statements of each round trip.
 """
 
-import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from persist.schema.migrate import upgrade
 from tests.database_pool import Databases
@@ -35,7 +33,7 @@ def main(arguments: list[str]) -> None:
         if words:
             print(listed(flights))
     if "--lower" in arguments:
-        _lower({name: len(flights) for name, flights in found.items()})
+        bounds.lower({name: len(flights) for name, flights in found.items()})
 
 
 def _count(databases: Databases, words: list[str]) -> Iterator[tuple[str, list[Flight]]]:
@@ -53,15 +51,6 @@ def _count(databases: Databases, words: list[str]) -> Iterator[tuple[str, list[F
                 yield from ((verb.name, calls.verb(verb, bound=0)) for verb in verbs)
                 yield from ((name, calls.everyday(name, bound=0)) for name in everyday)
             databases.drop(url)
-
-
-def _lower(counts: dict[str, int]) -> None:
-    path = Path(bounds.__file__)
-    text = path.read_text(encoding="utf-8")
-    for name, count in counts.items():
-        if name in bounds.BOUNDS and count < bounds.BOUNDS[name].bound:
-            text = re.sub(rf'(Row\("{re.escape(name)}", )\d+', rf"\g<1>{count}", text)
-    path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

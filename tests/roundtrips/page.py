@@ -1,4 +1,4 @@
-"""`docs/round-trips.md`: the table of tests/roundtrips/bounds.py for those who use the package."""
+"""`docs/round-trips.md`: the table of tests/roundtrips/bounds.csv for those who use the package."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "round-trips.md"
 _TOP = """# Round trips
 
 How often a call waits for an answer of Postgres, at most. `python -m tests.roundtrips --page` writes this page from
-`tests/roundtrips/bounds.py`, and tests hold every call to it: with all of its arguments and with few, in a transaction of its own
+`tests/roundtrips/bounds.csv`. Tests hold every call to it: with all of its arguments and with few, in a transaction of its own
 (its commit included) and outside of one, on Store and on AsyncStore, with the log of events off and on. Tests call each verb in a
 database that holds one of everything. Work that comes in portions adds what each portion waits for, such as pruning hundreds of
 sessions. [Performance](performance.md) tells how this is done, what a first call adds, and why four calls

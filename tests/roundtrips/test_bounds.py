@@ -1,4 +1,4 @@
-"""No verb takes more round trips to Postgres than its bound. The bounds only ever go down: see tests/roundtrips/bounds.py."""
+"""No verb takes more round trips to Postgres than its bound. The bounds only ever go down: see tests/roundtrips/bounds.csv."""
 
 import pytest
 

@@ -25,7 +25,7 @@ _TAKES_AWAY = re.compile(
         | ADD\s+(?:CONSTRAINT|CHECK|UNIQUE|PRIMARY|FOREIGN|EXCLUDE) )\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_RAW_UNIQUE = re.compile(r"\bCREATE\s+UNIQUE\s+INDEX\s+(?:IF\s+NOT\s+EXISTS\s+)?\S+\s+ON\s+(\S+?)\s*\(", re.IGNORECASE)
+_RAW_UNIQUE = re.compile(r"\bCREATE\s+UNIQUE\s+INDEX\s+(?:IF\s+NOT\s+EXISTS\s+)?(\S+)\s+ON\s+(\S+?)\s*\(", re.IGNORECASE)
 _RAW_COLUMN = re.compile(r"\bADD\s+(?:COLUMN\s+)?(.*?NOT\s+NULL.*)", re.IGNORECASE)
 
 
@@ -47,13 +47,17 @@ def _offences(upgrade: Callable[[], object], dialect: str) -> list[str]:
         except Exception as error:
             # Whoever asks for a connection wants to look at data or at a catalog: a revision must not depend on either.
             recorder.found.append(f"does not run without a database: {type(error).__name__}: {error}")
-    return recorder.found + _in_sql(output.getvalue(), recorder.created)
+    return recorder.found + _in_sql(output.getvalue(), recorder)
 
 
 class _Recorder:
     def __init__(self) -> None:
         self.found: list[str] = []
         self.created: set[str] = set()
+        self.left_null: set[tuple[str, str]] = set()
+        """(table, column) of columns that rows of old code leave NULL."""
+        self.harmless: set[str] = set()
+        """Unique indexes over such a column: NULL is like no other value."""
 
     def watching(self) -> Any:
         """Until the end of the block, every operation passes through here on its way."""
@@ -78,25 +82,30 @@ class _Recorder:
         elif isinstance(operation, AddColumnOp):
             self._see_column(operation)
         elif isinstance(operation, CreateIndexOp) and operation.unique and operation.table_name not in self.created:
+            if any((operation.table_name, str(column)) in self.left_null for column in operation.columns):
+                self.harmless.add(str(operation.index_name))
+                return
             self.found.append(f"unique index {operation.index_name} on {operation.table_name}: rows of old code may break it")
 
     def _see_column(self, operation: AddColumnOp) -> None:
         column, where = operation.column, f"column {operation.table_name}.{operation.column.name}"
         if not column.nullable and column.server_default is None:
             self.found.append(f"{where} is NOT NULL without a server default")
+        if column.nullable and column.server_default is None:
+            self.left_null.add((operation.table_name, column.name))
         if column.unique or column.primary_key:
             self.found.append(f"{where} is unique: rows of old code may break it")
 
 
-def _in_sql(text: str, created: set[str]) -> list[str]:
+def _in_sql(text: str, recorder: _Recorder) -> list[str]:
     """What the rendered statements say, those of op.execute() included; words inside of literals do not count."""
     found = []
     for statement in text.split(";"):
         bare = _LITERALS.sub("''", statement)
         if hit := _TAKES_AWAY.search(bare):
             found.append(f"SQL says {' '.join(hit[0].split())}")
-        if (hit := _RAW_UNIQUE.search(bare)) and hit[1].strip('"') not in created:
-            found.append(f"SQL makes a unique index on {hit[1]}")
+        if (hit := _RAW_UNIQUE.search(bare)) and hit[2].strip('"') not in recorder.created and hit[1] not in recorder.harmless:
+            found.append(f"SQL makes a unique index on {hit[2]}")
         if (hit := _RAW_COLUMN.search(bare)) and "DEFAULT" not in hit[1].upper():
             found.append("SQL adds a column that is NOT NULL without a default")
     return found

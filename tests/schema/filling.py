@@ -11,6 +11,7 @@ from persist.settings import Settings
 from persist.testing import FrozenClock
 from tests.schema.filling_agent_tasks import agent_tasks_seen, fill_agent_tasks
 from tests.schema.filling_app_sessions import app_sessions_seen, fill_app_sessions
+from tests.schema.filling_blobs import blobs_seen, fill_blobs, with_a_file
 from tests.schema.filling_checkpoints import checkpoints_seen, fill_checkpoints
 from tests.schema.filling_conversations import conversations_seen, fill_conversations
 from tests.schema.filling_events import events_seen, fill_events
@@ -81,6 +82,7 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
         tx.chat.messages.enqueue(session.id, parts=[{"type": "text", "text": "Later."}])
         clock.advance(delta=timedelta(milliseconds=7))
         tx.chat.sessions.fork(session.id, question.id)
+        with_a_file(tx, session.id)
         archived = tx.chat.sessions.create(agent="plan", model={"model_id": "small"})
         tx.chat.sessions.archive(archived.id)
     fill_workflows(store, clock)
@@ -94,6 +96,7 @@ def fill(store: Store, clock: FrozenClock, stack: ExitStack) -> Recorder:
     fill_app_sessions(store)
     fill_replay_streams(store)
     fill_agent_tasks(store)
+    fill_blobs(store)
     running = stack.enter_context(store.record(session.id))
     for chunk in _UNFINISHED:
         running.feed(chunk)
@@ -113,5 +116,6 @@ def transcript(store: Store) -> dict[str, Any]:
         seen |= workflows_seen(tx) | messaging_seen(tx) | conversations_seen(tx)
         seen |= telemetry_seen(tx) | programs_seen(tx) | events_seen(tx) | checkpoints_seen(tx) | histories_seen(tx)
         seen |= transcripts_seen(tx) | app_sessions_seen(tx) | replay_streams_seen(tx) | agent_tasks_seen(tx)
+        seen |= blobs_seen(tx)
     plain: dict[str, Any] = json.loads(json.dumps(seen))
     return plain

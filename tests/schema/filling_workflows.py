@@ -59,11 +59,20 @@ def fill_workflows(store: Store, clock: FrozenClock) -> None:
         runs.append_phase(run.id, "plan", {"execution": plan.id, "lost": lost.id})
         runs.merge_scratch(run.id, {"branch": "fix/42", "note": HARD})
         runs.update_node_status(run.id, "plan", {"state": "done"})
+        effects = tx.workflows.effects
+        effects.begin(run.id, "comment", {"body": HARD})
+        effects.complete(run.id, "comment", {"url": HARD, "numbers": [0.5, 2**63]})
+        effects.begin(run.id, "label")
+        effects.fail(run.id, "label", HARD)
+        effects.begin(run.id, "merge", [1])
         executions.skip("triage:lint", _TRIGGER, reason=HARD, workflow_run_id=run.id)
         first = approvals.pause_for_approval(run.id, gate="review", summary=HARD, marker=("review", 5), requested_by="bot")
         approvals.resolve_and_resume(first.id, by="maria", response=HARD, scratch={"reviewed": True})
         approvals.pause_for_approval(run.id, gate="colour", summary="Which one?", marker=("colour", None), kind="reply")
         clock.advance(delta=timedelta(milliseconds=5))
+        keyed = runs.create("triage", trigger_id="issue/3", current_phase="plan", idempotency_key="once", unique_trigger=True)
+        executions.start(trigger_type="cron", trigger_id="issue/3", skill="triage:plan", idempotency_key="once")
+        approvals.request(keyed.id, gate="review", summary="?", idempotency_key="once")
         refused = runs.create("triage", trigger_id="issue/2", current_phase="plan")
         gate = approvals.pause_for_approval(refused.id, gate="review", summary="Really?", marker=("review", {}))
         approvals.resolve_and_fail(gate.id, by="otto", reason="not now")
@@ -110,6 +119,11 @@ def workflows_seen(tx: Transaction) -> dict[str, Any]:
         "runs": {run.id: run.model_dump(mode="json") for run in runs},
         "executions": {execution.id: execution.model_dump(mode="json") for execution in executions},
         "outputs": {execution.id: {"text": workflows.executions.output_text(execution.id)} for execution in executions},
+        "effects": {
+            f"{effect.run_id}/{effect.key}": effect.model_dump(mode="json")
+            for run in runs
+            for effect in workflows.effects.list(run.id)
+        },
         "approvals": {approval.id: approval.model_dump(mode="json") for approval in approvals},
         "cron_overrides": {override.name: override.model_dump(mode="json") for override in workflows.cron_overrides.all()},
         "workflow_overrides": {

@@ -30,6 +30,7 @@ def good() -> None:
     op.add_column("chat_sessions", sa.Column("lane", sa.Text()))
     op.add_column("chat_sessions", sa.Column("weight", sa.BigInteger(), server_default=sa.text("0"), nullable=False))
     op.create_index("ix_chat_sessions_lane", "chat_sessions", ["lane"])
+    op.create_index("ux_chat_sessions_lane", "chat_sessions", ["agent", "lane"], unique=True)
     op.bulk_insert(sa.table("lanes", sa.column("id", sa.Text()), sa.column("word", sa.Text())), [{"id": "1", "word": "drop"}])
     op.execute("UPDATE _meta SET value = '0002' WHERE key = 'schema_version'")
 

@@ -2,6 +2,7 @@
 
 from tests.statemachines.agent_tasks import AgentTasks
 from tests.statemachines.app_sessions import AppSessions
+from tests.statemachines.blobs import Blobs
 from tests.statemachines.chat import Chat
 from tests.statemachines.checkpoints import Checkpoints
 from tests.statemachines.conversations import Conversations
@@ -18,6 +19,7 @@ from tests.statemachines.workflows import Workflows
 MACHINES: tuple[type[Machine], ...] = (
     AgentTasks,
     AppSessions,
+    Blobs,
     Chat,
     Checkpoints,
     Conversations,

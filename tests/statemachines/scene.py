@@ -4,10 +4,12 @@ A new verb is found by itself; where none of its parameters' names is known here
 """
 
 import inspect
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
+from hashlib import sha256
 from typing import Any
 
 from hypothesis import strategies as st
@@ -25,6 +27,8 @@ from tests.statemachines.valid_arguments import ARGUMENTS, BLOB, GATE, ISSUE, PR
 from tests.statemachines.valid_framework_arguments import FILE, FIRST, STATE
 
 _LEFT_OUT = object()
+FILED = bytes(66_000)
+"""A file of a message, large enough to be a blob."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ def make(store: Store) -> dict[str, Any]:
         tx.events.append("audit", "audit.noted", {"a": 1})
         ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx)}
         ids |= {**_agent_tasks(tx), **_replay_streams(tx), **_transcripts(tx)}
+        ids |= _blobs(tx)
         _conversations(tx)
         _telemetry(tx)
         _checkpoints(tx)
@@ -134,7 +139,10 @@ def _chat(tx: Any) -> dict[str, Any]:
     chat.messages.append("chat", role="user", parts=TEXT, id="asked")
     chat.messages.append("chat", role="assistant", parts=[*TEXT, GATE], id="answered")
     chat.messages.enqueue("chat", parts=TEXT, id="queued")
-    return {"<digest>": chat.prompts.put(PROMPT)}
+    chat.sessions.create(agent="build", model={}, id="filed")
+    url = f"data:image/png;base64,{b64encode(FILED).decode()}"
+    chat.messages.append("filed", role="user", parts=[{"type": "file", "mediaType": "image/png", "url": url}])
+    return {"<digest>": chat.prompts.put(PROMPT), "<filed>": sha256(FILED).hexdigest()}
 
 
 def _workflows(tx: Any) -> dict[str, Any]:
@@ -147,6 +155,9 @@ def _workflows(tx: Any) -> dict[str, Any]:
     workflows.executions.start(trigger_type="github", trigger_id="issue/1", skill="triage:plan", workflow_run_id="run", id="step")
     workflows.approvals.request("run", gate="first", summary="?", id="gate")
     workflows.approvals.request("run", gate="second", summary="?", kind="reply", id="question")
+    workflows.effects.begin("run", "begun")
+    workflows.effects.begin("run", "done")
+    workflows.effects.complete("run", "done", {"a": 1})
     workflows.runs.create("triage", **about, id="paused")
     gate = workflows.approvals.pause_for_approval("paused", gate="third", summary="?", marker=("third", {}))
     workflows.cron_overrides.set("nightly", enabled=False)
@@ -245,6 +256,11 @@ def _agent_tasks(tx: Any) -> dict[str, Any]:
     tx.agent_tasks.tasks.save("ann", "t1", state="working", head=b"h", pieces=pieces, context_id="c1", status_key="1")
     tx.agent_tasks.webhooks.set("t1", "w1", owner="ann", data=b"hook")
     return {"<agent task>": tx.agent_tasks.tasks.latest().items[0].id}
+
+
+def _blobs(tx: Any) -> dict[str, Any]:
+    tx.blobs.put(bytes(20_000), "image/png")
+    return {"<blob>": tx.blobs.put(b"\x00\xff", "text/plain").sha256}
 
 
 def calls(values: st.SearchStrategy[Hostile]) -> st.SearchStrategy[tuple[Verb, dict[str, Hostile]]]:

@@ -57,12 +57,12 @@ class Following:
         if look.metadata is not None and not sent.ended:
             final = not (running and goes_on)
             yield from missing_chunks(sent, look.metadata, look.parts, final=final, ai_sdk=self._ai_sdk)
-        if running and goes_on and look.metadata is not None:
+        if running and goes_on and (look.metadata is not None or not sent.started):
             return
-        if look.metadata is None:
+        if look.metadata is None and sent.started:
             last = "abort"
         elif turn is None or not goes_on:
-            last = "finish"
+            last = "finish" if sent.started else "abort"
         else:
             last = "error" if turn.state == TurnState.ERROR else "abort"
         yield from ending_chunks(sent, last)

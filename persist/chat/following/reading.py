@@ -7,6 +7,7 @@ from sqlalchemy import func, select, type_coerce
 
 from persist.chat.following.rendering import IndexedPart
 from persist.chat.models import STOP_REQUESTED, deltas, messages, parts, turns
+from persist.chat.storage.files import STORED, StoredFile, put_back
 from persist.chat.storage.stored_json import grown_part, joined_deltas, read_object, stored_objects
 from persist.chat.storage.turns import READ_TURN, TURN, Turn, running_sessions, session_agent, turn_of
 from persist.db.expressions.json_text import json_text, stored_text
@@ -94,7 +95,11 @@ def look_at(work: UnitOfWork, session_id: str, message_id: str | None, first: in
     metadata = read_object(stored, f"the metadata of message {message_id}")
     if metadata.get("hidden_at") is not None:
         return Look(turn)
-    return Look(turn, metadata, tuple(_whole(rows.result, tails.result)))
+    found = _whole(rows.result, tails.result)
+    filed = [StoredFile(message_id, one.place, one.part) for one in found if one.part.get("state") == STORED]
+    if filed:
+        put_back(work, work.runtime, filed)
+    return Look(turn, metadata, tuple(found))
 
 
 def _whole(rows: list[Row], tails: list[Row]) -> list[IndexedPart]:

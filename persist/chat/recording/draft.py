@@ -9,6 +9,7 @@ from persist.chat.recording.pending import Entry, Unit, UnwrittenChanges
 from persist.chat.recording.unfolded_parts import Unfolded
 from persist.chat.reducer.accumulator import PartState
 from persist.chat.reducer.tool_parts import tool_columns
+from persist.chat.storage.files import taken_out
 from persist.chat.storage.usage import COMPACTION
 from persist.db.transactions.runtime import Runtime
 from persist.db.values.escaping import utf8_size
@@ -115,10 +116,13 @@ class FlushPlan:
     ) -> PartWrite:
         assert part.id is not None
         data = part.snapshot() if part.frame is None else part.data
+        new, blob = unit is not None and part in unit.new, None
+        if new:
+            data, blob = taken_out(data, runtime)
         call_id, state = tool_columns(data)
         text = encode(data, data["type"], runtime.limits)
-        write = PartWrite(part.id, text, data["type"], call_id, state, at, had_deltas=had_deltas, frame=part.frame)
-        if unit is not None and part in unit.new:
+        write = PartWrite(part.id, text, data["type"], call_id, state, at, had_deltas=had_deltas, frame=part.frame, blob=blob)
+        if unit is not None and new:
             write.created = (message_id, part.index, unit.new[part])
         return write
 

@@ -7,12 +7,14 @@ from typing import Any
 
 from sqlalchemy import Text, bindparam, delete, insert, select, update
 
+from persist.blobs.bodies import NewBlob, add_named, add_outside
 from persist.chat.models import deltas, messages, parts, prompts, sessions
 from persist.chat.recording.merging import Merge
 from persist.chat.recording.pending import Patch, patched, without_usage
 from persist.chat.recording.resume import NOT_HIDDEN, refuse_hidden
 from persist.chat.schemas import Role, StepUsage
 from persist.chat.storage import turns, usage
+from persist.chat.storage.files import NAME_BLOB
 from persist.chat.storage.folding import fold_in_database, rewrite_long
 from persist.chat.storage.message_insert import INSERT_LAST_OF_TURN
 from persist.chat.storage.statements import (
@@ -86,6 +88,8 @@ class PartWrite:
     had_deltas: bool = False
     frame: JsonFrame | None = None
     """The stored JSON around a long text that is not rewritten: the text in `data` is empty then."""
+    blob: NewBlob | None = None
+    """The file of a new part, if it is not in `data`."""
 
 
 @dataclass(slots=True)
@@ -215,10 +219,14 @@ class Flush:
             or any(merge.compacted for merge in merges.values())
             or any(part.frame for _, part in self.earlier_message_parts)
         )
-        with db.one_by_one() if reads_own_writes else db.batch(last=not self.held_back) as batch:
+        blobs = [part.blob for message in self.messages for part in message.parts if part.blob is not None]
+        last = not self.held_back and all(blob.store is None for blob in blobs)
+        with db.one_by_one() if reads_own_writes else db.batch(last=last) as batch:
             if not to_merge:
                 self._claim(batch, former)
+            added = add_named(batch, blobs, self.at)
             self._write(db, batch, merges)
+        add_outside(added)
 
     def refusal(self, db: StatementRunner) -> PersistError:
         """The error of a refused flush: Conflict if a rewind hid a message or the turn is lost, NotFound without the session."""
@@ -335,3 +343,5 @@ class Flush:
             updated_at=part.at,
             data_json=part.data,
         )
+        if part.blob is not None:
+            batch.run(NAME_BLOB, named_by=part.id, sha256=part.blob.sha256)

@@ -10,12 +10,14 @@ from persist.chat.models import HIDDEN, IS_UNFINISHED, VISIBLE, messages, parts
 from persist.chat.reducer.parts import Part
 from persist.chat.reducer.tool_parts import approval_id as approval_of
 from persist.chat.schemas import Role, ToolState, UIMessage
+from persist.chat.storage.files import StoredFile, put_back, referred
 from persist.chat.storage.folding import fold, fold_message
 from persist.chat.storage.stored_json import stored_object, stored_part
 from persist.db.changes.batch import Requirement
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.json_text import stored_text
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.runtime import Runtime
 from persist.errors import Conflict, UnreadableRow
 
 _M, _P = messages.c, parts.c
@@ -55,7 +57,7 @@ class StoredCall:
     data: dict[str, Any]
 
 
-def load_message(db: StatementRunner, session_id: str, id: str) -> StoredMessage | None:
+def load_message(db: StatementRunner, runtime: Runtime, session_id: str, id: str) -> StoredMessage | None:
     """The message to resume, its deltas folded first; None if there is no such message.
 
     Conflict: the message is hidden_error, of another session, or not the assistant's. UnreadableRow: a part cannot be read.
@@ -74,6 +76,9 @@ def load_message(db: StatementRunner, session_id: str, id: str) -> StoredMessage
     fold_message(db, id)
     rows = db.rows(_PARTS, row_id=id)
     message: UIMessage = {"id": id, "role": "assistant", "parts": [_data(db, row) for row in rows]}
+    filed = [StoredFile(id, row[1], data) for row, data in zip(rows, message["parts"], strict=True) if referred(data) is not None]
+    if filed:
+        put_back(db, runtime, filed)
     if metadata:
         message["metadata"] = metadata
     return StoredMessage(message, [(part_id, index) for part_id, index, _ in rows])

@@ -10,6 +10,7 @@ from persist.chat.reducer.accumulator import Accumulator, Change, PartState, Unk
 from persist.chat.reducer.chunks import ChunkType
 from persist.chat.reducer.message_state import MessageState
 from persist.chat.reducer.open_parts import open_parts, part_id_for
+from persist.chat.storage.files import refuse_reference
 from persist.db.group_commit.tasks import FunctionTask
 from persist.db.transactions.runtime import Runtime
 from persist.db.values.arguments import check_label
@@ -120,7 +121,7 @@ class Stream:
                 self.accumulator = Accumulator.over(left[0], self.accumulator.index)
                 self.current = left[1]
             return
-        stored = yield FunctionTask(lambda db: load_message(db, self._session_id, id))
+        stored = yield FunctionTask(lambda db: load_message(db, self._runtime, self._session_id, id))
         if stored is None:
             return
         resumed = Accumulator(stored.message, self._ai_sdk)
@@ -146,6 +147,7 @@ class Stream:
                 self.current.ended = False
                 return Entry(change, self.current, EPOCH, size=self._grow(change.part, change.delta))
             check(dict(chunk), "", self._runtime.limits)
+            refuse_reference(chunk, "")
         except PersistError:
             accumulator, last = batch.changes.pop()
             accumulator.undo(last)

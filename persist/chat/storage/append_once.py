@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, exists, select, update
 
+from persist.blobs.bodies import add_outside
 from persist.chat.models import messages, parts, sessions
 from persist.chat.schemas import ChatMessage, Role
 from persist.chat.storage import usage
@@ -18,11 +19,11 @@ from persist.chat.storage.message_insert import (
     INSERT_LAST,
     Posting,
     insert_part,
+    insert_parts,
     insert_with,
     message_value,
     naming_taken,
     new_message,
-    part_rows,
 )
 from persist.chat.storage.statements import LOCK_SESSION
 from persist.db.expressions.upsert import taken, unless_there
@@ -56,9 +57,11 @@ def append(work: UnitOfWork, posting: Posting, *, id: str | None, created_at: da
     id = work.runtime.ids.mint("msg", now) if id is None else id
     metadata = encode(posting.metadata, "metadata", work.runtime.limits)
     added = usage.counters_of(posting.role, {}, posting.metadata) if posting.role is Role.ASSISTANT else {}
-    compacts = any(data["type"] == usage.COMPACTION for data, _ in posting.parts)
+    compacts = any(part.data["type"] == usage.COMPACTION for part in posting.parts)
     recounts = compacts or (created_at is not None and bool(added))
     values: dict[str, Any] = {"new": id, "session": session_id, "speaker": posting.role, "at": now, "metadata": metadata}
+    if posting.files and work.row(LOCK_SESSION, row_id=session_id) is None:
+        raise NotFound("session", session_id)
     with naming_taken(work, id), work.batch() as batch:
         session = batch.row(LOCK_SESSION, row_id=session_id)
         known, known_parts = batch.row(GET_MESSAGE, row_id=id), batch.rows(STORED_PARTS, row_id=id)
@@ -73,7 +76,7 @@ def append(work: UnitOfWork, posting: Posting, *, id: str | None, created_at: da
             inserted = batch.returned(_INSERT_LAST, **values)
         else:
             inserted = batch.returned(_INSERT_THEN, **values, then=created_at)
-        batch.run_many(_INSERT_PART, part_rows(work, posting, id, now))
+        files = insert_parts(work, batch, posting, id, now, _INSERT_PART)
     if session.result is None:
         raise NotFound("session", session_id)
     if known.result is not None:
@@ -82,6 +85,7 @@ def append(work: UnitOfWork, posting: Posting, *, id: str | None, created_at: da
             return message
     if known.result is not None or inserted.result is None:
         raise taken(INSERT_LAST, "message", id)
+    add_outside(files)
     if recounts:
         usage.recompute(work, session_id)
     return new_message(id, posting, decode(metadata), inserted.result[0], now)
@@ -94,6 +98,6 @@ def same_content(posting: Posting, message: ChatMessage, stored: Sequence[Json])
     known = {key: value for key, value in message.metadata.items() if key not in ours}
     return (
         (message.session_id, message.role) == (posting.session_id, posting.role)
-        and list(stored) == [decode(text) for _, text in posting.parts]
+        and list(stored) == [decode(part.text) for part in posting.parts]
         and (not given or known == given)
     )

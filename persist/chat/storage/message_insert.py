@@ -4,13 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Insert, Text, bindparam, cast, func, null, select, update
 
+from persist.blobs.bodies import Added, NewBlob, add_named, add_outside
 from persist.chat.models import messages, parts, sessions
 from persist.chat.reducer.tool_parts import tool_columns
 from persist.chat.schemas import ChatMessage, Role
+from persist.chat.storage.files import NAME_BLOB, refuse_reference, taken_out, with_own_files
 from persist.chat.storage.last_place import LAST_CREATED_AT
 from persist.chat.storage.statements import LOCK_SESSION, SET_MODEL, TOUCH_SESSION
 from persist.chat.storage.stored_json import stored_object
@@ -76,28 +78,51 @@ PLACE_LAST = Statement(
 """Replace a message's metadata, and let it sort last in its session."""
 
 
+class NewPart(NamedTuple):
+    """A part to insert: as it is stored, its JSON text, and the blob of its file, if that is not in the text."""
+
+    data: Mapping[str, Any]
+    text: JsonText
+    blob: NewBlob | None
+
+
 @dataclass(frozen=True, slots=True)
 class Posting:
     """A message to insert, already checked, with its parts encoded."""
 
     session_id: str
     role: Role
-    parts: list[tuple[Mapping[str, Any], JsonText]]
+    parts: list[NewPart]
     metadata: dict[str, Any]
 
+    @property
+    def files(self) -> list[NewBlob]:
+        """The files of its parts that are to be blobs."""
+        return [part.blob for part in self.parts if part.blob is not None]
 
-def check_parts(work: UnitOfWork, parts: Sequence[Json], path: str = "parts") -> list[tuple[Mapping[str, Any], JsonText]]:
-    """Check that each part is an object with a `type`, and encode it. InvalidValue names the bad part, below `path`."""
+    @property
+    def has_files_outside(self) -> bool:
+        """Whether bodies of files are to be written after the rows, and before the commit."""
+        return any(blob.store is not None for blob in self.files)
+
+
+def check_parts(work: UnitOfWork, session_id: str, parts: Sequence[Json], path: str = "parts") -> list[NewPart]:
+    """Check that each part is an object with a `type`, and encode it, without a large file. InvalidValue names the bad part.
+
+    `path` names the parts in errors. A file may be one of the session's that is stored already, given by its reference.
+    """
     if isinstance(parts, (str, bytes, Mapping)) or not isinstance(parts, Sequence):
         raise InvalidValue(path, "expected a list of parts.")
-    checked: list[tuple[Mapping[str, Any], JsonText]] = []
+    checked: list[NewPart] = []
     limits = work.runtime.limits
-    for index, part in enumerate(parts):
+    for index, part in enumerate(with_own_files(work, session_id, parts)):
         place = f"{path}[{index}]"
-        data = plain_object(part, place)
+        data, blob = taken_out(plain_object(part, place), work.runtime)
+        if blob is None:
+            refuse_reference(data, place)
         text = encode(data, place, limits)
         work.label(f"{place}.type", data.get("type"))
-        checked.append((data, text))
+        checked.append(NewPart(data, text, blob))
     return checked
 
 
@@ -110,14 +135,17 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
     session_id, now = posting.session_id, work.now()
     id = work.runtime.ids.mint("msg", now) if id is None else id
     added = counters_of(posting.role, {}, posting.metadata) if posting.role is Role.ASSISTANT else {}
-    marker = next((data for data, _ in reversed(posting.parts) if data["type"] == COMPACTION), None)
+    marker = next((data for data, *_ in reversed(posting.parts) if data["type"] == COMPACTION), None)
+    if posting.files and touch and work.row(LOCK_SESSION, row_id=session_id) is None:
+        raise NotFound("session", session_id)
     shown = posting.metadata.get("queued_at") is None and posting.metadata.get("hidden_at") is None
     totals = None if marker is None or not shown else _totals_with(work, posting, id, marker, tail)
-    with naming_taken(work, id), work.batch(last=marker is None or shown) as batch:
+    outside = posting.has_files_outside
+    with naming_taken(work, id), work.batch(last=(marker is None or shown) and not outside) as batch:
         if touch:
             batch.lock(LOCK_SESSION, row_id=session_id)
             touch_session(work, batch, session_id, posting.metadata if posting.role is Role.USER else {}, now)
-        inserted = insert_last(work, batch, posting, id, metadata, now)
+        inserted, files = insert_last(work, batch, posting, id, metadata, now)
         if totals is not None:
             batch.run(SET_COUNTERS, row_id=session_id, **totals)
         elif added and marker is None:
@@ -125,6 +153,7 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
     row = inserted.result
     if row is None:
         raise NotFound("session", session_id)
+    add_outside(files)
     if marker is not None and not shown:
         recompute(work, session_id)
     created: datetime = row[0]
@@ -138,17 +167,28 @@ def new_message(id: str, posting: Posting, metadata: dict[str, Any], created: da
 
 def insert_last(
     work: UnitOfWork, batch: Batch, posting: Posting, id: str, metadata: JsonText, now: datetime
-) -> Pending[Row | None]:
-    """Add the statements that insert a message, which sorts last in its session; (created_at,), or None without the session."""
+) -> tuple[Pending[Row | None], Added]:
+    """Add the statements that insert a message, which sorts last in its session: (created_at,), or None without the session.
+
+    What `insert_parts` returns is the second of the pair.
+    """
     values = {"new": id, "session": posting.session_id, "speaker": posting.role, "at": now, "metadata": metadata}
     inserted = batch.returned(INSERT_LAST, **values)
-    insert_parts(work, batch, posting, id, now)
-    return inserted
+    return inserted, insert_parts(work, batch, posting, id, now)
 
 
-def insert_parts(work: UnitOfWork, batch: Batch, posting: Posting, id: str, now: datetime) -> None:
-    """Add the statements that insert the parts of a message that has none."""
-    batch.run_many(_INSERT_PART, part_rows(work, posting, id, now))
+def insert_parts(
+    work: UnitOfWork, batch: Batch, posting: Posting, id: str, now: datetime, statement: Statement = _INSERT_PART
+) -> Added:
+    """Add the statements that insert the parts of a message that has none; the files, for `add_outside`."""
+    rows = part_rows(work, posting, id, now)
+    batch.run_many(statement, rows)
+    files = add_named(batch, posting.files, now)
+    named = zip(rows, posting.parts, strict=True)
+    batch.run_many(
+        NAME_BLOB, [{"named_by": row["id"], "sha256": part.blob.sha256} for row, part in named if part.blob is not None]
+    )
+    return files
 
 
 @contextmanager
@@ -181,7 +221,7 @@ def _totals_with(work: UnitOfWork, posting: Posting, id: str, marker: Mapping[st
 def part_rows(work: UnitOfWork, posting: Posting, message_id: str, now: datetime) -> list[dict[str, Any]]:
     """The parameters of an INSERT of each part."""
     rows = []
-    for index, (data, text) in enumerate(posting.parts):
+    for index, (data, text, _) in enumerate(posting.parts):
         call_id, state = tool_columns(data)
         rows.append(
             {

@@ -16,7 +16,7 @@ from persist.errors import InvalidValue, UnreadableRow
 log = logging.getLogger("persist")
 
 _PARTS, _PIECES = "chat_parts", "chat_part_deltas"
-_ANY_SIZE = JsonLimits(max_bytes=2**31)  # each delta's size was checked when it was fed
+ANY_SIZE = JsonLimits(max_bytes=2**31)  # each delta's size was checked when it was fed
 
 
 def stored_object(db: StatementRunner, stored: str, what: str) -> dict[str, Any]:
@@ -90,6 +90,6 @@ def grown_part(part_id: str, data: Part, tail: str) -> Part:
 def grown_text(part_id: str, data: Part, tail: str) -> JsonText:
     """The part with its deltas' text added, encoded to be stored. Raises UnreadableRow if that fails."""
     try:
-        return encode(grown_part(part_id, data, tail), limits=_ANY_SIZE)
+        return encode(grown_part(part_id, data, tail), limits=ANY_SIZE)
     except InvalidValue as error:
         raise UnreadableRow(_PARTS, (part_id,), "data_json", f"it holds what is no JSON of ours ({error.path})") from None

@@ -4,18 +4,18 @@ import logging
 from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import bindparam, select, tuple_, type_coerce
+from sqlalchemy import bindparam, case, exists, select, tuple_, type_coerce
 from sqlalchemy.sql.elements import ColumnElement
 
-from persist.chat.models import deltas, messages, parts, sessions
+from persist.chat.models import deltas, messages, part_blobs, parts, sessions
 from persist.chat.reducer.parts import Part
-from persist.chat.schemas import ChatMessage, Role, UIMessage
-from persist.chat.storage.stored_json import grown_part, joined_deltas, read_object, stored_objects, stored_part
-from persist.chat.storage.unfolded_probe import ANY_DELTA
+from persist.chat.schemas import ChatMessage, Files, Role, UIMessage
+from persist.chat.storage.files import STORED, StoredFile, put_back, referred
+from persist.chat.storage.stored_json import ANY_SIZE, grown_part, joined_deltas, read_object, stored_objects, stored_part
 from persist.db.changes.batch import Batch, Pending
 from persist.db.expressions.json_text import NO_OBJECT, json_array_text, json_text, stored_text
 from persist.db.schema.arrays import among_labels
-from persist.db.schema.column_types import Label
+from persist.db.schema.column_types import Int64, Label
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
@@ -63,6 +63,9 @@ _HEADS = _NewestFirst()
 _JOINED = _NewestFirst(json_array_text(_OWN_PARTS))
 _ROWS = _NewestFirst(_M.updated_at)
 _MAX = 2**62
+_any = [exists(select(table.c.part_id).select_from(table)) for table in (deltas, part_blobs)]
+_PROBE = Statement(select(*(type_coerce(case((one, 1), else_=0), Int64()) for one in _any)))
+"""Whether any text is unfolded, and whether any file is a blob."""
 _TAIL = Statement(
     select(stored_text(deltas.c.seq), stored_text(deltas.c.delta), deltas.c.part_id)
     .join(parts, _P.id == deltas.c.part_id)
@@ -73,21 +76,31 @@ _TAIL = Statement(
 
 GROWING = ("streaming", "input-streaming")
 """The states of a part that may have unfolded text."""
+_SPECIAL = (*GROWING, STORED)
+"""The states of parts that are read in another way: growing ones, and those whose file is a blob."""
 _GROWS = 'streaming"'
-"""How both states end in JSON text. Searching with the quote, which is rare, is three times as fast as without."""
+"""How the first two end in JSON text. Searching with the quote, which is rare, is three times as fast as without."""
+_FILED = f'{STORED}"'
+"""How the third one does."""
 
 
 def read_messages(
-    work: UnitOfWork, session_id: str, *, include_hidden: bool = False, limit: int | None = None, before: str | None = None
+    work: UnitOfWork,
+    session_id: str,
+    *,
+    include_hidden: bool = False,
+    limit: int | None = None,
+    before: str | None = None,
+    files: Files = Files.DATA,
 ) -> list[UIMessage]:
     """Messages, oldest first, without queued ones. `limit`: only the newest N. `before`: only those before this message id."""
     if limit is None and before is None:
         with work.batch() as batch:
             found = fetch_all(batch, session_id)
-        return all_messages(work, session_id, *found, include_hidden=include_hidden)
+        return all_messages(work, session_id, *found, include_hidden=include_hidden, files=files)
     optional_count("limit", limit)
     heads = [row[:3] for row in _newest(work, _HEADS, session_id, include_hidden, limit, before)]
-    return _messages(work, heads, work.rows(SOME_PARTS, ids=[head[0] for head in heads])) if heads else []
+    return _messages(work, heads, work.rows(SOME_PARTS, ids=[head[0] for head in heads]), files) if heads else []
 
 
 def read_rows(
@@ -112,19 +125,25 @@ def fetch_all(batch: Batch, session_id: str) -> tuple[Pending[list[Row]], Pendin
 
 
 def all_messages(
-    work: UnitOfWork, session_id: str, heads: Pending[list[Row]], parts: Pending[list[Row]], *, include_hidden: bool = False
+    work: UnitOfWork,
+    session_id: str,
+    heads: Pending[list[Row]],
+    parts: Pending[list[Row]],
+    *,
+    include_hidden: bool = False,
+    files: Files = Files.DATA,
 ) -> list[UIMessage]:
     """The messages of a whole session, oldest first, without queued ones. Raises NotFound without the session."""
     if not heads.result:
         _check_session(work, session_id)
-    return _messages(work, _visible(heads.result, include_hidden), parts.result)
+    return _messages(work, _visible(heads.result, include_hidden), parts.result, files)
 
 
-def read_message(work: UnitOfWork, id: str) -> UIMessage:
+def read_message(work: UnitOfWork, id: str, files: Files = Files.DATA) -> UIMessage:
     """One message, even if hidden or queued. Raises NotFound."""
     with work.batch() as batch:
         found = fetch_one(batch, id)
-    return one_message(work, id, *found)
+    return one_message(work, id, *found, files=files)
 
 
 def fetch_one(batch: Batch, id: str) -> tuple[Pending[list[Row]], Pending[list[Row]]]:
@@ -132,30 +151,42 @@ def fetch_one(batch: Batch, id: str) -> tuple[Pending[list[Row]], Pending[list[R
     return batch.rows(_ONE, id=id), batch.rows(_ONE_PARTS, id=id)
 
 
-def one_message(work: UnitOfWork, id: str, heads: Pending[list[Row]], parts: Pending[list[Row]]) -> UIMessage:
+def one_message(
+    work: UnitOfWork, id: str, heads: Pending[list[Row]], parts: Pending[list[Row]], *, files: Files = Files.DATA
+) -> UIMessage:
     """The message that was asked for. Raises NotFound."""
     if not heads.result:
         raise NotFound("message", id)
-    return _messages(work, heads.result, parts.result)[0]
+    return _messages(work, heads.result, parts.result, files)[0]
 
 
 def read_json(
-    work: UnitOfWork, session_id: str, *, include_hidden: bool = False, limit: int | None = None, before: str | None = None
+    work: UnitOfWork,
+    session_id: str,
+    *,
+    include_hidden: bool = False,
+    limit: int | None = None,
+    before: str | None = None,
+    files: Files = Files.DATA,
 ) -> bytes:
-    """A session's messages as one JSON array, joined from stored text. Only parts that are still growing are parsed."""
+    """A session's messages as one JSON array, joined from stored text. Parts that still grow or have large files are parsed."""
+    growing = filed = True  # of a page, a part that may be so is parsed: that is less than to ask whether there are any
     if limit is None and before is None:
         with work.batch() as batch:
             joined_rows = batch.rows(_ALL_JOINED, session_id=session_id)
-            pieces_of_any = batch.row(ANY_DELTA)
-        rows, growing = _visible(joined_rows.result, include_hidden), pieces_of_any.result is not None
+            probed = batch.row(_PROBE)
+        rows, (growing, filed) = _visible(joined_rows.result, include_hidden), probed.result or (False, False)
         if not rows:
             _check_session(work, session_id)
     else:
         optional_count("limit", limit)
         rows = [(*row[:3], row[4]) for row in _newest(work, _JOINED, session_id, include_hidden, limit, before)]
-        growing = True  # a part that says so is parsed: that is less than to ask whether there is a delta
-    needs_parsing = [id for id, _, _, body in rows if body and (NO_OBJECT in body or (growing and _GROWS in body))]
-    parsed = _parsed_parts(work, needs_parsing) if needs_parsing else {}
+    needs_parsing = [
+        id
+        for id, _, _, body in rows
+        if body and (NO_OBJECT in body or (growing and _GROWS in body) or (filed and _FILED in body))
+    ]
+    parsed = _parsed_parts(work, needs_parsing, files) if needs_parsing else {}
     pieces: list[str] = []
     separator = "["
     for id, role, metadata, body in rows:
@@ -167,10 +198,20 @@ def read_json(
     return "".join((*pieces, "]")).encode() if pieces else b"[]"
 
 
-def _parsed_parts(work: UnitOfWork, ids: list[str]) -> dict[str, str]:
-    """Each message's parts as joined JSON text, with unfolded text added and without values that are not objects."""
+def _parsed_parts(work: UnitOfWork, ids: list[str], files: Files) -> dict[str, str]:
+    """Each message's parts as joined JSON text, with unfolded text and files added and without values that are not objects."""
     rows = work.rows(SOME_PARTS, ids=ids)
-    found = by_message(rows, [_grown_text(work, *row) for row in rows])
+    texts = [_grown_text(work, *row) for row in rows]
+    filed: dict[int, StoredFile] = {}
+    for place, ((message_id, index, _), text) in enumerate(zip(rows, texts, strict=True)):
+        (data,) = stored_objects([text]) if text is not None and _FILED in text else [None]
+        if data is not None and referred(data) is not None:
+            filed[place] = StoredFile(message_id, index, data)
+    if filed:
+        put_back(work, work.runtime, list(filed.values()), files)
+    for place, file in filed.items():
+        texts[place] = encode(file.data, limits=ANY_SIZE)
+    found = by_message(rows, texts)
     return {id: ",".join(found.get(id, [])) for id in ids}
 
 
@@ -197,11 +238,14 @@ def _newest(
         rows = work.rows(read.earlier, session_id=session_id, limit=window, at=at, last=last)
 
 
-def _messages(work: UnitOfWork, heads: list[Row], rows: list[Row]) -> list[UIMessage]:
+def _messages(work: UnitOfWork, heads: list[Row], rows: list[Row], files: Files) -> list[UIMessage]:
+    filed: list[StoredFile] = []
     parts = [
-        data if data is not None and data.get("state") not in GROWING else _grown(work, data, *row)
+        data if data is not None and data.get("state") not in _SPECIAL else _special(work, data, filed, *row)
         for data, row in zip(stored_objects([text for *_, text in rows]), rows, strict=True)
     ]
+    if filed:
+        put_back(work, work.runtime, filed, files)
     parts_of = by_message(rows, parts)
     found = []
     for (id, role, stored), metadata in zip(heads, stored_objects([text for *_, text in heads]), strict=True):
@@ -265,10 +309,13 @@ def _grown_text(work: UnitOfWork, message_id: str, index: int, text: str) -> str
     return text if grown is None else encode(grown)
 
 
-def _grown(work: UnitOfWork, data: Part | None, message_id: str, index: int, text: str) -> Part | None:
+def _special(work: UnitOfWork, data: Part | None, filed: list[StoredFile], message_id: str, index: int, text: str) -> Part | None:
     if data is None:
         _log_left_out(message_id, index)
         return None
+    if data.get("state") == STORED:
+        filed.append(StoredFile(message_id, index, data))
+        return data
     grown = _with_deltas(work, data, message_id, index, text)
     return data if grown is None else grown
 

@@ -11,6 +11,7 @@ from sqlalchemy import Text, cast, select
 from persist.chat.models import messages, parts
 from persist.chat.schemas import ChatSession, Role, UIMessage
 from persist.chat.storage import turns
+from persist.chat.storage.files import NAME_BLOB, Key, names_of, referred
 from persist.chat.storage.folding import PARTS_WITH_DELTAS, fold_session
 from persist.chat.storage.statements import INSERT_MESSAGE, INSERT_PART, LOCK_SESSION, SET_METADATA
 from persist.chat.storage.stored_json import stored_object
@@ -117,7 +118,15 @@ def parts_of(work: UnitOfWork, parent: Parent, session_id: str) -> list[Row]:
     return work.rows(_PARTS, row_id=session_id)
 
 
-def copy_messages(work: UnitOfWork, batch: Batch, child: ChatSession, visible_rows: list[Row], parts: list[Row]) -> None:
+def blobs_of(work: UnitOfWork, parts: list[Row]) -> Mapping[Key, str]:
+    """The blobs that the parent's parts name, by message and index."""
+    filed = {row[0] for row in parts if isinstance(row[-1], dict) and referred(row[-1]) is not None}
+    return names_of(work, filed) if filed else {}
+
+
+def copy_messages(
+    work: UnitOfWork, batch: Batch, child: ChatSession, visible_rows: list[Row], parts: list[Row], named: Mapping[Key, str]
+) -> None:
     """Copy messages and parts under new ids, with equal data and created_at. A compaction's tail_start_id names the copy."""
     ids = dict(zip([row[0] for row in visible_rows], work.runtime.ids.mint_many("msg", len(visible_rows)), strict=True))
     now = work.now()
@@ -151,6 +160,7 @@ def copy_messages(work: UnitOfWork, batch: Batch, child: ChatSession, visible_ro
             {**copy, "id": new_id, "message_id": ids[row[0]], "session_id": child.id, "data_json": work.json("part", data)}
         )
     batch.run_many(INSERT_PART, copies)
+    batch.run_many(NAME_BLOB, _named(copies, stored, named))
     visible: list[UIMessage] = [
         {"id": ids[id], "role": str(role), "parts": [], "metadata": metadata} for id, role, metadata, _ in visible_rows
     ]
@@ -208,6 +218,12 @@ def unrewind(work: UnitOfWork, session_id: str, after_message_id: str, now: date
         _set(work, batch, transcript, changed, now)
         batch.run(SET_COUNTERS, row_id=session_id, **found.totals(transcript, changed))
     return len(changed)
+
+
+def _named(copies: list[dict[str, Any]], stored: list[Row], named: Mapping[Key, str]) -> list[dict[str, Any]]:
+    """The copies that name the blob which their original names."""
+    pairs = [(copy["id"], named.get((row[0], row[1]))) for copy, row in zip(copies, stored, strict=True)] if named else []
+    return [{"named_by": part_id, "sha256": digest} for part_id, digest in pairs if digest is not None]
 
 
 class _Message(NamedTuple):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from persist.chat.schemas import ChatMessage, Role, SummaryAs, UIMessage
+from persist.chat.schemas import ChatMessage, Files, Role, SummaryAs, UIMessage
 from persist.chat.storage.message_insert import Posting, check_parts, post
 from persist.chat.storage.transcript import all_messages, fetch_all
 from persist.chat.storage.usage import COMPACTION, NEWEST_MARKER, marker_value, since_boundary
@@ -22,12 +22,12 @@ def compact(
     if tail_start_id is not None:
         work.label("tail_start_id", tail_start_id)
     data = {"summary": summary, "tail_start_id": tail_start_id, "auto": auto, "summary_tokens": summary_tokens}
-    parts = check_parts(work, [{"type": COMPACTION, "data": data}])
+    parts = check_parts(work, session_id, [{"type": COMPACTION, "data": data}])
     usage = {"input": summary_tokens, "output": 0, "reasoning": 0, "cache_read": 0, "cache_write": 0}
     return post(work, Posting(session_id, Role.ASSISTANT, parts, {"usage": usage}), id=None, tail=tail_start_id)
 
 
-def model_view(work: UnitOfWork, session_id: str, summary_as: SummaryAs) -> list[UIMessage]:
+def model_view(work: UnitOfWork, session_id: str, summary_as: SummaryAs, files: Files) -> list[UIMessage]:
     """The summary, the messages from `tail_start_id` to the newest visible marker, and those after it.
 
     Every visible message if there is no marker.
@@ -35,7 +35,7 @@ def model_view(work: UnitOfWork, session_id: str, summary_as: SummaryAs) -> list
     with work.batch() as batch:
         all_of_it = fetch_all(batch, session_id)
         newest = batch.row(NEWEST_MARKER, row_id=session_id)
-    visible = all_messages(work, session_id, *all_of_it)
+    visible = all_messages(work, session_id, *all_of_it, files=files)
     marker = marker_value(newest.result)
     if marker is None:
         return visible

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal
 
+from persist.blobs.content import checked_digest
+from persist.blobs.schemas import Blob
 from persist.chat.posted.messages import check_messages
 from persist.chat.posted.plan import Trigger
-from persist.chat.schemas import ChatMessage, Role, SummaryAs, SyncedMessages, UIMessage
+from persist.chat.schemas import ChatMessage, Files, Role, SummaryAs, SyncedMessages, UIMessage
 from persist.chat.storage import transcript
 from persist.chat.storage.append_once import append
+from persist.chat.storage.files import blob_of_session
 from persist.chat.storage.message_insert import Posting, check_parts, post
 from persist.chat.storage.usage import add_step, check_step, step_counts
 from persist.chat.verbs import approvals, compaction, deleting, queueing, repair, replaying, syncing
@@ -42,9 +45,8 @@ class ChatMessages(Repository):
         """
         work = self._work
         speaker = check_choice("role", role, Role)
-        posting = Posting(
-            work.label("session_id", session_id), speaker, check_parts(work, parts), plain_object(metadata, "metadata")
-        )
+        session_id = work.label("session_id", session_id)
+        posting = Posting(session_id, speaker, check_parts(work, session_id, parts), plain_object(metadata, "metadata"))
         if id is None and created_at is None:
             return post(work, posting, id=None)
         then = None if created_at is None else to_ms(as_utc("created_at", created_at))
@@ -81,11 +83,18 @@ class ChatMessages(Repository):
 
     @reads
     def list(
-        self, session_id: str, *, include_hidden: bool = False, limit: int | None = None, before: str | None = None
+        self,
+        session_id: str,
+        *,
+        include_hidden: bool = False,
+        limit: int | None = None,
+        before: str | None = None,
+        files: Literal["data", "reference"] = "data",
     ) -> List[UIMessage]:
         """Messages, oldest first, without queued ones. Raises NotFound without the session.
 
         `limit`: only the newest N. `before`: only messages before that message id. Hidden ones only with `include_hidden`.
+        `files="reference"`: a large file's URL is `persist-blob:<sha256>`, and its bytes are not read.
         """
         work = self._work
         return transcript.read_messages(
@@ -94,11 +103,18 @@ class ChatMessages(Repository):
             include_hidden=include_hidden,
             limit=limit,
             before=None if before is None else work.label("before", before),
+            files=check_choice("files", files, Files),
         )
 
     @reads
     def list_json(
-        self, session_id: str, *, include_hidden: bool = False, limit: int | None = None, before: str | None = None
+        self,
+        session_id: str,
+        *,
+        include_hidden: bool = False,
+        limit: int | None = None,
+        before: str | None = None,
+        files: Literal["data", "reference"] = "data",
     ) -> bytes:
         """The messages of `list` as one JSON array in UTF-8, joined from the stored text without parsing it."""
         work = self._work
@@ -108,6 +124,7 @@ class ChatMessages(Repository):
             include_hidden=include_hidden,
             limit=limit,
             before=None if before is None else work.label("before", before),
+            files=check_choice("files", files, Files),
         )
 
     @reads
@@ -125,9 +142,9 @@ class ChatMessages(Repository):
         )
 
     @reads
-    def get(self, id: str) -> UIMessage:
+    def get(self, id: str, *, files: Literal["data", "reference"] = "data") -> UIMessage:
         """One message with its parts, even if hidden or queued. Raises NotFound."""
-        return transcript.read_message(self._work, self._work.label("id", id))
+        return transcript.read_message(self._work, self._work.label("id", id), check_choice("files", files, Files))
 
     @writes
     def delete(self, id: str) -> None:
@@ -139,13 +156,30 @@ class ChatMessages(Repository):
         deleting.delete_message(self._work, self._work.label("id", id))
 
     @reads
-    def replay(self, id: str, *, ai_sdk: Literal[6, 7] | None = None) -> List[dict[str, Json]]:
+    def file(self, session_id: str, sha256: str) -> Blob:
+        """The blob of a file in the session's messages. Raises NotFound for any other: so a host serves what a URL names."""
+        return blob_of_session(self._work, self._work.label("session_id", session_id), checked_digest("sha256", sha256))
+
+    @reads
+    def replay(
+        self, id: str, *, ai_sdk: Literal[6, 7] | None = None, files: Literal["data", "reference"] = "data"
+    ) -> List[dict[str, Json]]:
         """The chunks of a UI message stream that rebuild one assistant message, under the same id.
 
         They have no end while the message's turn runs. Raises NotFound, and InvalidValue for a message that is not the
         assistant's. `ai_sdk`: the major that reads the chunks; None takes the value from Settings.
         """
-        return replaying.replay(self._work, self._work.label("id", id), ai_sdk)
+        return replaying.replay(self._work, self._work.label("id", id), ai_sdk, check_choice("files", files, Files))
+
+    @reads
+    def cursor(self, session_id: str, message_id: str) -> str:
+        """The place after all that an assistant message holds now, for a client that has it already.
+
+        `follow(session_id, cursor)` then yields what comes, also if the answer has ended by then. The message may be the running
+        turn's, with no part yet. Raises NotFound if the message is no assistant's of this session, or is hidden.
+        """
+        work = self._work
+        return replaying.cursor(work, work.label("session_id", session_id), work.label("message_id", message_id))
 
     @writes
     def update_metadata(self, id: str, patch: Mapping[str, Json]) -> ChatMessage:
@@ -156,16 +190,21 @@ class ChatMessages(Repository):
         return queueing.patch_metadata(self._work, self._work.label("id", id), self._work.json_object("patch", patch))
 
     @reads
-    def model_view(self, session_id: str, *, summary_as: Literal["text", "data"] = "text") -> List[UIMessage]:
+    def model_view(
+        self,
+        session_id: str,
+        *,
+        summary_as: Literal["text", "data"] = "text",
+        files: Literal["data", "reference"] = "data",
+    ) -> List[UIMessage]:
         """The messages to send to the model: after a compaction the summary, the kept tail, and everything since.
 
         The summary is a user message with a text part, which converters to model messages pass on and providers accept first.
         With `summary_as="data"` it is the stored message; converting its `data-compaction` part is then up to the caller.
         """
-        work = self._work
-        return compaction.model_view(
-            work, work.label("session_id", session_id), check_choice("summary_as", summary_as, SummaryAs)
-        )
+        work, session_id = self._work, self._work.label("session_id", session_id)
+        how = check_choice("files", files, Files)
+        return compaction.model_view(work, session_id, check_choice("summary_as", summary_as, SummaryAs), how)
 
     @writes
     def compact(
@@ -188,9 +227,9 @@ class ChatMessages(Repository):
     def enqueue(self, session_id: str, *, parts: Sequence[Json], metadata: Json = None, id: str | None = None) -> ChatMessage:
         """Append a user message that waits for the turn's end. `id` or `metadata.trigger.delivery_id` makes this idempotent."""
         work = self._work
-        posting = Posting(
-            work.label("session_id", session_id), Role.USER, check_parts(work, parts), work.json_object("metadata", metadata)
-        )
+        session_id = work.label("session_id", session_id)
+        given = work.json_object("metadata", metadata)
+        posting = Posting(session_id, Role.USER, check_parts(work, session_id, parts), given)
         return queueing.enqueue(work, posting, id=None if id is None else work.label("id", id))
 
     @reads

@@ -2,65 +2,42 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select, tuple_, update
+from sqlalchemy import delete, insert, select, update
 
-from persist.chat.models import ARCHIVED, OWNED, sessions
+from persist.chat.models import ARCHIVED, sessions
 from persist.chat.permissions import BOUND, Source, validate_rule
 from persist.chat.schemas import ChatSession, ChatTurn
 from persist.chat.storage import turns
 from persist.chat.storage.statements import LOCK_SESSION
 from persist.chat.verbs import branching
+from persist.chat.verbs.listing import SESSION_COLUMNS, SESSION_FIELDS, list_sessions, session_value
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.expressions.upsert import insert_missing, taken
-from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
-from persist.db.values.arguments import check_flag, check_list
+from persist.db.values.arguments import check_list
 from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, merge_patch
-from persist.db.values.pages import Page, check_limit, values_after
+from persist.db.values.pages import Page
 from persist.errors import InvalidValue, NotFound
 
 List = list
-_LIST = "chat.sessions"
 _S = sessions.c
-_FIELDS = tuple(ChatSession.model_fields)
-_COLUMNS = tuple(_S[name] if name in _S else _S[f"{name}_json"] for name in _FIELDS)
 _id = param("row_id")
 _INSERT = Statement(insert_missing(sessions, "id"))
 _INSERT_CHILD = Statement(insert(sessions))
-_GET = Statement(select(*_COLUMNS).where(_S.id == _id))
-_LOCK = Statement(select(*_COLUMNS).where(_S.id == _id).with_for_update())
-_CHILDREN = Statement(select(*_COLUMNS).where(_S.parent_id == _id).order_by(_S.created_at, _S.id))
+_GET = Statement(select(*SESSION_COLUMNS).where(_S.id == _id))
+_LOCK = Statement(select(*SESSION_COLUMNS).where(_S.id == _id).with_for_update())
+_CHILDREN = Statement(select(*SESSION_COLUMNS).where(_S.parent_id == _id).order_by(_S.created_at, _S.id))
 # None of these sets `updated_at`: it is the instant of the latest activity, by which lists are ordered.
 _SET_METADATA = Statement(update(sessions).where(_S.id == _id).values(metadata_json=param("value")))
 _SET_PERMISSIONS = Statement(update(sessions).where(_S.id == _id).values(permissions_json=param("value")))
 _ARCHIVE = Statement(update(sessions).where(_S.id == _id, _S.archived_at.is_(None)).values(archived_at=param("at")))
 _UNARCHIVE = Statement(update(sessions).where(_S.id == _id, ARCHIVED).values(archived_at=None))
 _DELETE = Statement(delete(sessions).where(_S.id == _id))
-
-
-@cache
-def _listing(archived: bool | None, goes_on: bool, *given: str) -> Statement:
-    """The SELECT of a list, with those of the filters `agent`, `owner` and `workspace_root` that are given."""
-    query = select(*_COLUMNS).order_by(_S.updated_at.desc(), _S.id.desc()).limit(LIMIT)
-    query = query.where(*(_S[name] == param(name) for name in given))
-    if "owner" in given:
-        query = query.where(OWNED)  # the condition of the partial index
-    if archived is not None:
-        query = query.where(ARCHIVED if archived else _S.archived_at.is_(None))
-    if goes_on:
-        place = (bindparam("after_at", type_=_S.updated_at.type), bindparam("after_id", type_=_S.id.type))
-        query = query.where(tuple_(_S.updated_at, _S.id) < tuple_(*place))
-    return Statement(query)
-
-
-def session_value(row: Row) -> ChatSession:
-    """The ChatSession of a row of _COLUMNS."""
-    return construct(ChatSession, dict(zip(_FIELDS, row, strict=True)))
 
 
 def get_session(db: StatementRunner, id: str, *, lock: bool = False) -> ChatSession:
@@ -100,7 +77,7 @@ class ChatSessions(Repository):
         session = construct(
             ChatSession,
             {
-                **dict.fromkeys(_FIELDS),
+                **dict.fromkeys(SESSION_FIELDS),
                 "id": work.runtime.ids.mint("ses") if id is None else work.label("id", id),
                 "agent": work.label("agent", agent),
                 "workspace_root": None if workspace_root is None else work.label("workspace_root", workspace_root, empty=True),
@@ -133,6 +110,8 @@ class ChatSessions(Repository):
         agent: str | None = None,
         workspace_root: str | None = None,
         owner: str | None = None,
+        metadata: Mapping[str, Json] | None = None,
+        search: str | None = None,
         archived: bool | None = None,
         include_archived: bool = False,
         limit: int = 20,
@@ -140,28 +119,21 @@ class ChatSessions(Repository):
     ) -> Page[ChatSession]:
         """Sessions, most recently active first. Pass a page's `cursor` as `after` for the next page.
 
-        Archived ones are left out. `include_archived=True` adds them, `archived=True` returns them alone.
+        `metadata`: only sessions whose metadata has all these values, none of which is a list or an object. `search`: only those
+        with this text in `metadata.title`, in capitals or not. Archived ones are left out. `include_archived=True` adds them,
+        `archived=True` returns them alone.
         """
-        work = self._work
-        limit = check_limit(limit)
-        if archived is not None:
-            check_flag("archived", archived)
-        shown = archived if archived is not None or include_archived else False
-        filters: dict[str, Any] = {"agent": agent, "workspace_root": workspace_root, "include_archived": shown is None}
-        filters |= {} if owner is None else {"owner": owner}
-        filters |= {"archived": True} if shown else {}
-        given: dict[str, Any] = {}
-        if agent is not None:
-            given["agent"] = work.label("agent", agent)
-        if owner is not None:
-            given["owner"] = work.label("owner", owner)
-        if workspace_root is not None:
-            given["workspace_root"] = work.label("workspace_root", workspace_root, empty=True)
-        after_key = values_after(after, _LIST, filters)
-        listing = _listing(shown, bool(after_key), *given)
-        rows = work.rows(listing, **given, **after_key, limit=limit + 1)
-        return Page.of(
-            rows, limit, session_value, name=_LIST, filters=filters, key=lambda _, item: [epoch_ms(item.updated_at), item.id]
+        return list_sessions(
+            self._work,
+            agent=agent,
+            workspace_root=workspace_root,
+            owner=owner,
+            metadata=metadata,
+            search=search,
+            archived=archived,
+            include_archived=include_archived,
+            limit=limit,
+            after=after,
         )
 
     @reads
@@ -231,9 +203,10 @@ class ChatSessions(Repository):
         child = branching.child_of(parent, at_message_id, given, id=work.runtime.ids.mint("ses"), now=work.now())
         copied = branching.messages_through(work, asked, id, at_message_id)
         parts = branching.parts_of(work, asked, id)
+        named = branching.blobs_of(work, parts)
         with work.batch(last=True) as batch:
             batch.run(_INSERT_CHILD, **self._values(child))
-            branching.copy_messages(work, batch, child, copied, parts)
+            branching.copy_messages(work, batch, child, copied, parts, named)
             stored = batch.row(_GET, row_id=child.id)
         return _found(child.id, stored.result)
 
@@ -294,7 +267,7 @@ class ChatSessions(Repository):
         return _found(session.id, row.result)
 
     def _values(self, session: ChatSession) -> dict[str, Any]:
-        values: dict[str, Any] = {name if name in _S else f"{name}_json": getattr(session, name) for name in _FIELDS}
+        values: dict[str, Any] = {name if name in _S else f"{name}_json": getattr(session, name) for name in SESSION_FIELDS}
         for name in ("model", "metadata", "permissions"):
             values[f"{name}_json"] = self._work.json(name, values[f"{name}_json"])
         return values

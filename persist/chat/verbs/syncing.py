@@ -7,14 +7,16 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, select, tuple_, type_coerce, update
 
+from persist.blobs.bodies import Added, add_outside
 from persist.chat.models import IS_COMPACTION, deltas, messages, parts
 from persist.chat.posted.answers import Answer
 from persist.chat.posted.json_values import refuse_prototype
 from persist.chat.posted.messages import Posted, edited_metadata, possibly_new
 from persist.chat.posted.plan import Edit, Plan, Planner, Running, Stored, Trigger
 from persist.chat.reducer.parts import Part
-from persist.chat.schemas import Role, SyncedMessages
+from persist.chat.schemas import Files, Role, SyncedMessages
 from persist.chat.storage import turns, usage
+from persist.chat.storage.files import STORED, StoredFile, is_reference, put_back
 from persist.chat.storage.message_insert import Posting, check_parts, insert_last, insert_parts, naming_taken, touch_session
 from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA
 from persist.chat.storage.stored_json import grown_part, joined_deltas, read_object, stored_objects
@@ -88,7 +90,7 @@ def sync(
     turn = turns.turn_of(turn_row.result)
     running = Running(turn.message_id) if turn is not None and turn.running(now) else None
     stored = _stored(heads.result)
-    stored_parts = _StoredParts(work, session_id, parts_found.result, ids)
+    stored_parts = _StoredParts(work, session_id, parts_found.result, ids, posted)
     try:
         plan = Planner(stored, stored_parts, client_tools=client_tools).plan(posted, trigger, message_id, running)
     except InvalidValue:
@@ -141,10 +143,10 @@ def _result(plan: Plan, running: Running | None) -> SyncedMessages:
 class _StoredParts:
     """The parts of stored messages: those of the posted ids are read already, others and unfolded text when they are needed."""
 
-    def __init__(self, work: UnitOfWork, session_id: str, rows: list[Row], ids: Sequence[str]) -> None:
-        self._work, self._session_id = work, session_id
+    def __init__(self, work: UnitOfWork, session_id: str, rows: list[Row], ids: Sequence[str], posted: Sequence[Posted]) -> None:
+        self._work, self._session_id, self._posted = work, session_id, posted
         self._read, self._rows = set(ids), rows
-        self._parts = by_message(rows, stored_objects([text for *_, text in rows]))
+        self._parts = by_message(rows, self._decoded(rows))
         self._indexes: dict[str, list[int]] | None = None
         self._tails: dict[tuple[str, int], tuple[str, list[tuple[Any, Any]]]] | None = None
 
@@ -157,9 +159,25 @@ class _StoredParts:
             self._read.add(message_id)
             rows = self._work.rows(SOME_PARTS, ids=[message_id])
             self._rows = [*self._rows, *rows]
-            self._parts |= by_message(rows, stored_objects([text for *_, text in rows]))
+            self._parts |= by_message(rows, self._decoded(rows))
             self._indexes = None
         return self._parts.get(message_id, [])
+
+    def _decoded(self, rows: list[Row]) -> list[Part | None]:
+        """The parts in rows. A large file is what the browser was shown: its bytes, or the reference that it posts."""
+        values = stored_objects([text for *_, text in rows])
+        filed = [
+            StoredFile(row[0], row[1], data)
+            for row, data in zip(rows, values, strict=True)
+            if data is not None and data.get("state") == STORED
+        ]
+        if filed:
+            named = {message.id for message in self._posted if any(is_reference(part) for part in message.parts)}
+            for files, by_reference in ((Files.REFERENCE, True), (Files.DATA, False)):
+                chosen = [one for one in filed if (one.message_id in named) is by_reference]
+                if chosen:
+                    put_back(self._work, self._work.runtime, chosen, files)
+        return values
 
     def index(self, message_id: str, place: int) -> int:
         """The index of the part at that place. It is another number where a part is missing or cannot be read."""
@@ -203,7 +221,10 @@ class _Writer:
         work, plan, session_id, now = self._work, self._plan, self._session_id, self._now
         taken_back = {message.id for message in plan.hidden}
         recounts = not taken_back.isdisjoint(compactions)
-        with naming_taken(work, ", ".join(id for id, *_ in self._added)), work.batch(last=not recounts) as batch:
+        postings = [posting for _, posting, _ in (*self._added, *([] if self._edit is None else [self._edit]))]
+        last = not recounts and not any(posting.has_files_outside for posting in postings)
+        files: Added = []
+        with naming_taken(work, ", ".join(id for id, *_ in self._added)), work.batch(last=last) as batch:
             for answer, text in self._answers:
                 where = {"row_id": answer.message_id, "position": parts.index(answer.message_id, answer.place)}
                 batch.run(_REWRITE, **where, new_tool_state=answer.data["state"], data=text, at=now)
@@ -214,11 +235,12 @@ class _Writer:
                 id, posting, metadata = self._edit
                 batch.run(SET_METADATA, row_id=id, metadata=metadata, at=now)
                 batch.run(_REMOVE_PARTS, row_id=id)
-                insert_parts(work, batch, posting, id, now)
+                files += insert_parts(work, batch, posting, id, now)
             for id, posting, metadata in self._added:
-                insert_last(work, batch, posting, id, metadata, now)
+                files += insert_last(work, batch, posting, id, metadata, now)[1]
             if self._added or self._edit:
                 touch_session(work, batch, session_id, {}, now)
+        add_outside(files)
         if recounts:
             usage.recompute(work, session_id)
 
@@ -250,8 +272,8 @@ class _Writer:
 
     def _posting(self, posted: Posted, metadata: dict[str, Any]) -> tuple[Posting, JsonText]:
         path = f"{posted.path}.parts"
-        checked = check_parts(self._work, posted.parts, path)
-        for index, (data, text) in enumerate(checked):
+        checked = check_parts(self._work, self._session_id, posted.parts, path)
+        for index, (data, text, _) in enumerate(checked):
             refuse_prototype(text, data, f"{path}[{index}]")
         text = self._work.json(f"{posted.path}.metadata", metadata)
         refuse_prototype(text, metadata, f"{posted.path}.metadata")

@@ -1,6 +1,7 @@
 """Which event stream a row belongs to. Each domain declares it for its tables, in `Table.info["stream"]`.
 
-Tables without a declaration are not logged: the event log itself, and `_meta`.
+Tables without a declaration are not logged: the event log itself, `_meta`, and those with `Table.info["unlogged"]`, whose rows
+a rebuild copies.
 """
 
 from collections.abc import Iterable

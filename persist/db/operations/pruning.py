@@ -32,6 +32,8 @@ class Cut:
 
     before: datetime
     keep: int = 0
+    trial: bool = False
+    """Whether all that is deleted comes back, so that nothing outside of the database may be deleted."""
 
 
 @dataclass(slots=True)

@@ -182,13 +182,21 @@ def partial_index(name: str, *columns: Any, where: ColumnElement[bool], unique: 
     return Index(name, *columns, unique=unique, sqlite_where=where)
 
 
-def complete_indexes(metadata: MetaData) -> None:
-    """Copy the condition of every partial index to Postgres's option. Call this once all tables are declared.
+def containment_index(name: str, column: ColumnElement[Any]) -> Index:
+    """An index over all members of a JSON object column, on Postgres only (once `complete_indexes` has run)."""
+    return Index(name, column, info={"dialect": "postgresql", "using": "gin"}).ddl_if(dialect="postgresql")
 
-    Declaring the index with `postgresql_where` would make SQLAlchemy import its Postgres dialect into programs that use none.
+
+def complete_indexes(metadata: MetaData) -> None:
+    """Give every index its options for Postgres. Call this once all tables are declared.
+
+    Declaring the index with them would make SQLAlchemy import its Postgres dialect into programs that use none.
     """
     for table in metadata.tables.values():
         for index in table.indexes:
+            if index.info.get("using") == "gin":
+                index.dialect_kwargs["postgresql_using"] = "gin"
+                index.dialect_kwargs["postgresql_ops"] = {column.name: "jsonb_path_ops" for column in index.columns}
             where = index.dialect_kwargs.get("sqlite_where")
             if where is not None:
                 index.dialect_kwargs["postgresql_where"] = where

@@ -9,10 +9,10 @@ from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Row, Statement
 
-HEAD = "0014"
+HEAD = "0016"
 """The newest revision in alembic/versions."""
 
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013", "0014")
+REVISIONS = tuple(f"{number:04d}" for number in range(1, int(HEAD) + 1))
 """Every revision, oldest first; tells whether a version is older, or newer than this code."""
 
 _NUMBER = re.compile(r"[0-9]{1,18}")

@@ -275,12 +275,19 @@ class AsyncRepository(Generic[S]):
         self._async_work = work
 
 
-def awaitable(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[AsyncRepository[S], P], Coroutine[Any, Any, R]]:
-    """Turn a verb into a coroutine function with the same parameters, result and errors."""
+def awaitable(
+    method: Callable[Concatenate[S, P], R], *, ready: Callable[..., Awaitable[Any]] | None = None
+) -> Callable[Concatenate[AsyncRepository[S], P], Coroutine[Any, Any, R]]:
+    """Turn a verb into a coroutine function with the same parameters, result and errors.
+
+    `ready` is given what the coroutine function is given, and returns the verb's arguments, before the transaction begins.
+    """
 
     @wraps(method)
     async def call(self: AsyncRepository[S], /, *args: P.args, **kwargs: P.kwargs) -> R:
         work, repository = self._async_work, self._repository
+        if ready is not None:
+            args, kwargs = await ready(self, *args, **kwargs)
         if isinstance(work, AsyncTransactionPerVerb):
             kind = type(repository)
             result: R = await work.run(lambda own: method(kind(own), *args, **kwargs), method.writes)  # type: ignore[attr-defined]  # a verb

@@ -81,6 +81,8 @@ class Runtime:
         """What a domain remembers of this store's own writes until the store closes, by topic."""
         self.log: EventLog | None = None
         """The database's log of events, where it is on."""
+        self.blob_store: Any = None
+        """Where the bodies of blobs are kept (a BlobStore of persist.blobs), if not in the database."""
         self.listen_url: str | None = None
         self.watchers: WeakGroup[Wakeups] = WeakGroup()
         """Where readers of the log wait in this process."""

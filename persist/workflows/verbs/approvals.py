@@ -18,7 +18,7 @@ from persist.errors import Conflict, NotFound, TransitionError
 from persist.workflows.models import IS_PENDING, approvals, runs
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.payloads import history_item, history_with, marker_of, small_values, with_error
-from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, get_run, held_run, run_value, written_run
+from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, LOCK_RUN, get_run, held_run, run_value, written_run
 from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs import leases
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
@@ -27,7 +27,12 @@ _A, _R = approvals.c, runs.c
 _id = param("row_id")
 _FIELDS = tuple(Approval.model_fields)
 _COLUMNS = tuple(_A[name] for name in _FIELDS)
-_INSERT = Statement(insert_missing(approvals, "id").returning(*_COLUMNS))
+_INSERT = Statement(insert_missing(approvals).returning(*_COLUMNS))
+_BY_KEY = Statement(
+    select(*_COLUMNS).where(
+        _A.workflow_run_id == param("run_id"), _A.idempotency_key == param("key"), _A.idempotency_key.is_not(None)
+    )
+)
 _GET = Statement(select(*_COLUMNS).where(_A.id == _id))
 _LOCK = Statement(select(*_COLUMNS).where(_A.id == _id).with_for_update())
 _LOCK_PENDING = Statement(select(*_COLUMNS).where(_A.id == _id, IS_PENDING).with_for_update())
@@ -83,14 +88,25 @@ class Approvals(Repository):
         kind: Literal["approve", "reply"] = "approve",
         requested_by: str | None = None,
         id: str | None = None,
+        idempotency_key: str | None = None,
     ) -> Approval:
         """Open a gate; the run itself does not change (`pause_for_approval` pauses it).
 
-        Raises NotFound for an unknown run, Conflict for one that has ended or for an id that is taken.
+        Of all calls for a run with one `idempotency_key` the first opens the gate; the others return it, answered or not. Raises
+        NotFound for an unknown run, Conflict for one that has ended or for an id that is taken.
         """
         asked = _asked(self._work, gate=gate, summary=summary, kind=kind, requested_by=requested_by)
+        key = asked["idempotency_key"] = optional_label("idempotency_key", idempotency_key)
         row_id = None if id is None else self._work.label("id", id)
-        run = get_run(self._work, workflow_run_id, lock=True)
+        run_id = self._work.label("id", workflow_run_id)
+        with self._work.batch() as batch:
+            run_row = batch.row(LOCK_RUN, row_id=run_id)
+            known = None if key is None else batch.row(_BY_KEY, run_id=run_id, key=key)
+        if run_row.result is None:
+            raise NotFound("workflow run", run_id)
+        if known is not None and known.result is not None:
+            return _value(known.result)
+        run = run_value(run_row.result)
         if run.status in TERMINAL:
             raise Conflict(f"The workflow run {run.id!r} has ended ({run.status}): nothing would wait at its gate.")
         with self._work.batch(last=True) as batch:

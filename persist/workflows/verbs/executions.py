@@ -12,7 +12,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag, optional_cost, optional_count, optional_label
 from persist.db.values.json import Json
 from persist.db.values.pages import Page
-from persist.errors import NotFound
+from persist.errors import Conflict, NotFound
 from persist.workflows.models import executions, runs
 from persist.workflows.schemas import ChatThread, Execution, ExecutionStats, Lease, StatsBucket, StopReason
 from persist.workflows.storage.execution_rows import COLUMNS, FIELDS, execution_value, get_execution, hold_run_of, holds
@@ -22,12 +22,11 @@ from persist.workflows.verbs import chat_threads, execution_lists, phases, stati
 List = list
 _E = executions.c
 _id = param("row_id")
-_INSERT = Statement(insert_missing(executions, "id").returning(*COLUMNS))
+_INSERT = Statement(insert_missing(executions).returning(*COLUMNS))
+_BY_KEY = Statement(select(*COLUMNS).where(_E.idempotency_key == param("key"), _E.idempotency_key.is_not(None)))
 _INSERT_HELD = {
     leased: Statement(
-        merging(insert_where(executions, and_(runs.c.id == param("hold_id"), writable), of=runs, lock=True), "id").returning(
-            *COLUMNS
-        )
+        merging(insert_where(executions, and_(runs.c.id == param("hold_id"), writable), of=runs, lock=True)).returning(*COLUMNS)
     )
     for leased, writable in WRITABLE.items()
 }
@@ -77,8 +76,12 @@ class Executions(Repository):
         session_id: str | None = None,
         id: str | None = None,
         lease: Lease | None = None,
+        idempotency_key: str | None = None,
     ) -> Execution:
         """Begin a phase or chat turn. `skill` is `workflow:phase` or `chat`. Raises Conflict if the id is taken.
+
+        Of all calls with one `idempotency_key` the first begins an execution, the others return it. Raises Conflict if it is of
+        another skill, trigger or run.
 
         Raises NotFound for an unknown run. Only a new row needs its run: stored executions may name runs that are gone.
         """
@@ -92,6 +95,7 @@ class Executions(Repository):
             "issue_number": optional_count("issue_number", issue_number),
             "workflow_run_id": run_id,
             "session_id": optional_label("session_id", session_id),
+            "idempotency_key": optional_label("idempotency_key", idempotency_key),
             "started_at": work.now(),
         }
         row_id = work.runtime.ids.mint("exe") if id is None else work.label("id", id)
@@ -302,9 +306,19 @@ class Executions(Repository):
 def _insert(work: UnitOfWork, id: str, fields: dict[str, Any]) -> Execution:
     with work.batch(last=True) as batch:
         inserted = batch.returned(_INSERT, **_row(id, fields))
-    if inserted.result is None:
+    if inserted.result is not None:
+        return execution_value(inserted.result)
+    key = fields.get("idempotency_key")
+    row = None if key is None else work.row(_BY_KEY, key=key)
+    if row is None:
         raise taken(_INSERT, "execution", id)
-    return execution_value(inserted.result)
+    found = execution_value(row)
+    if any(getattr(found, name) != fields[name] for name in ("skill", "trigger_id", "workflow_run_id")):
+        raise Conflict(
+            f"The idempotency key {key!r} began the execution {found.id!r} of another skill, trigger or run.",
+            constraint="ix_executions_idempotency_key",
+        )
+    return found
 
 
 def _row(id: str, fields: dict[str, Any]) -> dict[str, Any]:

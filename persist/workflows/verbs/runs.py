@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from sqlalchemy import select, update
 
-from persist.db.expressions.upsert import insert_missing, taken
 from persist.db.statements.prepared import Statement, among, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_count, optional_label
@@ -18,13 +17,12 @@ from persist.workflows.storage.gates import check_gate
 from persist.workflows.storage.payloads import context_of, small_label
 from persist.workflows.storage.run_rows import COLUMNS, check_hold, find_run, get_run, held_run, run_value
 from persist.workflows.transitions import TERMINAL, allowed
-from persist.workflows.verbs import leases, progress, recovery, run_lists
+from persist.workflows.verbs import creating, leases, progress, recovery, run_lists
 from persist.workflows.verbs.finishing import cancel_run, finish
 
 List = list
 _R = runs.c
 _id = param("row_id")
-_INSERT = Statement(insert_missing(runs, "id").returning(*COLUMNS))
 _BY_TRIGGER = Statement(
     select(*COLUMNS)
     .where(_R.trigger_id == param("trigger_id"), among(_R.status, sorted(set(RunStatus) - TERMINAL)))
@@ -51,12 +49,18 @@ class Runs(Repository):
         status: str = "running",
         max_restarts: int = 3,
         id: str | None = None,
+        idempotency_key: str | None = None,
+        unique_trigger: bool = False,
+        if_exists: Literal["return", "conflict"] = "return",
     ) -> WorkflowRun:
         """Create a run. `context` is an object that never changes again except for its `error`.
 
-        Raises Conflict if the id is taken.
+        Of all calls for a workflow with one `idempotency_key` the first creates the run, the others return it. With
+        `unique_trigger` a run of the workflow and trigger that has not ended is returned instead of creating a second one.
+        `if_exists="conflict"` raises Conflict in both cases. Raises Conflict if the id is taken.
         """
         work = self._work
+        once = creating.Once.of(idempotency_key, unique_trigger=unique_trigger, if_exists=if_exists)
         now = work.now()
         known = check_choice("status", status, RunStatus)
         run_id = work.runtime.ids.mint("run") if id is None else work.label("id", id)
@@ -76,13 +80,11 @@ class Runs(Repository):
             "updated_at": now,
             "finished_at": now if known in TERMINAL else None,
             "phase_history": [],
+            "idempotency_key": once.key,
+            "unique_trigger_id": trigger_id if once.unique_trigger else None,
             "context": context_of(work, context),
         }
-        with work.batch(last=True) as batch:
-            inserted = batch.returned(_INSERT, **fields)
-        if inserted.result is None:
-            raise taken(_INSERT, "workflow run", run_id)
-        return run_value(inserted.result)
+        return creating.create(work, fields, once)
 
     @reads
     def get(self, id: str) -> WorkflowRun:

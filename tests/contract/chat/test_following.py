@@ -8,7 +8,7 @@ import pytest
 
 from persist.chat.reducer import reduce
 from persist.errors import InvalidValue, NotFound
-from tests.contract.chat.scenes import create, record, say, shown, step, text, turn
+from tests.contract.chat.scenes import approval, call, create, output, record, say, shown, step, text, turn
 from tests.contract.conftest import Raw
 from tests.contract.faces import every_way
 
@@ -112,6 +112,59 @@ def other_end(store: Any, session: str, cursor: str) -> str:
         pass
     found: str = follower.cursor
     return found
+
+
+def test_a_client_that_has_a_message_is_given_only_what_continues_it(store: Any, other: Any, session: str) -> None:
+    """As useChat is, which posts an answer to an approval and has the rest of the message already."""
+    record(store, session, turn(*text("May I?"), call("mail", "c", {"to": "ada"}), approval("a", "c"), id="m"))
+    assert store.chat.messages.answer_approval(session, "a", approved=True)
+    had = store.chat.messages.replay("m")[:-2]  # without the end of the step and of the stream
+    cursor = other.chat.messages.cursor(session, "m")
+    with store.record(session) as recorder:
+        recorder.feed(START)
+        follower = iter(other.follow(session, cursor))
+        recorder.feed_many([output("c", "sent"), *step(*text("It ", "is sent."))])
+        came = [next(follower)]
+        recorder.feed({"type": "finish"})
+    came += list(follower)
+    assert [chunk["type"] for chunk in came] == [
+        *("tool-output-available", "start-step", "text-start", "text-delta", "text-end", "finish-step", "finish"),
+    ]
+    assert [reduce([*had, *came])] == shown(other, session)
+
+
+def test_an_answer_that_ends_before_its_follower_looks_is_given_whole(store: Any, other: Any, session: str) -> None:
+    """By a host that takes the cursor when the answer begins, and follows a moment later."""
+    with store.record(session) as recorder:
+        recorder.feed(START)
+        cursor = other.chat.messages.cursor(session, "m")
+        waiting = other.follow(session, cursor)
+        assert waiting.cursor == cursor
+        recorder.feed_many([*step(*text("At ", "once.")), {"type": "finish"}])
+    for came in (list(waiting), list(other.follow(session, cursor))):
+        assert came[0] == START
+        assert [reduce(came)] == shown(other, session)
+
+
+@pytest.mark.parametrize("last", ["error", "abort"])
+def test_an_answer_that_ends_without_a_part_is_told_to_its_follower(store: Any, other: Any, session: str, last: str) -> None:
+    with store.record(session) as recorder:
+        recorder.feed(START)
+        cursor = other.chat.messages.cursor(session, "m")
+        recorder.feed({"type": "error", "errorText": "no"} if last == "error" else {"type": "abort"})
+    assert [chunk["type"] for chunk in other.follow(session, cursor)] == [last]
+    assert shown(other, session) == []
+
+
+def test_a_cursor_is_of_an_answer_that_is_shown(store: Any, session: str) -> None:
+    question = say(store, session, "hello")
+    record(store, session, turn(*text("hi"), id="m"))
+    for id, message in ((session, question), (session, "nothing"), (create(store), "m")):
+        with pytest.raises(NotFound):
+            store.chat.messages.cursor(id, message)
+    store.chat.sessions.rewind(session, question)
+    with pytest.raises(NotFound):
+        store.chat.messages.cursor(session, "m")
 
 
 def test_the_rest_of_a_message_is_given_after_its_turn_ended(store: Any, session: str) -> None:

@@ -60,6 +60,7 @@ def test_a_started_execution_has_every_field_and_no_result(store: Any, other: An
         api_duration_ms=None,
         stop_reason=None,
         workflow_run_id=run.id,
+        idempotency_key=None,
         extension_status=None,
     )
     assert started.outcome is Outcome.RUNNING

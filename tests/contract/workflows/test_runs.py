@@ -48,6 +48,7 @@ def test_a_run_comes_back_as_it_was_created(store: Any, other: Any, clock: Any) 
         started_at=now,
         updated_at=now,
         finished_at=None,
+        idempotency_key=None,
         phase_history=[],
         context=NESTED,
         scratch=None,

@@ -1,0 +1,54 @@
+// The parts of a message: text, files, and the calls of tools with what they ask of the person.
+import { getToolName, isToolUIPart } from "ai";
+
+export function Parts({ parts, ...rest }) {
+  return parts.map((part, index) => <Part key={index} part={part} {...rest} />);
+}
+
+function Part({ part, onApproval, onOutput }) {
+  if (part.type === "text") return <p className="text">{part.text}</p>;
+  if (part.type === "reasoning") return <details><summary>Thoughts</summary>{part.text}</details>;
+  if (part.type === "file")
+    return part.mediaType.startsWith("image/") ? <img src={part.url} alt={part.filename ?? "An image"} /> : <p>{part.filename}</p>;
+  if (part.type === "tool-choose") return <Choice part={part} onOutput={onOutput} />;
+  if (isToolUIPart(part)) return <Call part={part} onApproval={onApproval} />;
+  return null;
+}
+
+const SAID = {
+  "input-streaming": "is being prepared",
+  "input-available": "is running",
+  "approval-responded": "has your answer",
+  "output-available": "is done",
+  "output-error": "failed",
+  "output-denied": "was denied",
+};
+
+function Call({ part, onApproval }) {
+  const asks = part.state === "approval-requested";
+  const answer = (approved) => onApproval({ id: part.approval.id, approved });
+  return (
+    <section className="call" data-state={part.state} aria-label={getToolName(part)}>
+      <strong>{getToolName(part)}</strong> {asks ? "wants your approval" : SAID[part.state]}
+      <dl>
+        {Object.entries(part.input ?? {}).map(([name, value]) => (
+          <div key={name}><dt>{name}</dt><dd>{typeof value === "string" ? value : JSON.stringify(value)}</dd></div>
+        ))}
+      </dl>
+      {asks && <><button onClick={() => answer(true)}>Approve</button> <button onClick={() => answer(false)}>Deny</button></>}
+      {part.errorText && <p className="note">{part.errorText}</p>}
+    </section>
+  );
+}
+
+function Choice({ part, onOutput }) {
+  const choose = (output) => onOutput({ tool: "choose", toolCallId: part.toolCallId, output });
+  return (
+    <section className="call" data-state={part.state} aria-label="choose">
+      <strong>{part.input?.question}</strong>
+      {part.state === "input-available"
+        ? part.input.options.map((option) => <button key={option} onClick={() => choose(option)}>{option}</button>)
+        : <p>{part.output ?? part.errorText}</p>}
+    </section>
+  );
+}

@@ -1,0 +1,139 @@
+"""Writing and reading the bodies of blobs, in any transaction: verbs, recorders, and other domains that name blobs."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import func, select
+
+from persist.blobs.body_stores import BlobStore
+from persist.blobs.content import INLINE, PIECE
+from persist.blobs.models import blobs, pieces
+from persist.db.changes.batch import Batch, Pending
+from persist.db.changes.driver_statements import StatementRunner
+from persist.db.expressions.upsert import insert_missing, merge
+from persist.db.schema.arrays import among_labels
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.runtime import Runtime
+from persist.errors import BlobUnreadable
+
+_B, _P = blobs.c, pieces.c
+_this = param("digest")
+
+_KNOWN = (_B.media_type, _B.size, _B.created_at, _B.put_at, _B.outside)
+PUT = Statement(merge(blobs, "sha256", put_at="latest", complete="new").returning(*_KNOWN))
+_PUT_NAMED = Statement(merge(blobs, "sha256", put_at="latest", complete="new", named="new").returning(_B.outside))
+STAGE = Statement(merge(blobs, "sha256", put_at="latest").returning(_B.complete, _B.outside))
+ADD_PIECE = Statement(insert_missing(pieces, "sha256", "position"))
+COUNT_PIECES = Statement(select(func.count()).where(_P.sha256 == _this))
+WHERE = Statement(select(_B.outside, _B.body).where(_B.sha256 == _this))
+PIECE_AT = Statement(select(_P.body).where(_P.sha256 == _this, _P.position == param("position")))
+_SOME = Statement(select(_B.sha256, _B.outside, _B.body).where(among_labels(_B.sha256, "digests")))
+_PIECES = Statement(select(_P.sha256, _P.body).where(among_labels(_P.sha256, "digests")).order_by(_P.sha256, _P.position))
+
+
+@dataclass(frozen=True, slots=True)
+class NewBlob:
+    """Bytes in memory, to be stored as a blob that a row of the same transaction names; `store` None: in the database."""
+
+    sha256: str
+    media_type: str
+    body: bytes
+    store: BlobStore | None
+
+    @classmethod
+    def of(cls, body: bytes, media_type: str, store: BlobStore | None) -> "NewBlob":
+        """The blob of these bytes."""
+        return cls(sha256(body).hexdigest(), media_type, body, store)
+
+
+def row_of(digest: str, media_type: str, size: int, now: datetime, body: bytes | None, **more: bool) -> dict[str, Any]:
+    """The parameters of PUT for a blob, whose body is given if it is small enough to stand in its row."""
+    flags = {"complete": True, "named": False, "outside": False, **more}
+    return {"sha256": digest, "media_type": media_type, "size": size, "created_at": now, "put_at": now, **flags, "body": body}
+
+
+Added = list[tuple[NewBlob, Pending[Row | None]]]
+"""Blobs that a batch stores, with where their bodies belong."""
+
+
+def add_named(batch: Batch, new: Iterable[NewBlob], now: datetime) -> Added:
+    """Store blobs that rows of the same transaction name, in the order of their digests, so that no two writers deadlock.
+
+    Bodies that belong outside of the database are left to `add_outside`, once the batch has run and before the commit.
+    """
+    added: Added = []
+    for digest, blob in sorted({blob.sha256: blob for blob in new}.items()):
+        size, outside = len(blob.body), blob.store is not None
+        body = blob.body if size <= INLINE and not outside else None
+        row = row_of(digest, blob.media_type, size, now, body, named=True, outside=outside)
+        added.append((blob, batch.returned(_PUT_NAMED, **row)))
+        if body is None and not outside:
+            places = enumerate(range(0, size, PIECE))
+            batch.run_many(
+                ADD_PIECE,
+                [{"sha256": digest, "position": place, "body": blob.body[at : at + PIECE]} for place, at in places],
+            )
+    return added
+
+
+def add_outside(added: Added) -> None:
+    """Write the bodies that belong outside of the database. Their rows are locked, so that nobody deletes them at that moment."""
+    for blob, row in added:
+        if blob.store is not None and row.result is not None and row.result[0] and not blob.store.exists(blob.sha256):
+            blob.store.put(blob.sha256, [blob.body])
+
+
+def outside_of(runtime: Runtime, digest: str) -> BlobStore:
+    """The store that has the body of a blob whose row says that it is outside. Raises BlobUnreadable if none was opened."""
+    store: BlobStore | None = runtime.blob_store
+    if store is None:
+        raise BlobUnreadable(digest, "its body is kept outside of the database; open the store with the same `blobs`")
+    return store
+
+
+def read_bodies(db: StatementRunner, runtime: Runtime, digests: Iterable[str]) -> dict[str, bytes]:
+    """The bodies of several blobs. Raises BlobUnreadable for one that is missing or is not what its digest says."""
+    wanted = sorted(set(digests))
+    with db.batch() as batch:
+        rows = batch.rows(_SOME, digests=wanted)
+        more = batch.rows(_PIECES, digests=wanted)
+    kept = {digest: (outside, body) for digest, outside, body in rows.result}
+    pieces_of: dict[str, list[bytes]] = {}
+    for digest, piece in more.result:
+        pieces_of.setdefault(digest, []).append(stored_bytes(digest, piece))
+    found = {}
+    for digest in wanted:
+        if digest not in kept:
+            raise BlobUnreadable(digest, "there is no such blob")
+        outside, body = kept[digest]
+        if outside:
+            found[digest] = b"".join(outside_of(runtime, digest).open(digest))
+        else:
+            found[digest] = b"".join(pieces_of.get(digest, ())) if body is None else stored_bytes(digest, body)
+        check_digest(digest, sha256(found[digest]).hexdigest())
+    return found
+
+
+def stored_bytes(digest: str, stored: Any) -> bytes:
+    """The bytes of a stored body or piece. Raises BlobUnreadable for what another program put there."""
+    if not isinstance(stored, bytes | bytearray | memoryview):
+        raise BlobUnreadable(digest, "its stored body is not made of bytes")
+    return bytes(stored)
+
+
+def check_digest(digest: str, found: str) -> None:
+    """Raise BlobUnreadable unless the bytes that were read have the digest by which they were found."""
+    if found != digest:
+        raise BlobUnreadable(digest, "the stored bytes have another digest")
+
+
+def ranges(start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(position, from, to) of the parts of pieces that make up a range of a body."""
+    while start < end:
+        position, offset = divmod(start, PIECE)
+        upto = min(PIECE, offset + end - start)
+        yield position, offset, upto
+        start += upto - offset

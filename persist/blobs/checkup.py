@@ -1,0 +1,49 @@
+"""Findings of `persist doctor` in blobs: bodies that are missing, or that have another digest than their name."""
+
+from collections.abc import Iterator
+
+from sqlalchemy import false, func, select, true
+
+from persist.blobs.body_stores import BlobStore
+from persist.blobs.models import blobs
+from persist.blobs.reader import BlobReader
+from persist.blobs.repository import COLUMNS, blob_value
+from persist.db.dialects.findings import Problem, Severity
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+from persist.errors import BlobUnreadable, PersistError
+
+_B = blobs.c
+_SOME = 500
+
+
+def checkup(work: UnitOfWork) -> Iterator[Problem]:
+    """A finding for each blob whose body is not there or damaged. Bodies outside of the database are only looked for."""
+    store: BlobStore | None = work.runtime.blob_store
+    outside = select(func.count()).select_from(blobs).where(_B.complete.is_(true()), _B.outside.is_(true()))
+    unseen = 0 if store is not None else work.select(outside).scalar_one()
+    if unseen:
+        message = f"{unseen:,} bodies are outside of the database, and were not looked for: PERSIST_BLOBS does not say where."
+        yield Problem("blobs_outside", Severity.INFO, "table blobs", message)
+    last = ""
+    while rows := work.found(
+        select(*COLUMNS, _B.outside)
+        .where(_B.complete.is_(true()), _B.sha256 > last, true() if store is not None else _B.outside.is_(false()))
+        .order_by(_B.sha256)
+        .limit(_SOME),
+        unreadable=OnUnreadable.LEAVE_OUT,
+    ):
+        for *columns, is_outside in rows:
+            blob = blob_value(tuple(columns))
+            last = blob.sha256
+            try:
+                if is_outside and store is not None:
+                    if not store.exists(blob.sha256):
+                        raise BlobUnreadable(blob.sha256, f"its body is missing in {store!r}")
+                else:
+                    for _ in BlobReader(work, blob, 0, blob.size, outlives=False):
+                        pass
+            except PersistError as error:
+                advice = "put the same bytes again, or restore a backup."
+                reason = error.reason if isinstance(error, BlobUnreadable) else str(error)
+                yield Problem("blob_damaged", Severity.ERROR, f"blob {blob.sha256}", f"{reason}: {advice}")

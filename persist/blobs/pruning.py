@@ -1,0 +1,67 @@
+"""Pruning of blobs: those that nothing names, and that were not put for some time."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from sqlalchemy import Table, false, or_, select, true
+
+from persist.blobs.bodies import row_of
+from persist.blobs.body_stores import BlobStore
+from persist.blobs.models import blobs, pieces
+from persist.blobs.repository import is_named
+from persist.db.expressions.upsert import insert_missing
+from persist.db.operations.pruning import AgedRows, Below, Condition, Cut, Pruning, Removed
+from persist.db.statements.prepared import Row, Statement
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+
+_B = blobs.c
+GRACE = timedelta(days=1)
+"""How long after its last put a blob stays that messages named and none names any more."""
+_CLAIM = Statement(insert_missing(blobs, "sha256"))
+
+
+class UnnamedBlobs(AgedRows):
+    """Blobs that nothing names, with their bodies; `only`: which blobs count."""
+
+    def __init__(self, tables: Sequence[Table], only: Condition | None = None) -> None:
+        below = (Below(pieces, lambda ids: pieces.c.sha256.in_(ids)),)
+        super().__init__(blobs, _B.put_at, _B.sha256, only=only, may_go=~is_named(tables), below=below)
+
+    def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
+        store: BlobStore | None = None if cut.trial else work.runtime.blob_store
+        digests = [row[1] for row in found]
+        outside = select(_B.sha256).where(_B.sha256.in_(digests), _B.outside.is_(true()))
+        before = [] if store is None else [row[0] for row in work.found(outside, unreadable=OnUnreadable.LEAVE_OUT)]
+        removed = super().remove(work, cut, found)
+        if store is not None and before:
+            left = {row[0] for row in work.found(select(_B.sha256).where(_B.sha256.in_(before)))}
+            for digest in before:
+                if digest not in left:  # before the commit: another transaction that puts it waits for it
+                    store.delete(digest)
+        return removed
+
+
+def prunings(tables: Sequence[Table]) -> tuple[Pruning, ...]:
+    """The prunings of blobs, where these are all the tables whose rows may name one."""
+    return (UnnamedBlobs(tables),)
+
+
+def garbage(tables: Sequence[Table]) -> Pruning:
+    """The pruning of blobs that rows of persist named, and of what was put in part: what a host put stays until a prune asks."""
+    return UnnamedBlobs(tables, only=or_(_B.named.is_(true()), _B.complete.is_(false())))
+
+
+def orphans(store: BlobStore, cut: Cut) -> Iterable[str]:
+    """The digests of which the store has had a body, or a part of one, since before the cut."""
+    return (digest for digest, written in store.stored() if written < cut.before)
+
+
+def remove_orphan(work: UnitOfWork, store: BlobStore, digest: str) -> bool:
+    """Delete a body that no row is for: its transaction was rolled back. False if there is a row."""
+    claimed = row_of(digest, "", 0, work.now(), None, complete=False, outside=True)
+    if not work.run(_CLAIM, **claimed):  # waits for a transaction that adds the row
+        return False
+    store.delete(digest)
+    work.change(blobs.delete().where(_B.sha256 == digest))
+    return True

@@ -1,0 +1,233 @@
+"""`tx.blobs`: putting, reading, listing and deleting blobs."""
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, bindparam, delete, exists, or_, select, true, tuple_
+
+from persist.blobs.bodies import ADD_PIECE, COUNT_PIECES, PUT, STAGE, outside_of, row_of
+from persist.blobs.body_stores import BlobStore
+from persist.blobs.content import INLINE, PIECE, Content, Source, checked_digest, content_of
+from persist.blobs.models import blobs, pieces
+from persist.blobs.reader import BlobReader
+from persist.blobs.schemas import Blob
+from persist.db.statements.prepared import LIMIT, Row, Statement, param
+from persist.db.transactions.repository import Repository, TransactionPerVerb, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_count, optional_count
+from persist.db.values.clock import epoch_ms
+from persist.db.values.escaping import utf8_size
+from persist.db.values.frozen import construct
+from persist.db.values.pages import Page, check_limit, values_after
+from persist.errors import Conflict, NotFound, PayloadTooLarge
+
+List = list
+OCTETS = "application/octet-stream"
+_LIST = "blobs"
+_MEDIA_TYPE = 255
+_STAGED = 8
+"""How many pieces one transaction stores."""
+_B = blobs.c
+_FIELDS = tuple(Blob.model_fields)
+COLUMNS = tuple(_B[name] for name in _FIELDS)
+_this = param("digest")
+
+_is_this = (_B.sha256 == _this, _B.complete.is_(true()))
+_GET = Statement(select(*COLUMNS).where(*_is_this))
+_LOCK = Statement(select(_B.outside).where(_B.sha256 == _this).with_for_update())
+
+
+@cache
+def _listing(after: bool) -> Statement:
+    query = select(*COLUMNS).where(_B.complete.is_(true())).order_by(_B.put_at.desc(), _B.sha256.desc()).limit(LIMIT)
+    if after:
+        after_key = tuple_(bindparam("after_at", type_=_B.put_at.type), bindparam("after_id", type_=_B.sha256.type))
+        query = query.where(tuple_(_B.put_at, _B.sha256) < after_key)
+    return Statement(query)
+
+
+def is_named(tables: Sequence[Table]) -> ColumnElement[bool]:
+    """Whether a row of any of the tables names the blob: those that have a foreign key to blobs, but for its pieces."""
+    links = [key.parent for table in tables if table is not pieces for key in table.foreign_keys if key.column is _B.sha256]
+    return or_(*(exists().where(link == _B.sha256) for link in links))
+
+
+@cache
+def _named(tables: tuple[Table, ...]) -> Statement:
+    return Statement(select(_B.sha256).where(_B.sha256 == _this, is_named(tables)))
+
+
+@cache
+def _deleting(tables: tuple[Table, ...]) -> Statement:
+    """The pieces go with the row, by their foreign key."""
+    return Statement(delete(blobs).where(*_is_this, ~is_named(tables)))
+
+
+Staged = tuple[bool, BlobStore | None]
+"""Whether a body is complete, and the store that it belongs in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a put does before its last transaction, in one of its own or in none."""
+
+    do: "Callable[[Blobs], Any]"
+    transaction: bool = True
+
+
+def next_step(steps: Generator[Step, Any, None], result: Any) -> Step | None:
+    """The step that follows the one with this result; None if that was the last one."""
+    try:
+        return steps.send(result)
+    except StopIteration:
+        return None
+
+
+def keep_outside(store: BlobStore, content: Content) -> None:
+    """Write a body that is not there yet."""
+    if not store.exists(content.sha256):
+        store.put(content.sha256, content.pieces())
+
+
+def staging(content: Content, media_type: str) -> Generator[Step, Any, None]:
+    """The steps that store a large body in short transactions, each of which a driver runs; the put that follows completes it.
+
+    So other writers wait for no more than some pieces, and what a put leaves that dies half-way is seen by nobody.
+    """
+    if content.size <= _STAGED * PIECE:
+        return
+    complete, store = yield Step(lambda own: own._stage(content, media_type, 0, ()))
+    if complete:
+        return
+    if store is not None:
+        yield Step(lambda _: keep_outside(store, content), transaction=False)
+        return
+    pieces, position = content.pieces(), 0
+    while some := list(islice(pieces, _STAGED)):
+        yield Step(partial(_stage, content, media_type, position, some))
+        position += len(some)
+
+
+def _stage(content: Content, media_type: str, position: int, some: Sequence[bytes], own: "Blobs") -> Staged:
+    return own._stage(content, media_type, position, some)
+
+
+class Blobs(Repository):
+    """`tx.blobs`. A blob is found by the SHA-256 of its bytes; the same bytes are stored once."""
+
+    def put(self, source: Source, media_type: str = OCTETS) -> Blob:
+        """Store bytes, a file, or an iterable of bytes, in constant memory. Of equal bytes the first media type stays.
+
+        `source`: bytes, a path, a binary file from its place on, or an iterable; with AsyncStore also an asynchronous one.
+        Outside of a transaction it is read to its end before one begins, and a large body is stored in several short ones.
+        """
+        with content_of(source) as content:
+            if isinstance(self._work, TransactionPerVerb):
+                steps, result = staging(content, media_type), None
+                while (step := next_step(steps, result)) is not None:
+                    result = step.do(self)
+            return self._put(content, media_type)
+
+    put.writes = True  # type: ignore[attr-defined]  # read by async_transactions
+
+    @writes
+    def _put(self, content: Content, media_type: str) -> Blob:
+        work = self._work
+        store: BlobStore | None = work.runtime.blob_store
+        body = content.whole() if content.size <= INLINE and store is None else None
+        with work.batch(last=body is not None) as batch:
+            found = batch.returned(PUT, **self._row(content, media_type, body))
+        assert found.result is not None, "an existing row is merged into and returned"
+        *known, outside = found.result
+        if outside:  # the row is locked: nobody deletes the body at this moment
+            keep_outside(outside_of(work.runtime, content.sha256), content)
+        elif body is None and content.size > INLINE:
+            counted = work.row(COUNT_PIECES, digest=content.sha256)
+            if counted is None or counted[0] * PIECE < content.size:
+                for position, piece in enumerate(content.pieces()):
+                    work.run(ADD_PIECE, sha256=content.sha256, position=position, body=piece)
+        return blob_value((content.sha256, *known))
+
+    @writes
+    def _stage(self, content: Content, media_type: str, position: int, some: Sequence[bytes]) -> Staged:
+        """Store some pieces of a body that is not complete yet, from this position on."""
+        work = self._work
+        found = work.returned(STAGE, **self._row(content, media_type, None, complete=False))
+        assert found is not None, "an existing row is merged into and returned"
+        complete, outside = found
+        for place, piece in enumerate(some, position):
+            work.run(ADD_PIECE, sha256=content.sha256, position=place, body=piece)
+        return complete, outside_of(work.runtime, content.sha256) if outside else None
+
+    def _row(self, content: Content, media_type: str, body: bytes | None, *, complete: bool = True) -> dict[str, Any]:
+        work = self._work
+        label = work.label("media_type", media_type)
+        if (size := utf8_size(label)) > _MEDIA_TYPE:
+            raise PayloadTooLarge("media_type", size, _MEDIA_TYPE)
+        outside = work.runtime.blob_store is not None
+        return row_of(content.sha256, label, content.size, work.now(), body, complete=complete, outside=outside)
+
+    @reads
+    def get(self, sha256: str) -> Blob:
+        """What is known of a blob, without its bytes. Raises NotFound."""
+        return found_blob(self._work, checked_digest("sha256", sha256))
+
+    @reads
+    def read(self, sha256: str, *, start: int = 0, end: int | None = None) -> bytes:
+        """The bytes of a blob, or those from `start` up to but not including `end`.
+
+        Raises NotFound, and BlobUnreadable if the bytes are missing or do not have the digest.
+        """
+        return b"".join(self._reader(sha256, start, end, outlives=False))
+
+    @reads
+    def open(self, sha256: str, *, start: int = 0, end: int | None = None) -> BlobReader:
+        """An iterator over the bytes of `read` in pieces, in constant memory: `for` or `async for`. Raises NotFound."""
+        return self._reader(sha256, start, end)
+
+    @reads
+    def list(self, *, limit: int = 20, after: str | None = None) -> Page[Blob]:
+        """Blobs, the one put last first. Pass a page's `cursor` as `after` for the next page."""
+        work = self._work
+        limit = check_limit(limit)
+        after_key = values_after(after, _LIST, {})
+        rows = work.rows(_listing(bool(after_key)), **after_key, limit=limit + 1)
+        return Page.of(rows, limit, blob_value, name=_LIST, filters={}, key=lambda _, item: [epoch_ms(item.put_at), item.sha256])
+
+    @writes
+    def delete(self, sha256: str) -> bool:
+        """Delete a blob; False for an unknown one. Raises Conflict while a row names it."""
+        work = self._work
+        digest, tables = checked_digest("sha256", sha256), tuple(work.runtime.tables())
+        store: BlobStore | None = work.runtime.blob_store
+        with work.batch(last=store is None) as batch:
+            locked = batch.row(_LOCK, digest=digest)  # what others are about to name is named by then, or put anew
+            named = batch.row(_named(tables), digest=digest)
+            deleted = batch.run(_deleting(tables), digest=digest)
+        if named.result is not None:
+            raise Conflict(f"The blob {digest} is named by a part of a message or another row, and stays as long as it is.")
+        if deleted.result and locked.result is not None and locked.result[0] and store is not None:
+            store.delete(digest)  # before the commit: another transaction that puts it waits for it
+        return deleted.result == 1
+
+    def _reader(self, sha256: str, start: int, end: int | None, *, outlives: bool = True) -> BlobReader:
+        first, last = check_count("start", start), optional_count("end", end)
+        blob = found_blob(self._work, checked_digest("sha256", sha256))
+        upto = blob.size if last is None else min(last, blob.size)
+        return BlobReader(self._work, blob, min(first, upto), upto, outlives=outlives)
+
+
+def found_blob(work: UnitOfWork, digest: str) -> Blob:
+    """The blob. Raises NotFound."""
+    row = work.row(_GET, digest=digest)
+    if row is None:
+        raise NotFound("blob", digest)
+    return blob_value(row)
+
+
+def blob_value(row: Row) -> Blob:
+    """The Blob of a row of COLUMNS."""
+    return construct(Blob, dict(zip(_FIELDS, row, strict=True)))

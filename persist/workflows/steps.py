@@ -1,0 +1,89 @@
+"""`store.step`: a block of code around one side effect of a run, which is done once.
+
+with store.step(run, "comment") as step:
+if step.due:
+step.result = post_comment()
+"""
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from persist.errors import EffectUnknown
+from persist.workflows.schemas import Effect, EffectState, Lease, WorkflowRun
+
+if TYPE_CHECKING:
+    from persist.db.values.json import Json
+    from persist.workflows.aio import AsyncEffects
+    from persist.workflows.verbs.effects import Effects
+
+
+class _Step:
+    """What both faces share.
+
+    Entering the block raises EffectUnknown for an effect that began before and did not end, unless `retry` is given. It raises
+    Conflict, LeaseLost and NotFound as `effects.begin` does.
+    """
+
+    def __init__(self, run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
+        self._lease = run if isinstance(run, Lease) else None
+        self.run_id: str = run.run_id if isinstance(run, Lease) else run.id if isinstance(run, WorkflowRun) else run
+        self.key, self._input = key, input
+        self._retry: Literal["failed", "unknown"] = "unknown" if retry else "failed"
+        self.due = False
+        """Whether the effect is to be done now; otherwise `result` is what it returned before."""
+        self.result: Any = None
+        """What the effect returns, any JSON value: set it inside the block. It is stored when the block ends."""
+
+    def _begun(self, effect: Effect) -> None:
+        if effect.state == EffectState.UNKNOWN:
+            raise EffectUnknown(effect.run_id, effect.key, effect.attempts)
+        self.due = effect.state == EffectState.BEGUN
+        self.result = effect.result
+
+
+class Step(_Step):
+    """See `Store.step`. An exception of the block is stored as the effect's failure.
+
+    A process that dies inside of the block, and an exception that is no Exception, leave the effect unknown.
+    """
+
+    def __init__(self, effects: "Effects", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
+        super().__init__(run, key, input, retry)
+        self._effects = effects
+
+    def __enter__(self) -> "Step":
+        self._begun(self._effects.begin(self.run_id, self.key, self._input, retry=self._retry, lease=self._lease))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not self.due:
+            return
+        if error is None:
+            self._effects.complete(self.run_id, self.key, self.result)
+        elif isinstance(error, Exception):
+            self._effects.fail(self.run_id, self.key, told(error))
+
+
+class AsyncStep(_Step):
+    """See Step."""
+
+    def __init__(self, effects: "AsyncEffects", run: "WorkflowRun | Lease | str", key: str, input: "Json", retry: bool) -> None:
+        super().__init__(run, key, input, retry)
+        self._effects = effects
+
+    async def __aenter__(self) -> "AsyncStep":
+        self._begun(await self._effects.begin(self.run_id, self.key, self._input, retry=self._retry, lease=self._lease))
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not self.due:
+            return
+        if error is None:
+            await self._effects.complete(self.run_id, self.key, self.result)
+        elif isinstance(error, Exception):
+            await self._effects.fail(self.run_id, self.key, told(error))
+
+
+def told(error: Exception) -> str:
+    """The type and the message of an exception."""
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,82 @@
+"""Creating a run, once: however often a webhook is delivered, and however many processes are told of it."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from sqlalchemy import select
+
+from persist.db.expressions.upsert import insert_missing, taken
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_choice, check_flag, optional_label
+from persist.errors import Conflict
+from persist.quoting import named
+from persist.workflows.models import IS_ONLY_RUN, runs
+from persist.workflows.schemas import WorkflowRun
+from persist.workflows.storage.run_rows import COLUMNS, run_value
+
+_R = runs.c
+_INSERT = Statement(insert_missing(runs).returning(*COLUMNS))
+_of_workflow = select(*COLUMNS).where(_R.workflow_name == param("workflow_name"))
+_BY_KEY = Statement(_of_workflow.where(_R.idempotency_key == param("idempotency_key"), _R.idempotency_key.is_not(None)))
+_ONLY_RUN = Statement(_of_workflow.where(_R.unique_trigger_id == param("unique_trigger_id"), IS_ONLY_RUN))
+_ATTEMPTS = 5
+"""How often an INSERT is tried that meets a run which has ended by the time it is looked for."""
+
+
+class IfExists(StrEnum):
+    """What `runs.create` does if the run is there already."""
+
+    RETURN = "return"
+    CONFLICT = "conflict"
+
+
+class Once(NamedTuple):
+    """What makes a run the only one of its kind."""
+
+    key: str | None
+    unique_trigger: bool
+    if_exists: IfExists
+
+    @classmethod
+    def of(cls, key: str | None, *, unique_trigger: bool, if_exists: str) -> "Once":
+        """The checked arguments. Raises InvalidValue."""
+        return cls(
+            optional_label("idempotency_key", key),
+            check_flag("unique_trigger", unique_trigger),
+            check_choice("if_exists", if_exists, IfExists),
+        )
+
+
+def create(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> WorkflowRun:
+    """Insert the run, or return the one that the key or the trigger has already. Raises Conflict."""
+    for _ in range(_ATTEMPTS):
+        with work.batch(last=True) as batch:
+            inserted = batch.returned(_INSERT, **fields)
+        if inserted.result is not None:
+            return run_value(inserted.result)
+        existing = _existing(work, fields, once)
+        if existing is not None:
+            return existing
+        if not once.unique_trigger:
+            break
+    raise taken(_INSERT, "workflow run", fields["id"])
+
+
+def _existing(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> WorkflowRun | None:
+    name = fields["workflow_name"]
+    found, why = None, ""
+    if once.key is not None:
+        found, why = work.row(_BY_KEY, workflow_name=name, idempotency_key=once.key), f"the idempotency key {named(once.key)}"
+    if found is None and once.unique_trigger:
+        trigger = fields["unique_trigger_id"]
+        found, why = work.row(_ONLY_RUN, workflow_name=name, unique_trigger_id=trigger), f"the trigger {named(trigger)}"
+    if found is None:
+        return None
+    run = run_value(found)
+    if once.if_exists is IfExists.CONFLICT:
+        raise Conflict(f"The workflow {named(name)} has the run {named(run.id)} for {why} already.", constraint="workflow_runs")
+    if run.trigger_id != fields["trigger_id"]:
+        raise Conflict(f"{why[0].upper()}{why[1:]} was used for another trigger.", constraint="ix_workflow_runs_idempotency_key")
+    return run

@@ -1,0 +1,173 @@
+"""Side effects: what a run does to the world outside, each remembered under a key, so that a crash does not repeat it."""
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Any, Literal
+
+from sqlalchemy import null, select, update
+
+from persist.db.expressions.upsert import insert_missing
+from persist.db.statements.prepared import Row, Statement, among, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_choice
+from persist.db.values.frozen import construct
+from persist.db.values.json import Json, decode
+from persist.errors import Conflict, NotFound
+from persist.quoting import named
+from persist.workflows.models import effects
+from persist.workflows.schemas import Effect, EffectState, Lease
+from persist.workflows.storage.run_rows import get_run, held_run
+
+List = list
+_F = effects.c
+_FIELDS = tuple(Effect.model_fields)
+_COLUMNS = tuple(_F[name] for name in _FIELDS)
+_named = (_F.run_id == param("row_run_id"), _F.key == param("row_key"))
+_INSERT = Statement(insert_missing(effects, "run_id", "key").returning(*_COLUMNS))
+_LOCK = Statement(select(*_COLUMNS, _F.input_digest).where(*_named).with_for_update())
+_GET = Statement(select(*_COLUMNS).where(*_named))
+_OF_RUN = Statement(select(*_COLUMNS).where(_F.run_id == param("row_run_id")).order_by(_F.begun_at, _F.key))
+_BEGIN_AGAIN = Statement(
+    update(effects)
+    .where(*_named)
+    .values(
+        state=EffectState.BEGUN,
+        attempts=_F.attempts + 1,
+        begun_at=param("at"),
+        ended_at=null(),
+        error=null(),
+    )
+    .returning(*_COLUMNS)
+)
+_end = update(effects).where(*_named).values(ended_at=param("at"), state=param("to"), error=param("why"), result=param("value"))
+_COMPLETE = Statement(_end.where(among(_F.state, (EffectState.BEGUN, EffectState.FAILED))).returning(*_COLUMNS))
+_FAIL = Statement(_end.where(_F.state == EffectState.BEGUN).returning(*_COLUMNS))
+
+
+class Retry(StrEnum):
+    """What `begin` begins anew."""
+
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+_BEGUN_ANEW = {Retry.FAILED: (EffectState.FAILED,), Retry.UNKNOWN: (EffectState.FAILED, EffectState.BEGUN)}
+
+
+class Effects(Repository):
+    """`tx.workflows.effects`. `store.step` does `begin`, `complete` and `fail` around a block of code."""
+
+    @writes
+    def begin(
+        self,
+        run_id: str,
+        key: str,
+        input: Json = None,
+        *,
+        retry: Literal["failed", "unknown"] | None = None,
+        lease: Lease | None = None,
+    ) -> Effect:
+        """Begin a side effect of a run, or tell what is known of it. Do it only if the result's `state` is "begun".
+
+        "done": it was done before, and `result` is what it returned. "failed": it failed before. "unknown": it began before, and
+        nobody knows how it ended. Look at the world, then `complete` it or retry. `retry="failed"` begins anew what failed,
+        `retry="unknown"` also what is unknown. `input` is any JSON value: Conflict if the key began with another one. Raises
+        NotFound without the run, LeaseLost.
+        """
+        work = self._work
+        name = work.label("key", key)
+        anew = () if retry is None else _BEGUN_ANEW[check_choice("retry", retry, Retry)]
+        digest = _digest(work, input)
+        run = held_run(work, run_id, lease)
+        begun = {**dict.fromkeys(_FIELDS), "run_id": run.id, "key": name, "input_digest": digest, "begun_at": work.now()}
+        with work.batch(last=True) as batch:
+            inserted = batch.returned(_INSERT, **{**begun, "state": EffectState.BEGUN, "attempts": 1})
+        if inserted.result is not None:
+            return _value(inserted.result)
+        *found, former_digest = _found(work, _LOCK, run.id, name)
+        if former_digest != digest:
+            raise Conflict(
+                f"The effect {name!r} of workflow run {run.id!r} began with another input.", constraint="workflow_effects"
+            )
+        effect = _value(tuple(found))
+        if effect.state in anew:
+            with work.batch(last=True) as batch:
+                again = batch.returned(_BEGIN_AGAIN, row_run_id=run.id, row_key=name, at=work.now())
+            assert again.result is not None  # the row is locked
+            return _value(again.result)
+        return effect.model_copy(update={"state": EffectState.UNKNOWN}) if effect.state == EffectState.BEGUN else effect
+
+    @writes
+    def complete(self, run_id: str, key: str, result: Json = None) -> Effect:
+        """Remember that the effect is done, and what it returned. Nobody needs the run's lease to say so.
+
+        Saying it again changes nothing; with another result it is Conflict. Raises NotFound if the effect never began.
+        """
+        work = self._work
+        value = work.json("result", result)
+        ended = self._end(_COMPLETE, run_id, key, to=EffectState.DONE, why=None, value=value)
+        if ended is None:
+            effect = _value(_found(work, _GET, run_id, key))
+            if effect.result != result:
+                raise _conflict(run_id, key, "is done already, with another result")
+            return effect
+        return ended
+
+    @writes
+    def fail(self, run_id: str, key: str, error: str) -> Effect:
+        """Remember that the effect failed: it did not happen. Raises Conflict if it is done, NotFound if it never began."""
+        work = self._work
+        ended = self._end(_FAIL, run_id, key, to=EffectState.FAILED, why=work.body("error", error), value=None)
+        if ended is not None:
+            return ended
+        effect = _value(_found(work, _GET, run_id, key))
+        if effect.state == EffectState.DONE:
+            raise Conflict(
+                f"The effect {key!r} of workflow run {run_id!r} is done: it has not failed.", constraint="workflow_effects"
+            )
+        return effect
+
+    @reads
+    def get(self, run_id: str, key: str) -> Effect:
+        """The effect as it is stored: one that never ended is "begun". Raises NotFound."""
+        work = self._work
+        return _value(_found(work, _GET, work.label("run_id", run_id), work.label("key", key)))
+
+    @reads
+    def list(self, run_id: str) -> List[Effect]:
+        """The effects of a run, oldest first. Raises NotFound without the run."""
+        work = self._work
+        rows = work.rows(_OF_RUN, row_run_id=work.label("run_id", run_id))
+        if not rows:
+            get_run(work, run_id)
+        return [_value(row) for row in rows]
+
+    def _end(self, statement: Statement, run_id: str, key: str, **values: Any) -> Effect | None:
+        work = self._work
+        with work.batch(last=True) as batch:
+            row = batch.returned(
+                statement, row_run_id=work.label("run_id", run_id), row_key=work.label("key", key), at=work.now(), **values
+            )
+        return None if row.result is None else _value(row.result)
+
+
+def _digest(work: UnitOfWork, input: Json) -> str:
+    """The sha256 of the input's JSON text with sorted keys: the order of keys makes no other input."""
+    return hashlib.sha256(json.dumps(decode(work.json("input", input)), sort_keys=True).encode()).hexdigest()
+
+
+def _conflict(run_id: str, key: str, what: str) -> Conflict:
+    return Conflict(f"The effect {named(key)} of workflow run {named(run_id)} {what}.", constraint="workflow_effects")
+
+
+def _value(row: Row) -> Effect:
+    return construct(Effect, dict(zip(_FIELDS, row, strict=True)))
+
+
+def _found(work: UnitOfWork, statement: Statement, run_id: str, key: str) -> Row:
+    row = work.row(statement, row_run_id=run_id, row_key=key)
+    if row is None:
+        raise NotFound("effect", f"{run_id}/{key}")
+    return row
