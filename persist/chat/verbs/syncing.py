@@ -1,6 +1,6 @@
 """Taking in what a browser posts: the stored messages are read beside it, and what `persist.chat.posted` allows is written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any
@@ -84,7 +84,7 @@ def sync(
     turn = turns.turn_of(turn_row.result)
     running = Running(turn.message_id) if turn is not None and turn.running(now) else None
     stored = _stored(heads.result)
-    shown = {message.id: Files.REFERENCE for message in posted if any(is_reference(part) for part in message.parts)}
+    shown = {(message.id, place) for message in posted for place, part in enumerate(message.parts) if is_reference(part)}
     reader = _Reader(work, session_id, parts_found.result, ids, shown)
     plan = Planner(stored, reader.parts, client_tools=client_tools).plan(posted, trigger, message_id, running)
     if plan.changes:
@@ -124,10 +124,10 @@ def _result(plan: Plan, running: Running | None) -> SyncedMessages:
 class _StoredPart:
     """A part as it is stored, for the rules."""
 
-    __slots__ = ("_reader", "data", "id")
+    __slots__ = ("_reader", "data", "id", "index")
 
-    def __init__(self, reader: "_Reader", id: str, data: Part) -> None:
-        self._reader, self.id, self.data = reader, id, data
+    def __init__(self, reader: "_Reader", index: int, id: str, data: Part) -> None:
+        self._reader, self.index, self.id, self.data = reader, index, id, data
 
     def whole(self) -> Part:
         """The part with the text that waits in rows of its own."""
@@ -138,9 +138,9 @@ class _Reader:
     """The parts of stored messages: those of the posted ids are read already, others and unfolded text when they are needed."""
 
     def __init__(
-        self, work: UnitOfWork, session_id: str, rows: list[Row], ids: Sequence[str], shown: Mapping[str, Files]
+        self, work: UnitOfWork, session_id: str, rows: list[Row], ids: Sequence[str], shown: AbstractSet[tuple[str, int]]
     ) -> None:
-        """`shown`: messages whose large files the browser posts by reference, as it was shown them."""
+        """`shown`: the parts, by message and place, whose large file the browser posts by reference, as it was shown it."""
         self._work, self._session_id, self._shown = work, session_id, shown
         self._read = set(ids)
         self._parts = self._grouped(rows)
@@ -155,14 +155,17 @@ class _Reader:
 
     def _grouped(self, rows: list[Row]) -> dict[str, list[_StoredPart]]:
         values = stored_objects([row[2] for row in rows])
+        bodies = [None if data is None else _StoredPart(self, *row[1::2], data) for row, data in zip(rows, values, strict=True)]
+        found = by_message([row[:3] for row in rows], bodies)
         filed: dict[Files, list[StoredFile]] = {}
-        for row, data in zip(rows, values, strict=True):
-            if data is not None and data.get("state") == STORED:
-                filed.setdefault(self._shown.get(row[0], Files.DATA), []).append(StoredFile(row[0], row[1], data))
+        for message_id, numbered in found.items():
+            for place, part in enumerate(numbered):
+                if part.data.get("state") == STORED:
+                    files = Files.REFERENCE if (message_id, place) in self._shown else Files.DATA
+                    filed.setdefault(files, []).append(StoredFile(message_id, part.index, part.data))
         for files, stored in filed.items():
             put_back(self._work, self._work.runtime, stored, files)
-        bodies = [None if data is None else _StoredPart(self, row[3], data) for row, data in zip(rows, values, strict=True)]
-        return by_message([row[:3] for row in rows], bodies)
+        return found
 
     def grown(self, part_id: str, data: Part) -> Part:
         """The part with its unfolded text; without it if that cannot be read, as the browser was shown it."""
