@@ -155,7 +155,9 @@ class _Reader:
 
     def _grouped(self, rows: list[Row]) -> dict[str, list[_StoredPart]]:
         values = stored_objects([row[2] for row in rows])
-        bodies = [None if data is None else _StoredPart(self, *row[1::2], data) for row, data in zip(rows, values, strict=True)]
+        bodies = [
+            None if data is None else _StoredPart(self, row[1], row[3], data) for row, data in zip(rows, values, strict=True)
+        ]
         found = by_message([row[:3] for row in rows], bodies)
         filed: dict[Files, list[StoredFile]] = {}
         for message_id, numbered in found.items():
