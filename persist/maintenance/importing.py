@@ -9,6 +9,7 @@ from typing import IO, Any
 
 from sqlalchemy import Column, Table, select
 
+from persist.blobs.importing import HeldBodies
 from persist.db.changes.event_streams import logged_tables, place_of
 from persist.db.dialects.bulk import Columns, Row, converted
 from persist.db.files.paths import check_path, files
@@ -75,6 +76,7 @@ class _Import:
         self.highest: dict[Table, int] = {}
         self.whole = whole
         self.streams: set[str] = set()
+        self.bodies = HeldBodies(TABLES)
 
     def run(self) -> None:
         bulk = self.target.bulk
@@ -122,7 +124,14 @@ class _Import:
             if unknown:
                 raise self.lines.wrong(f"{name} has no column {unknown[0]!r}.")
             columns = [column for column in table.columns if column.name in row]
-            yield table, tuple(column.name for column in columns), self._checked(columns, row)
+            names, checked = tuple(column.name for column in columns), self._checked(columns, row)
+            self._refuse(None if self.fresh else self.bodies.wrong_with(table, dict(zip(names, checked, strict=True))))
+            yield table, names, checked
+        self._refuse(self.bodies.wrong_at_end())
+
+    def _refuse(self, wrong: str | None) -> None:
+        if wrong is not None:
+            raise self.lines.wrong(wrong)
 
     def _checked(self, columns: Columns, row: dict[str, Any]) -> Row:
         try:

@@ -33,11 +33,13 @@ class _Step:
         """Whether the effect is to be done now; otherwise `result` is what it returned before."""
         self.result: Any = None
         """What the effect returns, any JSON value: set it inside the block. It is stored when the block ends."""
+        self._attempt = 0
 
     def _begun(self, effect: Effect) -> None:
         if effect.state == EffectState.UNKNOWN:
             raise EffectUnknown(effect.run_id, effect.key, effect.attempts)
         self.due = effect.state == EffectState.BEGUN
+        self._attempt = effect.attempts
         self.result = effect.result
 
 
@@ -61,7 +63,7 @@ class Step(_Step):
         if error is None:
             self._effects.complete(self.run_id, self.key, self.result)
         elif isinstance(error, Exception):
-            self._effects.fail(self.run_id, self.key, told(error))
+            self._effects.fail(self.run_id, self.key, told(error), attempt=self._attempt)
 
 
 class AsyncStep(_Step):
@@ -81,7 +83,7 @@ class AsyncStep(_Step):
         if error is None:
             await self._effects.complete(self.run_id, self.key, self.result)
         elif isinstance(error, Exception):
-            await self._effects.fail(self.run_id, self.key, told(error))
+            await self._effects.fail(self.run_id, self.key, told(error), attempt=self._attempt)
 
 
 def told(error: Exception) -> str:

@@ -1,5 +1,7 @@
 """Files of messages go along with what names them: exports, copies, rebuilt databases; the doctor finds what is damaged."""
 
+import io
+import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from persist import Store
-from persist.errors import BlobUnreadable
+from persist.errors import BlobUnreadable, InvalidValue
 from persist.events import rebuild
 from persist.maintenance import Finding, copy, doctor, export, import_
 from tests.contract.blobs.body_stores import MemoryBlobStore
@@ -15,6 +17,7 @@ from tests.contract.blobs.test_blobs import body, digest
 from tests.contract.chat.scenes import create
 from tests.contract.chat.test_files import CAP, append, everything, file
 from tests.contract.conftest import Raw
+from tests.maintenance.test_import_lines import Lines, written
 
 PARTS = [file(), {"type": "text", "text": "x"}, file(2**20 + 5)]
 HOSTS = body(3 * 2**20)
@@ -70,6 +73,57 @@ def test_an_import_keeps_files_that_are_there(database_url: str, new_database: C
         assert other.chat.messages.list(mine)[0]["parts"] == PARTS[::-1]
         other.chat.sessions.delete(mine)
         assert_whole(other, session)
+
+
+def without_bodies(lines: Lines) -> Lines:
+    return [line for line in lines if line.get("table") not in ("blobs", "blob_pieces")]
+
+
+def other_body(lines: Lines) -> Lines:
+    return [
+        line | {"row": line["row"] | {"body": {"base64": "AAAA"}}} if line.get("table") == "blob_pieces" else line
+        for line in lines
+    ]
+
+
+def other_small_body(lines: Lines) -> Lines:
+    return [
+        line | {"row": line["row"] | {"body": {"base64": "AAAA"}}} if line.get("table") == "blobs" else line for line in lines
+    ]
+
+
+def elsewhere(lines: Lines) -> Lines:
+    return [
+        line | {"row": line["row"] | {"outside": 1}} if line.get("table") == "blobs" else line
+        for line in lines
+        if line.get("table") != "blob_pieces"
+    ]
+
+
+def unnamed(lines: Lines) -> Lines:
+    return other_body([line for line in lines if line.get("table", "blob").startswith("blob")])
+
+
+@pytest.mark.parametrize("forge", [without_bodies, other_body, other_small_body, elsewhere, unnamed])
+@pytest.mark.parametrize("known", [False, True])
+def test_an_import_names_no_file_whose_bytes_it_does_not_hold(
+    database_url: str, new_database: Callable[[], str], forge: Callable[[Lines], Lines], known: bool
+) -> None:
+    exported = io.BytesIO()
+    with Store.open(new_database()) as source:
+        session = filled(source)
+        export(source, exported, session_id=session)
+    forged = forge([json.loads(line) for line in exported.getvalue().splitlines()])
+    with Store.open(database_url) as store:
+        theirs = create(store)
+        if known:
+            append(store, theirs, *PARTS)
+        with pytest.raises(InvalidValue, match=r"^line [0-9]+: the bytes of the blob"):
+            import_(store, io.BytesIO(written(forged)))
+        assert store.chat.sessions.list().items[0].id == theirs
+        if not known:
+            append(store, theirs, *PARTS)
+        assert_whole(store, theirs)
 
 
 @PLACES

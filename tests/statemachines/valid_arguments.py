@@ -283,6 +283,7 @@ ARGUMENTS: dict[str, Any] = {
     "workflows.effects.begin.retry": "failed",
     "workflows.effects.complete.key": "begun",
     "workflows.effects.error": "503",
+    "workflows.effects.fail.attempt": 1,
     "workflows.effects.fail.key": "begun",
     "workflows.effects.get.key": "done",
     "workflows.effects.input": {"a": 1},

@@ -144,9 +144,12 @@ class _StoredParts:
     """The parts of stored messages: those of the posted ids are read already, others and unfolded text when they are needed."""
 
     def __init__(self, work: UnitOfWork, session_id: str, rows: list[Row], ids: Sequence[str], posted: Sequence[Posted]) -> None:
-        self._work, self._session_id, self._posted = work, session_id, posted
+        self._work, self._session_id = work, session_id
+        self._shown = {
+            (message.id, place) for message in posted for place, part in enumerate(message.parts) if is_reference(part)
+        }
         self._read, self._rows = set(ids), rows
-        self._parts = by_message(rows, self._decoded(rows))
+        self._parts = self._grouped(rows)
         self._indexes: dict[str, list[int]] | None = None
         self._tails: dict[tuple[str, int], tuple[str, list[tuple[Any, Any]]]] | None = None
 
@@ -159,25 +162,23 @@ class _StoredParts:
             self._read.add(message_id)
             rows = self._work.rows(SOME_PARTS, ids=[message_id])
             self._rows = [*self._rows, *rows]
-            self._parts |= by_message(rows, self._decoded(rows))
+            self._parts |= self._grouped(rows)
             self._indexes = None
         return self._parts.get(message_id, [])
 
-    def _decoded(self, rows: list[Row]) -> list[Part | None]:
-        """The parts in rows. A large file is what the browser was shown: its bytes, or the reference that it posts."""
+    def _grouped(self, rows: list[Row]) -> dict[str, list[Part]]:
+        """The parts by message. A large file is what the browser was shown: its bytes, or the reference that it posts instead."""
         values = stored_objects([text for *_, text in rows])
-        filed = [
-            StoredFile(row[0], row[1], data)
-            for row, data in zip(rows, values, strict=True)
-            if data is not None and data.get("state") == STORED
-        ]
-        if filed:
-            named = {message.id for message in self._posted if any(is_reference(part) for part in message.parts)}
-            for files, by_reference in ((Files.REFERENCE, True), (Files.DATA, False)):
-                chosen = [one for one in filed if (one.message_id in named) is by_reference]
-                if chosen:
-                    put_back(self._work, self._work.runtime, chosen, files)
-        return values
+        found = by_message(rows, values)
+        filed: dict[Files, list[StoredFile]] = {}
+        for row, data in zip(rows, values, strict=True):
+            if data is not None and data.get("state") == STORED:
+                place = next(place for place, part in enumerate(found[row[0]]) if part is data)
+                files = Files.REFERENCE if (row[0], place) in self._shown else Files.DATA
+                filed.setdefault(files, []).append(StoredFile(row[0], row[1], data))
+        for files, stored in filed.items():
+            put_back(self._work, self._work.runtime, stored, files)
+        return found
 
     def index(self, message_id: str, place: int) -> int:
         """The index of the part at that place. It is another number where a part is missing or cannot be read."""

@@ -11,7 +11,7 @@ from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_choice
+from persist.db.values.arguments import check_choice, optional_count
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json, decode
 from persist.errors import Conflict, NotFound
@@ -43,7 +43,9 @@ _BEGIN_AGAIN = Statement(
 )
 _end = update(effects).where(*_named).values(ended_at=param("at"), state=param("to"), error=param("why"), result=param("value"))
 _COMPLETE = Statement(_end.where(among(_F.state, (EffectState.BEGUN, EffectState.FAILED))).returning(*_COLUMNS))
-_FAIL = Statement(_end.where(_F.state == EffectState.BEGUN).returning(*_COLUMNS))
+_failed = _end.where(_F.state == EffectState.BEGUN).returning(*_COLUMNS)
+_FAIL = Statement(_failed)
+_FAIL_ATTEMPT = Statement(_failed.where(_F.attempts == param("of_attempt")))
 
 
 class Retry(StrEnum):
@@ -116,14 +118,22 @@ class Effects(Repository):
         return ended
 
     @writes
-    def fail(self, run_id: str, key: str, error: str) -> Effect:
-        """Remember that the effect failed: it did not happen. Raises Conflict if it is done, NotFound if it never began."""
+    def fail(self, run_id: str, key: str, error: str, *, attempt: int | None = None) -> Effect:
+        """Remember that the effect failed: it did not happen. Raises Conflict if it is done, NotFound if it never began.
+
+        `attempt`: which attempt it was, by the `attempts` that `begin` returned. If another one has begun since, nothing changes.
+        """
         work = self._work
-        ended = self._end(_FAIL, run_id, key, to=EffectState.FAILED, why=work.body("error", error), value=None)
+        number = optional_count("attempt", attempt)
+        given: dict[str, Any] = {"to": EffectState.FAILED, "why": work.body("error", error), "value": None}
+        if number is None:
+            ended = self._end(_FAIL, run_id, key, **given)
+        else:
+            ended = self._end(_FAIL_ATTEMPT, run_id, key, of_attempt=number, **given)
         if ended is not None:
             return ended
         effect = _value(_found(work, _GET, run_id, key))
-        if effect.state == EffectState.DONE:
+        if effect.state == EffectState.DONE and number in (None, effect.attempts):
             raise Conflict(
                 f"The effect {key!r} of workflow run {run_id!r} is done: it has not failed.", constraint="workflow_effects"
             )

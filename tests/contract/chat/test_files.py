@@ -277,6 +277,22 @@ def test_a_browser_posts_files_as_it_was_shown_them(store: Any, raw: Raw, files:
         sync(session, [*loaded(), {"id": "q3", "role": "user", "parts": [theirs]}], trigger="submit-message")
 
 
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_a_browser_adds_a_file_to_those_it_was_shown_by_reference(store: Any, raw: Raw, spoilt: bool) -> None:
+    session, sync, text = create(store), store.chat.messages.sync, {"type": "text", "text": "Look."}
+    append(store, session, text, file(), id="q")
+    (question,) = store.chat.messages.list(session, files="reference")
+    question["parts"].append(file(CAP + 2))
+    assert sync(session, [question], trigger="submit-message", message_id="q").edited == ["q"]
+    store.chat.messages.append(session, role="assistant", parts=[text], id="a")
+    if spoilt:
+        raw.rows("""UPDATE chat_parts SET data_json = '[]' WHERE message_id = 'q' AND "index" = 0""")
+        del question["parts"][0]
+    assert sync(session, [question], trigger="submit-message", message_id="q").answered_by == "a"
+    asked = [question, {"id": "a", "role": "assistant", "parts": [text]}, {"id": "q2", "role": "user", "parts": [text]}]
+    assert sync(session, asked, trigger="submit-message").added == ["q2"]
+
+
 def test_a_reference_to_a_file_of_the_same_session_stands_for_the_file(store: Any, raw: Raw) -> None:
     session = create(store)
     id = append(store, session, file())

@@ -167,3 +167,39 @@ def test_a_step_that_was_interrupted_is_unknown_until_somebody_decides(store: An
         step.result = 5
     with Around(store, portal, lease, "k") as step:
         assert (step.due, step.result) == (False, 5)
+
+
+@every_way
+def test_a_block_that_hung_tells_no_failure_of_the_attempt_that_others_began(store: Any, portal: Portal) -> None:
+    run, effects = make(store), store.workflows.effects
+
+    def others() -> None:
+        assert effects.begin(run.id, "k", retry="unknown").attempts == 2
+        raise TimeoutError
+
+    def others_did_it() -> None:
+        effects.begin(run.id, "k", retry="unknown")
+        effects.complete(run.id, "k", 7)
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError), Around(store, portal, run, "k"):
+        others()
+    assert effects.begin(run.id, "k").state == "unknown", "the second attempt may have done it"
+    with pytest.raises(TimeoutError), Around(store, portal, run, "k", retry=True):
+        others_did_it()
+    assert effects.get(run.id, "k").result == 7
+
+
+def test_a_failure_may_name_its_attempt(store: Any) -> None:
+    run, effects = make(store), store.workflows.effects
+    effects.begin(run.id, "k")
+    again = effects.begin(run.id, "k", retry="unknown")
+    assert effects.fail(run.id, "k", "503", attempt=1) == again
+    assert effects.fail(run.id, "k", "503", attempt=2).state == "failed"
+    done = effects.complete(run.id, "k")
+    assert effects.fail(run.id, "k", "503", attempt=1) == done
+    with pytest.raises(Conflict, match="done"):
+        effects.fail(run.id, "k", "503", attempt=2)
+    for attempt in (-1, "2", True, 2.0):
+        with pytest.raises(InvalidValue, match="attempt"):
+            effects.fail(run.id, "k", "503", attempt=attempt)
