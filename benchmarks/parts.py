@@ -34,6 +34,7 @@ PARTS = (
     Part("policies", "Save policies"),
     Part("scaling", "Length and processes", quick=False),
     Part("following", "Following an answer", quick=False),
+    Part("posting", "Posts of a browser"),
     Part("workflows", "Lists of runs"),
     Part("claims", "Claims of many workers", quick=False),
     Part("network", "On a network", quick=False),

@@ -47,6 +47,7 @@ TYPES = {
     "ChatSessions.remove_permission": "session.permission_removed",
     "ChatMessages.append": "message.appended",
     "ChatMessages.sync": "session.synced",
+    "ChatMessages.delete": "message.deleted",
     "ChatMessages.update_metadata": "message.updated",
     "ChatMessages.compact": "session.compacted",
     "ChatMessages.enqueue": "message.queued",

@@ -34,7 +34,7 @@ def test_a_body_is_put_and_read_while_others_go_on(database_url: str, tmp_path: 
             async def read() -> bytes:
                 return b"".join([piece async for piece in await store.blobs.open(digest)])
 
-            assert await asyncio.gather(read(), read(), store.blobs.read(digest)) == [LARGE] * 3
+            assert set(await asyncio.gather(read(), read(), store.blobs.read(digest))) == {LARGE}
             async with store.begin() as tx:
                 small = await tx.blobs.put(chunks(b"small"))
                 assert [piece async for piece in await tx.blobs.open(small.sha256)] == [b"small"]

@@ -195,7 +195,7 @@ def test_a_refused_verb_leaves_the_transaction_usable(store: Any) -> None:
     assert len(shown(store, session)) == 9
 
 
-def test_a_database_error_dooms_the_transaction(store: Any) -> None:
+def test_an_error_after_a_write_dooms_the_transaction(store: Any) -> None:
     session = create(store)
     with store.begin() as tx:
         taken = tx.chat.messages.append(session, role="user", parts=[]).id
@@ -204,7 +204,7 @@ def test_a_database_error_dooms_the_transaction(store: Any) -> None:
         with store.begin() as tx:
             lost = tx.chat.sessions.create(agent="lost", model=MODEL).id
             with pytest.raises(Conflict):
-                tx.chat.messages.append(session, role="user", parts=[], id=taken)
+                tx.chat.messages.append(session, role="user", parts=HI, id=taken)
             with pytest.raises(TransactionAborted):
                 tx.chat.sessions.get(lost)
             with pytest.raises(TransactionAborted):

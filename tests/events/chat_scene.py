@@ -50,6 +50,7 @@ def play(store: Store, clock: FrozenClock) -> list[str]:
         tx.chat.sessions.unrewind(session, tail)
     _failed(store, session)
     _posted(store, other, clock)
+    _imported(store, other, clock)
     return [session, fork, other]
 
 
@@ -113,6 +114,20 @@ def _posted(store: Store, session: str, clock: FrozenClock) -> None:
     record(store, session, turn(*text("again"), id="anew"))
     store.chat.messages.compact(session, summary=HARD, tail_start_id=None, auto=False, summary_tokens=3)
     assert len(store.chat.messages.sync(session, [edited], trigger="regenerate-message").hidden) == 2
+    store.chat.sessions.rewind(session, before="posted")
+
+
+def _imported(store: Store, session: str, clock: FrozenClock) -> None:
+    """Messages of the past, one of them twice, and one deleted with which the tail of a compaction began."""
+    then = clock() - timedelta(days=1)
+    words = [{"type": "text", "text": HARD}]
+    for _ in range(2):
+        store.chat.messages.append(session, role="user", parts=words, id="old", metadata={"model": MODEL}, created_at=then)
+    usage = {"usage": {"input": 3, "output": 1}}
+    store.chat.messages.append(session, role="assistant", parts=words, id="old answer", metadata=usage, created_at=then)
+    store.chat.messages.append(session, role="user", parts=words, id="now")
+    store.chat.messages.compact(session, summary=HARD, tail_start_id="old", auto=False, summary_tokens=3)
+    store.chat.messages.delete("old")
 
 
 def _failed(store: Store, session: str) -> None:

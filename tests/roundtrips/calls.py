@@ -20,7 +20,11 @@ Call = Callable[[], object]
 _MORE = inspect.Parameter.VAR_KEYWORD
 _OWNERS = ("instance_id", "workspace_id")
 """Which of many owners a call is about, in a database that holds those of many."""
-_NEEDED = {"events.trim": ("older_than", "stream_id"), "histories.records.put": ("entries",)}
+_NEEDED = {
+    "chat.sessions.rewind": ("to_message_id",),
+    "events.trim": ("older_than", "stream_id"),
+    "histories.records.put": ("entries",),
+}
 """Arguments of which a call needs one, or which go with others."""
 
 _NO_FOLDING = Settings(fold_ms=600_000)

@@ -72,13 +72,52 @@ class Chat(Machine):
                 raise Refused("InvalidValue")
             if session not in self.sessions:
                 raise Refused("NotFound")
-            if self.found(id):
+            found = self.found(id)
+            if found is None:
+                self.sessions[session].messages.append(Message(id, role, words))
+            elif found[0] is not self.sessions[session] or (found[1].role, found[1].text) != (role, words):
                 raise Refused("Conflict")
-            self.sessions[session].messages.append(Message(id, role, words))
             return UNSAID
 
         parts = [{"type": "text", "text": words}]
         self.do("chat.messages.append", session, role=role, parts=parts, id=id, expect=expect)
+
+    @rule(session=SESSIONS, id=MESSAGES, words=WORDS, again=st.booleans())
+    def post(self, session: str, id: str, words: str, again: bool) -> None:
+        """A browser posts one message: a new question, one to be answered again, or an edited one."""
+
+        def expect(got: Any) -> Any:
+            if session not in self.sessions:
+                raise Refused("NotFound")
+            mine, found = self.sessions[session].messages, self.found(id)
+            if found is None:
+                mine.append(Message(id, "user", words))
+                return UNSAID
+            if found[0] is not self.sessions[session] or found[1].state in ("hidden", "cancelled"):
+                raise Refused("Conflict")
+            if found[1].state == "queued":
+                return UNSAID
+            if found[1].role != "user":
+                raise Refused("InvalidValue")
+            if found[1].text != words or not again:
+                for following in mine[mine.index(found[1]) + 1 :]:
+                    following.state = "hidden" if following.state == "shown" else following.state
+            found[1].text = words
+            return UNSAID
+
+        posted = [{"id": id, "role": "user", "parts": [{"type": "text", "text": words}]}]
+        self.do("chat.messages.sync", session, posted, trigger="submit-message" if again else None, expect=expect)
+
+    @rule(id=MESSAGES)
+    def remove(self, id: str) -> None:
+        def expect(got: Any) -> Any:
+            found = self.found(id)
+            if found is None:
+                raise Refused("NotFound")
+            found[0].messages.remove(found[1])
+            return None
+
+        self.do("chat.messages.delete", id, expect=expect)
 
     @rule(session=SESSIONS, id=MESSAGES, words=WORDS)
     def enqueue(self, session: str, id: str, words: str) -> None:

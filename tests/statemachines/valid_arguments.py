@@ -108,6 +108,7 @@ ARGUMENTS: dict[str, Any] = {
     "chat.session_id": "chat",
     "chat.sessions.create.id": "new",
     "chat.sessions.id": "chat",
+    "chat.sessions.rewind.before": None,
     "chat.step": 1,
     "chat.summary_tokens": 5,
     "chat.tail_start_id": "asked",

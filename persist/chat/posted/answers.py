@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 from persist.chat.posted.json_values import begins, same
+from persist.chat.posted.messages import Posted
 from persist.chat.reducer.chunks import DATA_PREFIX
 from persist.chat.reducer.parts import TEXT_TYPES, Part, is_part, picked
 from persist.chat.reducer.tool_parts import (
@@ -37,55 +38,55 @@ _RANK: dict[str, int] = {
 _CLIENT_RESULTS = (ToolState.OUTPUT_AVAILABLE, ToolState.OUTPUT_ERROR)
 
 
-class StoredPart(Protocol):
-    """A stored part, whose latest text may wait in rows of its own."""
+class StoredParts(Protocol):
+    """The parts of stored messages."""
 
-    @property
-    def id(self) -> str:
-        """The id of its row."""
+    def of(self, message_id: str) -> Sequence[Part]:
+        """The parts of a message, without text that waits in rows of its own."""
 
-    @property
-    def data(self) -> Part:
-        """What its row holds."""
-
-    def whole(self) -> Part:
-        """The part with all of its text."""
+    def whole(self, message_id: str, place: int) -> Part:
+        """The part at that place with all of its text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An approval answered, or a client tool's result given: the part as it is to be stored, and where it was posted."""
 
-    part_id: str
+    message_id: str
+    place: int
+    """The place of the part among those of the message."""
     data: Part
     path: str
     approval: str | None = None
     """The id of the approval that is answered."""
 
 
-def answers_in(
-    path: str, posted: Sequence[Mapping[str, Any]], stored: Sequence[StoredPart], client_tools: AbstractSet[str] | None
-) -> list[Answer]:
-    """The answers in a posted message, given its parts and the stored ones. InvalidValue names what a browser may not change."""
+def answers_in(posted: Posted, message_id: str, parts: StoredParts, client_tools: AbstractSet[str] | None) -> list[Answer]:
+    """The answers in a posted message, beside the stored message of that id. InvalidValue names what a browser may not change."""
+    stored = parts.of(message_id)
+    if posted.parts == stored:
+        return []
     found = []
-    for index, (part, known) in enumerate(zip(posted, stored, strict=False)):
-        if part == known.data:
-            continue
-        answer = _answer(f"{path}.parts[{index}]", part, known, client_tools)
-        if answer is not None:
-            found.append(answer)
-    if len(posted) > len(stored):
-        raise InvalidValue(f"{path}.parts[{len(stored)}]", "the stored answer has no such part, and a browser adds none.")
+    for place, (part, known) in enumerate(zip(posted.parts, stored, strict=False)):
+        path = f"{posted.path}.parts[{place}]"
+        data = None if part == known else _answer(path, part, parts.whole(message_id, place), client_tools)
+        if data is not None:
+            found.append(Answer(message_id, place, *data))
+    if len(posted.parts) > len(stored):
+        raise InvalidValue(f"{posted.path}.parts[{len(stored)}]", "the stored answer has no such part, and a browser adds none.")
     return found
 
 
-def _answer(path: str, posted: Mapping[str, Any], stored: StoredPart, client_tools: AbstractSet[str] | None) -> Answer | None:
-    data = stored.whole()
+_Answered = tuple[Part, str, str | None]
+"""The part as it is to be stored, the path of what was given, and the id of the approval that is answered."""
+
+
+def _answer(path: str, posted: Mapping[str, Any], data: Part, client_tools: AbstractSet[str] | None) -> _Answered | None:
     if posted.get("type") != data.get("type"):
         raise InvalidValue(f"{path}.type", f"the stored part is of type {shown(data.get('type'))}.")
     kind = data["type"] if is_part(data) else ""  # another program may have stored anything
     if kind and is_tool(data):
-        return _ToolCall(path, posted, stored.id, data).answer(client_tools)
+        return _ToolCall(path, posted, data).answer(client_tools)
     if kind in TEXT_TYPES and not begins(posted.get("text"), data.get("text")):
         raise InvalidValue(f"{path}.text", "it is not the beginning of the stored text, and a browser changes no answer.")
     replaced = kind.startswith(DATA_PREFIX) and "id" in data and same(posted.get("id"), data["id"])
@@ -98,11 +99,11 @@ def _answer(path: str, posted: Mapping[str, Any], stored: StoredPart, client_too
 class _ToolCall:
     """A tool call as it was posted and as it is stored."""
 
-    def __init__(self, path: str, posted: Mapping[str, Any], part_id: str, stored: Part) -> None:
-        self.path, self.posted, self.part_id, self.stored = path, posted, part_id, stored
+    def __init__(self, path: str, posted: Mapping[str, Any], stored: Part) -> None:
+        self.path, self.posted, self.stored = path, posted, stored
         self.before = stored.get("state")
 
-    def answer(self, client_tools: AbstractSet[str] | None) -> Answer | None:
+    def answer(self, client_tools: AbstractSet[str] | None) -> _Answered | None:
         """What the browser answers: an open approval, or with a client tool's result; None if the posted state is not later."""
         for key in ("toolCallId", "toolName", "providerExecuted"):
             if key in self.posted:
@@ -138,7 +139,7 @@ class _ToolCall:
         if "approved" in posted and "approved" in stored and not same(posted["approved"], stored["approved"]):
             self._refuse("approval.approved", "it was answered otherwise already.")
 
-    def _approval_answer(self) -> Answer:
+    def _approval_answer(self) -> _Answered:
         approval = self.posted.get("approval")
         if approval is None:
             self._refuse("approval", "it is missing.")
@@ -148,9 +149,9 @@ class _ToolCall:
             self._refuse("approval.reason", "expected text.")
         id = approval["id"]
         answered = with_approval_response(self.stored, {"approvalId": id, **picked(approval, "approved", "reason")})
-        return Answer(self.part_id, answered, f"{self.path}.approval", approval=id)
+        return answered, f"{self.path}.approval", id
 
-    def _result(self, state: str, client_tools: AbstractSet[str] | None) -> Answer:
+    def _result(self, state: str, client_tools: AbstractSet[str] | None) -> _Answered:
         stored, posted = self.stored, self.posted
         if self.before == ToolState.INPUT_STREAMING:
             self._refuse("state", "the call has no result before its input is complete.")
@@ -163,10 +164,10 @@ class _ToolCall:
         if client_tools is not None and name not in client_tools:
             self._refuse("state", f"{shown(name)} is no tool that the browser runs.")
         if state == ToolState.OUTPUT_AVAILABLE:
-            return Answer(self.part_id, with_output(stored, {"output": posted.get("output")}), f"{self.path}.output")
+            return with_output(stored, {"output": posted.get("output")}), f"{self.path}.output", None
         if not isinstance(posted.get("errorText"), str):
             self._refuse("errorText", "expected text.")
-        return Answer(self.part_id, with_output_error(stored, {"errorText": posted["errorText"]}), f"{self.path}.errorText")
+        return with_output_error(stored, {"errorText": posted["errorText"]}), f"{self.path}.errorText", None
 
     def _require_same(self, key: str) -> None:
         if not same(self.posted[key], self.stored.get(key, _ABSENT)):

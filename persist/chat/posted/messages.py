@@ -1,8 +1,7 @@
 """The posted list: its form, and what a user's message may hold."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from persist.chat.posted.json_values import same
 from persist.chat.reducer.chunks import DATA_PREFIX
@@ -15,41 +14,71 @@ _COMPACTION = "data-compaction"
 _OWNED = frozenset(("usage", "agent", "snapshot_id", "trigger", "system_prompt_digest", "queued_at", "hidden_at"))
 _OWNED_PREFIX = "queue_"
 _ABSENT = object()
+_ROLES = frozenset(str(role) for role in Role)
+_PLAIN_TEXT = {"type", "text"}
 
 
-@dataclass(frozen=True, slots=True)
-class Posted:
-    """One message of the list, whose id and role are checked. `path` names it in errors."""
+class Posted(NamedTuple):
+    """One message of the list, whose id, role and kinds of parts are checked."""
 
-    path: str
+    number: int
     id: str
-    role: Role
+    role: str
     parts: list[Any]
     metadata: Any
+
+    @property
+    def path(self) -> str:
+        """The name of the message in errors."""
+        return f"messages[{self.number}]"
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it is an answer without a word: a browser shows one before the first chunk arrives."""
+        return self.role == Role.ASSISTANT and all(part.get("type") == "step-start" for part in self.parts)
+
+
+def possibly_new(posted: Sequence[Posted]) -> list[str]:
+    """The ids under which messages may be added: those of the user's after the last answer."""
+    ids = []
+    for message in reversed(posted):
+        if message.role == Role.USER:
+            ids.append(message.id)
+        elif not message.is_silent:
+            break
+    return ids
 
 
 def check_messages(messages: object) -> list[Posted]:
     """The messages of the list, in which an id stands once. InvalidValue names the one that has not the form of a message."""
     if isinstance(messages, str | bytes | bytearray | Mapping) or not isinstance(messages, Sequence):
         raise InvalidValue("messages", f"expected a list of messages, got {type(messages).__name__}.")
-    found, ids = [], set()
+    found, ids = [], set[str]()
     for index, message in enumerate(messages):
-        path = f"messages[{index}]"
-        if not isinstance(message, dict):
-            raise InvalidValue(path, "expected an object.")
-        id = required_label(f"{path}.id", message.get("id"))
-        if id in ids:
-            raise InvalidValue(f"{path}.id", f"{shown(id)} stands in the list before.")
-        ids.add(id)
-        role = check_choice(f"{path}.role", message.get("role"), Role)
-        parts = message.get("parts")
-        if not isinstance(parts, list):
-            raise InvalidValue(f"{path}.parts", "expected a list of parts.")
-        for place, part in enumerate(parts):
-            if not isinstance(part, dict):
-                raise InvalidValue(f"{path}.parts[{place}]", "expected an object.")
-        found.append(Posted(path, id, role, parts, message.get("metadata")))
+        posted = _checked(index, message)
+        if posted.id in ids:
+            raise InvalidValue(f"{posted.path}.id", f"{shown(posted.id)} stands in the list before.")
+        ids.add(posted.id)
+        found.append(posted)
     return found
+
+
+def _checked(number: int, message: object) -> Posted:
+    """The message, if it has the form of one."""
+    if not isinstance(message, dict):
+        raise InvalidValue(f"messages[{number}]", "expected an object.")
+    get = message.get
+    id, role, parts = get("id"), get("role"), get("parts")
+    if type(id) is not str or not id or not id.isascii() or "\x00" in id:
+        id = required_label(f"messages[{number}].id", id)
+    if type(role) is not str or role not in _ROLES:
+        role = str(check_choice(f"messages[{number}].role", role, Role))
+    if not isinstance(parts, list):
+        raise InvalidValue(f"messages[{number}].parts", "expected a list of parts.")
+    for part in parts:
+        if not isinstance(part, dict):
+            raise InvalidValue(f"messages[{number}].parts[{parts.index(part)}]", "expected an object.")
+    return Posted(number, id, role, parts, get("metadata"))
 
 
 def check_user_parts(posted: Posted) -> None:
@@ -120,9 +149,11 @@ def _owned(key: object) -> bool:
     return isinstance(key, str) and (key in _OWNED or key.startswith(_OWNED_PREFIX))
 
 
-def same_parts(posted: Posted, stored: list[dict[str, Any]]) -> bool:
+def same_parts(posted: Posted, stored: Sequence[dict[str, Any]]) -> bool:
     """Whether the posted parts are the stored ones."""
-    return same(posted.parts, stored)
+    parts = posted.parts
+    # where plain text is equal, it is the same; Python calls True and 1 equal elsewhere
+    return (parts == stored and all(part.keys() == _PLAIN_TEXT for part in stored)) or same(parts, stored)
 
 
 def same_metadata(given: Mapping[str, Any] | None, stored: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Text, bindparam, cast, func, null, select, update
+from sqlalchemy import Insert, Text, bindparam, cast, func, null, select, update
 
 from persist.blobs.bodies import Added, NewBlob, add_named, add_outside
 from persist.chat.models import messages, parts, sessions
@@ -53,19 +53,23 @@ _last_values = {
     "claimed_at": null(),
     "metadata_json": bindparam("metadata", type_=_M.metadata_json.type),
 }
-INSERT_LAST = Statement(
-    insert_where(messages, _S.id == param("session"), _last_values, of=sessions, lock=True).returning(_M.created_at)
-)
-INSERT_LAST_OF_TURN = Statement(insert_where(messages, _S.id == param("session"), _last_values, of=sessions))
+
+
+def insert_with(*, lock: bool = False, **values: Any) -> Insert:
+    """An INSERT of a message that sorts last in its session unless `values` says otherwise; no row without the session."""
+    return insert_where(messages, _S.id == param("session"), {**_last_values, **values}, of=sessions, lock=lock)
+
+
+def insert_part() -> Insert:
+    """An INSERT of a part; no row without its message."""
+    message = _M.id == bindparam("message_id", type_=_M.id.type)
+    return insert_where(parts, message, {"message_id": _M.id, "created_at": _now, "updated_at": _now}, of=messages)
+
+
+INSERT_LAST = Statement(insert_with(lock=True).returning(_M.created_at))
+INSERT_LAST_OF_TURN = Statement(insert_with())
 """As INSERT_LAST, without its lock: the recorder's turn keeps the session, and others wait for a lock of the turn before it."""
-_INSERT_PART = Statement(
-    insert_where(
-        parts,
-        _M.id == bindparam("message_id", type_=_M.id.type),
-        {"message_id": _M.id, "created_at": _now, "updated_at": _now},
-        of=messages,
-    )
-)
+_INSERT_PART = Statement(insert_part())
 PLACE_LAST = Statement(
     update(messages)
     .where(_M.id == bindparam("new", type_=_M.id.type))
@@ -153,7 +157,12 @@ def post(work: UnitOfWork, posting: Posting, *, id: str | None, touch: bool = Tr
     if marker is not None and not shown:
         recompute(work, session_id)
     created: datetime = row[0]
-    return _message(id, session_id, posting.role, decode(metadata), created, now)
+    return new_message(id, posting, decode(metadata), created, now)
+
+
+def new_message(id: str, posting: Posting, metadata: dict[str, Any], created: datetime, now: datetime) -> ChatMessage:
+    """The ChatMessage of a posting that was inserted."""
+    return _message(id, posting.session_id, posting.role, metadata, created, now)
 
 
 def insert_last(
@@ -168,10 +177,12 @@ def insert_last(
     return inserted, insert_parts(work, batch, posting, id, now)
 
 
-def insert_parts(work: UnitOfWork, batch: Batch, posting: Posting, id: str, now: datetime) -> Added:
+def insert_parts(
+    work: UnitOfWork, batch: Batch, posting: Posting, id: str, now: datetime, statement: Statement = _INSERT_PART
+) -> Added:
     """Add the statements that insert the parts of a message that has none; the files, for `add_outside`."""
-    rows = _part_rows(work, posting, id, now)
-    batch.run_many(_INSERT_PART, rows)
+    rows = part_rows(work, posting, id, now)
+    batch.run_many(statement, rows)
     if not posting.files:
         return []
     files = add_named(batch, posting.files, now)
@@ -209,7 +220,8 @@ def _totals_with(work: UnitOfWork, posting: Posting, id: str, marker: Mapping[st
     return totals_of(visible, marker_value((id, marker)))
 
 
-def _part_rows(work: UnitOfWork, posting: Posting, message_id: str, now: datetime) -> list[dict[str, Any]]:
+def part_rows(work: UnitOfWork, posting: Posting, message_id: str, now: datetime) -> list[dict[str, Any]]:
+    """The parameters of an INSERT of each part."""
     rows = []
     for index, (data, text, _) in enumerate(posting.parts):
         call_id, state = tool_columns(data)

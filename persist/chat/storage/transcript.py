@@ -1,14 +1,15 @@
 """Reading messages as the AI SDK hydrates them: a session's rows assembled into UIMessage dicts, or directly into JSON text."""
 
 import logging
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from sqlalchemy import bindparam, case, exists, select, tuple_, type_coerce
+from sqlalchemy.sql.elements import ColumnElement
 
 from persist.chat.models import deltas, messages, part_blobs, parts, sessions
 from persist.chat.reducer.parts import Part
-from persist.chat.schemas import Files, UIMessage
+from persist.chat.schemas import ChatMessage, Files, Role, UIMessage
 from persist.chat.storage.files import STORED, StoredFile, put_back, referred
 from persist.chat.storage.stored_json import ANY_SIZE, grown_part, joined_deltas, read_object, stored_objects, stored_part
 from persist.db.changes.batch import Batch, Pending
@@ -19,6 +20,7 @@ from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import optional_count
+from persist.db.values.frozen import construct
 from persist.db.values.json import encode
 from persist.errors import NotFound, StoreCorrupt, UnreadableRow
 
@@ -39,15 +41,27 @@ _ALL_JOINED = Statement(
 _ALL_PARTS = Statement(select(*_BODY).where(_P.session_id == _session))
 _ONE = Statement(select(*_HEAD).where(_M.id == param("id")))
 _ONE_PARTS = Statement(select(*_BODY).where(_P.message_id == param("id")))
-_SOME_PARTS = Statement(select(*_BODY).where(among_labels(_P.message_id, "ids")))
-_newest_first = select(*_HEAD, _M.created_at).where(_M.session_id == _session).order_by(_M.created_at.desc(), _M.id.desc())
+SOME_PARTS = Statement(select(*_BODY).where(among_labels(_P.message_id, "ids")))
 _last = tuple_(bindparam("at", type_=_M.created_at.type), bindparam("last", type_=_M.id.type))
-_LATEST = Statement(_newest_first.limit(LIMIT))
-_EARLIER = Statement(_newest_first.where(tuple_(_M.created_at, _M.id) < _last).limit(LIMIT))
 _named = messages.alias()
 _position = select(_named.c.created_at, _named.c.id).where(_named.c.session_id == _session, _named.c.id == param("id"))
-_BEFORE = Statement(_newest_first.where(tuple_(_M.created_at, _M.id) < _position.scalar_subquery()).limit(LIMIT))
 _POSITION = Statement(_position)
+
+
+class _NewestFirst:
+    """Statements that select the head and the instant of each message, and further columns, the newest first, up to a limit."""
+
+    def __init__(self, *columns: ColumnElement[Any]) -> None:
+        query = select(*_HEAD, _M.created_at, *columns).where(_M.session_id == _session)
+        query = query.order_by(_M.created_at.desc(), _M.id.desc()).limit(LIMIT)
+        self.latest = Statement(query)
+        self.earlier = Statement(query.where(tuple_(_M.created_at, _M.id) < _last))
+        self.before = Statement(query.where(tuple_(_M.created_at, _M.id) < _position.scalar_subquery()))
+
+
+_HEADS = _NewestFirst()
+_JOINED = _NewestFirst(json_array_text(_OWN_PARTS))
+_ROWS = _NewestFirst(_M.updated_at)
 _MAX = 2**62
 _any = [exists(select(table.c.part_id).select_from(table)) for table in (deltas, part_blobs)]
 _PROBE = Statement(select(*(type_coerce(case((one, 1), else_=0), Int64()) for one in _any)))
@@ -85,11 +99,24 @@ def read_messages(
             found = fetch_all(batch, session_id)
         return all_messages(work, session_id, *found, include_hidden=include_hidden, files=files)
     optional_count("limit", limit)
-    heads = _newest(work, session_id, include_hidden, limit, before)
-    if not heads:
-        _check_session(work, session_id)
-        return []
-    return _messages(work, heads, work.rows(_SOME_PARTS, ids=[head[0] for head in heads]), files)
+    heads = [row[:3] for row in _newest(work, _HEADS, session_id, include_hidden, limit, before)]
+    return _messages(work, heads, work.rows(SOME_PARTS, ids=[head[0] for head in heads]), files) if heads else []
+
+
+def read_rows(
+    work: UnitOfWork, session_id: str, *, include_hidden: bool, limit: int | None, before: str | None
+) -> list[ChatMessage]:
+    """The rows of the messages of `read_messages`."""
+    optional_count("limit", limit)
+    found = []
+    for id, role, stored, created_at, updated_at in _newest(work, _ROWS, session_id, include_hidden, limit, before):
+        speaker = Role._value2member_map_.get(role)
+        if speaker is None:
+            log.warning("message %s is left out: it has no role that is known", id)
+            continue
+        fields = {"id": id, "session_id": session_id, "role": speaker, "created_at": created_at, "updated_at": updated_at}
+        found.append(construct(ChatMessage, {**fields, "metadata": read_object(stored, f"the metadata of message {id}")}))
+    return found
 
 
 def fetch_all(batch: Batch, session_id: str) -> tuple[Pending[list[Row]], Pending[list[Row]]]:
@@ -133,23 +160,37 @@ def one_message(
     return _messages(work, heads.result, parts.result, files)[0]
 
 
-def read_json(work: UnitOfWork, session_id: str, *, include_hidden: bool = False, files: Files = Files.DATA) -> bytes:
+def read_json(
+    work: UnitOfWork,
+    session_id: str,
+    *,
+    include_hidden: bool = False,
+    limit: int | None = None,
+    before: str | None = None,
+    files: Files = Files.DATA,
+) -> bytes:
     """A session's messages as one JSON array, joined from stored text. Parts that still grow or have large files are parsed."""
-    with work.batch() as batch:
-        joined_rows = batch.rows(_ALL_JOINED, session_id=session_id)
-        probed = batch.row(_PROBE)
-    rows = _visible(joined_rows.result, include_hidden)
-    if not rows:
-        _check_session(work, session_id)
-    growing, filed = probed.result or (False, False)
-    needs_parsing = any(
-        NO_OBJECT in body or (growing and _GROWS in body) or (filed and _FILED in body) for *_, body in rows if body
-    )
-    parsed = _parsed_parts(work, session_id, files) if needs_parsing else None
+    growing = filed = True  # of a page, a part that may be so is parsed: that is less than to ask whether there are any
+    if limit is None and before is None:
+        with work.batch() as batch:
+            joined_rows = batch.rows(_ALL_JOINED, session_id=session_id)
+            probed = batch.row(_PROBE)
+        rows, (growing, filed) = _visible(joined_rows.result, include_hidden), probed.result or (False, False)
+        if not rows:
+            _check_session(work, session_id)
+    else:
+        optional_count("limit", limit)
+        rows = [(*row[:3], row[4]) for row in _newest(work, _JOINED, session_id, include_hidden, limit, before)]
+    needs_parsing = [
+        id
+        for id, _, _, body in rows
+        if body and (NO_OBJECT in body or (growing and _GROWS in body) or (filed and _FILED in body))
+    ]
+    parsed = _parsed_parts(work, needs_parsing, files) if needs_parsing else {}
     pieces: list[str] = []
     separator = "["
     for id, role, metadata, body in rows:
-        joined = body if parsed is None else parsed.get(id)
+        joined = parsed.get(id, body)
         metadata_field = "" if metadata == "{}" or not _looks_like_object(metadata) else f',"metadata":{metadata}'
         start = f'{separator}{{"id":{orjson.dumps(id).decode()},"role":"{role}","parts":['
         pieces += (start, joined or "", f"]{metadata_field}}}")
@@ -157,9 +198,9 @@ def read_json(work: UnitOfWork, session_id: str, *, include_hidden: bool = False
     return "".join((*pieces, "]")).encode() if pieces else b"[]"
 
 
-def _parsed_parts(work: UnitOfWork, session_id: str, files: Files) -> dict[str, str]:
+def _parsed_parts(work: UnitOfWork, ids: list[str], files: Files) -> dict[str, str]:
     """Each message's parts as joined JSON text, with unfolded text and files added and without values that are not objects."""
-    rows = work.rows(_ALL_PARTS, session_id=session_id)
+    rows = work.rows(SOME_PARTS, ids=ids)
     texts = [_grown_text(work, *row) for row in rows]
     filed: dict[int, StoredFile] = {}
     for place, ((message_id, index, _), text) in enumerate(zip(rows, texts, strict=True)):
@@ -170,26 +211,31 @@ def _parsed_parts(work: UnitOfWork, session_id: str, files: Files) -> dict[str, 
         put_back(work, work.runtime, list(filed.values()), files)
     for place, file in filed.items():
         texts[place] = encode(file.data, limits=ANY_SIZE)
-    return {id: ",".join(found) for id, found in by_message(rows, texts).items()}
+    found = by_message(rows, texts)
+    return {id: ",".join(found.get(id, [])) for id in ids}
 
 
-def _newest(work: UnitOfWork, session_id: str, include_hidden: bool, limit: int | None, before: str | None) -> list[Row]:
-    """The newest visible messages, read along the index in growing windows: databases estimate filters on metadata badly."""
+def _newest(
+    work: UnitOfWork, read: _NewestFirst, session_id: str, include_hidden: bool, limit: int | None, before: str | None
+) -> list[Row]:
+    """The newest visible messages, oldest first, read in growing windows: databases estimate filters on metadata badly."""
     visible: list[Row] = []
     window = _MAX if limit is None else min(limit, _MAX)
     if before is None:
-        rows = work.rows(_LATEST, session_id=session_id, limit=window)
+        rows = work.rows(read.latest, session_id=session_id, limit=window)
+        if not rows:
+            _check_session(work, session_id)
     else:
-        rows = work.rows(_BEFORE, session_id=session_id, limit=window, id=before)
+        rows = work.rows(read.before, session_id=session_id, limit=window, id=before)
         if not rows and work.row(_POSITION, session_id=session_id, id=before) is None:
             _check_session(work, session_id)
             raise NotFound("message", before)
     while True:
-        visible += _visible([row[:3] for row in rows], include_hidden)
+        visible += _visible(rows, include_hidden)
         if len(rows) < window or limit is None or len(visible) >= limit:
             return visible[:limit][::-1]
         at, last, window = rows[-1][3], rows[-1][0], min(2 * window, _MAX)
-        rows = work.rows(_EARLIER, session_id=session_id, limit=window, at=at, last=last)
+        rows = work.rows(read.earlier, session_id=session_id, limit=window, at=at, last=last)
 
 
 def _messages(work: UnitOfWork, heads: list[Row], rows: list[Row], files: Files) -> list[UIMessage]:

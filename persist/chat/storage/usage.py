@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Text, bindparam, case, cast, func, insert, select, update
+from sqlalchemy import Text, Update, bindparam, case, cast, func, insert, select, update
 
 from persist.chat.models import IS_COMPACTION, VISIBLE, messages, parts, sessions, step_usage
 from persist.chat.schemas import Role, StepUsage, UIMessage
@@ -42,7 +42,14 @@ _more = {
     _S.total_tokens: _S.total_tokens + bindparam("add_total", type_=_S.total_tokens.type),
 }
 _spent = {_S.cost_usd: _S.cost_usd + bindparam("add_cost", type_=_S.cost_usd.type), _S.updated_at: param("at")}
-ADD_COUNTERS = Statement(update(sessions).where(_S.id == _id).values(_more))
+
+
+def adding_counters() -> Update:
+    """An UPDATE that adds to a session's counters, by the parameters that `counters_of` returns."""
+    return update(sessions).where(_S.id == _id).values(_more)
+
+
+ADD_COUNTERS = Statement(adding_counters())
 _SPEND = Statement(update(sessions).where(_S.id == _id).values({**_more, **_spent}))
 SET_COUNTERS = Statement(
     update(sessions)

@@ -167,9 +167,10 @@ def copy_messages(
     batch.run(SET_COUNTERS, row_id=child.id, **totals_of(visible, newest_of(markers, visible)))
 
 
-def rewind(work: UnitOfWork, session_id: str, to_message_id: str, now: datetime) -> int:
-    """Hide the messages after the anchor, a user message, and show those through it. Queued and canceled ones are unchanged.
+def rewind(work: UnitOfWork, session_id: str, to_message_id: str | None, before: str | None, now: datetime) -> int:
+    """Hide the messages after the anchor, and show those through it. Queued and canceled ones are unchanged.
 
+    The anchor is the user message `to_message_id`, or what stands before the message `before`.
     A turn whose message gets hidden is ended: what its recorder adds would not be shown. A turn whose message is not stored
     yet is ended if a user message gets hidden: its answer would follow the anchor without its question.
     """
@@ -177,8 +178,10 @@ def rewind(work: UnitOfWork, session_id: str, to_message_id: str, now: datetime)
         turn_row = batch.row(turns.LOCK_TURN, of_session=session_id)  # locked before the session, in the order that recorders use
         found = _Found.ask(batch, session_id)
     turn = turns.turn_of(turn_row.result)
-    transcript, anchor = found.messages(work, session_id, to_message_id)
-    if transcript[anchor].role != Role.USER:
+    transcript, anchor = found.messages(work, session_id, before or to_message_id or "")
+    if before is not None:
+        anchor -= 1
+    elif transcript[anchor].role != Role.USER:
         raise InvalidValue("to_message_id", "the anchor of a rewind is a user message.")
     changed: dict[int, dict[str, Any]] = {}
     hidden: list[str] = []

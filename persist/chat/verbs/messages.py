@@ -1,7 +1,7 @@
 """`tx.chat.messages`: verbs of messages. Their rules are in the modules beside this one."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 from persist.blobs.content import checked_digest
@@ -10,12 +10,14 @@ from persist.chat.posted.messages import check_messages
 from persist.chat.posted.plan import Trigger
 from persist.chat.schemas import ChatMessage, Files, Role, SummaryAs, SyncedMessages, UIMessage
 from persist.chat.storage import transcript
+from persist.chat.storage.append_once import append
 from persist.chat.storage.files import blob_of_session
 from persist.chat.storage.message_insert import Posting, check_parts, post
 from persist.chat.storage.usage import add_step, check_step, step_counts
-from persist.chat.verbs import approvals, compaction, queueing, repair, replaying, syncing
+from persist.chat.verbs import approvals, compaction, deleting, queueing, repair, replaying, syncing
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_choice, check_list
+from persist.db.values.clock import as_utc, to_ms
 from persist.db.values.json import Json, plain_object
 from persist.errors import InvalidValue
 
@@ -34,16 +36,23 @@ class ChatMessages(Repository):
         parts: Sequence[Json],
         metadata: Json = None,
         id: str | None = None,
+        created_at: datetime | None = None,
     ) -> ChatMessage:
         """Append a complete message to the session. A user message's `metadata.model` becomes the session's model.
 
-        Raises NotFound without the session, Conflict if the id is taken.
+        If a message of equal content has the `id`, that one is returned and nothing changes. `created_at` is for imports: an
+        instant of the past, by which messages are ordered. Raises NotFound without the session, Conflict if the id is taken.
         """
         work = self._work
         speaker = check_choice("role", role, Role)
         session_id = work.label("session_id", session_id)
         posting = Posting(session_id, speaker, check_parts(work, session_id, parts), plain_object(metadata, "metadata"))
-        return post(work, posting, id=None if id is None else work.label("id", id))
+        if id is None and created_at is None:
+            return post(work, posting, id=None)
+        then = None if created_at is None else to_ms(as_utc("created_at", created_at))
+        if then is not None and then > work.now():
+            raise InvalidValue("created_at", "it lies in the future.")
+        return append(work, posting, id=None if id is None else work.label("id", id), created_at=then)
 
     @writes
     def sync(
@@ -98,15 +107,53 @@ class ChatMessages(Repository):
         )
 
     @reads
-    def list_json(self, session_id: str, *, include_hidden: bool = False, files: Literal["data", "reference"] = "data") -> bytes:
+    def list_json(
+        self,
+        session_id: str,
+        *,
+        include_hidden: bool = False,
+        limit: int | None = None,
+        before: str | None = None,
+        files: Literal["data", "reference"] = "data",
+    ) -> bytes:
         """The messages of `list` as one JSON array in UTF-8, joined from the stored text without parsing it."""
-        work, how = self._work, check_choice("files", files, Files)
-        return transcript.read_json(work, work.label("session_id", session_id), include_hidden=include_hidden, files=how)
+        work = self._work
+        return transcript.read_json(
+            work,
+            work.label("session_id", session_id),
+            include_hidden=include_hidden,
+            limit=limit,
+            before=None if before is None else work.label("before", before),
+            files=check_choice("files", files, Files),
+        )
+
+    @reads
+    def list_rows(
+        self, session_id: str, *, include_hidden: bool = False, limit: int | None = None, before: str | None = None
+    ) -> List[ChatMessage]:
+        """The messages of `list` without their parts, with the instants at which they were created and last changed."""
+        work = self._work
+        return transcript.read_rows(
+            work,
+            work.label("session_id", session_id),
+            include_hidden=include_hidden,
+            limit=limit,
+            before=None if before is None else work.label("before", before),
+        )
 
     @reads
     def get(self, id: str, *, files: Literal["data", "reference"] = "data") -> UIMessage:
         """One message with its parts, even if hidden or queued. Raises NotFound."""
         return transcript.read_message(self._work, self._work.label("id", id), check_choice("files", files, Files))
+
+    @writes
+    def delete(self, id: str) -> None:
+        """Delete a message, with its parts and its usage; the session's counters are those of the messages that are left.
+
+        The tail of a compaction that begins with it begins with the next message. Forks keep their copies. Raises NotFound, and
+        Conflict for the message that a turn is writing.
+        """
+        deleting.delete_message(self._work, self._work.label("id", id))
 
     @reads
     def file(self, session_id: str, sha256: str) -> Blob:

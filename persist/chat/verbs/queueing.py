@@ -7,10 +7,11 @@ from typing import Any
 from sqlalchemy import Text, bindparam, select, update
 
 from persist.chat.models import DELIVERY, IS_UNFINISHED, QUEUED, TRIGGERED, VISIBLE, messages, parts, sessions
-from persist.chat.reducer.parts import Part, is_part
+from persist.chat.reducer.parts import is_part
 from persist.chat.reducer.tool_parts import tool_name
 from persist.chat.schemas import ChatMessage, Role, ToolState, TurnState
 from persist.chat.storage import turns, usage
+from persist.chat.storage.append_once import STORE_KEYS, STORED_PARTS, same_content
 from persist.chat.storage.message_insert import (
     GET_MESSAGE,
     LOCK_MESSAGE,
@@ -31,7 +32,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.clock import epoch_ms
 from persist.db.values.escaping import escape_text
-from persist.db.values.json import Json, decode, encode, merge_patch
+from persist.db.values.json import Json, merge_patch
 from persist.errors import Conflict, InvalidValue, NotFound
 
 _M, _P = messages.c, parts.c
@@ -44,7 +45,6 @@ _DELIVERED = Statement(
     unreadable=OnUnreadable.LEAVE_OUT,
 )
 _USERS = Statement(select(*MESSAGE_COLUMNS).where(_M.session_id == _id, _M.role == Role.USER), unreadable=OnUnreadable.LEAVE_OUT)
-_PARTS = Statement(select(_P.data_json).where(_P.message_id == _id).order_by(_P.index))
 _OPEN = Statement(
     select(_P.tool_state, _P.data_json)
     .join(messages, _M.id == _P.message_id)
@@ -61,7 +61,6 @@ _NEWEST = Statement(
     .limit(1),
     unreadable=OnUnreadable.LEAVE_OUT,
 )
-_OWN_KEYS = frozenset({"queued_at", "queue_enqueued_at", "queue_canceled_at", "hidden_at"})
 
 
 def enqueue(work: UnitOfWork, posting: Posting, *, id: str | None) -> ChatMessage:
@@ -69,13 +68,16 @@ def enqueue(work: UnitOfWork, posting: Posting, *, id: str | None) -> ChatMessag
     session_id, delivery = posting.session_id, _delivery_id(posting.metadata)
     with work.batch() as batch:
         session = batch.row(LOCK_SESSION, row_id=session_id)
-        same = None if id is None else (batch.row(GET_MESSAGE, row_id=id), batch.rows(_PARTS, row_id=id))
+        same = None if id is None else (batch.row(GET_MESSAGE, row_id=id), batch.rows(STORED_PARTS, row_id=id))
         delivered = None if delivery is None else _delivery_candidates(batch, session_id, delivery)
         rows = batch.rows(_QUEUED, row_id=session_id)
     if session.result is None:
         raise NotFound("session", session_id)
     if same is not None and same[0].result is not None:
-        return _same_message(posting, message_value(work, same[0].result), [data for (data,) in same[1].result])
+        message = message_value(work, same[0].result)
+        if same_content(posting, message, [data for (data,) in same[1].result]):
+            return message
+        raise Conflict(f"Message {id} exists with another payload.", constraint="chat_messages.id")
     for row in [] if delivered is None else delivered.result:
         message = message_value(work, row)
         if _delivery_id(message.metadata) == delivery:
@@ -171,7 +173,7 @@ def cancel(work: UnitOfWork, id: str) -> bool:
 
 def patch_metadata(work: UnitOfWork, id: str, patch: Mapping[str, Json]) -> ChatMessage:
     """Merge a patch into any message's metadata. Raises InvalidValue for keys that belong to queue and rewind."""
-    owned = sorted(_OWN_KEYS & set(patch))
+    owned = sorted(STORE_KEYS & set(patch))
     if owned:
         raise InvalidValue(f"patch.{owned[0]}", "this key belongs to the queue and rewind verbs.")
     message = found_message(work, id, work.row(LOCK_MESSAGE, row_id=id))
@@ -186,20 +188,6 @@ def patch_metadata(work: UnitOfWork, id: str, patch: Mapping[str, Json]) -> Chat
     if added and usage.is_before(id, boundary.result):
         usage.recompute(work, message.session_id)
     return found_message(work, id, changed.result)
-
-
-def _same_message(posting: Posting, message: ChatMessage, stored: list[Json]) -> ChatMessage:
-    wanted: list[Part] = [decode(part.text) for part in posting.parts]
-    given = decode(encode(posting.metadata))
-    known = {key: value for key, value in message.metadata.items() if key not in _OWN_KEYS}
-    if (
-        message.session_id == posting.session_id
-        and message.role == Role.USER
-        and stored == wanted
-        and (not given or known == given)
-    ):
-        return message
-    raise Conflict(f"Message {message.id} exists with another payload.", constraint="chat_messages.id")
 
 
 def _waits_for_human(unfinished: list[Row], tools: frozenset[str]) -> bool:

@@ -211,14 +211,23 @@ class ChatSessions(Repository):
         return _found(child.id, stored.result)
 
     @writes
-    def rewind(self, id: str, to_message_id: str) -> int:
+    def rewind(self, id: str, to_message_id: str | None = None, *, before: str | None = None) -> int:
         """Hide every message after that user message, and show those up to it; the number of messages hidden.
 
-        A recorder whose message gets hidden is refused with Conflict at its next chunk. Raises NotFound without session or
-        message, InvalidValue if the message is not a user message or is queued.
+        With `before` instead: hide that message, which may be of any role, and every one after it. A recorder whose message gets
+        hidden is refused with Conflict at its next chunk. Raises NotFound without session or message, InvalidValue if
+        `to_message_id` is not a user message, or for a queued one.
         """
         work = self._work
-        return branching.rewind(work, work.label("id", id), work.label("to_message_id", to_message_id), work.now())
+        if (to_message_id is None) == (before is None):
+            raise InvalidValue("to_message_id", "give the message to rewind to, or the one to rewind before.")
+        return branching.rewind(
+            work,
+            work.label("id", id),
+            None if to_message_id is None else work.label("to_message_id", to_message_id),
+            None if before is None else work.label("before", before),
+            work.now(),
+        )
 
     @writes
     def unrewind(self, id: str, after_message_id: str) -> int:

@@ -1,43 +1,45 @@
 """Taking in what a browser posts: the stored messages are read beside it, and what `persist.chat.posted` allows is written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, select, tuple_, type_coerce
+from sqlalchemy import bindparam, delete, select, tuple_, type_coerce, update
 
 from persist.blobs.bodies import Added, add_outside
-from persist.chat.models import deltas, messages, parts
+from persist.chat.models import IS_COMPACTION, deltas, messages, parts
 from persist.chat.posted.answers import Answer
 from persist.chat.posted.json_values import refuse_prototype
-from persist.chat.posted.messages import Posted, edited_metadata
+from persist.chat.posted.messages import Posted, edited_metadata, possibly_new
 from persist.chat.posted.plan import Edit, Plan, Planner, Running, Stored, Trigger
 from persist.chat.reducer.parts import Part
 from persist.chat.schemas import Files, Role, SyncedMessages
 from persist.chat.storage import turns, usage
 from persist.chat.storage.files import STORED, StoredFile, is_reference, put_back
 from persist.chat.storage.message_insert import Posting, check_parts, insert_last, insert_parts, naming_taken, touch_session
-from persist.chat.storage.statements import LOCK_SESSION, REWRITE_PART, SET_METADATA
+from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA
 from persist.chat.storage.stored_json import grown_part, joined_deltas, read_object, stored_objects
-from persist.chat.storage.transcript import GROWING, by_message
+from persist.chat.storage.transcript import GROWING, SOME_PARTS, by_message
 from persist.db.changes.batch import Batch
 from persist.db.expressions.json_text import json_text, stored_text
-from persist.db.schema.arrays import among_labels
+from persist.db.schema.arrays import label_rows
 from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.json import JsonText
-from persist.errors import Conflict, NotFound, UnreadableRow
+from persist.errors import Conflict, InvalidValue, NotFound, UnreadableRow
 
 _M, _P, _D = messages.c, parts.c, deltas.c
 _session = param("session_id")
 _named = messages.alias()
+_given = label_rows("ids")  # joined: a list in a condition is searched anew for each row
 _first = (
     select(_named.c.created_at, _named.c.id)
-    .where(_named.c.session_id == _session, among_labels(_named.c.id, "ids"))
+    .join(_given, _named.c.id == _given.c.value)
+    .where(_named.c.session_id == _session)
     .order_by(_named.c.created_at, _named.c.id)
     .limit(1)
 )
@@ -46,14 +48,19 @@ _FROM_FIRST = Statement(
     .where(_M.session_id == _session, tuple_(_M.created_at, _M.id) >= _first.scalar_subquery())
     .order_by(_M.created_at, _M.id)
 )
-_ELSEWHERE = Statement(select(_M.id).where(among_labels(_M.id, "ids"), _M.session_id != _session).limit(1))
-_PARTS = Statement(select(_P.message_id, _P.index, json_text(_P.data_json), _P.id).where(among_labels(_P.message_id, "ids")))
+_ELSEWHERE = Statement(select(_M.id).join(_given, _M.id == _given.c.value).where(_M.session_id != _session).limit(1))
 _TAILS = Statement(
-    select(_D.part_id, stored_text(_D.seq), stored_text(_D.delta))
+    select(_P.message_id, _P.index, _D.part_id, stored_text(_D.seq), stored_text(_D.delta))
     .join(parts, _P.id == _D.part_id)
     .where(_P.session_id == _session)
     .order_by(_D.part_id, _D.seq)
 )
+_REWRITE = Statement(
+    update(parts)
+    .where(_P.message_id == param("row_id"), _P.index == bindparam("position", type_=_P.index.type))
+    .values(tool_state=param("new_tool_state"), data_json=param("data"), updated_at=param("at"))
+)
+_COMPACTIONS = Statement(select(_P.message_id).where(_P.session_id == _session, IS_COMPACTION))
 _REMOVE_PARTS = Statement(delete(parts).where(_P.message_id == param("row_id")))
 
 
@@ -67,40 +74,52 @@ def sync(
     client_tools: AbstractSet[str] | None,
 ) -> SyncedMessages:
     """Write what the posted list changes. InvalidValue and Conflict: nothing is written."""
-    ids = [message.id for message in posted]
-    ids += [] if message_id is None or message_id in ids else [message_id]
+    named = [] if message_id is None else [message_id]
+    ids = [*[message.id for message in posted], *named]
     with work.batch() as batch:
         turn_row = batch.row(turns.LOCK_TURN, of_session=session_id)  # locked before the session, in the order that recorders use
         session = batch.row(LOCK_SESSION, row_id=session_id)
-        elsewhere = batch.row(_ELSEWHERE, session_id=session_id, ids=ids)
+        elsewhere = batch.row(_ELSEWHERE, session_id=session_id, ids=[*possibly_new(posted), *named])
         heads = batch.rows(_FROM_FIRST, session_id=session_id, ids=ids)
-        parts_found = batch.rows(_PARTS, ids=ids)
-        markers = batch.rows(usage.MARKERS, row_id=session_id)
+        parts_found = batch.rows(SOME_PARTS, ids=ids)
+        compactions = batch.rows(_COMPACTIONS, session_id=session_id)
     if session.result is None:
         raise NotFound("session", session_id)
-    if elsewhere.result is not None:
-        raise Conflict(f"Message {elsewhere.result[0]} belongs to another session.", constraint="chat_messages")
+    _refuse_elsewhere(elsewhere.result)
     now = work.now()
     turn = turns.turn_of(turn_row.result)
     running = Running(turn.message_id) if turn is not None and turn.running(now) else None
     stored = _stored(heads.result)
-    shown = {message.id: Files.REFERENCE for message in posted if any(is_reference(part) for part in message.parts)}
-    reader = _Reader(work, session_id, parts_found.result, ids, shown)
-    plan = Planner(stored, reader.parts, client_tools=client_tools).plan(posted, trigger, message_id, running)
+    stored_parts = _StoredParts(work, session_id, parts_found.result, ids, posted)
+    try:
+        plan = Planner(stored, stored_parts, client_tools=client_tools).plan(posted, trigger, message_id, running)
+    except InvalidValue:
+        _refuse_elsewhere(work.row(_ELSEWHERE, session_id=session_id, ids=ids))
+        raise
     if plan.changes:
         if running is not None:
             raise Conflict(
                 f"A turn is running in session {session_id}: enqueue the message, or call sessions.request_stop first.",
                 constraint="chat_turns",
             )
-        _Writer(work, session_id, plan, now).write(stored, turn, {row[0] for row in markers.result})
+        _Writer(work, session_id, plan, now).write(stored, stored_parts, turn, {id for (id,) in compactions.result})
     return _result(plan, running)
+
+
+def _refuse_elsewhere(row: Row | None) -> None:
+    if row is not None:
+        raise Conflict(f"Message {row[0]} belongs to another session.", constraint="chat_messages")
 
 
 def _stored(heads: list[Row]) -> list[Stored]:
     found = []
     for (id, role, text), metadata in zip(heads, stored_objects([text for *_, text in heads]), strict=True):
-        found.append(Stored(id, role, read_object(text, f"the metadata of message {id}") if metadata is None else metadata))
+        if metadata is None:
+            metadata = read_object(text, f"the metadata of message {id}")
+        if '_at"' in text:
+            found.append(Stored(id, role, metadata, metadata.get("queued_at") is not None, metadata.get("hidden_at") is not None))
+        else:
+            found.append(Stored(id, role, metadata))
     return found
 
 
@@ -121,57 +140,66 @@ def _result(plan: Plan, running: Running | None) -> SyncedMessages:
     )
 
 
-class _StoredPart:
-    """A part as it is stored, for the rules."""
-
-    __slots__ = ("_reader", "data", "id")
-
-    def __init__(self, reader: "_Reader", id: str, data: Part) -> None:
-        self._reader, self.id, self.data = reader, id, data
-
-    def whole(self) -> Part:
-        """The part with the text that waits in rows of its own."""
-        return self._reader.grown(self.id, self.data) if self.data.get("state") in GROWING else self.data
-
-
-class _Reader:
+class _StoredParts:
     """The parts of stored messages: those of the posted ids are read already, others and unfolded text when they are needed."""
 
-    def __init__(
-        self, work: UnitOfWork, session_id: str, rows: list[Row], ids: Sequence[str], shown: Mapping[str, Files]
-    ) -> None:
-        """`shown`: messages whose large files the browser posts by reference, as it was shown them."""
-        self._work, self._session_id, self._shown = work, session_id, shown
-        self._read = set(ids)
-        self._parts = self._grouped(rows)
-        self._tails: dict[str, list[tuple[Any, Any]]] | None = None
+    def __init__(self, work: UnitOfWork, session_id: str, rows: list[Row], ids: Sequence[str], posted: Sequence[Posted]) -> None:
+        self._work, self._session_id, self._posted = work, session_id, posted
+        self._read, self._rows = set(ids), rows
+        self._parts = by_message(rows, self._decoded(rows))
+        self._indexes: dict[str, list[int]] | None = None
+        self._tails: dict[tuple[str, int], tuple[str, list[tuple[Any, Any]]]] | None = None
 
-    def parts(self, message_id: str) -> Sequence[_StoredPart]:
+    def of(self, message_id: str) -> Sequence[Part]:
         """The parts of a message, in their order, without those that cannot be read."""
+        found = self._parts.get(message_id)
+        if found is not None:
+            return found
         if message_id not in self._read:
             self._read.add(message_id)
-            self._parts |= self._grouped(self._work.rows(_PARTS, ids=[message_id]))
+            rows = self._work.rows(SOME_PARTS, ids=[message_id])
+            self._rows = [*self._rows, *rows]
+            self._parts |= by_message(rows, self._decoded(rows))
+            self._indexes = None
         return self._parts.get(message_id, [])
 
-    def _grouped(self, rows: list[Row]) -> dict[str, list[_StoredPart]]:
-        values = stored_objects([row[2] for row in rows])
-        filed: dict[Files, list[StoredFile]] = {}
-        for row, data in zip(rows, values, strict=True):
-            if data is not None and data.get("state") == STORED:
-                filed.setdefault(self._shown.get(row[0], Files.DATA), []).append(StoredFile(row[0], row[1], data))
-        for files, stored in filed.items():
-            put_back(self._work, self._work.runtime, stored, files)
-        bodies = [None if data is None else _StoredPart(self, row[3], data) for row, data in zip(rows, values, strict=True)]
-        return by_message([row[:3] for row in rows], bodies)
+    def _decoded(self, rows: list[Row]) -> list[Part | None]:
+        """The parts in rows. A large file is what the browser was shown: its bytes, or the reference that it posts."""
+        values = stored_objects([text for *_, text in rows])
+        filed = [
+            StoredFile(row[0], row[1], data)
+            for row, data in zip(rows, values, strict=True)
+            if data is not None and data.get("state") == STORED
+        ]
+        if filed:
+            named = {message.id for message in self._posted if any(is_reference(part) for part in message.parts)}
+            for files, by_reference in ((Files.REFERENCE, True), (Files.DATA, False)):
+                chosen = [one for one in filed if (one.message_id in named) is by_reference]
+                if chosen:
+                    put_back(self._work, self._work.runtime, chosen, files)
+        return values
 
-    def grown(self, part_id: str, data: Part) -> Part:
+    def index(self, message_id: str, place: int) -> int:
+        """The index of the part at that place. It is another number where a part is missing or cannot be read."""
+        if self._indexes is None:
+            readable = stored_objects([text for *_, text in self._rows])
+            self._indexes = by_message(
+                self._rows, [None if data is None else row[1] for row, data in zip(self._rows, readable, strict=True)]
+            )
+        return self._indexes[message_id][place]
+
+    def whole(self, message_id: str, place: int) -> Part:
         """The part with its unfolded text; without it if that cannot be read, as the browser was shown it."""
+        data = self._parts[message_id][place]
+        if data.get("state") not in GROWING:
+            return data
         if self._tails is None:
             self._tails = {}
-            for id, *piece in self._work.rows(_TAILS, session_id=self._session_id):
-                self._tails.setdefault(id, []).append(tuple(piece))
+            for id, index, part_id, *piece in self._work.rows(_TAILS, session_id=self._session_id):
+                self._tails.setdefault((id, index), (part_id, []))[1].append((piece[0], piece[1]))
+        tail = self._tails.get((message_id, self.index(message_id, place)))
         try:
-            return grown_part(part_id, data, joined_deltas(part_id, self._tails.get(part_id, []))[0])
+            return data if tail is None else grown_part(tail[0], data, joined_deltas(*tail)[0])
         except UnreadableRow:
             return data
 
@@ -186,7 +214,9 @@ class _Writer:
         self._added = [(posted.id, *self._posting(posted, metadata)) for posted, metadata in plan.added]
         self._edit = None if plan.edit is None else self._edited(plan.edit)
 
-    def write(self, stored: Sequence[Stored], turn: turns.Turn | None, compactions: AbstractSet[str]) -> None:
+    def write(
+        self, stored: Sequence[Stored], parts: _StoredParts, turn: turns.Turn | None, compactions: AbstractSet[str]
+    ) -> None:
         """Write all changes. `compactions`: ids of the session's messages that are compactions."""
         work, plan, session_id, now = self._work, self._plan, self._session_id, self._now
         taken_back = {message.id for message in plan.hidden}
@@ -196,10 +226,8 @@ class _Writer:
         files: Added = []
         with naming_taken(work, ", ".join(id for id, *_ in self._added)), work.batch(last=last) as batch:
             for answer, text in self._answers:
-                data = answer.data
-                batch.run(
-                    REWRITE_PART, row_id=answer.part_id, new_type=data["type"], new_tool_state=data["state"], data=text, at=now
-                )
+                where = {"row_id": answer.message_id, "position": parts.index(answer.message_id, answer.place)}
+                batch.run(_REWRITE, **where, new_tool_state=answer.data["state"], data=text, at=now)
             self._hide(batch, recounts=recounts)
             if turn is not None and self._loses_answer(turn, stored):
                 turns.stop_turn(batch, session_id, turn)

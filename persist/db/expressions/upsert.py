@@ -41,6 +41,11 @@ def insert_missing(table: Table, *keys: str) -> Insert:
     return merge(table, *keys)
 
 
+def unless_there(statement: Insert, *keys: str) -> Insert:
+    """Let an INSERT do nothing for a row whose key exists, as `insert_missing` does. Changes the INSERT."""
+    return merging(statement, *keys)
+
+
 def taken(statement: Statement, kind: str, id: str) -> Conflict:
     """The error for an INSERT that did nothing because its `id` is taken. The transaction stays usable after it."""
     table = statement.statement.table.name  # type: ignore[attr-defined]  # an Insert has one
