@@ -30,8 +30,9 @@ def scripted_model(pause: Pause = unhurried) -> FunctionModel:
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
         question, images = _question(messages)
-        results = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
-        if results:
+        latest = messages[-1].parts
+        results = [part for part in latest if isinstance(part, ToolReturnPart)]
+        if results and not any(isinstance(part, UserPromptPart) for part in latest):
             text = " ".join(_comment(result) for result in results)
         elif "fail" in question:
             raise RuntimeError("The model is out of order.")

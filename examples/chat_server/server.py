@@ -118,7 +118,7 @@ async def send(request: Request, body: Posted, store: Store, owner: Owner) -> Re
     if synced.answered_by:  # asked again after a lost connection
         return StreamingResponse(sse.encode(await store.chat.messages.replay(synced.answered_by)), headers=sse.HEADERS)
     cursor = None
-    if synced.continues or (history and history[-1]["role"] == "user"):
+    if history and (history[-1]["role"] == "user" or history[-1]["id"] == synced.continues):
         cursor = await request.app.state.answers.start(session.id, history, synced.continues)
     return following(store, session.id, cursor)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.scenes import Chat, Window, eventually, texts_of
+from tests.browser.scenes import Chat, Window, eventually, texts_of, tour
 
 Open = Callable[..., Window]
 
@@ -46,4 +46,15 @@ def test_the_browser_returns_a_choice(chat: Chat, window: Open) -> None:
     one.button("Green").click()
     expect(one.said).to_have_text("You chose Green.")
     expect(one.button("Send")).to_be_visible()
+    eventually(one.shown, lambda: texts_of(chat.stored(one.session)))
+
+
+def test_a_conversation_goes_on_without_an_approval(chat: Chat, window: Open) -> None:
+    one = window(chat.one)
+    one.ask("write an email")
+    expect(one.button("Approve")).to_be_visible()
+    one.ask("hello")
+    expect(one.said).to_have_text(tour("hello"))
+    expect(one.button("Send")).to_be_visible()
+    expect(one.button("Approve")).to_have_count(0)
     eventually(one.shown, lambda: texts_of(chat.stored(one.session)))

@@ -53,6 +53,7 @@ export function Conversation({ id, stored, onChange, onFork }) {
             key={message.id}
             session={id}
             message={message}
+            isLast={message === last}
             busy={busy}
             onApproval={(approval) => answer(() => chat.addToolApprovalResponse(approval))}
             onOutput={(output) => answer(() => chat.addToolOutput(output))}

@@ -8,7 +8,7 @@ export function Parts({ parts, ...rest }) {
 // Large files are references in the history, to be had from the server.
 const addressOf = (session, url) => url.replace(/^persist-blob:/, `/api/sessions/${session}/files/`);
 
-function Part({ part, session, onApproval, onOutput }) {
+function Part({ part, session, isLast, onApproval, onOutput }) {
   if (part.type === "text") return <p className="text">{part.text}</p>;
   if (part.type === "reasoning") return <details><summary>Thoughts</summary>{part.text}</details>;
   if (part.type === "file")
@@ -17,22 +17,24 @@ function Part({ part, session, onApproval, onOutput }) {
     ) : (
       <a href={addressOf(session, part.url)} download={part.filename}>{part.filename ?? "A file"}</a>
     );
-  if (part.type === "tool-choose") return <Choice part={part} onOutput={onOutput} />;
-  if (isToolUIPart(part)) return <Call part={part} onApproval={onApproval} />;
+  if (part.type === "tool-choose") return <Choice part={part} isLast={isLast} onOutput={onOutput} />;
+  if (isToolUIPart(part)) return <Call part={part} isLast={isLast} onApproval={onApproval} />;
   return null;
 }
 
 const SAID = {
   "input-streaming": "is being prepared",
   "input-available": "is running",
+  "approval-requested": "was not approved",
   "approval-responded": "has your answer",
   "output-available": "is done",
   "output-error": "failed",
   "output-denied": "was denied",
 };
 
-function Call({ part, onApproval }) {
-  const asks = part.state === "approval-requested";
+// A call of an earlier message waits no more: the conversation went on without it.
+function Call({ part, isLast, onApproval }) {
+  const asks = isLast && part.state === "approval-requested";
   const answer = (approved) => onApproval({ id: part.approval.id, approved });
   return (
     <section className="call" data-state={part.state} aria-label={getToolName(part)}>
@@ -48,12 +50,12 @@ function Call({ part, onApproval }) {
   );
 }
 
-function Choice({ part, onOutput }) {
+function Choice({ part, isLast, onOutput }) {
   const choose = (output) => onOutput({ tool: "choose", toolCallId: part.toolCallId, output });
   return (
     <section className="call" data-state={part.state} aria-label="choose">
       <strong>{part.input?.question}</strong>
-      {part.state === "input-available"
+      {isLast && part.state === "input-available"
         ? part.input.options.map((option) => <button key={option} onClick={() => choose(option)}>{option}</button>)
         : <p>{part.output ?? part.errorText}</p>}
     </section>
