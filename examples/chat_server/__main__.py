@@ -6,13 +6,14 @@ import socket
 from contextlib import suppress
 
 import uvicorn
+from fastapi import FastAPI
 
 from .assistant import assistant
 from .scripted_model import scripted_model
 from .server import PAGE, application
 
 
-def serve(app: object, port: int, *, patience: int = 5) -> None:
+def serve(app: FastAPI, port: int, *, patience: int = 5) -> None:
     """Serve the application until a signal ends it, and give answers so many seconds then. Port 0 is any that is free."""
     with socket.create_server(("127.0.0.1", port)) as listening:  # this machine alone: there is no login
         print(f"http://127.0.0.1:{listening.getsockname()[1]}/", flush=True)

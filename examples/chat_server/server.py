@@ -57,7 +57,8 @@ async def the_owner(request: Request) -> str:
 
 async def the_store(request: Request) -> AsyncStore:
     """The store of this process."""
-    return request.app.state.store
+    store: AsyncStore = request.app.state.store
+    return store
 
 
 async def posted(request: Request) -> dict[str, Any]:
@@ -98,12 +99,13 @@ async def own_session(store: AsyncStore, id: Any, owner: str) -> ChatSession:
 async def send(request: Request, body: Posted, store: Store, owner: Owner) -> Response:
     """Take in what useChat posts, begin to answer it, and follow the answer."""
     session = await own_session(store, body.get("id"), owner)
+    ui_messages: Any = body.get("messages")
     async with store.begin() as tx:
         messages = tx.chat.messages
         await messages.repair_interrupted(session.id, human_input_tools=CLIENT_TOOLS)  # of a process that died
         synced = await messages.sync(
             session.id,
-            body.get("messages"),
+            ui_messages,
             trigger=body.get("trigger"),
             message_id=body.get("messageId"),
             client_tools=CLIENT_TOOLS,
@@ -166,19 +168,29 @@ async def create(store: Store, owner: Owner) -> dict[str, str]:
 
 @routes.get("/api/sessions/{id}")
 async def history(id: str, store: Store, owner: Owner) -> Response:
-    """The messages of a session, and whether an answer runs."""
+    """The messages of a session, large files as references, and whether an answer runs."""
     await own_session(store, id, owner)
     async with store.read() as tx:
         running = await tx.chat.sessions.turn(id) is not None
-        messages = await tx.chat.messages.list_json(id)
+        messages = await tx.chat.messages.list_json(id, files="reference")
     return Response(b'{"running":%s,"messages":%s}' % (orjson.dumps(running), messages), media_type="application/json")
+
+
+@routes.get("/api/sessions/{id}/files/{digest}")
+async def file(id: str, digest: str, store: Store, owner: Owner) -> Response:
+    """A file of a message, for whom the session belongs to. A browser shows it as an image, and never opens it as a page."""
+    await own_session(store, id, owner)
+    found = await store.chat.messages.file(id, digest)
+    headers = {"content-disposition": "attachment", "x-content-type-options": "nosniff", "cache-control": "private, immutable"}
+    return StreamingResponse(await store.blobs.open(found.sha256), headers=headers, media_type=found.media_type)
 
 
 @routes.post("/api/sessions/{id}/fork")
 async def fork(id: str, body: Posted, store: Store, owner: Owner) -> dict[str, str]:
     """A new session with the messages up to one of them."""
     await own_session(store, id, owner)
-    return {"id": (await store.chat.sessions.fork(id, body.get("messageId"))).id}
+    message_id: Any = body.get("messageId")
+    return {"id": (await store.chat.sessions.fork(id, message_id)).id}
 
 
 def title_of(message: UIMessage) -> str:
@@ -196,7 +208,7 @@ async def page() -> Response:
     return FileResponse(PAGE / "index.html")
 
 
-async def _refused(request: Request, error: PersistError) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     """What the store refuses, as one sentence: useChat shows it as the message of its error."""
     status = next((number for kind, number in STATUS.items() if isinstance(error, kind)), None)
     if status is None:
@@ -204,6 +216,7 @@ async def _refused(request: Request, error: PersistError) -> Response:
     return PlainTextResponse(str(error), status)
 
 
-async def _unfit(request: Request, error: HTTPException) -> Response:
+async def _unfit(request: Request, error: Exception) -> Response:
     """What cannot be read at all, as one sentence, too."""
+    assert isinstance(error, HTTPException)
     return PlainTextResponse(error.detail, error.status_code)

@@ -54,7 +54,7 @@ class FolderBlobStore:
     """Bodies as files in a folder, which only their owner may read: `ab/cd/<sha256>`, renamed into place when complete."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = check_path("path", path)
+        self.path = Path(os.path.abspath(check_path("path", path)))
 
     def __repr__(self) -> str:
         return f"FolderBlobStore({str(self.path)!r})"

@@ -19,7 +19,7 @@ INLINE = 2**14
 PIECE = 2**20
 """The size of a piece in bytes. No larger part of a body is in memory at a time."""
 
-Source = bytes | bytearray | memoryview | PathLike[str] | IO[bytes] | Iterable[bytes]
+Source = bytes | bytearray | memoryview | PathLike[str] | IO[bytes] | Iterable[bytes] | AsyncIterable[bytes]
 """Bytes, a path, a binary file from its place on, or an iterable of bytes; with AsyncStore an asynchronous iterable, too."""
 
 _HEX = frozenset("0123456789abcdef")

@@ -29,6 +29,9 @@ class BlobReader:
         self._runtime = work.runtime
         self._work = None if outlives and work.is_alone else work
 
+    def __repr__(self) -> str:
+        return f"BlobReader({self.blob.sha256!r}, {self.start}, {self.end})"
+
     def __iter__(self) -> Iterator[bytes]:
         """The pieces, in order."""
         digest = sha256() if (self.start, self.end) == (0, self.blob.size) else None
@@ -70,4 +73,4 @@ class BlobReader:
             with Verb(work, "Blobs.open", writes=False):
                 return read(work)
 
-        return in_snapshot(self._runtime, framed) if self._work is None else framed(self._work)
+        return in_snapshot(self._runtime, framed, holds_store=True) if self._work is None else framed(self._work)

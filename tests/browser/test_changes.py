@@ -56,6 +56,7 @@ def test_a_fork_goes_its_own_way(chat: Chat, window: Open) -> None:
     one.answers.first.get_by_role("button", name="Fork").click()
     one.page.wait_for_url(lambda url: one.session not in url)
     fork = one.page.url.partition("#")[2]
+    expect(one.page.locator(f"nav a[aria-current][href='#{fork}']")).to_be_visible()
     expect(one.said).to_have_text(tour("first"))
     one.ask("second")
     expect(one.said).to_have_text(tour("second"))
@@ -104,5 +105,20 @@ def test_an_attached_image_is_stored_and_shown_again(chat: Chat, window: Open, t
     two = window(chat.two, one.session)
     expect(two.page.get_by_alt_text("noise.png")).to_be_visible()
     expect(two.page.get_by_alt_text("noise.png")).to_have_js_property("naturalWidth", 200)
-    (file,) = (part for part in chat.stored(one.session)[0]["parts"] if part["type"] == "file")
-    assert base64.b64decode(file["url"].partition(",")[2]) == image.read_bytes()
+    assert file_of(chat, one.session) == image.read_bytes()
+
+    # the edited question of the second window names the file, whose bytes it does not have
+    two.questions.first.get_by_role("button", name="Edit").click()
+    two.page.get_by_label("Edited question").fill("and this?")
+    two.button("Ask again").click()
+    expect(two.questions.locator(".text")).to_have_text(["and this?"])
+    expect(two.said).to_have_text(f"I see a file of type image/png with {image.stat().st_size} bytes.")
+    expect(two.button("Send")).to_be_visible()
+    eventually(two.shown, lambda: texts_of(chat.stored(one.session)))
+    assert file_of(chat, one.session) == image.read_bytes()
+
+
+def file_of(chat: Chat, session: str) -> bytes:
+    """The file of the first question."""
+    (file,) = (part for part in chat.stored(session)[0]["parts"] if part["type"] == "file")
+    return base64.b64decode(file["url"].partition(",")[2])

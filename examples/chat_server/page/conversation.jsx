@@ -34,7 +34,8 @@ export function Conversation({ id, stored, onChange, onFork }) {
   // What `resume: true` does, and then a look at what is stored: an answer may end between two requests.
   const catchUp = async () => {
     await resumeStream();
-    setMessages((await get(`/api/sessions/${id}`)).messages);
+    const { messages } = await get(`/api/sessions/${id}`);
+    setMessages((shown) => (shown.length > messages.length ? shown : messages)); // unless the next question is there already
   };
   useEffect(() => {
     if (stored.running) void catchUp();
@@ -50,6 +51,7 @@ export function Conversation({ id, stored, onChange, onFork }) {
         {messages.map((message) => (
           <Message
             key={message.id}
+            session={id}
             message={message}
             busy={busy}
             onApproval={(approval) => answer(() => chat.addToolApprovalResponse(approval))}

@@ -5,11 +5,18 @@ export function Parts({ parts, ...rest }) {
   return parts.map((part, index) => <Part key={index} part={part} {...rest} />);
 }
 
-function Part({ part, onApproval, onOutput }) {
+// Large files are references in the history, to be had from the server.
+const addressOf = (session, url) => url.replace(/^persist-blob:/, `/api/sessions/${session}/files/`);
+
+function Part({ part, session, onApproval, onOutput }) {
   if (part.type === "text") return <p className="text">{part.text}</p>;
   if (part.type === "reasoning") return <details><summary>Thoughts</summary>{part.text}</details>;
   if (part.type === "file")
-    return part.mediaType.startsWith("image/") ? <img src={part.url} alt={part.filename ?? "An image"} /> : <p>{part.filename}</p>;
+    return part.mediaType.startsWith("image/") ? (
+      <img src={addressOf(session, part.url)} alt={part.filename ?? "An image"} />
+    ) : (
+      <a href={addressOf(session, part.url)} download={part.filename}>{part.filename ?? "A file"}</a>
+    );
   if (part.type === "tool-choose") return <Choice part={part} onOutput={onOutput} />;
   if (isToolUIPart(part)) return <Call part={part} onApproval={onApproval} />;
   return null;

@@ -71,7 +71,7 @@ class StoredFile(NamedTuple):
 
 def is_reference(part: object) -> bool:
     """Whether a given part is a file whose URL is a reference, real or forged."""
-    if not isinstance(part, Mapping) or part.get("type") not in FILE_TYPES:
+    if not isinstance(part, dict) or part.get("type") not in FILE_TYPES:
         return False
     url = part.get("url")
     return isinstance(url, str) and url[: len(_SCHEME)].lower() == _SCHEME
@@ -82,7 +82,10 @@ def with_own_files(work: UnitOfWork, session_id: str, given: Sequence[Any]) -> S
 
     A browser that was shown references posts them; one that names no file of its own session stays, and is refused.
     """
-    if not any(is_reference(part) for part in given):
+    for part in given:
+        if is_reference(part):
+            break
+    else:
         return given
     named = [part["url"].removeprefix(_SCHEME) for part in given if is_reference(part)]
     heads = {}
@@ -112,9 +115,10 @@ def taken_out(part: Part, runtime: Runtime) -> tuple[Part, NewBlob | None]:
 
     A URL stays where it is if its text could not be made again from the bytes, or if it is too long for a part anyway.
     """
-    smallest, largest = runtime.settings.inline_file_bytes, runtime.limits.max_bytes
-    url = part.get("url")
-    if part.get("type") not in FILE_TYPES or not isinstance(url, str) or not smallest < len(url) <= largest or "state" in part:
+    if part.get("type") not in FILE_TYPES:
+        return part, None
+    url, smallest = part.get("url"), runtime.settings.inline_file_bytes
+    if not isinstance(url, str) or not smallest < len(url) <= runtime.limits.max_bytes or "state" in part:
         return part, None
     head, _, text = url.partition(",")
     if _HEAD.fullmatch(head) is None:

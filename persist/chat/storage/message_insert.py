@@ -183,6 +183,8 @@ def insert_parts(
     """Add the statements that insert the parts of a message that has none; the files, for `add_outside`."""
     rows = part_rows(work, posting, id, now)
     batch.run_many(statement, rows)
+    if not posting.files:
+        return []
     files = add_named(batch, posting.files, now)
     named = zip(rows, posting.parts, strict=True)
     batch.run_many(

@@ -9,9 +9,12 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 T = TypeVar("T")
 
 
-def in_snapshot(runtime: Runtime, read: Callable[[UnitOfWork], T]) -> T:
-    """What `read` returns, from a read transaction of its own that ends before this returns."""
-    work = UnitOfWork(runtime, writable=False, is_snapshot=True)
+def in_snapshot(runtime: Runtime, read: Callable[[UnitOfWork], T], *, holds_store: bool = False) -> T:
+    """What `read` returns, from a read transaction of its own that ends before this returns.
+
+    `holds_store`: the store cannot be closed at that moment, as with any transaction of a caller's.
+    """
+    work = UnitOfWork(runtime, writable=False, is_snapshot=not holds_store)
     work.begin()
     try:
         found = read(work)
