@@ -10,7 +10,8 @@ from tests.contract.chat.scenes import MODEL, create, rollup, say, session_of, s
 from tests.contract.conftest import Raw
 
 HI = [{"type": "text", "text": "hi"}]
-TABLES = ("chat_sessions", "chat_messages", "chat_parts")
+LARGE = f"data:image/png;base64,{'A' * 100_000}"
+TABLES = ("chat_sessions", "chat_messages", "chat_parts", "chat_part_blobs")
 
 
 def append(store: Any, session: str, **fields: Any) -> Any:
@@ -19,7 +20,7 @@ def append(store: Any, session: str, **fields: Any) -> Any:
 
 
 def rows(raw: Raw) -> list[Any]:
-    return [raw.rows(f"SELECT * FROM {table} ORDER BY id") for table in TABLES]
+    return [raw.rows(f"SELECT * FROM {table} ORDER BY 1") for table in TABLES]
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,7 @@ def rows(raw: Raw) -> list[Any]:
         {"role": "assistant", "metadata": {"usage": {"input": 5, "output": 7}}},
         {"role": "assistant", "parts": [{"type": "data-compaction", "data": {"summary": "s", "tail_start_id": None}}]},
         {"created_at": datetime(2020, 1, 2, tzinfo=UTC)},
+        {"parts": [{"type": "file", "mediaType": "image/png", "url": LARGE}]},
     ],
 )
 def test_the_same_message_again_changes_nothing(store: Any, raw: Raw, clock: Any, session: str, fields: dict[str, Any]) -> None:

@@ -68,6 +68,16 @@ def test_a_page_has_text_that_is_not_folded_yet(store: Any, session: str) -> Non
         assert orjson.loads(page) == shown(store, session)[1:]
 
 
+def test_a_page_has_large_files(store: Any, session: str) -> None:
+    file = {"type": "file", "mediaType": "image/png", "url": f"data:image/png;base64,{'A' * 100_000}"}
+    with store.begin() as tx:
+        for parts in ([], [file], [file, file], [{"type": "text", "text": "no file"}]):
+            tx.chat.messages.append(session, role="user", parts=parts)
+    for page in ({"limit": 3}, {"limit": 2, "files": "reference"}):
+        with store.read() as tx:
+            assert orjson.loads(tx.chat.messages.list_json(session, **page)) == tx.chat.messages.list(session, **page)
+
+
 @pytest.mark.parametrize("verb", ["list_json", "list_rows"])
 def test_a_page_of_nothing_is_refused_as_a_list_is(store: Any, talk: str, verb: str) -> None:
     elsewhere = say(store, create(store), "elsewhere")
