@@ -88,4 +88,8 @@ class AsyncStep(_Step):
 
 def told(error: Exception) -> str:
     """The type and the message of an exception."""
-    return f"{type(error).__name__}: {error}"
+    try:
+        message = str(error)
+    except Exception:  # of the caller's class
+        message = "its message cannot be read"
+    return f"{type(error).__name__}: {message}"

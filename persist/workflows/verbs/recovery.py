@@ -153,8 +153,18 @@ def restart(work: UnitOfWork, run: WorkflowRun) -> None:
     maximum = None if run.max_restarts is None else max(run.max_restarts, count)
     new_context = _without_error(run.context)
     until = handed_over_at(run, now)
-    with work.batch(last=True) as batch:
-        batch.run(_RESTART, row_id=run.id, new_context=new_context, count=count, maximum=maximum, until=until, at=now)
+    try:
+        with work.batch(last=True) as batch:
+            batch.run(_RESTART, row_id=run.id, new_context=new_context, count=count, maximum=maximum, until=until, at=now)
+    except Exception as error:
+        if not isinstance(work.runtime.translate(error), Conflict):
+            raise
+        work.doomed = not work.joined
+        # the only unique index over the status is that of triggers with one unfinished run
+        raise Conflict(
+            f"The workflow run {run.id!r} cannot be restarted: its trigger {run.trigger_id!r} has another unfinished run.",
+            constraint="ix_workflow_runs_unique_trigger",
+        ) from error
 
 
 def handed_over_at(run: WorkflowRun, now: datetime) -> datetime | None:

@@ -203,3 +203,15 @@ def test_a_failure_may_name_its_attempt(store: Any) -> None:
     for attempt in (-1, "2", True, 2.0):
         with pytest.raises(InvalidValue, match="attempt"):
             effects.fail(run.id, "k", "503", attempt=attempt)
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_an_exception_without_a_readable_message_is_a_failure_too(store: Any, portal: Portal) -> None:
+    run = make(store)
+    with pytest.raises(UnspeakableError), Around(store, portal, run.id, "k"):
+        raise UnspeakableError
+    assert store.workflows.effects.get(run.id, "k").error == "UnspeakableError: its message cannot be read"

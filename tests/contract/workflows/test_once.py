@@ -54,7 +54,7 @@ def test_a_trigger_has_one_unfinished_run(store: Any, clock: Any) -> None:
     do(store, "cancel", queued.id)
     successor = make(store, unique_trigger=True)
     assert successor.id != queued.id
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict, match="has another unfinished run"):
         do(store, "restart", queued.id)
     assert stored(store, queued.id).status == "cancelled"
     do(store, "finish", successor.id, "failed")
