@@ -38,4 +38,6 @@ class SqliteEventLog(EventLogSupport):
             self._unkept.discard(id(driver))
 
     def wakeups(self, listen_url: str | None, topic: str = EVENTS) -> Wakeups:
-        return sqlite_wakeups.FileWakeups(self._path) if self._path is not None else Wakeups()
+        if self._path is None:
+            return Wakeups()
+        return sqlite_wakeups.FileWakeups(self._path, sqlite_wakeups.IDLE if topic == EVENTS else sqlite_wakeups.SELDOM_IDLE)

@@ -8,8 +8,12 @@ from persist.db.dialects.sqlite.file_connections import connect
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.files.paths import file_uri
 
-_BUSY, _IDLE = 0.001, 0.018
-"""Seconds between two polls: right after a commit, and at most. One poll takes some microseconds."""
+_BUSY = 0.001
+"""Seconds between two polls right after a commit. One poll takes some microseconds."""
+IDLE = 0.018
+"""Seconds between two polls when nothing was committed for a while."""
+SELDOM_IDLE = 0.032
+"""The same for watchers of running turns, of whom many wait for long."""
 
 _SLOWER = 1.2
 _BROKEN = 1.0
@@ -18,9 +22,9 @@ _BROKEN = 1.0
 class FileWakeups(Wakeups):
     """Polls the file's data_version, on a separate connection that holds no transaction."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, idle: float = IDLE) -> None:
         super().__init__()
-        self._path = path
+        self._path, self._idle = path, idle
         self._uri = file_uri(path, "mode=ro")
         self._connection: sqlite3.Connection | None = None
         self._seen = -1
@@ -46,7 +50,7 @@ class FileWakeups(Wakeups):
             if told or left <= 0:
                 return False
             told = self.pause(min(self._interval, left))
-            self._interval = min(self._interval * _SLOWER, _IDLE)
+            self._interval = min(self._interval * _SLOWER, self._idle)
 
     def _version(self) -> int:
         if self._connection is None:
