@@ -42,7 +42,7 @@ def code_of(revision: str, folder: Path) -> Path:
 
 def older_revisions() -> list[str]:
     """Those that were the newest once. Of several that came in one change, only the last one was."""
-    return [revision for revision in REVISIONS[:-1] if f"/{revision}_" in _versions_at(_last_commit_of(revision))]
+    return [revision for revision in REVISIONS[:-1] if _newest_at(_last_commit_of(revision)) == revision]
 
 
 def _last_commit_of(revision: str) -> str:
@@ -54,8 +54,10 @@ def _last_commit_of(revision: str) -> str:
     return f"{added[-1]}^"
 
 
-def _versions_at(commit: str) -> str:
-    return _git("ls-tree", "--name-only", "--full-tree", commit, "alembic/versions/").decode()
+def _newest_at(commit: str) -> str:
+    """The newest revision in that commit."""
+    names = _git("ls-tree", "--name-only", "--full-tree", commit, "alembic/versions/").decode().split()
+    return max(name.rpartition("/")[2].partition("_")[0] for name in names if name.endswith(".py"))
 
 
 def _git(*arguments: str) -> bytes:
