@@ -23,9 +23,12 @@ _B, _P = blobs.c, pieces.c
 _this = param("digest")
 
 _KNOWN = (_B.media_type, _B.size, _B.created_at, _B.put_at, _B.outside)
-PUT = Statement(merge(blobs, "sha256", put_at="latest", complete="new").returning(*_KNOWN))
-_PUT_NAMED = Statement(merge(blobs, "sha256", put_at="latest", complete="new", named="new").returning(_B.outside))
-STAGE = Statement(merge(blobs, "sha256", put_at="latest").returning(_B.complete, _B.outside))
+# What a put left that died half-way is completed where bodies belong today; a complete body stays where it is.
+PUT = Statement(merge(blobs, "sha256", put_at="latest", complete="new", outside="until_complete").returning(*_KNOWN))
+_PUT_NAMED = Statement(
+    merge(blobs, "sha256", put_at="latest", complete="new", named="new", outside="until_complete").returning(_B.outside)
+)
+STAGE = Statement(merge(blobs, "sha256", put_at="latest", outside="until_complete").returning(_B.complete, _B.outside))
 ADD_PIECE = Statement(insert_missing(pieces, "sha256", "position"))
 COUNT_PIECES = Statement(select(func.count()).where(_P.sha256 == _this))
 WHERE = Statement(select(_B.outside, _B.body).where(_B.sha256 == _this))

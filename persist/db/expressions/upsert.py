@@ -13,7 +13,7 @@ from persist.db.statements.prepared import Statement
 from persist.errors import Conflict
 from persist.quoting import named
 
-Rule = Literal["earliest", "latest", "later", "sum", "new"]
+Rule = Literal["earliest", "latest", "later", "sum", "new", "until_complete"]
 _RULES: dict[Rule, str] = {
     "earliest": "CASE WHEN excluded.{0} < {1}.{0} THEN excluded.{0} ELSE {1}.{0} END",
     "latest": "CASE WHEN excluded.{0} > {1}.{0} THEN excluded.{0} ELSE {1}.{0} END",
@@ -21,6 +21,7 @@ _RULES: dict[Rule, str] = {
     "later": "CASE WHEN {1}.{0} BETWEEN excluded.{0} AND 253402300799998 THEN {1}.{0} + 1 ELSE excluded.{0} END",
     "sum": "{1}.{0} + excluded.{0}",
     "new": "excluded.{0}",
+    "until_complete": "CASE WHEN {1}.complete THEN {1}.{0} ELSE excluded.{0} END",
 }
 
 

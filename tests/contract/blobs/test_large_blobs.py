@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from datetime import timedelta
 from hashlib import sha256
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from persist import Store
+from persist import Settings, Store
 from persist.blobs.content import PIECE, Content
 from persist.blobs.repository import next_step, staging
 from persist.errors import NotFound
@@ -66,6 +67,28 @@ def test_a_put_that_died_half_way_is_seen_by_nobody(database_url: str, clock: Fr
         # another one completes it
         assert store.blobs.put(LARGE).size == len(LARGE)
         assert store.blobs.read(DIGEST) == LARGE
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["put", "named by a message"])
+@pytest.mark.parametrize("outside_then", [False, True])
+def test_it_is_completed_where_bodies_belong_by_now(
+    database_url: str, clock: FrozenClock, outside_then: bool, named: bool
+) -> None:
+    memory, roomy = MemoryBlobStore(), Settings(max_json_bytes=2 * len(LARGE))
+    then, now = (memory, None) if outside_then else (None, memory)
+    with Store.open(database_url, clock=clock, blobs=then) as store:
+        begin(store, 1 if outside_then else 3)
+        assert memory.bodies == {}
+    part = {"type": "file", "mediaType": "text/plain", "url": f"data:text/plain;base64,{b64encode(LARGE).decode()}"}
+    with Store.open(database_url, clock=clock, blobs=now, settings=roomy) as store:
+        if named:
+            session = store.chat.sessions.create(agent="build", model={})
+            store.chat.messages.append(session.id, role="user", parts=[part])
+            assert store.chat.messages.list(session.id)[0]["parts"] == [part]
+        else:
+            store.blobs.put(LARGE)
+        assert store.blobs.read(DIGEST) == LARGE
+    assert list(memory.bodies.values()) == ([] if outside_then else [LARGE])
 
 
 @pytest.mark.parametrize("how", ["prune", "maintain"])
