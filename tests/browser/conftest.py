@@ -27,7 +27,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def built() -> None:
-    """The page is bundled by `make chat-page`, which needs Node."""
+    """`make chat` and `make test-browser` bundle the page, for which they need Node."""
     if not (PAGE / "dist" / "page.js").exists():
         pytest.fail("the page is not built; make test-browser does it", pytrace=False)
 
