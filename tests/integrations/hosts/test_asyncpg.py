@@ -100,7 +100,7 @@ def test_refusals_are_those_of_a_store_and_harm_nothing(run: Callable[[Body], No
             with pytest.raises(Conflict):
                 await tx.chat.sessions.create(agent="build", model={}, id=session.id)
             with pytest.raises(Conflict) as taken:
-                await tx.chat.messages.append(session.id, role="user", parts=HI, id=said.id)
+                await tx.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": "other"}], id=said.id)
             assert taken.value.constraint == "pk_chat_messages"
             with pytest.raises(InvalidValue):
                 await tx.chat.messages.append(session.id, role="user", parts=[{}])
