@@ -1,14 +1,14 @@
 """Where the bodies of blobs may be kept instead of the database: in a folder, or wherever fsspec reaches, such as S3."""
 
 import os
+import re
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
+from urllib.parse import unquote, urlsplit
 
 from persist.blobs.content import PIECE, checked_digest
 from persist.db.files.paths import check_path, files, typed
@@ -210,13 +210,19 @@ def _without_secrets(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
+def _path_in(path: str) -> str:
+    """The path of a file:// URL: on Windows a drive follows the first slash."""
+    path = unquote(path)
+    return path[1:] if os.name == "nt" and re.match(r"/[A-Za-z]:", path) else path
+
+
 def body_store(value: object) -> BlobStore | None:
     """The store that an argument or a setting names: a path, a URL, or a store itself; None keeps bodies in the database."""
     if value is None or value == "":
         return None
     if isinstance(value, str) and "://" in value:
         parts = urlsplit(value)
-        return FolderBlobStore(url2pathname(parts.path)) if parts.scheme == "file" else FsspecBlobStore(value)
+        return FolderBlobStore(_path_in(parts.path)) if parts.scheme == "file" else FsspecBlobStore(value)
     if isinstance(value, str | os.PathLike):
         return FolderBlobStore(value)
     if isinstance(value, BlobStore):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from persist import AsyncStore, StoreInUse, WrongOwner
+from persist import AsyncStore, Settings, StoreInUse, WrongOwner
 from tests.aio.conftest import new_session, text_of
 from tests.aio.loops import ENOUGH, Threads, abandoned, append, in_loops, opened, texts
 
@@ -63,7 +63,7 @@ def test_two_loops_in_turn(database_url: str) -> None:
 
 
 def test_a_follower_goes_on_in_a_second_loop(database_url: str) -> None:
-    store = asyncio.run(opened(database_url))
+    store = asyncio.run(opened(database_url, settings=Settings(notify_followers=True)))
     session_id = asyncio.run(new_session(store))
     recorder, follower = store.record(session_id), store.follow(session_id)
 

@@ -38,7 +38,7 @@ def test_statuses_are_counted_by_domain_and_null_apart(database_url: str, clock:
         "histories": ["history_snapshots", "history_tool_effects"],
         "programs": ["execution", "run"],
         "telemetry": ["tasks"],
-        "workflows": ["workflow_approvals", "workflow_runs"],
+        "workflows": ["workflow_approvals", "workflow_effects", "workflow_runs"],
     }
     assert found["conversations"]["branches"] == {"by_status": {"completed": 1}, "null": 2}
     assert found["telemetry"]["tasks"] == {"by_status": {"cancelled": 1, "completed": 1, "queued": 1}, "null": 0}

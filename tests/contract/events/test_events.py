@@ -105,7 +105,7 @@ def test_a_transaction_that_the_database_doomed_leaves_no_event(logging_store: A
         with logging_store.begin() as tx:
             tx.chat.sessions.create(agent="a", model=MODEL)
             with pytest.raises(Conflict):
-                tx.chat.messages.append(session, role="user", parts=[], id=taken)
+                tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "more"}], id=taken)
 
     with pytest.raises(TransactionAborted):
         go_on()

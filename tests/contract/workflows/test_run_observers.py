@@ -108,7 +108,7 @@ def test_what_was_rolled_back_is_not_told(store: Any, told: list[WorkflowRun]) -
         with store.begin() as tx:
             tx.workflows.runs.finish(run.id, "succeeded")
             with pytest.raises(Conflict):
-                tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "a"}], id="msg_taken")
+                tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "a"}] * 2, id="msg_taken")
 
     with pytest.raises(Crash):
         crash()

@@ -13,7 +13,7 @@ _BUSY = 0.001
 IDLE = 0.018
 """Seconds between two polls when nothing was committed for a while."""
 SELDOM_IDLE = 0.032
-"""The same for watchers of running turns, of whom many wait for long."""
+"""Seconds between two polls on behalf of those who follow running turns: many of them wait for long."""
 
 _SLOWER = 1.2
 _BROKEN = 1.0
