@@ -134,9 +134,7 @@ class Effects(Repository):
             return ended
         effect = _value(_found(work, _GET, run_id, key))
         if effect.state == EffectState.DONE and number in (None, effect.attempts):
-            raise Conflict(
-                f"The effect {key!r} of workflow run {run_id!r} is done: it has not failed.", constraint="workflow_effects"
-            )
+            raise _conflict(run_id, key, "is done: it has not failed")
         return effect
 
     @reads
