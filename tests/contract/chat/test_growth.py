@@ -10,13 +10,16 @@ from persist.settings import Settings
 from tests.contract.chat.scenes import create, shown, words
 from tests.contract.conftest import Raw
 
+TABLES = ("chat_sessions", "chat_messages", "chat_parts", "chat_part_deltas")
+
 
 def written(url: str, raw: Raw) -> int:
-    """Bytes so far: of the write-ahead log of a file, of what the database holds on a server, whose log is shared with others."""
+    """Bytes so far: of the write-ahead log of a file, of the tables of a chat on a server, whose log and whose catalog are others' too."""
     if raw.is_sqlite:
         path = Path(url.removeprefix("sqlite:///") + "-wal")
         return os.path.getsize(path) if path.exists() else 0
-    return int(raw.value("SELECT pg_database_size(current_database())"))
+    sizes = " + ".join(f"pg_total_relation_size('{table}')" for table in TABLES)
+    return int(raw.value(f"SELECT {sizes}"))
 
 
 def keep_everything(raw: Raw) -> None:
@@ -24,7 +27,7 @@ def keep_everything(raw: Raw) -> None:
     if raw.is_sqlite:
         raw.rows("PRAGMA wal_autocheckpoint=0")
         return
-    for table in ("chat_sessions", "chat_messages", "chat_parts", "chat_part_deltas"):
+    for table in TABLES:
         raw.rows(f"ALTER TABLE {table} SET (autovacuum_enabled = off, toast.autovacuum_enabled = off)")
 
 
