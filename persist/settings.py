@@ -60,7 +60,7 @@ class Settings(BaseSettings):
     save_buffer_bytes: int = Field(0, ge=0)
     save_buffer_ms: int = Field(0, ge=0)
     ai_sdk: AiSdk = AiSdk.V7
-    # Postgres: recorders notify followers in other processes, at most every 20 ms
+    # Postgres: after commits, followers of turns and idle workers in other processes are notified, at most every 20 ms
     notify_followers: bool = True
     # fold after this many bytes of unfolded text; measured: here a chunk's commit writes the least WAL. Larger values spread the
     # deltas over more pages, smaller ones fold too often

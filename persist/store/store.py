@@ -11,10 +11,12 @@ from sqlalchemy import Connection, Engine
 from persist.db.concurrency.deadline_timer import Timer
 from persist.db.concurrency.weak_group import WeakGroup
 from persist.db.connections.host_connections import check_connection
+from persist.db.dialects.event_log import RUNS, TURNS
 from persist.db.dialects.from_url import check_listen_url, dialect_for, dialect_of
 from persist.db.dialects.interface import Dialect
 from persist.db.group_commit.pinned_connection import PinnedConnection
 from persist.db.statements.schema_version import HEAD
+from persist.db.transactions.notifier import Notifiers, Tell
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import Clock, system_clock
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 with lazy_modules(globals()):
     from persist import settings as configuration
     from persist.blobs import body_stores
-    from persist.chat.following import announcing, follower
+    from persist.chat.following import follower
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
     from persist.chat.recording import recovery
@@ -65,8 +67,11 @@ class Store(Domains):
         self.pinned = PinnedConnection(runtime)
         self.timer = Timer()
         self._recorders: WeakGroup[recorders.Recorder] = WeakGroup()
-        self._announce: announcing.Announce | None = None
+        self._notifiers = Notifiers(runtime, self.timer)
         self.path: Path | None = runtime.dialect.path
+        wake_workers = self._notifiers.of(RUNS)
+        if wake_workers is not None:
+            runtime.observers.add(RUNS, wake_workers)
         remember(runtime, self.pinned)
 
     @property
@@ -194,8 +199,7 @@ class Store(Domains):
             for recorder in self._recorders.members():
                 recorder.close()
             self.timer.stop()
-            if self._announce is not None:
-                announcing.announce_rest(self._announce)
+            self._notifiers.flush()
             runtime.stop_watchers()
             fold_progressions(runtime, self.begin)
             runtime.closed = True
@@ -329,11 +333,9 @@ class Store(Domains):
         self._recorders.add(recorder)
         return recorder
 
-    def announcer(self) -> "announcing.Announce | None":
+    def announcer(self) -> Tell | None:
         """What recorders call after a commit, so that followers look again."""
-        if self._announce is None:
-            self._announce = announcing.announcer(self.runtime, self.timer)
-        return self._announce
+        return self._notifiers.of(TURNS)
 
     def record_options(self, **given: Any) -> "recording.RecordOptions":
         """Check the arguments of `record`, for the sync and the async store."""

@@ -38,6 +38,7 @@ class AsyncRuns(AsyncRepository[Runs]):
     claim = awaitable(Runs.claim)
     held_by = awaitable(Runs.held_by)
     renew = awaitable(Runs.renew)
+    complete = awaitable(Runs.complete)
     release = awaitable(Runs.release)
 
 

@@ -309,6 +309,7 @@ ARGUMENTS: dict[str, Any] = {
     "workflows.runs.create.id": "new",
     "workflows.runs.finish.status": "succeeded",
     "workflows.runs.id": "run",
+    "workflows.runs.complete.lease": "<lease>",
     "workflows.runs.release.lease": "<lease>",
     "workflows.runs.renew.lease": "<lease>",
     "workflows.lease_for": timedelta(minutes=5),

@@ -151,7 +151,7 @@ class Workflows(Machine):
 
         self.do("workflows.runs.held_by", worker, expect=expect)
 
-    @rule(at=st.integers(0, 3), verb=st.sampled_from(["renew", "release"]))
+    @rule(at=st.integers(0, 3), verb=st.sampled_from(["renew", "release", "complete"]))
     def hold(self, at: int, verb: str) -> None:
         if not self.leases:
             return
@@ -159,12 +159,18 @@ class Workflows(Machine):
         run = self.runs[id]
 
         def expect(got: Any) -> Any:
-            if run.status in ENDED and run.token == token and verb == "release":
-                return None
+            if run.status in ENDED and run.token == token and verb != "renew":
+                return None if verb == "release" else UNSAID
             if run.status in ENDED or run.token != token or not self.held(run):
                 raise Refused("LeaseLost")
             if verb == "renew":
                 run.until = self.clock() + timedelta(minutes=2)
+                return UNSAID
+            if verb == "complete":
+                if run.status == "running":
+                    self.end(id, "succeeded")
+                else:
+                    run.owner = run.until = None
                 return UNSAID
             run.owner = run.until = None
             if run.status == "running":

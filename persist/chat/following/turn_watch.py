@@ -12,11 +12,10 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
-import orjson
-
 from persist.chat.following.reading import ended_turns, marks_of, stopped_turns
 from persist.db.dialects.event_log import TURNS
 from persist.db.dialects.wakeups import Wakeups
+from persist.db.transactions.notifier import named
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -144,7 +143,7 @@ class TurnWatch:
         if not sessions or (told is not None and not told):
             return set()
         if told is not None:
-            return {id for text in told for id in _named(text)}.intersection(sessions)
+            return {id for text in told for id in named(text)}.intersection(sessions)
         started = time.monotonic()
         marks = self._read(wakeups, partial(marks_of, session_ids=sessions))
         changed = {id for id in sessions if id not in self._marks or self._marks[id] != marks.get(id)}
@@ -182,15 +181,6 @@ class TurnWatch:
             left = list(self._waiters) if self._runtime.closed or wakeups.stopped else []
         for waiter in left:
             waiter.wake()
-
-
-def _named(text: str) -> list[str]:
-    """The sessions that a notification names."""
-    try:
-        found = orjson.loads(text)
-    except ValueError:
-        return []
-    return [id for id in found if isinstance(id, str)] if isinstance(found, list) else []
 
 
 _watches: "WeakKeyDictionary[Runtime, TurnWatch]" = WeakKeyDictionary()

@@ -9,7 +9,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from persist.chat.following.announcing import Announce
 from persist.chat.recording.intake import SseQueue
 from persist.chat.recording.options import RecordOptions
 from persist.chat.recording.recording import Recording
@@ -21,6 +20,7 @@ from persist.db.concurrency.deadline_timer import Timer
 from persist.db.concurrency.semaphore import Claim, Lease, Semaphore
 from persist.db.group_commit.tasks import Outcome
 from persist.db.group_commit.writer import GroupCommitter
+from persist.db.transactions.notifier import Tell
 from persist.db.transactions.runtime import Runtime
 from persist.errors import Closed
 
@@ -40,7 +40,7 @@ class AsyncRecorder:
         timer: Timer,
         session_id: str,
         options: RecordOptions,
-        announce: Announce | None = None,
+        announce: Tell | None = None,
     ) -> None:
         self._runtime = runtime
         self._writer = writer

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
-from persist.chat.following.announcing import Announce
 from persist.chat.recording.delta_insert import DeltaInsert
 from persist.chat.recording.intake import SseQueue
 from persist.chat.recording.options import RecordOptions
@@ -17,6 +16,7 @@ from persist.chat.reducer.sse import NOTHING
 from persist.chat.storage.usage import check_step, step_counts
 from persist.db.concurrency.deadline_timer import Timer
 from persist.db.group_commit.pinned_connection import PinnedConnection
+from persist.db.transactions.notifier import Tell
 from persist.db.transactions.runtime import Runtime
 from persist.errors import Closed, PersistError
 
@@ -36,7 +36,7 @@ class Recorder:
         timer: Timer,
         session_id: str,
         options: RecordOptions,
-        announce: Announce | None = None,
+        announce: Tell | None = None,
     ) -> None:
         self._runtime = runtime
         self._connection = connection

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 Notify = Callable[[ColumnElement[str]], ColumnElement[Any]]
 """Makes the SQL that sends a text to the readers."""
 
-EVENTS, TURNS = "events", "turns"
-"""The topics that readers wait for: new events of the log, and changes of running turns."""
+EVENTS, TURNS, RUNS = "events", "turns", "runs"
+"""The topics that readers wait for: new events of the log, changes of running turns, and runs that workers may claim."""
 
 MAX_PAYLOAD = 2000
 """The characters of a notification. Postgres takes at most 8000 bytes."""
@@ -29,13 +29,14 @@ class EventLogSupport(ABC):
     notify: Notify | None = None
     """Makes the SQL that wakes readers in other processes when the transaction commits; None where none is needed."""
 
-    notify_turns: Notify | None = None
-    """Makes the SQL that tells other processes which sessions' running turns changed; None where none is needed."""
-
     @abstractmethod
     def leave_to_database(self, driver: Any) -> AbstractContextManager[None]:
         """Let the guard trigger log the text delta that one statement on a pinned connection inserts."""
 
+    def notification(self, topic: str) -> Notify | None:
+        """Makes the SQL that tells the readers of a topic, in other processes, what changed; None where none is needed."""
+        return None
+
     @abstractmethod
     def wakeups(self, listen_url: str | None, topic: str = EVENTS) -> "Wakeups":
-        """Create the object that waits for new events on behalf of a reader of the event log, or for changes of turns."""
+        """Create the object that waits for new events on behalf of a reader: of the event log, or of another topic."""

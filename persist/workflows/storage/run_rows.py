@@ -5,6 +5,7 @@ from datetime import datetime
 from sqlalchemy import select
 
 from persist.db.changes.batch import Pending
+from persist.db.dialects.event_log import RUNS
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.frozen import construct
@@ -43,6 +44,12 @@ def written_run(row: Pending[Row | None]) -> WorkflowRun:
     """The run whose row a batch has read after it wrote it, under the row's lock."""
     assert row.result is not None
     return run_value(row.result)
+
+
+def announce_claimable(work: UnitOfWork, run: WorkflowRun) -> None:
+    """Wake idle workers after the commit: the run may be claimed."""
+    if isinstance(run.workflow_name, str):  # it may be a value that cannot be read
+        work.announce(RUNS, run.workflow_name)
 
 
 def held_run(work: UnitOfWork, id: str, lease: Lease | None) -> WorkflowRun:

@@ -18,7 +18,16 @@ from persist.errors import Conflict, NotFound, TransitionError
 from persist.workflows.models import IS_PENDING, approvals, runs
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.payloads import history_item, history_with, marker_of, small_values, with_error
-from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, LOCK_RUN, get_run, held_run, run_value, written_run
+from persist.workflows.storage.run_rows import (
+    COLUMNS,
+    GET_RUN,
+    LOCK_RUN,
+    announce_claimable,
+    get_run,
+    held_run,
+    run_value,
+    written_run,
+)
 from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs import leases
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
@@ -208,6 +217,7 @@ class Approvals(Repository):
                 batch.run(_SET_SCRATCH, row_id=run.id, value=value)
             leases.resume_ungated(batch, resumed)
             written = batch.row(GET_RUN, row_id=run.id)
+        announce_claimable(work, run)
         return written_run(written)
 
     @writes

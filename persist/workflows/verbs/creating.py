@@ -13,8 +13,8 @@ from persist.db.values.arguments import check_choice, check_flag, optional_label
 from persist.errors import Conflict
 from persist.quoting import named
 from persist.workflows.models import IS_ONLY_RUN, runs
-from persist.workflows.schemas import WorkflowRun
-from persist.workflows.storage.run_rows import COLUMNS, run_value
+from persist.workflows.schemas import RunStatus, WorkflowRun
+from persist.workflows.storage.run_rows import COLUMNS, announce_claimable, run_value
 
 _R = runs.c
 _INSERT = Statement(insert_missing(runs).returning(*COLUMNS))
@@ -55,7 +55,10 @@ def create(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> WorkflowR
         with work.batch(last=True) as batch:
             inserted = batch.returned(_INSERT, **fields)
         if inserted.result is not None:
-            return run_value(inserted.result)
+            run = run_value(inserted.result)
+            if run.status == RunStatus.QUEUED:
+                announce_claimable(work, run)
+            return run
         existing = _existing(work, fields, once)
         if existing is not None:
             return existing

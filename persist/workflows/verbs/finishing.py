@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import null, update
 
 from persist.db.changes.batch import Batch, Pending
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice
@@ -13,9 +13,10 @@ from persist.db.values.json import Json
 from persist.errors import InvalidValue
 from persist.workflows.models import runs
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
-from persist.workflows.storage.gates import close_gates
+from persist.workflows.storage.gates import close_gates, close_gates_of_ended
+from persist.workflows.storage.hold_guard import HAS_INSTANTS, WRITABLE, guard_values
 from persist.workflows.storage.payloads import history_item, history_with, marker_of, with_error
-from persist.workflows.storage.run_rows import GET_RUN, find_run, held_run, written_run
+from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, find_run, held_run, written_run
 from persist.workflows.transitions import check_transition
 
 RUN_FINISHED = "run_finished"
@@ -37,6 +38,19 @@ _FINISH = Statement(
         finished_at=param("at"),
     )
 )
+
+
+def _end_at_once(statuses: frozenset[RunStatus], *, leased: bool) -> Statement:
+    return Statement(
+        update(runs)
+        .where(_R.id == param("row_id"), WRITABLE[leased], HAS_INSTANTS, among(_R.status, sorted(statuses)))
+        .values(status=param("to"), lease_owner=null(), lease_expires_at=null(), updated_at=param("at"), finished_at=param("at"))
+        .returning(*COLUMNS)
+    )
+
+
+_FINISH_AT_ONCE = {leased: _end_at_once(frozenset({RunStatus.RUNNING, RunStatus.PAUSED}), leased=leased) for leased in WRITABLE}
+_COMPLETE_AT_ONCE = _end_at_once(frozenset({RunStatus.RUNNING}), leased=True)
 _HOW_IT_ENDED = {RunStatus.SUCCEEDED: "succeeded", RunStatus.FAILED: "failed", RunStatus.CANCELLED: "was cancelled"}
 
 
@@ -94,9 +108,27 @@ def finish(
         raise InvalidValue("status", "a run finishes as succeeded or failed; cancel() cancels it.")
     marker = None if terminal_marker is None else history_item(work, *marker_of(terminal_marker), work.now())
     with_error(work, None, error)
+    if marker is None and error is None and (ended := _at_once(work, _FINISH_AT_ONCE[lease is not None], id, to, lease)):
+        return ended
     run = held_run(work, id, lease)
     check_transition(run.id, run.status, to)
     return finish_run(work, run, to, context=with_error(work, run.context, error), marker=marker)
+
+
+def complete(work: UnitOfWork, lease: Lease) -> WorkflowRun | None:
+    """End the running run of a lease as succeeded, in one statement. None, and nothing is written, if that cannot be done so."""
+    return _at_once(work, _COMPLETE_AT_ONCE, lease.run_id, RunStatus.SUCCEEDED, lease)
+
+
+def _at_once(work: UnitOfWork, statement: Statement, id: str, to: RunStatus, lease: Lease | None) -> WorkflowRun | None:
+    """Check and end in one round trip. None, and nothing is written, if that may not be done, or not in this way."""
+    held, run_id = guard_values(work, id, lease), work.label("id", id)
+    if held is None:
+        return None
+    with work.batch() as batch:
+        ended = batch.returned(statement, row_id=run_id, to=to, at=work.now(), **held)
+        close_gates_of_ended(work, batch, run_id, f"The run ended: it {_HOW_IT_ENDED[to]}.")
+    return None if ended.result is None else announce_finished(work, ended)
 
 
 def _fenced(token: int) -> int:

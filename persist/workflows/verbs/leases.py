@@ -28,6 +28,7 @@ from persist.workflows.storage.run_rows import (
     FIELDS,
     GET_RUN,
     LOCK_RUN,
+    announce_claimable,
     check_hold,
     find_run,
     held_run,
@@ -235,7 +236,7 @@ def held_by(work: UnitOfWork, worker: str) -> list[Lease]:
 def renew(work: UnitOfWork, lease: Lease, lease_for: timedelta) -> Lease:
     """See Runs.renew."""
     span = check_timedelta("lease_for", lease_for, zero=False)
-    row = _renew_at_once(work, _given(lease), span)
+    row = _renew_at_once(work, given_lease(lease), span)
     if row is not None:
         return _lease(run_value(row), lease.worker)
     run = _own(work, lease)
@@ -256,7 +257,7 @@ def _renew_at_once(work: UnitOfWork, lease: Lease, span: timedelta) -> Row | Non
 
 def release(work: UnitOfWork, lease: Lease) -> None:
     """See Runs.release."""
-    run = find_run(work, _given(lease).run_id, lock=True)
+    run = find_run(work, given_lease(lease).run_id, lock=True)
     if run is None:
         raise NotFound("workflow run", lease.run_id)
     if run.status in TERMINAL and run.lease_token == lease.token:
@@ -265,8 +266,15 @@ def release(work: UnitOfWork, lease: Lease) -> None:
     if run.status == RunStatus.RUNNING:
         requeue(work, run)
     else:
-        with work.batch(last=True) as batch:
-            batch.run(_CLEAR_LEASE, row_id=run.id, at=work.now())
+        clear_lease(work, run)
+
+
+def clear_lease(work: UnitOfWork, run: WorkflowRun) -> WorkflowRun:
+    """End the lease of a locked run that waits; the run."""
+    with work.batch(last=True) as batch:
+        batch.run(_CLEAR_LEASE, row_id=run.id, at=work.now())
+        row = batch.row(GET_RUN, row_id=run.id)
+    return written_run(row)
 
 
 def requeue(work: UnitOfWork, run: WorkflowRun) -> None:
@@ -274,6 +282,7 @@ def requeue(work: UnitOfWork, run: WorkflowRun) -> None:
     with work.batch(last=True) as batch:
         recovery.fail_executions_of_run(work, batch, run, "stale: the run was queued again")
         batch.run(_REQUEUE, row_id=run.id, at=work.now())
+    announce_claimable(work, run)
 
 
 def find_with_gate(work: UnitOfWork, id: str) -> tuple[WorkflowRun | None, Row | None]:
@@ -294,6 +303,7 @@ def resume(work: UnitOfWork, run: WorkflowRun, *, force: bool) -> None:
         if force:
             close_gates(work, batch, run.id, "The run was resumed without an answer.")
         batch.run(_RESUME, **values)
+    announce_claimable(work, run)
 
 
 def resume_ungated(batch: Batch, values: dict[str, Any]) -> None:
@@ -309,13 +319,14 @@ def resumption(run: WorkflowRun, now: datetime) -> dict[str, Any]:
 
 
 def _own(work: UnitOfWork, lease: Lease) -> WorkflowRun:
-    run = held_run(work, _given(lease).run_id, lease)
+    run = held_run(work, given_lease(lease).run_id, lease)
     if run.status in TERMINAL:
         raise LeaseLost(run.id, lease.token, f"the lease is over: the run is {run.status}.")
     return run
 
 
-def _given(lease: object) -> Lease:
+def given_lease(lease: object) -> Lease:
+    """The argument, checked to be a lease."""
     if not isinstance(lease, Lease):
         raise InvalidValue("lease", f"expected a Lease, got {type(lease).__name__}.")
     return lease

@@ -16,7 +16,7 @@ from persist.quoting import shown
 from persist.workflows.models import IS_UNFINISHED, executions, runs
 from persist.workflows.schemas import RunStatus, WorkflowRun
 from persist.workflows.storage.payloads import with_error
-from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, run_value, written_run
+from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, announce_claimable, run_value, written_run
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
 
 log = logging.getLogger("persist")
@@ -165,6 +165,7 @@ def restart(work: UnitOfWork, run: WorkflowRun) -> None:
             f"The workflow run {run.id!r} cannot be restarted: its trigger {run.trigger_id!r} has another unfinished run.",
             constraint="ix_workflow_runs_unique_trigger",
         ) from error
+    announce_claimable(work, run)
 
 
 def handed_over_at(run: WorkflowRun, now: datetime) -> datetime | None:

@@ -17,7 +17,7 @@ from persist.workflows.storage.gates import check_gate
 from persist.workflows.storage.payloads import context_of, small_label
 from persist.workflows.storage.run_rows import COLUMNS, check_hold, find_run, get_run, held_run, run_value
 from persist.workflows.transitions import TERMINAL, allowed
-from persist.workflows.verbs import creating, leases, progress, recovery, run_lists
+from persist.workflows.verbs import completing, creating, leases, progress, recovery, run_lists
 from persist.workflows.verbs.finishing import cancel_run, finish
 
 List = list
@@ -300,6 +300,14 @@ class Runs(Repository):
     def renew(self, lease: Lease, *, lease_for: timedelta) -> Lease:
         """Extend the lease to `lease_for` from now. Raises LeaseLost."""
         return leases.renew(self._work, lease, lease_for)
+
+    @writes
+    def complete(self, lease: Lease) -> WorkflowRun:
+        """End the work on a run: a running one succeeds, and one that was paused is released and waits for `resume`.
+
+        Raises LeaseLost. A run that the worker has ended itself stays as it is.
+        """
+        return completing.complete(self._work, lease)
 
     @writes
     def release(self, lease: Lease) -> None:

@@ -206,6 +206,21 @@ class Runs(RuleBasedStateMachine):
             with pytest.raises(LeaseLost):
                 self.do("release", lease)
 
+    @rule(data=st.data())
+    def complete(self, data: st.DataObject) -> None:
+        lease = self.pick(data)
+        if lease is None:
+            return
+        if self.model.status in ENDED and lease.token == self.model.token:
+            assert self.do("complete", lease).status == self.model.status
+        elif self.holds(lease):
+            running = self.model.status == "running"
+            self.model = self.model.ended("succeeded", None) if running else self.model.free()
+            assert self.do("complete", lease).status == self.model.status
+        else:
+            with pytest.raises(LeaseLost):
+                self.do("complete", lease)
+
     # -- time
 
     @rule(seconds=st.sampled_from([1, 9, 10]))

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Engine, make_url
 
-from persist.db.dialects.event_log import EVENTS, TURNS, EventLogSupport
+from persist.db.dialects.event_log import EVENTS, EventLogSupport, Notify
 from persist.db.dialects.postgres.timeouts import connection_timeouts
 from persist.db.dialects.postgres.wakeups import Notices, channel, notify
 from persist.db.dialects.wakeups import Polling, Wakeups
@@ -20,10 +20,13 @@ class PostgresEventLog(EventLogSupport):
     def __init__(self, engine: Engine, schema: str, *, pooled: bool) -> None:
         self._engine, self._schema, self._pooled = engine, schema, pooled
         self._said_polling = False
-        self.notify, self.notify_turns = notify(schema, EVENTS), notify(schema, TURNS)
+        self.notify = notify(schema, EVENTS)
 
     def leave_to_database(self, driver: Any) -> AbstractContextManager[None]:
         return nullcontext()  # the setting that keeps triggers silent is made by BEGIN, and a single statement has none
+
+    def notification(self, topic: str) -> Notify | None:
+        return notify(self._schema, topic)
 
     def wakeups(self, listen_url: str | None, topic: str = EVENTS) -> Wakeups:
         if listen_url is None and self._pooled:

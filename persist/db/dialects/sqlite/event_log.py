@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from persist.db.dialects.event_log import EVENTS, EventLogSupport
+from persist.db.dialects.event_log import EVENTS, TURNS, EventLogSupport
 from persist.db.dialects.sqlite.event_guards import FUNCTION
 from persist.db.dialects.wakeups import Wakeups
 from persist.lazy_imports import lazy_modules
@@ -40,4 +40,4 @@ class SqliteEventLog(EventLogSupport):
     def wakeups(self, listen_url: str | None, topic: str = EVENTS) -> Wakeups:
         if self._path is None:
             return Wakeups()
-        return sqlite_wakeups.FileWakeups(self._path, sqlite_wakeups.IDLE if topic == EVENTS else sqlite_wakeups.SELDOM_IDLE)
+        return sqlite_wakeups.FileWakeups(self._path, sqlite_wakeups.SELDOM_IDLE if topic == TURNS else sqlite_wakeups.IDLE)

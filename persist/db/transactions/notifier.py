@@ -1,0 +1,113 @@
+"""Telling readers after a commit what changed: by notifications on Postgres, in place for `:memory:`; a SQLite file tells itself.
+
+Notifications are sent at most every 20 ms, on a connection of the pool: a NOTIFY inside of a transaction holds a lock of the
+whole server while it commits.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import orjson
+from sqlalchemy import Text, literal, select
+
+from persist.db.concurrency.deadline_timer import Timer
+from persist.db.dialects.event_log import MAX_PAYLOAD, Notify
+from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.snapshots import in_snapshot
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.json import encode
+from persist.errors import PersistError
+
+log = logging.getLogger("persist")
+
+Tell = Callable[[str], None]
+"""Tells the readers of a topic the name of what changed."""
+
+_EVERY = 0.02
+_RETRY = 1.0
+
+
+class Notifier:
+    """Sends the names of what changed under one topic, from the store's timer."""
+
+    def __init__(self, runtime: Runtime, timer: Timer, notify: Notify) -> None:
+        self._runtime, self._timer, self._notify = runtime, timer, notify
+        self._changed: set[str] = set()
+        self._sent_at = 0.0
+        self.due: float | None = None
+
+    def __call__(self, name: str) -> None:
+        """Notify soon that this changed."""
+        if name not in self._changed:
+            self._changed.add(name)
+            if self.due is None:
+                self.due = max(time.monotonic(), self._sent_at + _EVERY)
+                self._timer.watch(self)
+
+    def on_timer(self, now: float) -> None:
+        """Send what is due."""
+        self.due, self._sent_at = None, now
+        self.flush()
+
+    def flush(self) -> None:
+        """Send now. A failure is logged, and tried again a second later."""
+        changed, self._changed = self._changed, set()
+        try:
+            if changed:
+                in_snapshot(self._runtime, partial(self._send, _payloads(changed)))
+        except PersistError as error:
+            log.warning("readers in other processes could not be notified: %s", error)
+            self._changed |= changed
+            self.due = time.monotonic() + _RETRY
+            self._timer.watch(self)
+
+    def _send(self, texts: list[str], work: UnitOfWork) -> None:
+        for text in texts:
+            list(work.select(select(self._notify(literal(text, Text())))))
+
+
+class Notifiers:
+    """The notifiers of one store, each made when it is first needed."""
+
+    def __init__(self, runtime: Runtime, timer: Timer) -> None:
+        self._runtime, self._timer = runtime, timer
+        self._by_topic: dict[str, Notifier] = {}
+
+    def of(self, topic: str) -> Tell | None:
+        """Tells the readers of a topic; None where they notice by themselves, or are not to be notified."""
+        runtime = self._runtime
+        if runtime.dialect.in_memory:
+            return lambda name: runtime.wake_watchers()
+        notify = runtime.dialect.event_log.notification(topic)
+        if notify is None or not runtime.settings.notify_followers:
+            return None
+        if topic not in self._by_topic:
+            self._by_topic[topic] = Notifier(runtime, self._timer, notify)
+        return self._by_topic[topic]
+
+    def flush(self) -> None:
+        """Send what is not sent yet: the store is about to close."""
+        for notifier in self._by_topic.values():
+            notifier.flush()
+
+
+def named(text: str) -> list[str]:
+    """The names in a notification; none in a text of somebody else."""
+    try:
+        found = orjson.loads(text)
+    except ValueError:
+        return []
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+
+
+def _payloads(names: Iterable[str]) -> list[str]:
+    """JSON lists of the names, each short enough for one notification: the names are labels, which are short themselves."""
+    texts, held = [], ""
+    for item in map(encode, names):
+        if held and len(held) + len(item) > MAX_PAYLOAD:
+            texts.append(f"[{held}]")
+            held = ""
+        held = f"{held},{item}" if held else str(item)
+    return [*texts, f"[{held}]"] if held else texts

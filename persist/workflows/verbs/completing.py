@@ -1,0 +1,25 @@
+"""What the end of a worker's work on a run means: the run succeeds, or waits at its gates."""
+
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.errors import NotFound
+from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
+from persist.workflows.storage.run_rows import check_hold, find_run
+from persist.workflows.transitions import TERMINAL
+from persist.workflows.verbs import finishing
+from persist.workflows.verbs.leases import clear_lease, given_lease
+
+
+def complete(work: UnitOfWork, lease: Lease) -> WorkflowRun:
+    """See Runs.complete."""
+    ended = finishing.complete(work, given_lease(lease))
+    if ended is not None:
+        return ended
+    run = find_run(work, lease.run_id, lock=True)
+    if run is None:
+        raise NotFound("workflow run", lease.run_id)
+    if run.status in TERMINAL and run.lease_token == lease.token:
+        return run
+    check_hold(run, lease, work.now())
+    if run.status == RunStatus.RUNNING:
+        return finishing.finish_run(work, run, RunStatus.SUCCEEDED, context=run.context)
+    return clear_lease(work, run)
