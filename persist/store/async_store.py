@@ -57,7 +57,7 @@ with lazy_modules(globals()):
     from persist.telemetry import aio as telemetry
     from persist.transcripts import aio as transcripts
     from persist.workflows import aio as workflows
-    from persist.workflows import steps
+    from persist.workflows import phase_blocks, steps
 
 T = TypeVar("T")
 
@@ -254,6 +254,12 @@ class AsyncStore(AsyncDomains):
     def step(self, run: "WorkflowRun | Lease | str", key: str, input: Json = None, *, retry: bool = False) -> "steps.AsyncStep":
         """See Store.step."""
         return steps.AsyncStep(self.workflows.effects, run, key, input, retry)
+
+    def phase(
+        self, run: "WorkflowRun | Lease | str", name: str, *, trigger_type: str = "worker"
+    ) -> "phase_blocks.AsyncPhaseBlock":
+        """See Store.phase."""
+        return phase_blocks.AsyncPhaseBlock(self.workflows.phases, run, name, trigger_type)
 
     def record(
         self,

@@ -44,7 +44,7 @@ with lazy_modules(globals()):
     from persist.events import writing as log_writing
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
-    from persist.workflows import steps
+    from persist.workflows import phase_blocks, steps
     from persist.workflows.verbs import finishing
 
 
@@ -295,6 +295,10 @@ class Store(Domains):
     def step(self, run: "WorkflowRun | Lease | str", key: str, input: Json = None, *, retry: bool = False) -> "steps.Step":
         """Return a context manager around one side effect of a run, which happens once however often the run is restarted."""
         return steps.Step(self.workflows.effects, run, key, input, retry)
+
+    def phase(self, run: "WorkflowRun | Lease | str", name: str, *, trigger_type: str = "worker") -> "phase_blocks.PhaseBlock":
+        """Return a context manager around one phase of a run, which succeeds once however often the run is restarted."""
+        return phase_blocks.PhaseBlock(self.workflows.phases, run, name, trigger_type)
 
     # -- recorders
 

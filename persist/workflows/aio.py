@@ -6,6 +6,7 @@ from persist.workflows.verbs.approvals import Approvals
 from persist.workflows.verbs.effects import Effects
 from persist.workflows.verbs.executions import Executions
 from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
+from persist.workflows.verbs.phase_verbs import Phases
 from persist.workflows.verbs.runs import Runs
 
 
@@ -70,6 +71,14 @@ class AsyncExecutions(AsyncRepository[Executions]):
     chat_threads = awaitable(Executions.chat_threads)
 
 
+class AsyncPhases(AsyncRepository[Phases]):
+    """See Phases."""
+
+    begin = awaitable(Phases.begin)
+    finish = awaitable(Phases.finish)
+    fail = awaitable(Phases.fail)
+
+
 class AsyncApprovals(AsyncRepository[Approvals]):
     """See Approvals."""
 
@@ -119,6 +128,7 @@ class AsyncWorkflows:
         workflows = Workflows(work.work)
         self.runs = AsyncRuns(workflows.runs, work)
         self.executions = AsyncExecutions(workflows.executions, work)
+        self.phases = AsyncPhases(workflows.phases, work)
         self.approvals = AsyncApprovals(workflows.approvals, work)
         self.effects = AsyncEffects(workflows.effects, work)
         self.cron_overrides = AsyncCronOverrides(workflows.cron_overrides, work)

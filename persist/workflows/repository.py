@@ -5,14 +5,16 @@ from persist.workflows.verbs.approvals import Approvals
 from persist.workflows.verbs.effects import Effects
 from persist.workflows.verbs.executions import Executions
 from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
+from persist.workflows.verbs.phase_verbs import Phases
 from persist.workflows.verbs.runs import Runs
 
 
 class Workflows(Domain):
-    """Workflow runs, executions, approvals, side effects, and overrides of schedules and workflows."""
+    """Workflow runs, executions, phases, approvals, side effects, and overrides of schedules and workflows."""
 
     runs = on_demand(Runs)
     executions = on_demand(Executions)
+    phases = on_demand(Phases)
     approvals = on_demand(Approvals)
     effects = on_demand(Effects)
     cron_overrides = on_demand(CronOverrides)

@@ -238,6 +238,22 @@ class Approval(Value):
     idempotency_key: str | None
 
 
+class Phase(Value):
+    """A phase of a run as `phases.begin` found it."""
+
+    run_id: str
+    name: str
+    execution_id: str | None
+    """The execution that was begun; None if the phase was done before."""
+    output: str | None
+    """The text that the phase left when it was done before."""
+
+    @property
+    def due(self) -> bool:
+        """Whether the phase has to be done now."""
+        return self.execution_id is not None
+
+
 class Effect(Value):
     """A side effect of a run, and what came of it. `attempts` counts how often it was begun."""
 

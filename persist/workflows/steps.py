@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from persist.workflows.aio import AsyncEffects
     from persist.workflows.verbs.effects import Effects
 
+_LONGEST = 4000
+"""Characters of an exception's message that are stored."""
+
 
 class _Step:
     """What both faces share.
@@ -86,10 +89,10 @@ class AsyncStep(_Step):
             await self._effects.fail(self.run_id, self.key, told(error), attempt=self._attempt)
 
 
-def told(error: Exception) -> str:
-    """The type and the message of an exception."""
+def told(error: BaseException) -> str:
+    """The type and the message of an exception, cut where it is no message any more."""
     try:
         message = str(error)
     except Exception:  # of the caller's class
         message = "its message cannot be read"
-    return f"{type(error).__name__}: {message}"
+    return f"{type(error).__name__}: {message[:_LONGEST]}"

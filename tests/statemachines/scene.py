@@ -158,11 +158,12 @@ def _workflows(tx: Any) -> dict[str, Any]:
     workflows.effects.begin("run", "begun")
     workflows.effects.begin("run", "done")
     workflows.effects.complete("run", "done", {"a": 1})
+    phase = workflows.phases.begin("run", "read")
     workflows.runs.create("triage", **about, id="paused")
     gate = workflows.approvals.pause_for_approval("paused", gate="third", summary="?", marker=("third", {}))
     workflows.cron_overrides.set("nightly", enabled=False)
     workflows.workflow_overrides.set("nightly", enabled=False)
-    return {"<lease>": lease, "<gate>": gate.id}
+    return {"<lease>": lease, "<gate>": gate.id, "<phase>": phase}
 
 
 def _messaging(tx: Any) -> dict[str, Any]:

@@ -1,62 +1,35 @@
 """Executions: one row per phase of a run or turn of a chat, with its usage and outcome."""
 
-from typing import Any, Literal
+from typing import Literal
 
-from sqlalchemy import and_, bindparam, func, select, update
+from sqlalchemy import and_, select, update
 
 from persist.db.expressions.conditional_insert import insert_where
-from persist.db.expressions.upsert import insert_missing, merging, taken
+from persist.db.expressions.upsert import merging
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
-from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_flag, optional_cost, optional_count, optional_label
+from persist.db.values.arguments import optional_count, optional_label
 from persist.db.values.json import Json
 from persist.db.values.pages import Page
-from persist.errors import Conflict, NotFound
+from persist.errors import NotFound
 from persist.workflows.models import executions, runs
 from persist.workflows.schemas import ChatThread, Execution, ExecutionStats, Lease, StatsBucket, StopReason
-from persist.workflows.storage.execution_rows import COLUMNS, FIELDS, execution_value, get_execution, hold_run_of, holds
+from persist.workflows.storage.execution_ends import FINISH, SET_OUTPUT, end_values
+from persist.workflows.storage.execution_inserts import insert_execution, inserted_row
+from persist.workflows.storage.execution_rows import COLUMNS, execution_value, get_execution, hold_run_of, holds
 from persist.workflows.storage.hold_guard import WRITABLE, guard_values
 from persist.workflows.verbs import chat_threads, execution_lists, phases, statistics
 
 List = list
 _E = executions.c
 _id = param("row_id")
-_INSERT = Statement(insert_missing(executions).returning(*COLUMNS))
-_BY_KEY = Statement(select(*COLUMNS).where(_E.idempotency_key == param("key"), _E.idempotency_key.is_not(None)))
 _INSERT_HELD = {
     leased: Statement(
         merging(insert_where(executions, and_(runs.c.id == param("hold_id"), writable), of=runs, lock=True)).returning(*COLUMNS)
     )
     for leased, writable in WRITABLE.items()
 }
-_OVERWRITTEN = ("success", "error", "turns", "duration_ms")
-_KEPT = (
-    "session_id",
-    "cost_usd",
-    "input_tokens",
-    "output_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-    "api_duration_ms",
-    "stop_reason",
-    "extension_status",
-)
-"""The columns that `finish` leaves unchanged if they are not given."""
-
-_FINISH = Statement(
-    update(executions)
-    .where(_E.id == _id)
-    .values(
-        {
-            "finished_at": param("at"),
-            **{name: param(f"set_{name}") for name in _OVERWRITTEN},
-            **{name: func.coalesce(bindparam(f"set_{name}", type_=_E[name].type), _E[name]) for name in _KEPT},
-        }
-    )
-)
 _SET_SESSION = Statement(update(executions).where(_E.id == _id).values(session_id=param("value")))
-_SET_OUTPUT = Statement(update(executions).where(_E.id == _id).values(output_text=param("value")))
 _OUTPUT = Statement(select(_E.output_text).where(_E.id == _id))
 
 
@@ -100,12 +73,14 @@ class Executions(Repository):
         }
         row_id = work.runtime.ids.mint("exe") if id is None else work.label("id", id)
         if run_id is not None and (held := guard_values(work, run_id, lease)) is not None:
-            row = work.returned(_INSERT_HELD[lease is not None], hold_id=run_id, at=work.now(), **held, **_row(row_id, fields))
+            row = work.returned(
+                _INSERT_HELD[lease is not None], hold_id=run_id, at=work.now(), **held, **inserted_row(row_id, fields)
+            )
             if row is not None:
                 return execution_value(row)
         if not hold_run_of(work, run_id, lease) and run_id is not None:
             raise NotFound("workflow run", run_id)
-        return _insert(work, row_id, fields)
+        return insert_execution(work, row_id, fields)
 
     @writes
     def set_session(self, id: str, session_id: str) -> bool:
@@ -141,25 +116,26 @@ class Executions(Repository):
         value where it is omitted.
         """
         work = self._work
-        given: dict[str, Any] = {
-            "success": check_flag("success", success),
-            "error": None if error is None else work.body("error", error),
-            "turns": optional_count("turns", turns),
-            "duration_ms": optional_count("duration_ms", duration_ms),
-            "cost_usd": optional_cost("cost_usd", cost_usd),
-            "input_tokens": optional_count("input_tokens", input_tokens),
-            "output_tokens": optional_count("output_tokens", output_tokens),
-            "cache_creation_input_tokens": optional_count("cache_creation_input_tokens", cache_creation_input_tokens),
-            "cache_read_input_tokens": optional_count("cache_read_input_tokens", cache_read_input_tokens),
-            "api_duration_ms": optional_count("api_duration_ms", api_duration_ms),
-            "session_id": optional_label("session_id", session_id),
-            "stop_reason": optional_label("stop_reason", stop_reason),
-            "extension_status": None if extension_status is None else work.json("extension_status", extension_status),
-        }
+        values = end_values(
+            work,
+            success=success,
+            error=error,
+            turns=turns,
+            duration_ms=duration_ms,
+            cost_usd=cost_usd,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cache_creation_input_tokens=cache_creation_input_tokens,
+            cache_read_input_tokens=cache_read_input_tokens,
+            api_duration_ms=api_duration_ms,
+            session_id=session_id,
+            stop_reason=stop_reason,
+            extension_status=extension_status,
+        )
         if not holds(work, id, lease):
             return False
         with work.batch(last=True) as batch:
-            batch.run(_FINISH, row_id=id, at=work.now(), **{f"set_{name}": value for name, value in given.items()})
+            batch.run(FINISH, row_id=id, **values)
         return True
 
     @writes
@@ -170,7 +146,7 @@ class Executions(Repository):
         if not holds(work, id, lease):
             return False
         with work.batch(last=True) as batch:
-            written = batch.run(_SET_OUTPUT, row_id=id, value=body)
+            written = batch.run(SET_OUTPUT, row_id=id, value=body)
         return bool(written.result)
 
     @reads
@@ -206,7 +182,7 @@ class Executions(Repository):
             "started_at": now,
             "finished_at": now,
         }
-        return _insert(work, work.runtime.ids.mint("exe"), fields | {"trigger_type": phases.trigger_type(work, trigger)})
+        return insert_execution(work, work.runtime.ids.mint("exe"), fields | {"trigger_type": phases.trigger_type(work, trigger)})
 
     @reads
     def should_run(self, skill: str, trigger_id: str, *, workflow_run_id: str | None = None) -> Literal["running", "done", "run"]:
@@ -301,25 +277,3 @@ class Executions(Repository):
     def chat_threads(self, *, limit: int = 20, before: str | None = None) -> List[ChatThread]:
         """Chats, the latest activity first. `before`: a session id, to list the chats after it. Raises NotFound."""
         return chat_threads.threads(self._work, limit, before)
-
-
-def _insert(work: UnitOfWork, id: str, fields: dict[str, Any]) -> Execution:
-    with work.batch(last=True) as batch:
-        inserted = batch.returned(_INSERT, **_row(id, fields))
-    if inserted.result is not None:
-        return execution_value(inserted.result)
-    key = fields.get("idempotency_key")
-    row = None if key is None else work.row(_BY_KEY, key=key)
-    if row is None:
-        raise taken(_INSERT, "execution", id)
-    found = execution_value(row)
-    if any(getattr(found, name) != fields[name] for name in ("skill", "trigger_id", "workflow_run_id")):
-        raise Conflict(
-            f"The idempotency key {key!r} began the execution {found.id!r} of another skill, trigger or run.",
-            constraint="ix_executions_idempotency_key",
-        )
-    return found
-
-
-def _row(id: str, fields: dict[str, Any]) -> dict[str, Any]:
-    return {**dict.fromkeys(FIELDS), "output_text": None, **fields, "id": id}

@@ -13,8 +13,10 @@ from persist.db.schema.base import flag_set
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
-from persist.workflows.models import IS_UNFINISHED, executions
-from persist.workflows.schemas import StopReason
+from persist.errors import NotFound
+from persist.workflows.models import IS_UNFINISHED, executions, runs
+from persist.workflows.schemas import StopReason, WorkflowRun
+from persist.workflows.storage.run_rows import LOCK_RUN, run_value
 
 Scope = Literal["run", "trigger"]
 
@@ -43,6 +45,9 @@ def _latest(scope: ColumnElement[bool]) -> Select[Any]:
     return select(_E.id).where(scope).order_by(*_newest).limit(1)
 
 
+_skill_of_run = select(runs.c.workflow_name.concat(param("suffix"))).where(runs.c.id == param("scope_id")).scalar_subquery()
+_of_phase = and_(_E.workflow_run_id == param("scope_id"), _E.skill == _skill_of_run)
+_STANDING_OF_PHASE, _OUTPUT_OF_PHASE = _standing(_of_phase), _output(_of_phase)
 _STANDING = {name: _standing(scope) for name, scope in _SCOPES.items()}
 _OUTPUT = {name: _output(scope) for name, scope in _SCOPES.items()}
 _VETO = {
@@ -72,6 +77,19 @@ def standing(work: UnitOfWork, skill: str, trigger_id: str, workflow_run_id: str
     row = work.row(_STANDING[scope], **values)
     assert row is not None
     return bool(row[0]), bool(row[1])
+
+
+def locked_phase(work: UnitOfWork, run_id: str, name: str) -> tuple[WorkflowRun, tuple[bool, bool], str | None]:
+    """Lock a run, in one round trip with what `standing` and `output` tell of its phase. Raises NotFound."""
+    values = {"scope_id": work.label("run_id", run_id), "suffix": f":{name}"}
+    with work.batch() as batch:
+        locked = batch.row(LOCK_RUN, row_id=run_id)
+        stands, left = batch.row(_STANDING_OF_PHASE, **values), batch.row(_OUTPUT_OF_PHASE, **values)
+    if locked.result is None:
+        raise NotFound("workflow run", run_id)
+    assert stands.result is not None
+    running, done = map(bool, stands.result)
+    return run_value(locked.result), (running, done), None if left.result is None else left.result[0]
 
 
 def output(work: UnitOfWork, skill: str, trigger_id: str, workflow_run_id: str | None) -> str | None:

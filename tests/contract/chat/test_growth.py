@@ -14,7 +14,7 @@ TABLES = ("chat_sessions", "chat_messages", "chat_parts", "chat_part_deltas")
 
 
 def written(url: str, raw: Raw) -> int:
-    """Bytes so far: of the write-ahead log of a file, of the tables of a chat on a server, whose log and whose catalog are others' too."""
+    """Bytes so far: of the write-ahead log of a file, of a chat's tables on a server, whose log has others too."""
     if raw.is_sqlite:
         path = Path(url.removeprefix("sqlite:///") + "-wal")
         return os.path.getsize(path) if path.exists() else 0

@@ -9,6 +9,7 @@ import pytest
 
 from persist.errors import LeaseLost
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
+from tests.async_portal import Portal
 
 HOUR = timedelta(hours=1)
 NOWHERE = "run_nowhere"
@@ -83,6 +84,23 @@ def result(store: Any, id: str) -> tuple[bool | None, str | None]:
     with store.read() as tx:
         execution = tx.workflows.executions.get(id)
     return execution.success, execution.error
+
+
+class Around:
+    """`store.step` or `store.phase` of either face, entered and left by a synchronous test, which sets attributes inside."""
+
+    def __init__(self, block: Any, portal: Portal) -> None:
+        self.block = getattr(block, "_target", block)
+        self._portal = portal if hasattr(self.block, "__aenter__") else None
+
+    def __enter__(self) -> Any:
+        return self.block.__enter__() if self._portal is None else self._portal.call(self.block.__aenter__)
+
+    def __exit__(self, *raised: Any) -> None:
+        if self._portal is None:
+            self.block.__exit__(*raised)
+        else:
+            self._portal.call(lambda: self.block.__aexit__(*raised))
 
 
 # ---------------------------------------------------------------- writing under a lease

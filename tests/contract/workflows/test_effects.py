@@ -8,7 +8,7 @@ import pytest
 from persist.errors import Conflict, EffectUnknown, InvalidValue, LeaseLost, NotFound
 from tests.async_portal import Portal
 from tests.contract.faces import every_way, in_one_way
-from tests.contract.workflows.scenes import NESTED, do, held, make
+from tests.contract.workflows.scenes import NESTED, Around, do, held, make
 
 HARD = {"url": "x\x00\ud83d", "numbers": [0.5, 2**63], "none": None, "z": 1, "a": 2}
 
@@ -112,29 +112,11 @@ def test_bad_values_begin_nothing(store: Any, arguments: dict[str, Any]) -> None
     assert store.workflows.effects.list(run.id) == []
 
 
-class Around:
-    """`store.step` of either face, entered and left by a synchronous test."""
-
-    def __init__(self, store: Any, portal: Portal, *args: Any, **options: Any) -> None:
-        found = store.step(*args, **options)
-        self.step = getattr(found, "_target", found)
-        self._portal = portal if hasattr(self.step, "__aenter__") else None
-
-    def __enter__(self) -> Any:
-        return self.step.__enter__() if self._portal is None else self._portal.call(self.step.__aenter__)
-
-    def __exit__(self, *raised: Any) -> None:
-        if self._portal is None:
-            self.step.__exit__(*raised)
-        else:
-            self._portal.call(lambda: self.step.__aexit__(*raised))
-
-
 @every_way
 def test_a_step_is_done_once(store: Any, portal: Portal) -> None:
     run, calls = make(store), []
     for expected in (True, False, False):
-        with Around(store, portal, run, "comment", {"n": 1}) as step:
+        with Around(store.step(run, "comment", {"n": 1}), portal) as step:
             assert step.due is expected
             if step.due:
                 calls.append(1)
@@ -146,10 +128,10 @@ def test_a_step_is_done_once(store: Any, portal: Portal) -> None:
 @every_way
 def test_a_step_that_raised_is_due_again(store: Any, portal: Portal) -> None:
     run = make(store)
-    with pytest.raises(ZeroDivisionError), Around(store, portal, run.id, "k"):
+    with pytest.raises(ZeroDivisionError), Around(store.step(run.id, "k"), portal):
         raise ZeroDivisionError("by none")
     assert store.workflows.effects.get(run.id, "k").error == "ZeroDivisionError: by none"
-    with Around(store, portal, run.id, "k") as step:
+    with Around(store.step(run.id, "k"), portal) as step:
         assert step.due
     assert store.workflows.effects.get(run.id, "k").attempts == 2
 
@@ -157,15 +139,15 @@ def test_a_step_that_raised_is_due_again(store: Any, portal: Portal) -> None:
 @every_way
 def test_a_step_that_was_interrupted_is_unknown_until_somebody_decides(store: Any, portal: Portal) -> None:
     lease = held(store)
-    with pytest.raises(KeyboardInterrupt), Around(store, portal, lease, "k"):
+    with pytest.raises(KeyboardInterrupt), Around(store.step(lease, "k"), portal):
         raise KeyboardInterrupt
-    with pytest.raises(EffectUnknown) as unknown, Around(store, portal, lease, "k"):
+    with pytest.raises(EffectUnknown) as unknown, Around(store.step(lease, "k"), portal):
         raise AssertionError("not reached")
     assert (unknown.value.run_id, unknown.value.key, unknown.value.attempts) == (lease.run_id, "k", 1)
-    with Around(store, portal, lease, "k", retry=True) as step:
+    with Around(store.step(lease, "k", retry=True), portal) as step:
         assert step.due
         step.result = 5
-    with Around(store, portal, lease, "k") as step:
+    with Around(store.step(lease, "k"), portal) as step:
         assert (step.due, step.result) == (False, 5)
 
 
@@ -182,10 +164,10 @@ def test_a_block_that_hung_tells_no_failure_of_the_attempt_that_others_began(sto
         effects.complete(run.id, "k", 7)
         raise TimeoutError
 
-    with pytest.raises(TimeoutError), Around(store, portal, run, "k"):
+    with pytest.raises(TimeoutError), Around(store.step(run, "k"), portal):
         others()
     assert effects.begin(run.id, "k").state == "unknown", "the second attempt may have done it"
-    with pytest.raises(TimeoutError), Around(store, portal, run, "k", retry=True):
+    with pytest.raises(TimeoutError), Around(store.step(run, "k", retry=True), portal):
         others_did_it()
     assert effects.get(run.id, "k").result == 7
 
@@ -212,6 +194,6 @@ class UnspeakableError(Exception):
 
 def test_an_exception_without_a_readable_message_is_a_failure_too(store: Any, portal: Portal) -> None:
     run = make(store)
-    with pytest.raises(UnspeakableError), Around(store, portal, run.id, "k"):
+    with pytest.raises(UnspeakableError), Around(store.step(run.id, "k"), portal):
         raise UnspeakableError
     assert store.workflows.effects.get(run.id, "k").error == "UnspeakableError: its message cannot be read"
