@@ -17,7 +17,8 @@ from persist.store.transaction import Transaction
 
 Pairs = list[tuple[str, type, type]]
 
-_GIVEN = ("open", "from_engine", "begin", "read", "join", "record", "watch", "follow", "step", "on_commit", "on_run_finished")
+_OPENING = ("open", "from_engine", "begin", "read", "join")
+_GIVEN = (*_OPENING, "record", "watch", "follow", "step", "phase", "on_commit", "on_run_finished")
 NOT_AWAITED = {f"store.{name}" for name in _GIVEN}
 """Of a store: they give something to enter or to await, or only take note of something."""
 
