@@ -89,6 +89,7 @@ class AsyncApprovals(AsyncRepository[Approvals]):
     respond = awaitable(Approvals.respond)
     resolve_reply = awaitable(Approvals.resolve_reply)
     pause_for_approval = awaitable(Approvals.pause_for_approval)
+    wait = awaitable(Approvals.wait)
     resolve_and_resume = awaitable(Approvals.resolve_and_resume)
     resolve_and_fail = awaitable(Approvals.resolve_and_fail)
 

@@ -6,51 +6,47 @@ from typing import Any, Literal
 
 from sqlalchemy import select, update
 
-from persist.db.changes.batch import Batch, Pending
-from persist.db.expressions.upsert import insert_missing, taken
-from persist.db.statements.prepared import Row, Statement, param
+from persist.db.expressions.upsert import taken
+from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_flag, optional_label
-from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.errors import Conflict, NotFound, TransitionError
 from persist.workflows.models import IS_PENDING, approvals, runs
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, Lease, RunStatus, WorkflowRun
-from persist.workflows.storage.payloads import history_item, history_with, marker_of, small_values, with_error
-from persist.workflows.storage.run_rows import (
+from persist.workflows.storage.approval_rows import (
     COLUMNS,
-    GET_RUN,
-    LOCK_RUN,
-    announce_claimable,
-    get_run,
-    held_run,
-    run_value,
-    written_run,
+    GET,
+    INSERT,
+    approval_value,
+    checked_question,
+    found_approval,
+    get_approval,
+    insert_approval,
 )
+from persist.workflows.storage.payloads import history_item, marker_of, small_values, with_error
+from persist.workflows.storage.run_rows import COLUMNS as RUN_COLUMNS
+from persist.workflows.storage.run_rows import GET_RUN, LOCK_RUN, announce_claimable, get_run, held_run, run_value, written_run
 from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs import leases
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
+from persist.workflows.verbs.pausing import pause_at_gate, wait_at_gate
 
 _A, _R = approvals.c, runs.c
 _id = param("row_id")
-_FIELDS = tuple(Approval.model_fields)
-_COLUMNS = tuple(_A[name] for name in _FIELDS)
-_INSERT = Statement(insert_missing(approvals).returning(*_COLUMNS))
 _BY_KEY = Statement(
-    select(*_COLUMNS).where(
+    select(*COLUMNS).where(
         _A.workflow_run_id == param("run_id"), _A.idempotency_key == param("key"), _A.idempotency_key.is_not(None)
     )
 )
-_GET = Statement(select(*_COLUMNS).where(_A.id == _id))
-_LOCK = Statement(select(*_COLUMNS).where(_A.id == _id).with_for_update())
-_LOCK_PENDING = Statement(select(*_COLUMNS).where(_A.id == _id, IS_PENDING).with_for_update())
+_LOCK_PENDING = Statement(select(*COLUMNS).where(_A.id == _id, IS_PENDING).with_for_update())
 _LOCK_RUN_OF_PENDING = Statement(
-    select(*COLUMNS)
+    select(*RUN_COLUMNS)
     .where(_R.id == select(_A.workflow_run_id).where(_A.id == _id, IS_PENDING).scalar_subquery())
     .with_for_update()
 )
-_OF_RUN = Statement(select(*_COLUMNS).where(_A.workflow_run_id == param("run_id")).order_by(_A.created_at, _A.id))
+_OF_RUN = Statement(select(*COLUMNS).where(_A.workflow_run_id == param("run_id")).order_by(_A.created_at, _A.id))
 _resolve = (
     update(approvals)
     .where(_A.id == _id, IS_PENDING)
@@ -58,23 +54,12 @@ _resolve = (
 )
 _RESOLVE = Statement(_resolve)
 _RESOLVE_REPLY = Statement(_resolve.where(_A.kind == ApprovalKind.REPLY))
-_PAUSE = Statement(
-    update(runs)
-    .where(_R.id == _id)
-    .values(
-        status=RunStatus.PAUSED,
-        current_phase=param("phase"),
-        phase_history=param("history"),
-        scratch=param("value"),
-        updated_at=param("at"),
-    )
-)
 _SET_SCRATCH = Statement(update(runs).where(_R.id == _id).values(scratch=param("value")))
 
 
 @cache
 def _pending(*, of_run: bool, triggered: bool, kind: bool) -> Statement:
-    query = select(*_COLUMNS).where(IS_PENDING).order_by(_A.created_at.desc(), _A.id.desc())
+    query = select(*COLUMNS).where(IS_PENDING).order_by(_A.created_at.desc(), _A.id.desc())
     if of_run:
         query = query.where(_A.workflow_run_id == param("run_id"))
     if triggered:
@@ -104,7 +89,7 @@ class Approvals(Repository):
         Of all calls for a run with one `idempotency_key` the first opens the gate; the others return it, answered or not. Raises
         NotFound for an unknown run, Conflict for one that has ended or for an id that is taken.
         """
-        asked = _asked(self._work, gate=gate, summary=summary, kind=kind, requested_by=requested_by)
+        asked = checked_question(self._work, gate=gate, summary=summary, kind=kind, requested_by=requested_by)
         key = asked["idempotency_key"] = optional_label("idempotency_key", idempotency_key)
         row_id = None if id is None else self._work.label("id", id)
         run_id = self._work.label("id", workflow_run_id)
@@ -114,21 +99,21 @@ class Approvals(Repository):
         if run_row.result is None:
             raise NotFound("workflow run", run_id)
         if known is not None and known.result is not None:
-            return _value(known.result)
+            return approval_value(known.result)
         run = run_value(run_row.result)
         if run.status in TERMINAL:
             raise Conflict(f"The workflow run {run.id!r} has ended ({run.status}): nothing would wait at its gate.")
         with self._work.batch(last=True) as batch:
-            inserted = _insert(self._work, batch, row_id, workflow_run_id, asked)
+            inserted = insert_approval(self._work, batch, row_id, workflow_run_id, asked)
         if inserted.result is None:
             assert row_id is not None
-            raise taken(_INSERT, "approval", row_id)
-        return _value(inserted.result)
+            raise taken(INSERT, "approval", row_id)
+        return approval_value(inserted.result)
 
     @reads
     def get(self, id: str) -> Approval:
         """The approval. Raises NotFound."""
-        return _get(self._work, id)
+        return get_approval(self._work, id)
 
     @reads
     def pending(
@@ -144,13 +129,13 @@ class Approvals(Repository):
         if kind is not None:
             values["of_kind"] = check_choice("kind", kind, ApprovalKind)
         statement = _pending(of_run=workflow_run_id is not None, triggered=trigger_id is not None, kind=kind is not None)
-        return [_value(row) for row in work.rows(statement, **values)]
+        return [approval_value(row) for row in work.rows(statement, **values)]
 
     @reads
     def list_for_run(self, workflow_run_id: str) -> list[Approval]:
         """Every gate of a run, answered or not, oldest first."""
         run_id = self._work.label("workflow_run_id", workflow_run_id)
-        return [_value(row) for row in self._work.rows(_OF_RUN, run_id=run_id)]
+        return [approval_value(row) for row in self._work.rows(_OF_RUN, run_id=run_id)]
 
     @writes
     def respond(self, id: str, *, approved: bool, by: str | None = None, response: str | None = None) -> bool:
@@ -187,16 +172,31 @@ class Approvals(Repository):
         work = self._work
         item = history_item(work, *marker_of(marker), work.now())
         patch = {} if scratch is None else small_values(work, "scratch", scratch)
-        asked = _asked(work, gate=gate, summary=summary, kind=kind, requested_by=requested_by)
+        question = checked_question(work, gate=gate, summary=summary, kind=kind, requested_by=requested_by)
         run = held_run(work, workflow_run_id, lease)
         check_transition(run.id, run.status, RunStatus.PAUSED)
-        history = history_with(work, run.phase_history, item)
-        value = _merged(work, run, patch)
-        with work.batch(last=True) as batch:
-            batch.run(_PAUSE, row_id=run.id, phase=item["phase"], history=history, value=value, at=work.now())
-            inserted = _insert(work, batch, None, run.id, asked)
-        assert inserted.result is not None
-        return _value(inserted.result)
+        return pause_at_gate(work, run, question, item, _merged(work, run, patch))
+
+    @writes
+    def wait(
+        self,
+        workflow_run_id: str,
+        gate: str,
+        *,
+        summary: str,
+        kind: Literal["approve", "reply"] = "approve",
+        requested_by: str | None = None,
+        lease: Lease | None = None,
+    ) -> Approval | None:
+        """The answer to the run's newest gate of this name; None if there is none yet: the gate is open, and the run is paused.
+
+        For a handler, which returns when it gets None and is called again after the answer. A gate that was closed without an
+        answer is returned too: its `status` is rejected. The gate is a phase of the run's history. Raises TransitionError unless
+        the run runs.
+        """
+        work = self._work
+        question = checked_question(work, gate=gate, summary=summary, kind=kind, requested_by=requested_by)
+        return wait_at_gate(work, work.label("id", workflow_run_id), question, lease)
 
     @writes
     def resolve_and_resume(
@@ -239,16 +239,16 @@ class Approvals(Repository):
         work = self._work
         gate_id = work.label("id", id)
         with work.batch() as batch:
-            asked = batch.row(_GET, row_id=gate_id)
+            asked = batch.row(GET, row_id=gate_id)
             found = batch.row(_LOCK_RUN_OF_PENDING, row_id=gate_id)
             pending = batch.row(_LOCK_PENDING, row_id=gate_id)
-        approval = _found(asked.result, id)
+        approval = found_approval(asked.result, id)
         _check_pending(approval)
         if found.result is not None and pending.result is not None:
             run = run_value(found.result)
         else:  # its run is gone, or another caller has just answered it
             run = get_run(work, approval.workflow_run_id, lock=True)
-            _check_pending(_get(work, id, lock=True))
+            _check_pending(get_approval(work, id, lock=True))
         if to is RunStatus.RUNNING and run.status != RunStatus.PAUSED:  # others begin only by admit, claim and restart
             raise TransitionError(f"workflow run {run.id!r}", str(run.status), str(to))
         check_transition(run.id, run.status, to)
@@ -258,36 +258,6 @@ class Approvals(Repository):
 def _check_pending(approval: Approval) -> None:
     if approval.status != ApprovalStatus.PENDING:
         raise Conflict(f"The approval {approval.id!r} is not pending: it was {approval.status} already.")
-
-
-def _value(row: Row) -> Approval:
-    return construct(Approval, dict(zip(_FIELDS, row, strict=True)))
-
-
-def _get(work: UnitOfWork, id: str, *, lock: bool = False) -> Approval:
-    return _found(work.row(_LOCK if lock else _GET, row_id=work.label("id", id)), id)
-
-
-def _found(row: Row | None, id: str) -> Approval:
-    if row is None:
-        raise NotFound("approval", id)
-    return _value(row)
-
-
-def _asked(work: UnitOfWork, *, gate: str, summary: str, kind: str, requested_by: str | None) -> dict[str, Any]:
-    return {
-        "gate": work.label("gate", gate),
-        "summary": work.body("summary", summary),
-        "kind": check_choice("kind", kind, ApprovalKind),
-        "requested_by": optional_label("requested_by", requested_by),
-    }
-
-
-def _insert(work: UnitOfWork, batch: Batch, id: str | None, workflow_run_id: str, asked: dict[str, Any]) -> Pending[Row | None]:
-    """Insert the gate; its row, None if the id is taken."""
-    row_id = work.runtime.ids.mint("apr") if id is None else id
-    stored = {"id": row_id, "workflow_run_id": workflow_run_id, "status": ApprovalStatus.PENDING, "created_at": work.now()}
-    return batch.returned(_INSERT, **{**dict.fromkeys(_FIELDS), **asked, **stored})
 
 
 def _answer(work: UnitOfWork, id: str, to: ApprovalStatus, *, by: str | None, response: str | None) -> dict[str, Any]:

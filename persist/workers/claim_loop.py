@@ -1,0 +1,244 @@
+"""The loop of a worker, for both faces: it claims runs, renews their leases, and does what is due in the store."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from persist.db.dialects.event_log import RUNS
+from persist.db.dialects.wakeups import Wakeups
+from persist.db.transactions.notifier import named
+from persist.errors import Closed, LeaseLost, NotFound, PersistError, StoreBusy, Unavailable
+from persist.store.store import Store
+from persist.workers.jobs import Job
+from persist.workers.options import WorkerOptions
+from persist.workers.outcomes import Outcomes
+from persist.workflows.schemas import Lease
+
+log = logging.getLogger("persist")
+
+T = TypeVar("T")
+
+_OUTAGE = 1.0
+"""Seconds between attempts while the database cannot be reached."""
+_RENEWALS = 3
+"""How many times a lease is renewed within its length, so that one failed attempt loses nothing."""
+_SOON = 0.05
+"""Seconds between looks for work that a running handler may have queued, for a worker that ends when it is idle."""
+_CLEAN_UP = 10.0
+"""Seconds that cancelled handlers have to end."""
+
+
+class ClaimLoop:
+    """One worker at work. `start` begins the handler of a claimed run elsewhere, which calls `ended` when it is over."""
+
+    def __init__(self, store: Store, options: WorkerOptions, start: Callable[[Job], None]) -> None:
+        self._store, self._options, self._start = store, options, start
+        self._outcomes = Outcomes(store, options.retry)
+        self._names = frozenset(options.handlers)
+        self._jobs: dict[str, Job] = {}
+        self._changed = threading.Condition()
+        """Guards `_jobs` and `_stopping`; notified when a job ends and when the worker is to stop."""
+        self._stopping = self._hurried = False
+        self._ended = 0
+        """How many jobs have ended."""
+        self._over = threading.Event()
+        runtime = store.runtime
+        self._wakeups: Wakeups = runtime.dialect.event_log.wakeups(runtime.listen_url, RUNS)
+        self._outage = False
+        self._due_at = 0.0
+
+    # -- called from other threads
+
+    def stop(self, *, hurry: bool = False) -> None:
+        """Claim nothing any more, and return from `run` when the handlers have ended or the time of grace is over.
+
+        `hurry`: there is no time of grace.
+        """
+        with self._changed:
+            self._stopping, self._hurried = True, self._hurried or hurry
+            self._changed.notify_all()
+        self._wakeups.stop()
+
+    def job(self, run_id: str) -> Job:
+        """The job of a run that this worker holds. Raises LeaseLost if it holds none."""
+        with self._changed:
+            job = self._jobs.get(run_id)
+        if job is None or job.is_over:
+            raise LeaseLost(run_id, None, "this worker does not hold it.")
+        return job
+
+    def ended(self, job: Job, error: BaseException | None) -> None:
+        """Store how a handler ended; `error` is what it raised."""
+        job.is_ending = True
+        try:
+            if job.is_given_back:
+                self._outcomes.given_back(job)
+            elif job.is_lost or job.lost_by(error):
+                log.warning("the lease of the run %s is lost: what its handler did last is not stored", job.run.id)
+            elif error is None:
+                self._outcomes.succeeded(job)
+            else:
+                self._outcomes.failed(job, error)
+        finally:
+            self._forget(job)
+
+    # -- the loop
+
+    def run(self, *, until_idle: bool) -> None:
+        """Work until `stop`; with `until_idle` only until no handler runs and nothing can be claimed."""
+        runtime, wakeups = self._store.runtime, self._wakeups
+        runtime.check_usable()
+        runtime.watchers.add(wakeups)
+        keeper = threading.Thread(target=self._keep_leases, name="persist-leases", daemon=True)
+        keeper.start()
+        try:
+            self._try(self._release_leftovers)
+            while not self._stopping and not wakeups.stopped and self._turn(until_idle):
+                pass
+        except Closed:
+            log.warning("the store was closed while its worker %s was at work", self._options.name)
+        finally:
+            try:
+                self._end_jobs()
+            finally:
+                self._over.set()
+                keeper.join()
+                runtime.watchers.discard(wakeups)
+                wakeups.close()
+
+    def _turn(self, until_idle: bool) -> bool:
+        """Claim what there is, or wait for a change. False if the worker is done."""
+        self._do_what_is_due()
+        ended = self._ended
+        free = self._options.concurrency - len(self._held())
+        if free and self._claim(free):
+            return True
+        if free and not until_idle:
+            self._wait()
+            return True
+        with self._changed:
+            if self._ended != ended:  # what ended in this moment may have queued something
+                return True
+            if not self._jobs and not self._outage:
+                return False
+            self._changed.wait(min(self._options.poll, _SOON) if until_idle else self._options.poll)
+            return True
+
+    def _wait(self) -> None:
+        """Wait until a run may be there to claim, or something else is due."""
+        until = time.monotonic() + self._options.poll
+        while (left := until - time.monotonic()) > 0 and not self._wakeups.stopped:
+            told = self._wakeups.wait(left)
+            if told is None or not self._names.isdisjoint(name for text in told for name in named(text)):
+                return
+
+    def _claim(self, free: int) -> bool:
+        """Claim and start up to `free` runs; whether there was one."""
+        asked_at = time.monotonic()
+        leases = self._try(lambda: self._claimed(free))
+        for lease in leases or ():
+            job = Job(lease, self._options.lease.total_seconds(), asked_at)
+            with self._changed:
+                self._jobs[lease.run_id] = job
+            try:
+                self._start(job)
+            except Exception:
+                log.exception("no handler can be started; the run %s is released", job.run.id)
+                job.give_back()
+                self.ended(job, None)
+        return bool(leases)
+
+    def _claimed(self, free: int) -> list[Lease]:
+        claim = self._store.workflows.runs.claim
+        found: list[Lease] = []
+        for name in sorted(self._names):
+            lease = claim(self._options.name, lease=self._options.lease, workflow_name=name) if len(found) < free else None
+            if lease is not None:
+                found.append(lease)
+        return found
+
+    def _do_what_is_due(self) -> None:
+        """Once in a while: gates that expire, schedules that fire. Any worker does it."""
+        now = time.monotonic()
+        if now < self._due_at:
+            return
+        self._due_at = now + self._options.poll
+        for job in self._held():
+            if job.is_expired:
+                job.lose()
+
+    def _release_leftovers(self) -> None:
+        """Give back what an earlier process of this name held, and claims whose answer was lost."""
+        runs = self._store.workflows.runs
+        for lease in runs.held_by(self._options.name):
+            with self._changed:
+                mine = lease.run_id in self._jobs
+            if not mine:
+                runs.release(lease)
+
+    def _try(self, call: Callable[[], T]) -> T | None:
+        """Call the database; during an outage, which is logged once, wait a moment and return None."""
+        try:
+            result = call()
+        except (StoreBusy, Unavailable) as error:
+            if not self._outage:
+                log.warning("the worker %s cannot reach the database, and tries again: %s", self._options.name, error)
+            self._outage = True
+            with self._changed:
+                if not self._stopping:
+                    self._changed.wait(_OUTAGE)
+            return None
+        if self._outage:
+            self._outage = False
+            self._try(self._release_leftovers)
+        return result
+
+    # -- jobs and their leases
+
+    def _held(self) -> list[Job]:
+        with self._changed:
+            return list(self._jobs.values())
+
+    def _forget(self, job: Job) -> None:
+        with self._changed:
+            if self._jobs.get(job.run.id) is job:
+                del self._jobs[job.run.id]
+            self._ended += 1
+            self._changed.notify_all()
+
+    def _end_jobs(self) -> None:
+        """Wait for the handlers; when the time of grace is over, cancel them and give their runs back."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._jobs or self._hurried, self._options.grace)
+        left = self._held()
+        for job in left:
+            job.give_back()
+        if not left:
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: all(job.cancel_handler is None for job in self._jobs.values()), _CLEAN_UP)
+        for job in self._held():  # threads, and coroutines that refuse to end
+            if not job.is_ending:
+                self._outcomes.given_back(job)
+                job.is_given_back, job.is_lost = False, True
+                self._forget(job)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._jobs)
+
+    def _keep_leases(self) -> None:
+        while not self._over.wait(self._options.lease.total_seconds() / _RENEWALS):
+            for job in self._held():
+                self._renew(job)
+
+    def _renew(self, job: Job) -> None:
+        asked_at = time.monotonic()
+        try:
+            job.renewed(self._store.workflows.runs.renew(job.lease, lease_for=self._options.lease), asked_at)
+        except (LeaseLost, NotFound):
+            job.lose()
+        except PersistError as error:
+            log.warning("the lease of the run %s could not be renewed: %s", job.run.id, error)
+            if job.is_expired:
+                job.lose()

@@ -1,0 +1,65 @@
+"""What the database is told when a handler ends."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from persist.errors import LeaseLost, NotFound, StoreBusy, Unavailable
+from persist.store.store import Store
+from persist.workers.jobs import Job
+from persist.workers.options import RetryPolicy
+from persist.workflows.schemas import RunStatus
+from persist.workflows.steps import told
+
+log = logging.getLogger("persist")
+
+_PAUSE = 0.5
+"""Seconds between attempts during an outage."""
+
+
+class Outcomes:
+    """Stores how the handlers of one worker end. The methods raise nothing: what cannot be stored is logged."""
+
+    def __init__(self, store: Store, retry: RetryPolicy) -> None:
+        self._runs, self._retry = store.workflows.runs, retry
+        self._sleep = store.runtime.sleep
+
+    def succeeded(self, job: Job) -> None:
+        """The handler returned: a running run succeeds, a paused one waits for its gates."""
+        self._store(job, lambda: self._runs.complete(job.lease))
+
+    def failed(self, job: Job, error: BaseException) -> None:
+        """The handler raised: the run is tried again later, or fails."""
+        run, text = job.run, told(error)
+        log.warning("the handler of %s failed in the run %s: %s", run.workflow_name, run.id, text, exc_info=error)
+        try:
+            pause = self._retry(run, error)
+        except Exception:
+            log.exception("the retry policy failed; the run %s fails", run.id)
+            pause = None
+        if pause is not None:
+            self._store(job, lambda: self._runs.release(job.lease))
+        else:
+            self._store(job, lambda: self._runs.finish(run.id, RunStatus.FAILED.value, error=text, lease=job.lease))
+
+    def given_back(self, job: Job) -> None:
+        """The worker stops before the handler has ended: another one does the work."""
+        self._store(job, lambda: self._runs.release(job.lease))
+
+    def _store(self, job: Job, call: Callable[[], Any]) -> None:
+        """Call the database, again and again during an outage, as long as the lease lasts."""
+        try:
+            while True:
+                try:
+                    call()
+                except (StoreBusy, Unavailable) as error:
+                    if job.is_expired:
+                        raise
+                    log.warning("how the handler of the run %s ended cannot be stored yet: %s", job.run.id, error)
+                    self._sleep(_PAUSE)
+                else:
+                    return
+        except (LeaseLost, NotFound) as error:
+            log.warning("how the handler of the run %s ended is not stored: %s", job.run.id, error)
+        except Exception:
+            log.exception("how the handler of the run %s ended could not be stored; the run is claimed again", job.run.id)

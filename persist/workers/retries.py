@@ -1,0 +1,18 @@
+"""When a run whose handler failed is tried again."""
+
+import random
+from datetime import timedelta
+
+from persist.workflows.schemas import WorkflowRun
+
+_FIRST, _LONGEST = timedelta(seconds=1), timedelta(minutes=5)
+
+
+def backoff(attempt: int, *, first: timedelta = _FIRST, longest: timedelta = _LONGEST) -> timedelta:
+    """How long to wait after an attempt, counted from 1: twice as long each time, up to `longest`, less a random quarter."""
+    doubled: timedelta = min(first * 2 ** min(max(attempt, 1) - 1, 60), longest)
+    return doubled * random.uniform(0.75, 1.0)
+
+
+def never_again(run: WorkflowRun, error: BaseException) -> None:
+    """A run whose handler failed is not tried again."""

@@ -1,0 +1,58 @@
+"""The row of an approval: reading it, and inserting it."""
+
+from typing import Any
+
+from sqlalchemy import select
+
+from persist.db.changes.batch import Batch, Pending
+from persist.db.expressions.upsert import insert_missing
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_choice, optional_label
+from persist.db.values.frozen import construct
+from persist.errors import NotFound
+from persist.workflows.models import approvals
+from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus
+
+_A = approvals.c
+FIELDS = tuple(Approval.model_fields)
+COLUMNS = tuple(_A[name] for name in FIELDS)
+INSERT = Statement(insert_missing(approvals).returning(*COLUMNS))
+GET = Statement(select(*COLUMNS).where(_A.id == param("row_id")))
+LOCK = Statement(select(*COLUMNS).where(_A.id == param("row_id")).with_for_update())
+
+
+def approval_value(row: Row) -> Approval:
+    """The Approval in a row of COLUMNS."""
+    return construct(Approval, dict(zip(FIELDS, row, strict=True)))
+
+
+def get_approval(work: UnitOfWork, id: str, *, lock: bool = False) -> Approval:
+    """The approval. Raises NotFound."""
+    return found_approval(work.row(LOCK if lock else GET, row_id=work.label("id", id)), id)
+
+
+def found_approval(row: Row | None, id: str) -> Approval:
+    """The approval in a row that was looked for. Raises NotFound."""
+    if row is None:
+        raise NotFound("approval", id)
+    return approval_value(row)
+
+
+def checked_question(work: UnitOfWork, *, gate: str, summary: str, kind: str, requested_by: str | None) -> dict[str, Any]:
+    """The columns that say what a gate asks."""
+    return {
+        "gate": work.label("gate", gate),
+        "summary": work.body("summary", summary),
+        "kind": check_choice("kind", kind, ApprovalKind),
+        "requested_by": optional_label("requested_by", requested_by),
+    }
+
+
+def insert_approval(
+    work: UnitOfWork, batch: Batch, id: str | None, workflow_run_id: str, question: dict[str, Any]
+) -> Pending[Row | None]:
+    """Insert a pending approval; its row, None if the id is taken."""
+    row_id = work.runtime.ids.mint("apr") if id is None else id
+    stored = {"id": row_id, "workflow_run_id": workflow_run_id, "status": ApprovalStatus.PENDING, "created_at": work.now()}
+    return batch.returned(INSERT, **{**dict.fromkeys(FIELDS), **question, **stored})

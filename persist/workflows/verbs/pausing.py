@@ -1,0 +1,67 @@
+"""A run that pauses at a gate."""
+
+from typing import Any
+
+from sqlalchemy import select, update
+
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.json import Json
+from persist.errors import NotFound
+from persist.workflows.models import approvals, runs
+from persist.workflows.schemas import Approval, ApprovalStatus, Lease, RunStatus, WorkflowRun
+from persist.workflows.storage.approval_rows import COLUMNS, approval_value, insert_approval
+from persist.workflows.storage.payloads import history_item, history_with
+from persist.workflows.storage.run_rows import LOCK_RUN, check_hold, run_value
+from persist.workflows.transitions import check_transition
+
+_A, _R = approvals.c, runs.c
+_NEWEST_OF_GATE = Statement(
+    select(*COLUMNS)
+    .where(_A.workflow_run_id == param("run_id"), _A.gate == param("gate"))
+    .order_by(_A.created_at.desc(), _A.id.desc())
+    .limit(1)
+)
+_PAUSE = Statement(
+    update(runs)
+    .where(_R.id == param("row_id"))
+    .values(
+        status=RunStatus.PAUSED,
+        current_phase=param("phase"),
+        phase_history=param("history"),
+        scratch=param("value"),
+        updated_at=param("at"),
+    )
+)
+_PAUSE_AGAIN = Statement(update(runs).where(_R.id == param("row_id")).values(status=RunStatus.PAUSED, updated_at=param("at")))
+
+
+def pause_at_gate(work: UnitOfWork, run: WorkflowRun, question: dict[str, Any], item: dict[str, Any], scratch: Json) -> Approval:
+    """Open the gate of a locked run, and pause it: `item` joins its history."""
+    history = history_with(work, run.phase_history, item)
+    with work.batch(last=True) as batch:
+        batch.run(_PAUSE, row_id=run.id, phase=item["phase"], history=history, value=scratch, at=work.now())
+        inserted = insert_approval(work, batch, None, run.id, question)
+    assert inserted.result is not None
+    return approval_value(inserted.result)
+
+
+def wait_at_gate(work: UnitOfWork, run_id: str, question: dict[str, Any], lease: Lease | None) -> Approval | None:
+    """The newest gate of this name, if it was answered; else None, and the run is paused at it."""
+    with work.batch() as batch:
+        locked = batch.row(LOCK_RUN, row_id=run_id)
+        newest = batch.row(_NEWEST_OF_GATE, run_id=run_id, gate=question["gate"])
+    if locked.result is None:
+        raise NotFound("workflow run", run_id)
+    run = run_value(locked.result)
+    check_hold(run, lease, work.now())
+    approval = None if newest.result is None else approval_value(newest.result)
+    if approval is not None and approval.status != ApprovalStatus.PENDING:
+        return approval
+    check_transition(run.id, run.status, RunStatus.PAUSED)
+    if approval is None:
+        pause_at_gate(work, run, question, history_item(work, question["gate"], None, work.now()), run.scratch)
+    else:
+        with work.batch(last=True) as batch:
+            batch.run(_PAUSE_AGAIN, row_id=run.id, at=work.now())
+    return None

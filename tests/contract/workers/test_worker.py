@@ -1,0 +1,244 @@
+"""`persist.workflows.Worker`: claiming, handlers, how they end, and stopping."""
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue, LeaseLost
+from persist.workers import claim_loop
+from persist.workflows import Worker
+from persist.workflows.schemas import Outcome, RunStatus, WorkflowRun
+from tests.async_portal import Portal
+from tests.contract.faces import every_way
+from tests.contract.workers.working import PATIENCE, Handler, Working, seen, statuses
+from tests.contract.workflows.scenes import claim, do, queue, stored
+
+pytestmark = every_way
+
+
+@pytest.fixture
+def store(open_store: Any) -> Any:
+    return open_store()
+
+
+# ---------------------------------------------------------------- handlers and how they end
+
+
+def test_the_handler_of_each_queued_run_is_called_once(store: Any, portal: Portal) -> None:
+    ids = [queue(store, workflow_name=name) for name in ("build", "deploy", "build")]
+    other = queue(store, workflow_name="other")
+    calls: list[tuple[str, WorkflowRun]] = []
+
+    def named(name: str) -> Handler:
+        return lambda run: calls.append((name, run))
+
+    work = Working(store, portal, {name: named(name) for name in ("build", "deploy")})
+    work.run_until_idle()
+    assert sorted(run.id for _, run in calls) == sorted(ids)
+    assert all(name == run.workflow_name and run.status == RunStatus.RUNNING for name, run in calls)
+    assert statuses(store, *ids, other) == ["succeeded"] * 3 + ["queued"]
+    work.run_until_idle()  # a worker may run again
+    assert len(calls) == 3
+
+
+def test_handlers_run_at_once_up_to_the_limit(store: Any, portal: Portal) -> None:
+    ids = [queue(store) for _ in range(6)]
+    together = threading.Barrier(3)
+    running: list[int] = []
+    now, lock = [0], threading.Lock()
+
+    def handle(run: WorkflowRun) -> None:
+        with lock:
+            now[0] += 1
+            running.append(now[0])
+        together.wait(PATIENCE)  # three at a time, else nobody goes on
+        with lock:
+            now[0] -= 1
+
+    Working(store, portal, {"build": handle}, concurrency=3).run_until_idle()
+    assert statuses(store, *ids) == ["succeeded"] * 6
+    assert max(running) == 3
+
+
+def test_a_handler_that_raises_fails_the_run(store: Any, portal: Portal) -> None:
+    bad, good = queue(store, context={"ok": False}), queue(store, context={"ok": True})
+
+    def handle(run: WorkflowRun) -> None:
+        if not (run.context or {})["ok"]:
+            raise ValueError("no good")
+
+    Working(store, portal, {"build": handle}).run_until_idle()
+    assert statuses(store, bad, good) == ["failed", "succeeded"]
+    assert stored(store, bad).context == {"ok": False, "error": "ValueError: no good"}
+
+
+def test_a_retry_policy_that_fails_fails_the_run(store: Any, portal: Portal) -> None:
+    id = queue(store)
+
+    def handle(run: WorkflowRun) -> None:
+        raise ValueError("boom")
+
+    Working(store, portal, {"build": handle}, retry=lambda run, error: 1 // 0).run_until_idle()
+    assert statuses(store, id) == ["failed"]
+
+
+def test_what_a_handler_ended_itself_stays_ended(store: Any, portal: Portal) -> None:
+    ids = [queue(store, context={"as": status}) for status in ("failed", "cancelled")]
+
+    def handle(run: WorkflowRun) -> None:
+        if (run.context or {})["as"] == "failed":
+            do(store, "finish", run.id, "failed", error="by hand", lease=work.worker.lease(run))
+        else:
+            do(store, "cancel", run.id)
+
+    work = Working(store, portal, {"build": handle})
+    work.run_until_idle()
+    assert statuses(store, *ids) == ["failed", "cancelled"]
+    assert stored(store, ids[0]).context == {"as": "failed", "error": "by hand"}
+
+
+# ---------------------------------------------------------------- phases, steps, gates
+
+
+def test_phases_and_steps_are_written_under_the_lease(store: Any, portal: Portal) -> None:
+    id = queue(store)
+    outputs: list[str | None] = []
+    effects: list[str] = []
+
+    def handle(run: WorkflowRun) -> None:
+        with work.phase(run, "plan") as phase:
+            if phase.due:
+                phase.output = "the plan"
+                phase.use(output_tokens=5)
+        outputs.append(phase.output)
+        with work.step(run, "comment") as step:
+            if step.due:
+                effects.append(run.id)
+                step.result = {"url": "x"}
+        if len(outputs) == 1:
+            do(store, "release", work.worker.lease(run))  # as if it was interrupted here
+
+    work = Working(store, portal, {"build": handle})
+    work.run_until_idle()
+    assert (outputs, effects) == (["the plan"] * 2, [id])
+    assert statuses(store, id) == ["succeeded"]
+    with store.read() as tx:
+        (execution,) = tx.workflows.executions.for_run(id)
+    assert (execution.outcome, execution.output_tokens, execution.trigger_type) == (Outcome.SUCCEEDED, 5, "worker")
+
+
+def test_a_run_that_waits_at_a_gate_goes_on_after_the_answer(store: Any, portal: Portal) -> None:
+    id = queue(store)
+    plans: list[str] = []
+
+    def handle(run: WorkflowRun) -> None:
+        with work.phase(run, "plan") as phase:
+            if phase.due:
+                plans.append(run.id)
+        with store.begin() as tx:
+            gates = tx.workflows.approvals.list_for_run(run.id)
+            if not gates:
+                lease = work.worker.lease(run)
+                tx.workflows.approvals.pause_for_approval(run.id, gate="g", summary="?", marker=("g", None), lease=lease)
+
+    work = Working(store, portal, {"build": handle})
+    work.run_until_idle()
+    paused = stored(store, id)
+    assert (paused.status, paused.lease_owner) == (RunStatus.PAUSED, None)
+    with store.begin() as tx:
+        (gate,) = tx.workflows.approvals.pending(workflow_run_id=id)
+        tx.workflows.approvals.resolve_and_resume(gate.id)
+    work.run_until_idle()
+    assert (statuses(store, id), plans) == (["succeeded"], [id])
+
+
+# ---------------------------------------------------------------- leases
+
+
+def test_a_lease_is_renewed_while_its_handler_works(
+    store: Any, portal: Portal, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_loop, "_RENEWALS", 3000)  # often, and a slow machine loses nothing
+    id = queue(store)
+    first = threading.Event()
+
+    def handle(run: WorkflowRun) -> None:
+        until = run.lease_expires_at
+        assert until is not None
+        clock.advance(seconds=0.2)
+        while (now := stored(store, run.id)).lease_expires_at == until:
+            assert now.lease_token == 1
+        assert now.lease_expires_at is not None
+        assert now.lease_expires_at > until
+        first.set()
+
+    Working(store, portal, {"build": handle}).run_until_idle()
+    assert first.is_set()
+    assert stored(store, id).lease_token == 1
+
+
+def test_whose_lease_is_lost_writes_nothing_more(store: Any, portal: Portal) -> None:
+    id = queue(store)
+    began, lost = threading.Event(), threading.Event()
+
+    def handle(run: WorkflowRun) -> None:
+        began.set()
+        try:
+            while True:
+                with work.phase(run, "plan"):
+                    pass
+        except LeaseLost:
+            lost.set()
+            raise
+
+    work = Working(store, portal, {"build": handle}, lease=timedelta(seconds=0.3))
+    with work.at_work():
+        seen(began)
+        do(store, "cancel", id)
+        seen(lost)
+    assert statuses(store, id) == ["cancelled"]
+
+
+def test_what_an_earlier_process_of_the_name_held_is_released(store: Any, portal: Portal) -> None:
+    id = queue(store)
+    lease = claim(store, "w1")
+    assert lease is not None
+    calls: list[WorkflowRun] = []
+    Working(store, portal, {"build": calls.append}, name="w1").run_until_idle()
+    assert [run.lease_token for run in calls] == [2]
+    assert statuses(store, id) == ["succeeded"]
+
+
+def test_a_lease_of_a_run_that_it_does_not_hold(store: Any, portal: Portal) -> None:
+    work = Working(store, portal, {"build": lambda run: None})
+    for run in ("run_nowhere", queue(store)):
+        with pytest.raises(LeaseLost):
+            work.worker.lease(run)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("handlers", {"handlers": {}}),
+        ("handlers", {"handlers": [len]}),
+        ("handlers.build", {"handlers": {"build": "no function"}}),
+        ("handlers", {"handlers": {7: len}}),
+        ("name", {"name": 7}),
+        ("lease", {"lease": 60}),
+        ("lease", {"lease": timedelta(0)}),
+        ("concurrency", {"concurrency": 0}),
+        ("concurrency", {"concurrency": True}),
+        ("retry", {"retry": 3}),
+        ("poll", {"poll": timedelta(0)}),
+        ("grace", {"grace": timedelta(seconds=-1)}),
+    ],
+)
+def test_bad_arguments_are_refused(store: Any, path: str, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        Worker(getattr(store, "_target", store), **{"handlers": {"build": len}, **options})
+    assert refused.value.path == path
