@@ -64,9 +64,10 @@ class AsyncWorker(BaseWorker):
         loop = self._begin(self._store._store, start)
         work = asyncio.ensure_future(asyncio.to_thread(loop.run, until_idle=until_idle))
         try:
-            with stopping_by_signals(event_loop, loop.stop, wanted=signals):
+            with stopping_by_signals(event_loop, self.stop, wanted=signals):
                 await asyncio.shield(work)
         except asyncio.CancelledError:
+            self._stop_asked = True
             loop.stop(hurry=True)
             await work
             raise

@@ -72,7 +72,7 @@ class Worker(BaseWorker):
         loop = self._begin(self._store, lambda job: self._start(loop, job))
         try:
             if signals and in_main_thread():
-                run_until_signal(partial(loop.run, until_idle=until_idle), loop.stop)
+                run_until_signal(partial(loop.run, until_idle=until_idle), self.stop)
             else:
                 loop.run(until_idle=until_idle)
         finally:
