@@ -80,7 +80,7 @@ def test_every_line_works_in_order(clone: Path) -> None:
     )
     said = done.stdout + done.stderr
     told = [line.split("\t") for line in (clone / "told.txt").read_text(encoding="utf-8").splitlines()]
-    crash = "python examples/harness.py start --crash-after plan"
+    crash = "python examples/harness.py start --crash after-plan"
     expected = {crash: str(128 + signal.SIGKILL)}
     assert {line: status for status, line in told if status != expected.get(line, "0")} == {}, said
     assert len(told) >= 20
