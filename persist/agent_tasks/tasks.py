@@ -56,7 +56,8 @@ _UPDATE = Statement(
     )
 )
 _DELETE_PIECES = Statement(delete(pieces).where(_P.task == _its_id))
-_DELETE = Statement(delete(tasks).where(*_this))
+_DELETE = Statement(delete(tasks).where(*_this, ~exists().where(_P.task == _T.id)))
+"""A task that another transaction has made in this very moment stays: it comes after."""
 
 
 @cache

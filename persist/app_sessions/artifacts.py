@@ -1,13 +1,16 @@
 """`tx.app_sessions.artifacts`: files of sessions and of users, in numbered versions."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 
-from sqlalchemy import and_, bindparam, delete, or_, select
+from sqlalchemy import and_, bindparam, delete, exists, or_, select
 
 from persist.app_sessions import validation as validation
-from persist.app_sessions.models import artifact_versions, artifacts
+from persist.app_sessions.models import artifact_blobs, artifact_versions, artifacts
 from persist.app_sessions.schemas import Artifact, ArtifactKey, ArtifactVersion
+from persist.blobs.bodies import NewBlob, add_named, add_outside, read_bodies
+from persist.blobs.repository import OCTETS
 from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merge
 from persist.db.statements.prepared import Row, Statement, param
@@ -16,9 +19,10 @@ from persist.db.values.arguments import optional_count
 from persist.db.values.frozen import construct
 from persist.errors import InvalidValue
 
-_A, _V = artifacts.c, artifact_versions.c
+_A, _V, _B = artifacts.c, artifact_versions.c, artifact_blobs.c
 _KEY = ("app_name", "user_id", "session_id", "filename")
 _VERSION = (_V.version, _V.created_at, _V.mime_type, _V.metadata_text)
+_MEDIA_TYPE = re.compile(r"[!-~]{1,255}")
 _BYTES = (bytes, bytearray, memoryview)
 
 _of_key = tuple(_A[name] == bindparam(f"key_{name}", type_=_A[name].type) for name in _KEY)
@@ -30,9 +34,14 @@ _COUNT = Statement(merge(artifacts, *_KEY, versions="sum", updated_at="new").ret
 _ADD = Statement(
     insert_where(artifact_versions, and_(*_of_key), {"artifact_id": _A.id, "version": _A.versions - 1}, of=artifacts)
 )
+_NAME_BLOB = Statement(
+    insert_where(artifact_blobs, and_(*_of_key), {"artifact_id": _A.id, "version": _A.versions - 1}, of=artifacts)
+)
 _LOCK = Statement(select(_A.id).where(*_of_key).with_for_update())
+_DELETE_BLOBS = Statement(delete(artifact_blobs).where(_B.artifact_id == _row_id))
 _DELETE_VERSIONS = Statement(delete(artifact_versions).where(_of_artifact))
-_DELETE = Statement(delete(artifacts).where(*_of_key))
+_DELETE = Statement(delete(artifacts).where(*_of_key, ~exists().where(_V.artifact_id == _A.id)))
+"""One that another transaction has made in this very moment stays: it comes after."""
 _VERSIONS = Statement(select(*_VERSION).where(_of_artifact).order_by(_V.version))
 _NAMES = Statement(
     select(_A.session_id, _A.filename)
@@ -47,7 +56,9 @@ _NAMES = Statement(
 
 @cache
 def _loading(latest: bool) -> Statement:
-    query = select(*_VERSION, _V.part, _V.data).where(_of_artifact)
+    its_blob = and_(_B.artifact_id == _V.artifact_id, _B.version == _V.version)
+    query = select(*_VERSION, _V.part, _V.data, _B.sha256)
+    query = query.select_from(artifact_versions.outerjoin(artifact_blobs, its_blob)).where(_of_artifact)
     if latest:
         return Statement(query.order_by(_V.version.desc()).limit(1))
     return Statement(query.where(_V.version == param("number")))
@@ -68,38 +79,51 @@ class AppArtifacts(Repository):
     ) -> int:
         """Add a version and return its number: 0, 1, 2 and so on. Versions saved at the same time get different numbers.
 
-        `part` and `metadata` are JSON text; `data` are the bytes that belong to the part.
+        `part` and `metadata` are JSON text; `data` are the bytes that belong to the part. If they are more than the setting
+        `inline_file_bytes`, they become a blob.
         """
         work = self._work
         names = validation.artifact_key(work, key)
         if data is not None and not isinstance(data, _BYTES):
             raise InvalidValue("data", f"expected bytes, got {type(data).__name__}.")
-        now = work.now()
+        now, body = work.now(), None if data is None else bytes(data)
+        blob = None
+        if body is not None and len(body) > work.runtime.settings.inline_file_bytes:
+            blob = NewBlob.of(body, _media_type(mime_type), work.runtime.blob_store)
         version = {
             "created_at": now,
             "mime_type": None if mime_type is None else work.body("mime_type", mime_type),
             "metadata_text": validation.json_text(work, "metadata", metadata),
             "part": validation.json_text(work, "part", part),
-            "data": None if data is None else bytes(data),
+            "data": body if blob is None else None,
         }
         artifact = {"id": work.runtime.ids.mint("art"), **names, "versions": 1, "created_at": now, "updated_at": now}
-        with work.batch(last=True) as batch:
+        with work.batch(last=blob is None or blob.store is None) as batch:
             counted = batch.returned(_COUNT, **artifact)
             batch.run(_ADD, **_keyed(names), **version)
+            added = [] if blob is None else add_named(batch, [blob], now)
+            if blob is not None:
+                batch.run(_NAME_BLOB, **_keyed(names), sha256=blob.sha256)
+        add_outside(added)
         assert counted.result is not None
         number: int = counted.result[0] - 1
         return number
 
     @reads
     def load(self, key: ArtifactKey, version: int | None = None) -> Artifact | None:
-        """A version of an artifact, the latest without a number; None if there is none."""
+        """A version of an artifact, the latest without a number; None if there is none.
+
+        Raises BlobUnreadable if its bytes are a blob that is missing or damaged.
+        """
         work = self._work
         names = _keyed(validation.artifact_key(work, key))
         number = optional_count("version", version)
         row = work.row(_loading(True), **names) if number is None else work.row(_loading(False), **names, number=number)
         if row is None:
             return None
-        *fields, part, data = row
+        *fields, part, data, digest = row
+        if digest is not None:
+            data = read_bodies(work, work.runtime, [digest])[digest]
         return Artifact(_version(fields), part, None if data is None else bytes(data))
 
     @reads
@@ -122,6 +146,7 @@ class AppArtifacts(Repository):
         names = _keyed(validation.artifact_key(self._work, key))
         with self._work.batch(last=True) as batch:
             batch.lock(_LOCK, **names)
+            batch.run(_DELETE_BLOBS, **names)
             batch.run(_DELETE_VERSIONS, **names)
             deleted = batch.run(_DELETE, **names)
         return deleted.result == 1
@@ -129,6 +154,11 @@ class AppArtifacts(Repository):
 
 def _keyed(names: Mapping[str, str]) -> dict[str, str]:
     return {f"key_{name}": text for name, text in names.items()}
+
+
+def _media_type(mime_type: object) -> str:
+    """The media type of a blob; one that could not stand in a header is left out."""
+    return mime_type if isinstance(mime_type, str) and _MEDIA_TYPE.fullmatch(mime_type) else OCTETS
 
 
 def _version(row: Row | list[object]) -> ArtifactVersion:

@@ -5,6 +5,7 @@ from datetime import datetime
 from sqlalchemy import ForeignKey, Index, LargeBinary, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
+from persist.blobs.models import blobs
 from persist.db.changes.event_streams import Streams
 from persist.db.schema.base import SCHEMA_TOKEN, Base, table_of
 from persist.db.schema.column_types import EpochMs, Float64, FreeText, Int64, Label
@@ -106,7 +107,7 @@ class AppArtifactRow(Base):
 
 
 class AppArtifactVersionRow(Base):
-    """One version of an artifact: JSON text, and the bytes that belong to it."""
+    """One version of an artifact: JSON text, and the bytes that belong to it, unless they are a blob."""
 
     __tablename__ = "app_artifact_versions"
     artifact_id: Mapped[str] = mapped_column(Label(), ForeignKey(f"{SCHEMA_TOKEN}.app_artifacts.id"), primary_key=True)
@@ -116,6 +117,19 @@ class AppArtifactVersionRow(Base):
     metadata_text: Mapped[str] = mapped_column(FreeText())
     part: Mapped[str] = mapped_column(FreeText())
     data: Mapped[bytes | None] = mapped_column(LargeBinary())
+
+
+class AppArtifactBlobRow(Base):
+    """The blob that holds the bytes of a version of an artifact, instead of its row."""
+
+    __tablename__ = "app_artifact_blobs"
+    artifact_id: Mapped[str] = mapped_column(
+        Label(), ForeignKey(f"{SCHEMA_TOKEN}.app_artifacts.id", ondelete="CASCADE"), primary_key=True
+    )
+    version: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
+    sha256: Mapped[str] = mapped_column(Label(), ForeignKey(blobs.c.sha256))
+
+    __table_args__ = (Index("ix_app_artifact_blobs_sha256", "sha256"),)
 
 
 class AppMemoryRow(Base):
@@ -149,10 +163,13 @@ app_state = table_of(AppStateRow)
 user_state = table_of(AppUserStateRow)
 artifacts = table_of(AppArtifactRow)
 artifact_versions = table_of(AppArtifactVersionRow)
+artifact_blobs = table_of(AppArtifactBlobRow)
 memories = table_of(AppMemoryRow)
 
 BELOW = (events, session_state)
 """The tables whose rows belong to a session."""
+
+artifact_blobs.info["unlogged"] = True  # as the blobs that it names
 
 _SESSION = Streams("app_session", shared="app_sessions")
 _SESSION.by("id", sessions)

@@ -2,7 +2,7 @@
 
 from sqlalchemy import exists, or_
 
-from persist.app_sessions.models import BELOW, artifact_versions, artifacts, memories, sessions
+from persist.app_sessions.models import BELOW, artifact_blobs, artifact_versions, artifacts, memories, sessions
 from persist.db.operations.pruning import AgedRows, Below, Pruning
 
 _S, _A, _M = sessions.c, artifacts.c, memories.c
@@ -21,7 +21,10 @@ ARTIFACTS = AgedRows(
     may_go=~exists().where(
         _S.app_name == _A.app_name, _S.user_id == _A.user_id, or_(_A.session_id == "", _A.session_id == _S.session_id)
     ),
-    below=[Below(artifact_versions, lambda ids: artifact_versions.c.artifact_id.in_(ids))],
+    below=[
+        Below(artifact_blobs, lambda ids: artifact_blobs.c.artifact_id.in_(ids)),
+        Below(artifact_versions, lambda ids: artifact_versions.c.artifact_id.in_(ids)),
+    ],
 )
 """Artifacts of a session that is there stay at any age, and so do those of a user who has a session."""
 

@@ -4,12 +4,13 @@ import uuid
 from collections import defaultdict
 from functools import cache
 
-from sqlalchemy import bindparam, delete, select, tuple_
+from sqlalchemy import bindparam, delete, exists, select, tuple_
 
 from persist.app_sessions import validation as validation
 from persist.app_sessions.appending import COLUMNS, FIELDS, LOCK, OF_NAMES, ROW_ID, append, session_of
 from persist.app_sessions.models import (
     BELOW,
+    artifact_blobs,
     artifact_versions,
     artifacts,
     events,
@@ -51,18 +52,25 @@ _NAMED = Statement(select(*COLUMNS).where(*OF_NAMES))
 _CREATE = Statement(insert_missing(sessions, "app_name", "user_id", "session_id"))
 _OF_SESSION = Statement(select(_T.key, _T.value).where(_T.app_session_id == ROW_ID).order_by(_T.position, _T.key))
 _DELETE_BELOW = [Statement(delete(table).where(table.c.app_session_id == ROW_ID)) for table in BELOW]
-_DELETE = Statement(delete(sessions).where(*OF_NAMES))
+# what another transaction makes in the very moment of a deletion stays: it comes after
+_is_empty = tuple(~exists().where(table.c.app_session_id == _S.id) for table in BELOW)
+_DELETE = Statement(delete(sessions).where(*OF_NAMES, *_is_empty))
 
 _of_user = (_S.app_name == param("app_name"), _S.user_id == param("user_id"))
 _LOCK_USER = Statement(select(_S.id).where(*_of_user).order_by(_S.id).with_for_update())
+_artifacts_of_user = (_A.app_name == param("app_name"), _A.user_id == param("user_id"))
+_LOCK_ARTIFACTS = Statement(select(_A.id).where(*_artifacts_of_user).order_by(_A.id).with_for_update())
 _user_sessions = select(_S.id).where(*_of_user)
-_user_artifacts = select(_A.id).where(_A.app_name == param("app_name"), _A.user_id == param("user_id"))
+_user_artifacts = select(_A.id).where(*_artifacts_of_user)
 _ERASE = [
     *(Statement(delete(table).where(table.c.app_session_id.in_(_user_sessions))) for table in BELOW),
+    Statement(delete(artifact_blobs).where(artifact_blobs.c.artifact_id.in_(_user_artifacts))),
     Statement(delete(artifact_versions).where(_V.artifact_id.in_(_user_artifacts))),
+    Statement(delete(sessions).where(*_of_user, *_is_empty)),
+    Statement(delete(artifacts).where(*_artifacts_of_user, ~exists().where(_V.artifact_id == _A.id))),
     *(
         Statement(delete(table).where(table.c.app_name == param("app_name"), table.c.user_id == param("user_id")))
-        for table in (sessions, user_state, artifacts, memories)
+        for table in (user_state, memories)
     ),
 ]
 
@@ -232,7 +240,8 @@ class AppSessions(Repository):
         """Delete everything of a user: sessions, state, artifacts and memories; the number of rows."""
         key = validation.names(self._work, app_name=app_name, user_id=user_id)
         with self._work.batch(last=True) as batch:
-            batch.lock(_LOCK_USER, **key)
+            batch.lock(_LOCK_USER, **key)  # what another writer appends or saves is there or waits
+            batch.lock(_LOCK_ARTIFACTS, **key)
             erased = [batch.run(prepared, **key) for prepared in _ERASE]
         return sum(pending.result for pending in erased)
 

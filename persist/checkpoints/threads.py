@@ -31,7 +31,9 @@ _GET = Statement(select(*_COLUMNS).where(_T.id == param("row_id")))
 _LOCK = Statement(select(_T.id).where(_T.id == param("row_id")).with_for_update())
 _EXISTS = Statement(select(_T.id).where(_T.id == param("source")))
 _MAKE = Statement(merging(insert_where(threads, exists().where(_T.id == param("source"))), "id"))
-_DELETE = Statement(delete(threads).where(_T.id == param("row_id")))
+_is_empty = tuple(~exists().where(table.c.thread_id == _T.id) for table in BELOW)
+_DELETE = Statement(delete(threads).where(_T.id == param("row_id"), *_is_empty))
+"""A thread that another transaction has made in this very moment stays: it comes after."""
 _DELETE_BELOW = [Statement(delete(table).where(table.c.thread_id == param("in_thread"))) for table in reversed(BELOW)]
 _COPY_BELOW = [
     Statement(

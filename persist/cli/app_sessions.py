@@ -115,11 +115,14 @@ def _row(event: AppSessionEvent) -> tuple[str, ...]:
 
 def _said(data: str) -> str:
     """The text of an event's parts, or else its JSON text."""
-    content = json.loads(data)
-    content = content.get("content") if isinstance(content, dict) else None
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):  # another program wrote it
+        return data
+    content = event.get("content") if isinstance(event, dict) else None
     parts = content.get("parts") if isinstance(content, dict) else None
-    texts = [part["text"] for part in parts or () if isinstance(part, dict) and isinstance(part.get("text"), str)]
-    return " ".join(texts) or data
+    found = parts if isinstance(parts, list) else []
+    return " ".join(part["text"] for part in found if isinstance(part, dict) and isinstance(part.get("text"), str)) or data
 
 
 def _cut(text: str) -> str:

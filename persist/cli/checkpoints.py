@@ -66,6 +66,7 @@ def show(thread: str, database: Database, namespace: str | None, limit: int, as_
 
 def _row(step: Checkpoint) -> tuple[str, ...]:
     known = step.metadata if isinstance(step.metadata, dict) else {}
+    versions: object = step.versions  # another program may have written anything
     return (
         inline(step.id),
         inline(step.namespace or "-"),
@@ -73,7 +74,7 @@ def _row(step: Checkpoint) -> tuple[str, ...]:
         inline(str(known.get("source", "-"))),
         inline(step.run_id or "-"),
         instant(step.created_at),
-        f"{len(step.versions):,}",
+        f"{len(versions):,}" if isinstance(versions, dict) else "-",
     )
 
 

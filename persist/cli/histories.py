@@ -133,7 +133,9 @@ def _run_row(found: HistoryRun) -> tuple[str, ...]:
 
 
 def _tokens(found: History) -> int:
-    counts = (found.usage.get(name) for name in ("input_tokens", "output_tokens"))
+    stored: object = found.usage
+    usage = stored if isinstance(stored, dict) else {}  # another program may have written anything
+    counts = (usage.get(name) for name in ("input_tokens", "output_tokens"))
     return sum(count for count in counts if type(count) is int)
 
 

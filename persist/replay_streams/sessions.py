@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from sqlalchemy import bindparam, delete, select, tuple_
+from sqlalchemy import bindparam, delete, exists, select, tuple_
 
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
@@ -21,7 +21,8 @@ _LIST = "replay_streams.sessions"
 _GET = Statement(select(*_COLUMNS).where(_S.id == param("row_id")))
 _LOCK = Statement(select(_S.id).where(_S.id == param("row_id")).with_for_update())
 _DELETE_MESSAGES = Statement(delete(messages).where(messages.c.session_id == param("row_id")))
-_DELETE = Statement(delete(sessions).where(_S.id == param("row_id")))
+_DELETE = Statement(delete(sessions).where(_S.id == param("row_id"), ~exists().where(messages.c.session_id == _S.id)))
+"""A session that another transaction has made in this very moment stays: it comes after."""
 
 
 @cache

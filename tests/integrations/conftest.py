@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 from persist import AsyncStore, Store
 from persist.testing import FrozenClock
@@ -36,3 +37,17 @@ def store(database_url: str, face: str, clock: FrozenClock, do: Callable[[Awaita
     other = do(AsyncStore.open(database_url, clock=clock))
     yield other
     do(other.close())
+
+
+@pytest.fixture
+def execute(store: Any, database_url: str) -> Iterator[Callable[[str], int]]:
+    """Executes SQL on a connection that is not the store's; the number of rows that it changed."""
+    options = {} if database_url.startswith("sqlite") else {"options": "-c search_path=persist"}
+    engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"), connect_args=options)
+
+    def executed(statement: str) -> int:
+        with engine.begin() as connection:
+            return connection.exec_driver_sql(statement).rowcount
+
+    yield executed
+    engine.dispose()

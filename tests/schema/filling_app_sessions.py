@@ -13,7 +13,10 @@ _FILES = [ArtifactKey("app", "maria", "talk", "notes.txt"), ArtifactKey("app", "
 
 
 def fill_app_sessions(store: Store) -> None:
-    """A session of two events with state in every scope, an artifact of two versions, one of the user, and memories."""
+    """A session of two events with state in every scope, an artifact of two versions, one of the user, and memories.
+
+    One version has its bytes in a blob, although they are few: kept databases are not to grow.
+    """
     with store.begin() as tx:
         domain = tx.app_sessions
         domain.sessions.create(*_NAMES, state=StateChange(app={"theme": HARD}, session={"step": "1"}))
@@ -23,6 +26,10 @@ def fill_app_sessions(store: Store) -> None:
         domain.artifacts.save(_FILES[0], HARD)
         domain.artifacts.save(_FILES[0], "{}", data=b"\x00\xff", mime_type="text/plain", metadata='{"by":"maria"}')
         domain.artifacts.save(_FILES[1], "{}", data=b"")
+        runtime = tx._work.runtime
+        usual, runtime.settings = runtime.settings, runtime.settings.model_copy(update={"inline_file_bytes": 200})
+        domain.artifacts.save(_FILES[1], "{}", data=bytes(range(201)), mime_type="image/png")
+        runtime.settings = usual
         remarks = [
             NewMemory("first", HARD, "hello w\u00f6rld", ["hello", "w\u00f6rld"]),
             NewMemory("second", "{}", "bye", ["bye"]),

@@ -3,13 +3,19 @@
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import sha256
+from typing import TypeVar
 
-from a2a.types.a2a_pb2 import Artifact, Task, TaskState
+from a2a.types.a2a_pb2 import Task, TaskState
 from a2a.utils.errors import InvalidParamsError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from persist.agent_tasks.schemas import LoadedTask, Piece
-from persist.errors import Conflict, InvalidValue
+from persist.db.values.escaping import escape_text
+from persist.errors import Conflict, InvalidValue, StoreCorrupt
+from persist.quoting import named
+
+M = TypeVar("M", bound=Message)
 
 FINAL = frozenset(
     {
@@ -41,40 +47,50 @@ class TaskEnded(Conflict, InvalidParamsError):  # noqa: N818  # named like the e
         Conflict.__init__(self, reason)
 
 
+def label_of(path: str, value: object) -> str:
+    """The text of an id or an owner, as it is stored. Raises InvalidTask for anything but text."""
+    if not isinstance(value, str):
+        raise InvalidTask(path, f"expected text, got {type(value).__name__}.")
+    return escape_text(value, nul=True)
+
+
 def pieces_of(task: Task) -> tuple[bytes, list[Piece]]:
-    """The head of a task, which is small and always written, and its pieces."""
-    head = Task(id=task.id, context_id=task.context_id)
-    if task.HasField("status"):
-        head.status.CopyFrom(task.status)
-    if task.HasField("metadata"):
-        head.metadata.CopyFrom(task.metadata)
+    """The head of a task, which is small and always written, and its pieces. Fields that a newer release adds are kept."""
+    if not isinstance(task, Task):
+        raise InvalidTask("task", f"expected a Task, got {type(task).__name__}.")
+    head = _without(task, "history", "artifacts")
     pieces = [Piece("history", place, 0, _bytes(message)) for place, message in enumerate(task.history)]
     for place, artifact in enumerate(task.artifacts):
-        shell = Artifact(
-            artifact_id=artifact.artifact_id,
-            name=artifact.name,
-            description=artifact.description,
-            extensions=artifact.extensions,
-        )
-        if artifact.HasField("metadata"):
-            shell.metadata.CopyFrom(artifact.metadata)
-        pieces.append(Piece("artifact", place, -1, _bytes(shell)))
+        pieces.append(Piece("artifact", place, -1, _bytes(_without(artifact, "parts"))))
         pieces += [Piece("artifact", place, number, _bytes(part)) for number, part in enumerate(artifact.parts)]
     return _bytes(head), pieces
 
 
 def task_of(loaded: LoadedTask) -> Task:
-    """The task of its head and its pieces, which come by kind, position and part."""
-    task = Task()
-    task.MergeFromString(loaded.head)
+    """The task of its head and its pieces, which come by kind, position and part. Raises StoreCorrupt if they make none."""
+    what = f"the task {named(loaded.task.task_id)}"
+    task = decoded(Task(), loaded.head, what)
+    place = -1
     for piece in loaded.pieces:
         if piece.kind == "history":
-            task.history.add().MergeFromString(piece.data)
-        elif piece.part < 0:
-            task.artifacts.add().MergeFromString(piece.data)
+            decoded(task.history.add(), piece.data, what)
+        elif piece.kind == "artifact" and piece.part < 0:
+            place = piece.position
+            decoded(task.artifacts.add(), piece.data, what)
+        elif piece.kind == "artifact" and piece.position == place:
+            decoded(task.artifacts[-1].parts.add(), piece.data, what)
         else:
-            task.artifacts[-1].parts.add().MergeFromString(piece.data)
+            raise StoreCorrupt(what, f"its piece {piece.kind} {piece.position} {piece.part} belongs to nothing.")
     return task
+
+
+def decoded(message: M, data: bytes, what: str) -> M:
+    """The message, with what was stored of it. Raises StoreCorrupt if that is no message."""
+    try:
+        message.MergeFromString(data)
+    except DecodeError as error:
+        raise StoreCorrupt(what, f"it cannot be read as {type(message).__name__} of the framework: {error}") from error
+    return message
 
 
 def state_name(state: int) -> str:
@@ -102,7 +118,7 @@ def place_of(owner: str, token: str) -> tuple[str, str]:
     """The key and the id at which a token's page begins. Raises InvalidTask for one that is broken or another owner's."""
     try:
         mark, key, task_id = json.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         raise InvalidTask("page_token", "it is no token of a list of tasks.") from None
     if mark != _mark(owner) or not isinstance(key, str) or not isinstance(task_id, str) or not task_id:
         raise InvalidTask("page_token", "it is no token of a list of this owner's tasks.")
@@ -113,6 +129,15 @@ def _mark(owner: str) -> str:
     return sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
-def _bytes(message: object) -> bytes:
-    found: bytes = message.SerializeToString(deterministic=True)  # type: ignore[attr-defined]  # of every message of protobuf
+def _without(message: M, *fields: str) -> M:
+    """A copy of a message without some of its fields."""
+    copy: M = type(message)()
+    copy.CopyFrom(message)
+    for field in fields:
+        copy.ClearField(field)
+    return copy
+
+
+def _bytes(message: Message) -> bytes:
+    found: bytes = message.SerializeToString(deterministic=True)
     return found

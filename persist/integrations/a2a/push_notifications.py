@@ -10,10 +10,10 @@ from a2a.types.a2a_pb2 import TaskPushNotificationConfig
 
 from persist.agent_tasks.schemas import Webhook
 from persist.agent_tasks.webhooks import AgentTaskWebhooks
-from persist.db.values.escaping import escape_text
 from persist.errors import InvalidValue
-from persist.integrations.a2a.encoding import InvalidTask
+from persist.integrations.a2a.encoding import InvalidTask, decoded, label_of
 from persist.integrations.store_bridge import StoreBridge
+from persist.quoting import named
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 
@@ -33,27 +33,31 @@ class PersistPushNotificationConfigStore(PushNotificationConfigStore):
         self, task_id: str, notification_config: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
         """Store the caller's configuration, in place of the one with its id; the copy that is stored."""
+        key, owner = label_of("task_id", task_id), self._owner(context)
+        if not isinstance(notification_config, TaskPushNotificationConfig):
+            reason = f"expected a TaskPushNotificationConfig, got {type(notification_config).__name__}."
+            raise InvalidTask("notification_config", reason)
         stored = normalize_push_notification_config(task_id, notification_config)
-        key, id, owner, data = _label(task_id), _label(stored.id), self._owner(context), stored.SerializeToString()
+        id, data = label_of("id", stored.id), stored.SerializeToString()
         await self._run(lambda hooks: hooks.set(key, id, owner=owner, data=data), writes=True)
         return stored
 
     async def get_info(self, task_id: str, context: ServerCallContext) -> list[TaskPushNotificationConfig]:
         """The caller's configurations of a task."""
         owner = self._owner(context)
-        return _read(await self._run(lambda hooks: hooks.list(_label(task_id), owner=owner), writes=False))
+        return _read(await self._run(lambda hooks: hooks.list(label_of("task_id", task_id), owner=owner), writes=False))
 
     async def get_info_for_dispatch(self, task_id: str) -> list[TaskPushNotificationConfig]:
         """The configurations of every owner."""
-        return _read(await self._run(lambda hooks: hooks.list(_label(task_id)), writes=False))
+        return _read(await self._run(lambda hooks: hooks.list(label_of("task_id", task_id)), writes=False))
 
     async def delete_info(self, task_id: str, context: ServerCallContext, config_id: str | None = None) -> None:
         """Delete the caller's configuration, or with None all that it has of the task."""
-        owner, id = self._owner(context), None if config_id is None else _label(config_id)
-        await self._run(lambda hooks: hooks.delete(_label(task_id), owner=owner, id=id), writes=True)
+        owner, id = self._owner(context), None if config_id is None else label_of("config_id", config_id)
+        await self._run(lambda hooks: hooks.delete(label_of("task_id", task_id), owner=owner, id=id), writes=True)
 
     def _owner(self, context: ServerCallContext) -> str:
-        return _label(self.owner_resolver(context))
+        return label_of("owner", self.owner_resolver(context))
 
     async def _run(self, verb: Callable[[AgentTaskWebhooks], T], *, writes: bool) -> T:
         try:
@@ -63,8 +67,4 @@ class PersistPushNotificationConfigStore(PushNotificationConfigStore):
 
 
 def _read(found: list[Webhook]) -> list[TaskPushNotificationConfig]:
-    return [TaskPushNotificationConfig.FromString(one.data) for one in found]
-
-
-def _label(text: str) -> str:
-    return escape_text(text, nul=True)
+    return [decoded(TaskPushNotificationConfig(), one.data, f"the webhook {named(one.id)}") for one in found]

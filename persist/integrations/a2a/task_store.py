@@ -10,13 +10,13 @@ from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 
 from persist.agent_tasks.tasks import AgentTasks
-from persist.db.values.escaping import escape_text
 from persist.errors import Conflict, InvalidValue
 from persist.integrations.a2a.encoding import (
     FINAL,
     InvalidTask,
     TaskEnded,
     key_of,
+    label_of,
     page_token,
     pieces_of,
     place_of,
@@ -49,7 +49,7 @@ class PersistTaskStore(TaskStore):
         """Store the task as it stands. Raises TaskEnded for one that ended in another state."""
         owner, (head, pieces) = self._owner(context), pieces_of(task)
         named = {"state": state_name(task.status.state), "status_key": key_of(task), "final": task.status.state in FINAL}
-        id, context_id = _label(task.id), _label(task.context_id)
+        id, context_id = label_of("task_id", task.id), label_of("context_id", task.context_id)
         await self._run(
             lambda tasks: tasks.save(owner, id, context_id=context_id, head=head, pieces=pieces, **named),  # type: ignore[arg-type]  # of several types
             writes=True,
@@ -60,7 +60,7 @@ class PersistTaskStore(TaskStore):
         owner = self._owner(context)
         if not task_id:
             return None
-        loaded = await self._run(lambda tasks: tasks.get(owner, _label(task_id)), writes=False)
+        loaded = await self._run(lambda tasks: tasks.get(owner, label_of("task_id", task_id)), writes=False)
         return None if loaded is None else task_of(loaded)
 
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
@@ -73,7 +73,7 @@ class PersistTaskStore(TaskStore):
         page = await self._run(
             lambda tasks: tasks.list(
                 owner,
-                context_id=_label(params.context_id) or None,
+                context_id=label_of("context_id", params.context_id) or None,
                 state=state_name(params.status) if params.status else None,
                 since=status_key(params.status_timestamp_after) if params.HasField("status_timestamp_after") else None,
                 after=after,
@@ -93,10 +93,10 @@ class PersistTaskStore(TaskStore):
         """Delete the caller's task of this id, if it has one."""
         owner = self._owner(context)
         if task_id:
-            await self._run(lambda tasks: tasks.delete(owner, _label(task_id)), writes=True)
+            await self._run(lambda tasks: tasks.delete(owner, label_of("task_id", task_id)), writes=True)
 
     def _owner(self, context: ServerCallContext) -> str:
-        return _label(self.owner_resolver(context))
+        return label_of("owner", self.owner_resolver(context))
 
     async def _run(self, verb: Callable[[AgentTasks], T], *, writes: bool) -> T:
         try:
@@ -105,7 +105,3 @@ class PersistTaskStore(TaskStore):
             raise InvalidTask(error.path, error.reason) from error
         except Conflict as error:
             raise TaskEnded(str(error)) from error
-
-
-def _label(text: str) -> str:
-    return escape_text(text, nul=True)

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from persist.app_sessions import schemas as stored
 from persist.app_sessions.artifacts import AppArtifacts
 from persist.app_sessions.schemas import ArtifactKey
-from persist.integrations.google_adk.encoding import model_of, model_text, value_text, values_of
+from persist.errors import StoreCorrupt
+from persist.integrations.google_adk.encoding import mapping, model_of, model_text, stored_value, value_text
 from persist.integrations.google_adk.errors import InvalidArgument, framework_errors
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
@@ -49,7 +50,7 @@ class PersistArtifactService(BaseArtifactService):
             key = _key(app_name, user_id, filename, session_id)
             part = _part(artifact)
             mime_type = _mime_type(part, key)
-            metadata = value_text("custom_metadata", dict(custom_metadata or {}))
+            metadata = value_text("custom_metadata", mapping("custom_metadata", custom_metadata))
             data = None if part.inline_data is None else part.inline_data.data
             if part.inline_data is not None:
                 part = part.model_copy(update={"inline_data": part.inline_data.model_copy(update={"data": None})})
@@ -99,6 +100,8 @@ class PersistArtifactService(BaseArtifactService):
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None, version: int | None = None
     ) -> ArtifactVersion | None:
         """What is known of one version, the latest without a number; None if there is none."""
+        if version is not None and type(version) is not int:
+            raise InvalidArgument("version", f"expected a whole number, got {type(version).__name__}.")
         found = await self.list_artifact_versions(app_name=app_name, user_id=user_id, filename=filename, session_id=session_id)
         named = found[-1:] if version is None else [one for one in found if one.version == version]
         return named[0] if named else None
@@ -163,7 +166,7 @@ def _referred(part: types.Part, key: ArtifactKey) -> tuple[ArtifactKey, int]:
 
 def _load(tx: Transaction, key: ArtifactKey, version: int | None) -> types.Part | None:
     for _ in range(_MOST_REFERENCES + 1):
-        if version is not None and version < 0:
+        if isinstance(version, int) and version < 0:
             return None
         found = tx.app_sessions.artifacts.load(key, version)
         if found is None:
@@ -181,10 +184,14 @@ def _version(key: ArtifactKey, found: stored.ArtifactVersion) -> ArtifactVersion
     of_session = "" if key.session_id is None else f"/sessions/{key.session_id}"
     name = key.filename if key.session_id is not None else _USER + key.filename
     owner = f"persist://apps/{key.app_name}/users/{key.user_id}{of_session}"
+    what = f"artifact {name}"
+    metadata = stored_value(what, found.metadata)
+    if not isinstance(metadata, dict):
+        raise StoreCorrupt(what, f"the metadata of version {found.version} are no object.")
     return ArtifactVersion(
         version=found.version,
         canonical_uri=f"{owner}/artifacts/{name}/versions/{found.version}",
-        custom_metadata=values_of({"": found.metadata})[""],
+        custom_metadata=metadata,
         create_time=found.created_at.timestamp(),
         mime_type=found.mime_type,
     )

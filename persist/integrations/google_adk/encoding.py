@@ -13,6 +13,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from persist.app_sessions.schemas import NewEvent, StateChange
 from persist.errors import StoreCorrupt
 from persist.integrations.google_adk.errors import InvalidArgument
+from persist.quoting import named
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -42,7 +43,7 @@ def model_of(kind: type[M], text: str, what: str) -> M:
     """The model of a stored text. Raises StoreCorrupt if it is none."""
     try:
         return kind.model_validate(json.loads(text))
-    except (ValueError, ValidationError) as error:
+    except (ValueError, RecursionError, ValidationError) as error:
         raise StoreCorrupt(what, f"it cannot be read as {kind.__name__} of the framework: {error}") from error
 
 
@@ -55,10 +56,17 @@ def value_text(path: str, value: Any) -> str:
     return text
 
 
+def mapping(path: str, value: object) -> dict[str, Any]:
+    """The entries of a mapping; none for None. Raises InvalidArgument for anything else."""
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidArgument(path, f"expected a mapping, got {type(value).__name__}.")
+    return dict(value or {})
+
+
 def change_of(delta: Mapping[str, Any] | None) -> StateChange:
     """The change of a state, by scope. Keys of the scope `temp:` are left out."""
     app, user, session = {}, {}, {}
-    for key, value in (delta or {}).items():
+    for key, value in mapping("state", delta).items():
         if not isinstance(key, str):
             raise InvalidArgument("state", f"a key is text, and {key!r} is not.")
         if key.startswith(State.TEMP_PREFIX):
@@ -83,8 +91,16 @@ def state_of(state: StateChange) -> dict[str, Any]:
 
 
 def values_of(entries: Mapping[str, str]) -> dict[str, Any]:
-    """The values of entries of one scope."""
-    return {key: json.loads(text) for key, text in entries.items()}
+    """The values of entries of one scope. Raises StoreCorrupt for one that is no JSON."""
+    return {key: stored_value(f"the state {named(key)}", text) for key, text in entries.items()}
+
+
+def stored_value(what: str, text: str) -> Any:
+    """The value of a stored text. Raises StoreCorrupt if it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise StoreCorrupt(what, f"it is no JSON: {error}") from error
 
 
 def stored_event(event: Event) -> tuple[NewEvent, StateChange]:

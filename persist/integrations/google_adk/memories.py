@@ -6,7 +6,6 @@ import unicodedata
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from google.adk.events.event import Event
 from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
@@ -16,8 +15,8 @@ from google.genai import types
 
 from persist.app_sessions.memories import AppMemories
 from persist.app_sessions.schemas import NewMemory
-from persist.integrations.google_adk.encoding import model_of, model_text
-from persist.integrations.google_adk.errors import framework_errors
+from persist.integrations.google_adk.encoding import mapping, model_of, model_text
+from persist.integrations.google_adk.errors import InvalidArgument, framework_errors
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
@@ -55,7 +54,7 @@ class PersistMemoryService(BaseMemoryService):
     ) -> None:
         """Remember these events too, those that are not remembered yet. The metadata are stored with each of them."""
         with framework_errors():
-            given = _memories(events, custom_metadata or {})
+            given = _memories(events, mapping("custom_metadata", custom_metadata))
             await self._bridge.call_async(
                 lambda work: AppMemories(work).add(app_name, user_id, session_id or _OF_NO_SESSION, given), writes=True
             )
@@ -69,7 +68,10 @@ class PersistMemoryService(BaseMemoryService):
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
         """Remember these entries, each under its id or else a new one. The metadata are added to those of each entry."""
-        shared: dict[str, Any] = dict(custom_metadata or {})
+        shared = mapping("custom_metadata", custom_metadata)
+        for number, one in enumerate(memories):
+            if not isinstance(one, MemoryEntry):
+                raise InvalidArgument(f"memories[{number}]", f"expected a MemoryEntry, got {type(one).__name__}.")
         entries = [
             one.model_copy(update={"id": one.id or str(uuid.uuid4()), "custom_metadata": {**shared, **one.custom_metadata}})
             for one in memories
@@ -82,6 +84,8 @@ class PersistMemoryService(BaseMemoryService):
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
         """The user's memories that share the most words with the query, at most ten."""
+        if not isinstance(query, str):
+            raise InvalidArgument("query", f"expected text, got {type(query).__name__}.")
         with framework_errors():
             words = _words(query)
             found = await self._bridge.call_async(
@@ -103,13 +107,21 @@ def _memories(events: Sequence[Event], metadata: Mapping[str, object]) -> list[N
                 id=event.id,
                 content=event.content,
                 author=event.author,
-                timestamp=datetime.fromtimestamp(event.timestamp).isoformat(),  # local time, as the framework writes it
+                timestamp=_local_time(event.timestamp),
                 custom_metadata=dict(metadata),
             )
         )
         for event in events
         if event.content and event.content.parts
     ]
+
+
+def _local_time(timestamp: float) -> str:
+    """Local time, as the framework writes it. Raises InvalidArgument for an instant that no calendar has."""
+    try:
+        return datetime.fromtimestamp(timestamp).isoformat()
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidArgument("event.timestamp", f"it is no instant of a calendar: {error}.") from error
 
 
 def _memory(entry: MemoryEntry) -> NewMemory:
@@ -123,7 +135,8 @@ def _memory(entry: MemoryEntry) -> NewMemory:
 
 
 def _text(content: types.Content) -> str:
-    return " ".join(part.text for part in content.parts or () if part.text)
+    text = " ".join(part.text for part in content.parts or () if part.text)
+    return text.replace("\0", " ")  # SQLite searches a text up to its first NUL
 
 
 def _words(text: str) -> set[str]:

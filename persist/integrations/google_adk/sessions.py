@@ -10,7 +10,13 @@ from persist.app_sessions.schemas import Appended, InHand, LoadedSession, NewEve
 from persist.app_sessions.sessions import AppSessions
 from persist.errors import Conflict, NotFound
 from persist.integrations.google_adk.encoding import change_of, model_of, state_of, stored_event, values_of
-from persist.integrations.google_adk.errors import SessionExists, SessionMissing, SessionStale, framework_errors
+from persist.integrations.google_adk.errors import (
+    InvalidArgument,
+    SessionExists,
+    SessionMissing,
+    SessionStale,
+    framework_errors,
+)
 from persist.integrations.google_adk.turns import Turns
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
@@ -48,14 +54,16 @@ class PersistSessionService(BaseSessionService):
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
         """The session with the events that `config` names, in the order of their timestamps; None if there is none."""
-        window = config or GetSessionConfig()
+        if config is not None and not isinstance(config, GetSessionConfig):
+            raise InvalidArgument("config", f"expected a GetSessionConfig, got {type(config).__name__}.")
+        window, named = config or GetSessionConfig(), _stripped(session_id)
 
         def read() -> Session | None:
             found = self._bridge.call(
                 lambda work: AppSessions(work).load(
                     app_name,
                     user_id,
-                    _stripped(session_id),
+                    named,
                     recent=window.num_recent_events,
                     since=window.after_timestamp,
                 ),
@@ -129,8 +137,11 @@ def _is_news(session: Session, appended: Appended, expected: str | None) -> bool
     return appended.is_newest and expected == before.marker
 
 
-def _stripped(session_id: str | None) -> str:
-    return session_id.strip() if isinstance(session_id, str) else ""
+def _stripped(session_id: object) -> str:
+    """The id without blanks around it, empty for None. Raises InvalidArgument for anything but text."""
+    if session_id is not None and not isinstance(session_id, str):
+        raise InvalidArgument("session_id", f"expected text, got {type(session_id).__name__}.")
+    return (session_id or "").strip()
 
 
 def _session(loaded: LoadedSession) -> Session:

@@ -1,7 +1,8 @@
 """PersistEventStore and SessionEventStore: the MCP SDK's EventStore over a Store or an AsyncStore."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeVar
 
@@ -61,10 +62,8 @@ class SessionEventStore(EventStore):
         def append(messages: ReplayMessages) -> str:
             return messages.append(self._key, stream, text, keep=of.max_events_per_stream, keep_for=of.max_age)
 
-        try:
+        with _typed():
             return await self._run(append, writes=True)
-        except InvalidValue as error:
-            raise InvalidMessage(error.path, error.reason) from error
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
         """Send what followed an event in its stream, in order, and return the stream's id.
@@ -97,7 +96,8 @@ class SessionEventStore(EventStore):
 
     async def delete(self) -> bool:
         """Delete every event of this session; False if there is none."""
-        return await self._of.bridge.call_async(lambda work: ReplaySessions(work).delete(self._key), writes=True)
+        with _typed():
+            return await self._of.bridge.call_async(lambda work: ReplaySessions(work).delete(self._key), writes=True)
 
     async def _after(self, stream: str, position: int) -> list[ReplayMessage]:
         limit = self._of.page_size
@@ -158,3 +158,12 @@ class PersistEventStore(EventStore):
         if session_id is None:
             raise UnboundEventStore
         return self.for_session(session_id)
+
+
+@contextmanager
+def _typed() -> Iterator[None]:
+    """Let an InvalidValue be an InvalidMessage."""
+    try:
+        yield
+    except InvalidValue as error:
+        raise InvalidMessage(error.path, error.reason) from error

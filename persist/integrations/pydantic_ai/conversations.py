@@ -1,5 +1,6 @@
 """PersistConversationStore: the conversation store of Pydantic AI over a Store or an AsyncStore."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -19,6 +20,8 @@ from persist.integrations.pydantic_ai.messages import decoded, encoded
 from persist.quoting import named
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
+
+log = logging.getLogger("persist")
 
 _USAGE: TypeAdapter[RunUsage] = TypeAdapter(RunUsage)
 _DEFERRED: TypeAdapter[DeferredToolRequests] = TypeAdapter(DeferredToolRequests)
@@ -117,7 +120,7 @@ class PersistConversationStore(ConversationStore):
         return _entries([found])[0]
 
     async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
-        """The entries up to `head_id`, oldest first, or the last `limit` of them: one query.
+        """The entries up to `head_id`, oldest first, or the last `limit` of them: one query. Unreadable ones are left out.
 
         Raises MissingEntry for an unknown head, and StoreCorrupt where another program's rows are no chain of messages.
         """
@@ -127,7 +130,7 @@ class PersistConversationStore(ConversationStore):
             found = await self._calls.read(lambda work: HistoryEntries(work).list(head_id, limit=limit))
         except NotFound as error:
             raise MissingEntry(head_id) from error
-        return _entries(found)
+        return _readable(found)
 
 
 def _entries(found: Sequence[Entry]) -> list[ConversationEntry]:
@@ -135,6 +138,20 @@ def _entries(found: Sequence[Entry]) -> list[ConversationEntry]:
         ConversationEntry(id=entry.id, parent_id=entry.parent_id, message=message, kind=cast(Any, entry.kind))
         for entry, message in zip(found, decoded(found), strict=True)
     ]
+
+
+def _readable(found: Sequence[Entry]) -> list[ConversationEntry]:
+    """The entries, without those whose JSON is no message: another program, or another release of Pydantic AI, wrote them."""
+    try:
+        return _entries(found)
+    except StoreCorrupt:
+        entries = []
+        for one in found:
+            try:
+                entries += _entries([one])
+            except StoreCorrupt as error:
+                log.warning("the message %s of a conversation is left out: %s", named(one.id), error)
+        return entries
 
 
 def _record(found: History) -> ConversationRecord:

@@ -56,8 +56,8 @@ def _unsaid(given: Any, built: Any, path: list[str | int]) -> Iterator[list[Any]
     elif isinstance(given, Mapping):
         if isinstance(built, Mapping):
             for key, value in given.items():
-                if isinstance(key, str) and key in built:
-                    yield from _unsaid(value, built[key], [*path, key])
+                if (name := str(key)) in built:  # in JSON a number that is a key is its text
+                    yield from _unsaid(value, built[name], [*path, name])
     elif isinstance(given, list | tuple):
         if isinstance(built, list | tuple) and len(built) == len(given):
             for index, (value, other) in enumerate(zip(given, built, strict=True)):

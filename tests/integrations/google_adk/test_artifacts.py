@@ -1,6 +1,7 @@
 """The artifact service, and the same calls on the framework's in-memory service."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from persist import Store
 from persist.errors import InvalidValue
 from persist.integrations.google_adk import PersistArtifactService
+from persist.maintenance import prune
 from tests.integrations.google_adk.conftest import Do
 from tests.integrations.google_adk.scenes import ID, NAMES
 
@@ -184,3 +186,20 @@ def test_histories_are_those_of_the_in_memory_service(database_url: str, do: Do)
                 assert do(carry_out(ours, operation)) == do(carry_out(theirs, operation))
 
         compared()
+
+
+def test_large_bytes_are_blobs_that_stay_while_an_artifact_names_them(
+    artifacts: PersistArtifactService, store: Any, do: Do, database_url: str
+) -> None:
+    large = bytes(range(256)) * 300
+    part = types.Part(inline_data=types.Blob(data=large, mime_type="image/png", display_name="x"))
+    for filename in ("a.png", "user:b.png"):
+        assert do(artifacts.save_artifact(**NAMES, session_id=ID, filename=filename, artifact=part)) == 0
+    with Store.open(database_url) as look:
+        (blob,) = look.blobs.list().items
+        assert (blob.size, blob.media_type) == (len(large), "image/png")
+        assert prune(look, "blobs", older_than=timedelta(0)).total == 0
+        for filename in ("a.png", "user:b.png"):
+            assert do(artifacts.load_artifact(**NAMES, session_id=ID, filename=filename)) == part
+            do(artifacts.delete_artifact(**NAMES, session_id=ID, filename=filename))
+        assert prune(look, "blobs", older_than=timedelta(0)).tables["blobs"] == 1

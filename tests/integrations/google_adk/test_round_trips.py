@@ -24,6 +24,8 @@ ROWS = (
     Row("delete_session", 1, goal=1),
     Row("save_artifact", 1, goal=1),
     Row("load_artifact", 2, goal=1),
+    Row("save_large_artifact", 1, goal=1),
+    Row("load_large_artifact", 3, goal=2),
     Row("list_artifact_keys", 1, goal=1),
     Row("list_artifact_versions", 1, goal=1),
     Row("delete_artifact", 1, goal=1),
@@ -44,7 +46,8 @@ def test_a_method_keeps_its_bound(meter: Meter, do: Do) -> None:
         session: Session = do(create(sessions, {"app:a": 1, "user:b": 2, "c": 3}))
         ids = iter(f"new-{number}" for number in range(100))
         file: dict[str, Any] = {**NAMES, "session_id": "talk", "filename": "f"}
-        part = types.Part(inline_data=types.Blob(data=b"x", mime_type="a/b"))
+        part, large = (types.Part(inline_data=types.Blob(data=b"x" * size, mime_type="a/b")) for size in (1, 500_000))
+        picture = {**file, "filename": "g"}
         calls: dict[str, Callable[[], Awaitable[Any]]] = {
             "create_session": lambda: create(sessions, {"app:a": 1, "user:b": 2, "c": 3}, id=next(ids)),
             "append_event": lambda: sessions.append_event(session, event(delta={"app:a": 1, "user:b": 2, "c": 3})),
@@ -53,6 +56,8 @@ def test_a_method_keeps_its_bound(meter: Meter, do: Do) -> None:
             "get_user_state": lambda: sessions.get_user_state(**NAMES),
             "save_artifact": lambda: files.save_artifact(**file, artifact=part),
             "load_artifact": lambda: files.load_artifact(**file),
+            "save_large_artifact": lambda: files.save_artifact(**picture, artifact=large),
+            "load_large_artifact": lambda: files.load_artifact(**picture),
             "list_artifact_keys": lambda: files.list_artifact_keys(**NAMES, session_id="talk"),
             "list_artifact_versions": lambda: files.list_artifact_versions(**file),
             "add_session_to_memory": lambda: memories.add_session_to_memory(session),

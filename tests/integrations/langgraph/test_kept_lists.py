@@ -2,14 +2,13 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from sqlalchemy import create_engine, text
 
 from persist import PersistError, Store
 from persist.checkpoints.schemas import Blob
@@ -18,20 +17,6 @@ from persist.integrations.langgraph.kept_lists import ListMemory
 from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata
 
 Call = Callable[..., Any]
-
-
-@pytest.fixture
-def execute(store: Any, database_url: str) -> Iterator[Callable[[str], int]]:
-    """Executes SQL on a connection that is not the store's; the number of rows that it changed."""
-    options = {} if database_url.startswith("sqlite") else {"options": "-c search_path=persist"}
-    engine = create_engine(database_url.replace("postgresql://", "postgresql+psycopg://"), connect_args=options)
-
-    def executed(statement: str) -> int:
-        with engine.begin() as connection:
-            return connection.execute(text(statement)).rowcount
-
-    yield executed
-    engine.dispose()
 
 
 def exact(value: Any) -> Any:

@@ -259,3 +259,12 @@ def test_each_session_behaves_as_a_store_in_memory_of_its_own(one_store: Store, 
             await one.delete()
 
     asyncio.run(scene())
+
+
+def test_a_session_of_too_long_a_name_is_refused_by_every_verb(events: PersistEventStore, do: Do) -> None:
+    session = events.for_session("x" * 700)
+    for call in (session.store_event("1", note(1)), session.delete()):
+        with pytest.raises(InvalidMessage, match="700 bytes") as caught:
+            do(call)
+        assert isinstance(caught.value, MCPError)
+    assert do(replayed(session, "rpl_1")) == (None, [])

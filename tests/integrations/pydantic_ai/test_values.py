@@ -61,6 +61,12 @@ def test_what_is_not_a_number_stays_that(conversations: PersistConversationStore
     assert part.content["n"][1] == 1.0
 
 
+def test_bytes_below_keys_that_are_numbers_come_back(conversations: PersistConversationStore, do: Do) -> None:
+    (message,) = stored(conversations, do, [returned({"a": {1: b"\x00", 2.5: [b"\xff", {3: math.inf}]}})])
+    part: Any = message.parts[0]
+    assert part.content == {"a": {"1": b"\x00", "2.5": [b"\xff", {"3": math.inf}]}}
+
+
 def test_files_come_back_with_their_bytes(conversations: PersistConversationStore, do: Do) -> None:
     file = BinaryContent(data=bytes(range(256)), media_type="application/pdf")
     messages: list[ModelMessage] = [asked(["see", file]), returned(file)]

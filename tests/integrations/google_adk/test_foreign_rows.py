@@ -1,0 +1,113 @@
+"""What other programs wrote into the tables is reported as such, and arguments of a wrong kind are refused by a sentence."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from google.adk.errors.input_validation_error import InputValidationError
+from google.adk.memory.memory_entry import MemoryEntry
+from google.genai import types
+
+from persist.cli import main
+from persist.errors import InvalidValue, StoreCorrupt
+from persist.integrations.google_adk import PersistArtifactService, PersistMemoryService, PersistSessionService
+from tests.integrations.google_adk.conftest import Do
+from tests.integrations.google_adk.scenes import APP, ID, NAMES, USER, create, event, get
+
+Execute = Callable[[str], int]
+
+NO_JSON = {"cut": "{", "empty": "", "deep": "[" * 5000}
+FILE = {**NAMES, "session_id": ID, "filename": "f.txt"}
+
+
+@pytest.mark.parametrize("bad", NO_JSON)
+@pytest.mark.parametrize("table", ["app_session_state", "app_state", "app_user_state"])
+def test_a_state_that_is_no_json(sessions: PersistSessionService, do: Do, execute: Execute, table: str, bad: str) -> None:
+    do(create(sessions, {"a": 1, "app:a": 1, "user:a": 1}))
+    assert execute(f"UPDATE {table} SET value = '{NO_JSON[bad]}'") == 1
+    calls: list[Any] = [get(sessions), sessions.list_sessions(app_name=APP)]
+    if table == "app_user_state":
+        calls.append(sessions.get_user_state(**NAMES))
+    for call in calls:
+        with pytest.raises(StoreCorrupt, match="the state 'a': it is no JSON"):
+            do(call)
+
+
+def test_texts_nested_too_deep(
+    sessions: PersistSessionService, artifacts: PersistArtifactService, memories: PersistMemoryService, do: Do, execute: Execute
+) -> None:
+    session = do(create(sessions))
+    do(sessions.append_event(session, event("hello")))
+    do(memories.add_session_to_memory(session))
+    do(artifacts.save_artifact(**FILE, artifact=types.Part(text="x")))
+    for column in ("app_session_events SET data", "app_memories SET entry", "app_artifact_versions SET part"):
+        assert execute(f"UPDATE {column} = '{'[' * 5000}'") == 1
+    calls: list[Any] = [get(sessions), memories.search_memory(**NAMES, query="hello"), artifacts.load_artifact(**FILE)]
+    for call in calls:
+        with pytest.raises(StoreCorrupt, match="cannot be read as"):
+            do(call)
+
+
+@pytest.mark.parametrize("bad", ["{", "5", "null", "[" * 5000])
+def test_metadata_that_are_no_object(artifacts: PersistArtifactService, do: Do, execute: Execute, bad: str) -> None:
+    do(artifacts.save_artifact(**FILE, artifact=types.Part(text="x")))
+    assert execute(f"UPDATE app_artifact_versions SET metadata_text = '{bad}'") == 1
+    with pytest.raises(StoreCorrupt, match=r"artifact f\.txt"):
+        do(artifacts.get_artifact_version(**FILE))
+    assert do(artifacts.load_artifact(**FILE)) == types.Part(text="x")
+
+
+@pytest.mark.parametrize("bad", ["{", "[" * 5000, "5", '{"content":{"parts":5}}', '{"content":{"parts":[5,{"text":6}]}}'])
+def test_a_foreign_event_is_shown_as_it_is(
+    sessions: PersistSessionService, do: Do, execute: Execute, database_url: str, bad: str
+) -> None:
+    do(sessions.append_event(do(create(sessions)), event("hello")))
+    assert execute(f"UPDATE app_session_events SET data = '{bad}'") == 1
+    shown = CliRunner().invoke(main, ["show", f"{APP}/{USER}/{ID}", "--url", database_url])
+    assert shown.exit_code == 0, shown.exception
+    assert bad[:50] in shown.output
+
+
+def refused(do: Do, call: Any, path: str) -> None:
+    with pytest.raises(InputValidationError, match=path) as caught:
+        do(call)
+    assert isinstance(caught.value, InvalidValue)
+
+
+def test_arguments_of_a_wrong_kind(
+    sessions: PersistSessionService, artifacts: PersistArtifactService, memories: PersistMemoryService, do: Do
+) -> None:
+    wrong: Any
+    part = types.Part(text="x")
+    for wrong in ([1], "abc", 5):
+        refused(do, sessions.create_session(**NAMES, state=wrong), "state: expected a mapping")
+        refused(do, artifacts.save_artifact(**FILE, artifact=part, custom_metadata=wrong), "custom_metadata: expected a mapping")
+        remembered = [MemoryEntry(content=types.Content(parts=[part]))]
+        refused(do, memories.add_memory(**NAMES, memories=remembered, custom_metadata=wrong), "custom_metadata: expected a")
+        refused(do, memories.add_memory(**NAMES, memories=[wrong]), r"memories\[0\]: expected a MemoryEntry")
+        if wrong != "abc":
+            refused(do, memories.search_memory(**NAMES, query=wrong), "query: expected text")
+            refused(do, sessions.create_session(**NAMES, session_id=wrong), "session_id: expected text")
+            refused(do, sessions.get_session(**NAMES, session_id=wrong), "session_id: expected text")
+            refused(do, sessions.delete_session(**NAMES, session_id=wrong), "session_id: expected text")
+    for wrong in ("1", 1.0, True):
+        refused(do, artifacts.load_artifact(**FILE, version=wrong), "version")
+        refused(do, artifacts.get_artifact_version(**FILE, version=wrong), "version")
+    wrong = {"num_recent_events": 1}
+    refused(do, sessions.get_session(**NAMES, session_id=ID, config=wrong), "config: expected a GetSessionConfig")
+    assert do(sessions.list_sessions(app_name=APP)).sessions == []
+    assert do(artifacts.list_artifact_keys(**NAMES, session_id=ID)) == []
+
+
+@pytest.mark.parametrize("timestamp", [1e18, 1e300, float("nan")])
+def test_an_instant_that_no_calendar_has_is_not_remembered(memories: PersistMemoryService, do: Do, timestamp: float) -> None:
+    call = memories.add_events_to_memory(**NAMES, events=[event("hello", timestamp=timestamp)])
+    refused(do, call, "no instant of a calendar")
+
+
+def test_words_behind_a_nul_are_found(memories: PersistMemoryService, do: Do) -> None:
+    entry = MemoryEntry(id="1", content=types.Content(parts=[types.Part(text="before \0 zebra 中文字")]))
+    do(memories.add_memory(**NAMES, memories=[entry]))
+    for word in ("before", "zebra", "中", "文字"):
+        assert do(memories.search_memory(**NAMES, query=word)).memories == [entry]
