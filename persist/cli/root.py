@@ -17,6 +17,7 @@ COMMANDS = {
     "ls": ("persist.cli.sessions", "ls", "List the latest sessions or runs of a domain."),
     "runs": ("persist.cli.runs", "runs", "List, show, cancel and count workflow runs."),
     "approvals": ("persist.cli.approvals", "approvals", "List and answer what waits for a person."),
+    "signals": ("persist.cli.signals", "signals", "Tell runs something, and list what they were told."),
     "app_sessions": ("persist.cli.app_sessions", "app_sessions", "List and show sessions of applications' users."),
     "checkpoints": ("persist.cli.checkpoints", "checkpoints", "List and show threads of graph runners."),
     "histories": ("persist.cli.histories", "histories", "List and show conversations and runs of agent frameworks."),

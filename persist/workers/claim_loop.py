@@ -168,6 +168,7 @@ class ClaimLoop:
         for job in self._held():
             if job.is_expired:
                 job.lose()
+        self._try(self._store.workflows.signals.expire_due)
 
     def _release_leftovers(self) -> None:
         """Give back what an earlier process of this name held, and claims whose answer was lost."""

@@ -8,6 +8,7 @@ from persist.workflows.verbs.executions import Executions
 from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
 from persist.workflows.verbs.phase_verbs import Phases
 from persist.workflows.verbs.runs import Runs
+from persist.workflows.verbs.signals import Signals
 
 
 class AsyncRuns(AsyncRepository[Runs]):
@@ -104,6 +105,16 @@ class AsyncEffects(AsyncRepository[Effects]):
     list = awaitable(Effects.list)
 
 
+class AsyncSignals(AsyncRepository[Signals]):
+    """See Signals."""
+
+    send = awaitable(Signals.send)
+    take = awaitable(Signals.take)
+    wait = awaitable(Signals.wait)
+    list = awaitable(Signals.list)
+    expire_due = awaitable(Signals.expire_due)
+
+
 class AsyncCronOverrides(AsyncRepository[CronOverrides]):
     """See CronOverrides."""
 
@@ -132,5 +143,6 @@ class AsyncWorkflows:
         self.phases = AsyncPhases(workflows.phases, work)
         self.approvals = AsyncApprovals(workflows.approvals, work)
         self.effects = AsyncEffects(workflows.effects, work)
+        self.signals = AsyncSignals(workflows.signals, work)
         self.cron_overrides = AsyncCronOverrides(workflows.cron_overrides, work)
         self.workflow_overrides = AsyncWorkflowOverrides(workflows.workflow_overrides, work)

@@ -128,6 +128,34 @@ class WorkflowEffectRow(Base):
     result: Mapped[Any | None] = mapped_column(Json())
 
 
+class WorkflowSignalRow(Base):
+    """What somebody told a run, in the order of `seq`, until the run takes it and afterwards."""
+
+    __tablename__ = "workflow_signals"
+    run_id: Mapped[str] = mapped_column(
+        Label(), ForeignKey(f"{SCHEMA_TOKEN}.workflow_runs.id", ondelete="CASCADE"), primary_key=True
+    )
+    seq: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
+    name: Mapped[str] = mapped_column(Label())
+    timed_out: Mapped[bool] = mapped_column(Bool())
+    sent_at: Mapped[datetime] = mapped_column(IsoMs())
+    taken_at: Mapped[datetime | None] = mapped_column(IsoMs())
+    idempotency_key: Mapped[str | None] = mapped_column(Label())
+    payload: Mapped[Any | None] = mapped_column(Json())
+
+
+class WorkflowWaitRow(Base):
+    """The signal that a paused run waits for."""
+
+    __tablename__ = "workflow_waits"
+    run_id: Mapped[str] = mapped_column(
+        Label(), ForeignKey(f"{SCHEMA_TOKEN}.workflow_runs.id", ondelete="CASCADE"), primary_key=True
+    )
+    name: Mapped[str] = mapped_column(Label())
+    since: Mapped[datetime] = mapped_column(IsoMs())
+    expires_at: Mapped[datetime | None] = mapped_column(IsoMs())
+
+
 class CronOverrideRow(Base):
     """What an operator changed about one schedule; no row means the defaults."""
 
@@ -153,6 +181,8 @@ runs = table_of(WorkflowRunRow)
 executions = table_of(ExecutionRow)
 approvals = table_of(WorkflowApprovalRow)
 effects = table_of(WorkflowEffectRow)
+signals = table_of(WorkflowSignalRow)
+waits = table_of(WorkflowWaitRow)
 cron_overrides = table_of(CronOverrideRow)
 workflow_overrides = table_of(WorkflowOverrideRow)
 
@@ -174,6 +204,8 @@ IS_LEASED = predicate("lease_expires_at IS NOT NULL")
 IS_UNFINISHED = predicate("finished_at IS NULL")
 HAS_KEY = predicate("idempotency_key IS NOT NULL")
 IS_ONLY_RUN = predicate(f"unique_trigger_id IS NOT NULL AND status IN ({', '.join(repr(str(status)) for status in UNFINISHED)})")
+IS_UNTAKEN = predicate("taken_at IS NULL")
+IS_EXPIRING = predicate("expires_at IS NOT NULL")
 IS_PENDING = predicate(f"status = '{ApprovalStatus.PENDING}'")
 
 partial_index("ix_workflow_runs_leased", runs.c.lease_expires_at, where=IS_LEASED)
@@ -186,8 +218,12 @@ partial_index(
 partial_index("ix_executions_unfinished", executions.c.trigger_id, where=IS_UNFINISHED)
 partial_index("ix_workflow_approvals_pending", approvals.c.created_at, approvals.c.id, where=IS_PENDING)
 
+partial_index("ix_workflow_signals_untaken", signals.c.run_id, signals.c.name, signals.c.seq, where=IS_UNTAKEN)
+partial_index("ix_workflow_signals_idempotency_key", signals.c.run_id, signals.c.idempotency_key, where=HAS_KEY, unique=True)
+partial_index("ix_workflow_waits_expiring", waits.c.expires_at, where=IS_EXPIRING)
+
 STREAMS = Streams("workflow", shared="workflows")
 STREAMS.by("id", runs)
 STREAMS.by("workflow_run_id", executions, approvals)
-STREAMS.by("run_id", effects)
+STREAMS.by("run_id", effects, signals, waits)
 STREAMS.unowned(cron_overrides, workflow_overrides)

@@ -1,8 +1,8 @@
 """`store.phase`: a block of code that is one phase of a run, done once however often the run is claimed.
 
-    with store.phase(lease, "plan") as phase:
-        if phase.due:
-            phase.output = make_a_plan()
+with store.phase(lease, "plan") as phase:
+if phase.due:
+phase.output = make_a_plan()
 """
 
 from types import TracebackType

@@ -4,7 +4,7 @@ from sqlalchemy import exists
 
 from persist.db.operations.pruning import AgedRows, Below, Pruning
 from persist.db.statements.prepared import among
-from persist.workflows.models import approvals, effects, executions, runs
+from persist.workflows.models import approvals, effects, executions, runs, signals, waits
 from persist.workflows.schemas import ApprovalStatus
 from persist.workflows.transitions import TERMINAL
 
@@ -19,6 +19,8 @@ RUNS = AgedRows(
         Below(executions, lambda ids: _E.workflow_run_id.in_(ids) & _E.finished_at.is_not(None)),
         Below(approvals, lambda ids: _A.workflow_run_id.in_(ids)),
         Below(effects, lambda ids: effects.c.run_id.in_(ids)),
+        Below(signals, lambda ids: signals.c.run_id.in_(ids)),
+        Below(waits, lambda ids: waits.c.run_id.in_(ids)),
     ),
 )
 EXECUTIONS = AgedRows(

@@ -269,6 +269,20 @@ class Effect(Value):
     """What it returned, if it is done."""
 
 
+class Signal(Value):
+    """What somebody told a run. `seq` counts the signals of the run, from 1."""
+
+    run_id: str
+    seq: int
+    name: str
+    payload: Any
+    timed_out: bool
+    """Whether nobody sent it: the run waited for it as long as it said."""
+    sent_at: datetime
+    taken_at: datetime | None
+    idempotency_key: str | None
+
+
 class CronOverride(Value):
     """A row of cron_overrides: what an operator changed about a schedule."""
 

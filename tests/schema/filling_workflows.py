@@ -65,6 +65,9 @@ def fill_workflows(store: Store, clock: FrozenClock) -> None:
         effects.begin(run.id, "label")
         effects.fail(run.id, "label", HARD)
         effects.begin(run.id, "merge", [1])
+        tx.workflows.signals.send(run.id, "paid", {"note": HARD, "numbers": [0.5, 2**63]}, idempotency_key="once")
+        tx.workflows.signals.send(run.id, "paid")
+        tx.workflows.signals.take(run.id, "paid")
         executions.skip("triage:lint", _TRIGGER, reason=HARD, workflow_run_id=run.id)
         first = approvals.pause_for_approval(run.id, gate="review", summary=HARD, marker=("review", 5), requested_by="bot")
         approvals.resolve_and_resume(first.id, by="maria", response=HARD, scratch={"reviewed": True})
@@ -83,6 +86,11 @@ def fill_workflows(store: Store, clock: FrozenClock) -> None:
         runs.create("deploy", trigger_id="push/3", current_phase="build", status="queued")
         lease = runs.claim("worker-1", lease=timedelta(minutes=5), workflow_name="deploy")
         assert lease is not None
+        runs.create("notify", trigger_id="push/3", current_phase="tell", status="queued")
+        told = runs.claim("worker-2", lease=timedelta(minutes=5), workflow_name="notify")
+        assert told is not None
+        tx.workflows.signals.wait(told, "answer", timeout=timedelta(hours=1))
+        runs.release(told)
         executions.start(
             trigger_type="push", trigger_id="push/3", skill="deploy:build", workflow_run_id=lease.run_id, lease=lease
         )
@@ -123,6 +131,11 @@ def workflows_seen(tx: Transaction) -> dict[str, Any]:
             f"{effect.run_id}/{effect.key}": effect.model_dump(mode="json")
             for run in runs
             for effect in workflows.effects.list(run.id)
+        },
+        "signals": {
+            f"{signal.run_id}/{signal.seq}": signal.model_dump(mode="json")
+            for run in runs
+            for signal in workflows.signals.list(run.id)
         },
         "approvals": {approval.id: approval.model_dump(mode="json") for approval in approvals},
         "cron_overrides": {override.name: override.model_dump(mode="json") for override in workflows.cron_overrides.all()},

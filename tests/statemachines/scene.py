@@ -158,6 +158,7 @@ def _workflows(tx: Any) -> dict[str, Any]:
     workflows.effects.begin("run", "begun")
     workflows.effects.begin("run", "done")
     workflows.effects.complete("run", "done", {"a": 1})
+    workflows.signals.send("run", "paid", {"a": 1})
     phase = workflows.phases.begin("run", "read")
     workflows.runs.create("triage", **about, id="paused")
     gate = workflows.approvals.pause_for_approval("paused", gate="third", summary="?", marker=("third", {}))

@@ -108,7 +108,7 @@ class Effects(Repository):
         Saying it again changes nothing; with another result it is Conflict. Raises NotFound if the effect never began.
         """
         work = self._work
-        value = work.json("result", result)
+        value = None if result is None else work.json("result", result)
         ended = self._end(_COMPLETE, run_id, key, to=EffectState.DONE, why=None, value=value)
         if ended is None:
             effect = _value(_found(work, _GET, run_id, key))

@@ -154,6 +154,29 @@ def test_a_run_that_waits_at_a_gate_goes_on_after_the_answer(store: Any, portal:
     assert (statuses(store, id), plans) == (["succeeded"], [id])
 
 
+def test_a_run_that_waits_for_a_signal_goes_on_when_it_came_or_is_late(store: Any, portal: Portal, clock: Any) -> None:
+    told, forgotten = queue(store), queue(store)
+    found: dict[str, bool] = {}
+
+    def handle(run: WorkflowRun) -> None:
+        lease = work.worker.lease(run)
+        with store.begin() as tx:
+            signal = tx.workflows.signals.wait(lease, "paid", timedelta(hours=1))
+        if signal is not None:
+            found[run.id] = signal.timed_out
+
+    work = Working(store, portal, {"build": handle})
+    work.run_until_idle()
+    assert statuses(store, told, forgotten) == ["paused"] * 2
+    store.workflows.signals.send(told, "paid")
+    work.run_until_idle()
+    assert statuses(store, told, forgotten) == ["succeeded", "paused"]
+    clock.advance(seconds=3600)
+    work.run_until_idle()
+    assert statuses(store, told, forgotten) == ["succeeded"] * 2
+    assert found == {told: False, forgotten: True}
+
+
 # ---------------------------------------------------------------- leases
 
 

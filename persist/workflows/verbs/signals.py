@@ -1,0 +1,197 @@
+"""Signals: what other processes tell a run, kept until the run takes it, and waited for without a process."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import delete, func, literal_column, select, update
+
+from persist.db.expressions.upsert import insert_missing, upsert
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_timedelta, optional_label
+from persist.db.values.frozen import construct
+from persist.db.values.json import Json
+from persist.errors import Conflict, InvalidValue, NotFound
+from persist.workflows.models import HAS_KEY, IS_EXPIRING, IS_UNTAKEN, runs, signals, waits
+from persist.workflows.schemas import Lease, RunStatus, Signal, WorkflowRun
+from persist.workflows.storage.run_rows import LOCK_RUN, announce_claimable, check_hold, get_run, run_value
+from persist.workflows.transitions import TERMINAL, check_transition
+from persist.workflows.verbs.leases import given_lease, resume_ungated, resumption
+
+List = list
+_S, _W = signals.c, waits.c
+_FIELDS = tuple(Signal.model_fields)
+_COLUMNS = tuple(_S[name] for name in _FIELDS)
+_of_run = _S.run_id == param("run_id")
+_INSERT = Statement(insert_missing(signals, "run_id", "seq").returning(*_COLUMNS))
+_LAST = Statement(select(func.coalesce(func.max(_S.seq), literal_column("0"))).where(_of_run))
+_BY_KEY = Statement(select(*_COLUMNS).where(_of_run, HAS_KEY, _S.idempotency_key == param("key")))
+_OLDEST = Statement(
+    select(*_COLUMNS).where(_of_run, _S.name == param("name"), IS_UNTAKEN).order_by(_S.seq).limit(literal_column("1"))
+)
+_OF_RUN = Statement(select(*_COLUMNS).where(_of_run).order_by(_S.seq))
+_TAKE = Statement(update(signals).where(_of_run, _S.seq == param("seq")).values(taken_at=param("at")).returning(*_COLUMNS))
+_WAITS_FOR = Statement(select(_W.name, _W.expires_at).where(_W.run_id == param("run_id")))
+_WAIT = Statement(upsert(waits, "run_id"))
+_END_WAIT = Statement(delete(waits).where(_W.run_id == param("run_id")))
+_PAUSE = Statement(update(runs).where(runs.c.id == param("run_id")).values(status=RunStatus.PAUSED, updated_at=param("at")))
+_DUE = Statement(
+    select(_W.run_id)
+    .where(IS_EXPIRING, _W.expires_at <= param("at"))
+    .order_by(_W.expires_at, _W.run_id)
+    .limit(literal_column("100"))
+)
+
+
+class Signals(Repository):
+    """`tx.workflows.signals`. Nothing is lost if it comes before the run waits for it, and nothing is taken twice."""
+
+    @writes
+    def send(self, run_id: str, name: str, payload: Json = None, *, idempotency_key: str | None = None) -> Signal:
+        """Tell a run something. A run that waits for a signal of this name goes on, unless a gate of it is pending.
+
+        Of all calls for a run with one `idempotency_key` the first sends the signal, and the others return it. Raises NotFound,
+        or Conflict if the run has ended.
+        """
+        work = self._work
+        told = {"name": work.label("name", name), "payload": None if payload is None else work.json("payload", payload)}
+        key = optional_label("idempotency_key", idempotency_key)
+        id = work.label("run_id", run_id)
+        with work.batch() as batch:
+            locked = batch.row(LOCK_RUN, row_id=id)
+            known = None if key is None else batch.row(_BY_KEY, run_id=id, key=key)
+            last, waiting = batch.row(_LAST, run_id=id), batch.row(_WAITS_FOR, run_id=id)
+        if locked.result is None:
+            raise NotFound("workflow run", id)
+        if known is not None and known.result is not None:
+            return _value(known.result)
+        run = run_value(locked.result)
+        if run.status in TERMINAL:
+            raise Conflict(f"The workflow run {run.id!r} has ended ({run.status}): nobody would take the signal.")
+        awaited = waiting.result is not None and waiting.result[0] == told["name"]
+        assert last.result is not None
+        return _deliver(work, run, {**told, "seq": last.result[0] + 1, "idempotency_key": key}, wake=awaited)
+
+    @writes
+    def take(self, run_id: str, name: str, *, lease: Lease | None = None) -> Signal | None:
+        """Take the oldest signal of this name that nobody has taken; None if there is none.
+
+        Take it in the transaction that stores what follows from it: otherwise a process that dies in between loses it. `lease`:
+        refuse with LeaseLost if the run is another worker's by now. Raises NotFound.
+        """
+        work = self._work
+        id, label = work.label("run_id", run_id), work.label("name", name)
+        with work.batch() as batch:
+            locked = batch.row(LOCK_RUN, row_id=id)
+            oldest = batch.row(_OLDEST, run_id=id, name=label)
+        if locked.result is None:
+            raise NotFound("workflow run", id)
+        if lease is not None:
+            check_hold(run_value(locked.result), lease, work.now())
+        if oldest.result is None:
+            return None
+        with work.batch(last=True) as batch:
+            taken = batch.returned(_TAKE, run_id=id, seq=_value(oldest.result).seq, at=work.now())
+        assert taken.result is not None
+        return _value(taken.result)
+
+    @writes
+    def wait(self, lease: Lease, name: str, timeout: timedelta | None = None) -> Signal | None:
+        """The oldest signal of this name that nobody has taken; None if there is none yet, and the run is paused until one comes.
+
+        For a handler, which returns when it gets None and is called again after the signal. The signal stays until it is taken.
+        After `timeout`, counted from the first call, the run goes on with a signal that is `timed_out`. Raises LeaseLost, and
+        TransitionError unless the run runs.
+        """
+        work = self._work
+        span = None if timeout is None else check_timedelta("timeout", timeout)
+        run_id, label, now = given_lease(lease).run_id, work.label("name", name), work.now()
+        until = None if span is None else _instant(now, span)
+        with work.batch() as batch:
+            locked = batch.row(LOCK_RUN, row_id=run_id)
+            oldest = batch.row(_OLDEST, run_id=run_id, name=label)
+            waiting = batch.row(_WAITS_FOR, run_id=run_id)
+        if locked.result is None:
+            raise NotFound("workflow run", run_id)
+        run = run_value(locked.result)
+        check_hold(run, lease, now)
+        if oldest.result is not None:
+            return _value(oldest.result)
+        check_transition(run.id, run.status, RunStatus.PAUSED)
+        if waiting.result is not None and waiting.result[0] == label:
+            until = waiting.result[1]  # it was resumed by hand
+        with work.batch(last=True) as batch:
+            batch.run(_WAIT, run_id=run.id, name=label, since=now, expires_at=until)
+            batch.run(_PAUSE, run_id=run.id, at=now)
+        return None
+
+    @reads
+    def list(self, run_id: str) -> List[Signal]:
+        """The signals of a run, taken or not, in the order in which they were sent. Raises NotFound without the run."""
+        work = self._work
+        rows = work.rows(_OF_RUN, run_id=work.label("run_id", run_id))
+        if not rows:
+            get_run(work, run_id)
+        return [_value(row) for row in rows]
+
+    @writes
+    def expire_due(self) -> List[Signal]:
+        """Let runs go on whose signals have not come in time, up to 100 of them; the signals that they find instead.
+
+        A worker calls it.
+        """
+        work = self._work
+        sent = []
+        for (run_id,) in work.rows(_DUE, at=work.now()):
+            signal = _time_out(work, run_id)
+            if signal is not None:
+                sent.append(signal)
+        return sent
+
+
+def _time_out(work: UnitOfWork, run_id: str) -> Signal | None:
+    """End the wait of a run, if it is still due."""
+    with work.batch() as batch:
+        locked = batch.row(LOCK_RUN, row_id=run_id)
+        last, waiting = batch.row(_LAST, run_id=run_id), batch.row(_WAITS_FOR, run_id=run_id)
+    if locked.result is None or waiting.result is None:
+        return None
+    name, expires_at = waiting.result
+    run = run_value(locked.result)
+    if expires_at is None or expires_at > work.now():
+        return None
+    if run.status != RunStatus.PAUSED:
+        work.run(_END_WAIT, run_id=run.id)
+        return None
+    assert last.result is not None
+    return _deliver(work, run, {"name": name, "payload": None, "seq": last.result[0] + 1, "timed_out": True}, wake=True)
+
+
+def _deliver(work: UnitOfWork, run: WorkflowRun, told: dict[str, Any], *, wake: bool) -> Signal:
+    """Store a signal of a locked run; `wake`: it goes on if it is paused."""
+    now = work.now()
+    values = {**dict.fromkeys(_FIELDS), "timed_out": False, **told, "run_id": run.id, "sent_at": now}
+    goes_on = wake and run.status == RunStatus.PAUSED
+    resumed = resumption(run, now) if goes_on else {}
+    with work.batch(last=True) as batch:
+        sent = batch.returned(_INSERT, **values)
+        if wake:
+            batch.run(_END_WAIT, run_id=run.id)
+        if goes_on:
+            resume_ungated(batch, resumed)
+    if goes_on:
+        announce_claimable(work, run)
+    assert sent.result is not None
+    return _value(sent.result)
+
+
+def _instant(now: datetime, span: timedelta) -> datetime:
+    try:
+        return now + span
+    except OverflowError:
+        raise InvalidValue("timeout", "it ends after the year 9999.") from None
+
+
+def _value(row: Row) -> Signal:
+    return construct(Signal, dict(zip(_FIELDS, row, strict=True)))

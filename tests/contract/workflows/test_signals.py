@@ -1,0 +1,232 @@
+"""Signals: what a run is told is kept until the run takes it, and a run waits for one without a process."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound, TransitionError
+from persist.workflows.schemas import Lease, RunStatus
+from tests.contract.conftest import Raw
+from tests.contract.workflows.scenes import BAD_LABELS, ENDED, NESTED, NOWHERE, claim, do, held, make, queue, stored
+
+
+def waiting(store: Any, name: str = "paid", timeout: timedelta | None = None) -> Lease:
+    """The lease on a run that waits for the signal, and was released."""
+    lease = held(store)
+    assert store.workflows.signals.wait(lease, name, timeout) is None
+    store.workflows.runs.complete(lease)
+    return lease
+
+
+# ---------------------------------------------------------------- sending and taking
+
+
+def test_signals_of_a_name_are_taken_once_in_their_order(store: Any, other: Any, clock: Any) -> None:
+    run = make(store)
+    signals = store.workflows.signals
+    first = signals.send(run.id, "paid", NESTED)
+    assert first.model_dump() == {
+        "run_id": run.id,
+        "seq": 1,
+        "name": "paid",
+        "payload": NESTED,
+        "timed_out": False,
+        "sent_at": clock(),
+        "taken_at": None,
+        "idempotency_key": None,
+    }
+    clock.advance(seconds=-5)  # a clock that goes back changes no order
+    second, third = signals.send(run.id, "shipped"), signals.send(run.id, "paid", [2])
+    assert [second.seq, third.seq] == [2, 3]
+    taken = other.workflows.signals.take(run.id, "paid")
+    assert (taken.payload, taken.taken_at) == (NESTED, clock())
+    assert signals.take(run.id, "paid").payload == [2]
+    assert signals.take(run.id, "paid") is None
+    assert [signal.taken_at is None for signal in signals.list(run.id)] == [False, True, False]
+    assert stored(store, run.id).status == RunStatus.RUNNING
+
+
+@pytest.mark.parametrize("payload", [None, 0, "x\x00\ud83d", 2**63, {"z": 1, "a": [None]}])
+def test_a_payload_is_any_json_value(store: Any, payload: Any) -> None:
+    run = make(store)
+    store.workflows.signals.send(run.id, "paid", payload)
+    assert store.workflows.signals.take(run.id, "paid").payload == payload
+
+
+def test_a_signal_that_is_delivered_twice_is_sent_once(store: Any) -> None:
+    run, another = make(store), make(store)
+    signals = store.workflows.signals
+    first = signals.send(run.id, "paid", 1, idempotency_key="delivery-7")
+    assert signals.send(run.id, "paid", 2, idempotency_key="delivery-7") == first
+    assert signals.send(another.id, "paid", 3, idempotency_key="delivery-7").payload == 3
+    signals.take(run.id, "paid")
+    assert signals.send(run.id, "paid", idempotency_key="delivery-7").taken_at is not None
+    do(store, "cancel", run.id)
+    assert signals.send(run.id, "paid", idempotency_key="delivery-7").seq == 1
+    assert [signal.payload for signal in signals.list(run.id)] == [1]
+
+
+def test_what_is_taken_in_a_transaction_that_fails_is_there_again(store: Any) -> None:
+    run = make(store)
+    store.workflows.signals.send(run.id, "paid")
+
+    def take_and_fail() -> None:
+        with store.begin() as tx:
+            assert tx.workflows.signals.take(run.id, "paid") is not None
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        take_and_fail()
+    assert store.workflows.signals.take(run.id, "paid") is not None
+
+
+@pytest.mark.parametrize("status", ENDED)
+def test_nothing_is_told_to_a_run_that_has_ended(store: Any, raw: Raw, status: str) -> None:
+    run = make(store, status=status)
+    with pytest.raises(Conflict, match="has ended"):
+        store.workflows.signals.send(run.id, "paid")
+    assert raw.count("workflow_signals") == 0
+
+
+def test_of_unknown_runs_and_with_bad_values_nothing_is_stored(store: Any, raw: Raw) -> None:
+    run = make(store)
+    signals = store.workflows.signals
+    for verb in (signals.send, signals.take):
+        with pytest.raises(NotFound):
+            verb(NOWHERE, "paid")
+        for bad in BAD_LABELS:
+            with pytest.raises(InvalidValue):
+                verb(run.id, bad)
+    with pytest.raises(NotFound):
+        signals.list(NOWHERE)
+    with pytest.raises(InvalidValue):
+        signals.send(run.id, "paid", {"bad": object()})
+    assert signals.list(run.id) == []
+    assert raw.count("workflow_signals") == 0
+
+
+# ---------------------------------------------------------------- waiting
+
+
+def test_a_run_that_waits_goes_on_when_its_signal_comes(store: Any) -> None:
+    lease = waiting(store)
+    assert (stored(store, lease.run_id).status, claim(store)) == ("paused", None)
+    signals = store.workflows.signals
+    signals.send(lease.run_id, "another")
+    assert stored(store, lease.run_id).status == RunStatus.PAUSED
+    signals.send(lease.run_id, "paid", {"euros": 5})
+    again = claim(store)
+    assert again is not None
+    assert again.run_id == lease.run_id
+    for _ in range(2):  # until it is taken
+        assert signals.wait(again, "paid").payload == {"euros": 5}
+    assert signals.take(lease.run_id, "paid", lease=again).payload == {"euros": 5}
+    assert signals.wait(again, "paid") is None
+    assert stored(store, lease.run_id).status == RunStatus.PAUSED
+
+
+def test_a_signal_that_came_before_is_not_waited_for(store: Any) -> None:
+    lease = held(store)
+    store.workflows.signals.send(lease.run_id, "paid", 5)
+    assert store.workflows.signals.wait(lease, "paid").payload == 5
+    assert stored(store, lease.run_id).status == RunStatus.RUNNING
+
+
+def test_a_worker_that_still_holds_the_run_goes_on_with_it(store: Any) -> None:
+    lease = held(store)
+    store.workflows.signals.wait(lease, "paid")
+    store.workflows.signals.send(lease.run_id, "paid")
+    run = stored(store, lease.run_id)
+    assert (run.status, run.lease_owner, claim(store)) == ("running", lease.worker, None)
+    assert store.workflows.signals.wait(lease, "paid") is not None
+
+
+def test_a_signal_walks_past_no_gate(store: Any) -> None:
+    lease = waiting(store)
+    with store.begin() as tx:
+        gate = tx.workflows.approvals.request(lease.run_id, gate="review", summary="?")
+        tx.workflows.signals.send(lease.run_id, "paid")
+    assert stored(store, lease.run_id).status == RunStatus.PAUSED
+    store.workflows.approvals.resolve_and_resume(gate.id)
+    again = claim(store)
+    assert again is not None
+    assert store.workflows.signals.wait(again, "paid") is not None
+
+
+def test_only_who_holds_the_run_waits_for_it(store: Any, raw: Raw) -> None:
+    lease = held(store)
+    do(store, "release", lease)
+    signals = store.workflows.signals
+    with pytest.raises(LeaseLost):
+        signals.wait(lease, "paid")
+    signals.send(lease.run_id, "paid")
+    with pytest.raises(LeaseLost):
+        signals.take(lease.run_id, "paid", lease=lease)
+    with pytest.raises(InvalidValue):
+        signals.wait(lease.run_id, "paid")
+    assert raw.count("workflow_waits") == 0
+    queued = queue(store, workflow_name="deploy")
+    mine = claim(store, "w2", workflow_name="deploy")
+    assert mine is not None
+    do(store, "pause", queued, lease=mine)
+    with pytest.raises(TransitionError):
+        signals.wait(mine, "paid")
+
+
+# ---------------------------------------------------------------- waiting no longer
+
+
+def test_after_its_timeout_a_run_goes_on_with_a_signal_that_says_so(store: Any, clock: Any) -> None:
+    lease = waiting(store, timeout=timedelta(hours=1))
+    waiting(store)
+    signals = store.workflows.signals
+    clock.advance(seconds=3599.999)
+    assert signals.expire_due() == []
+    clock.advance(seconds=0.001)
+    (found,) = signals.expire_due()
+    assert (found.run_id, found.name, found.payload, found.timed_out) == (lease.run_id, "paid", None, True)
+    assert signals.expire_due() == []
+    again = claim(store, "w2")
+    assert again is not None
+    assert again.run_id == lease.run_id
+    assert signals.wait(again, "paid") == found
+    assert signals.take(lease.run_id, "paid").timed_out
+
+
+def test_a_timeout_counts_from_the_first_call(store: Any, clock: Any) -> None:
+    hour = timedelta(hours=1)
+    lease = waiting(store, timeout=hour)
+    clock.advance(seconds=1800)
+    do(store, "resume", lease.run_id)
+    again = claim(store)
+    assert again is not None
+    assert store.workflows.signals.wait(again, "paid", hour) is None
+    clock.advance(seconds=1800)
+    assert [signal.run_id for signal in store.workflows.signals.expire_due()] == [lease.run_id]
+
+
+def test_a_signal_that_comes_in_time_ends_the_timeout(store: Any, clock: Any) -> None:
+    lease = waiting(store, timeout=timedelta(hours=1))
+    store.workflows.signals.send(lease.run_id, "paid")
+    clock.advance(seconds=7200)
+    assert store.workflows.signals.expire_due() == []
+    assert [signal.timed_out for signal in store.workflows.signals.list(lease.run_id)] == [False]
+
+
+@pytest.mark.parametrize("ends", ["cancel", "resume"])
+def test_a_run_that_does_not_wait_any_more_is_told_nothing(store: Any, clock: Any, raw: Raw, ends: str) -> None:
+    lease = waiting(store, timeout=timedelta(hours=1))
+    do(store, ends, lease.run_id)
+    clock.advance(seconds=3600)
+    assert store.workflows.signals.expire_due() == []
+    assert store.workflows.signals.list(lease.run_id) == []
+    assert raw.count("workflow_waits") == 0
+
+
+@pytest.mark.parametrize("timeout", [5, timedelta(seconds=-1), timedelta.max])
+def test_a_bad_timeout_is_refused(store: Any, timeout: Any) -> None:
+    lease = held(store)
+    with pytest.raises(InvalidValue):
+        store.workflows.signals.wait(lease, "paid", timeout)
+    assert stored(store, lease.run_id).status == RunStatus.RUNNING
