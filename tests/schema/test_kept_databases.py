@@ -92,6 +92,7 @@ FILLED = {
     ],
     "0013": ["replay_sessions", "replay_messages", "agent_task_records", "agent_task_pieces", "agent_task_webhooks"],
     "0015": ["blobs", "blob_pieces", "chat_part_blobs"],
+    "0017": ["event_consumers"],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 
