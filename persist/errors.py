@@ -4,7 +4,7 @@
     ├── NotFound (LookupError)                    kind, id
     ├── Conflict (RuntimeError)                   constraint
     ├── TransitionError (RuntimeError)            subject, current, requested
-    ├── LeaseLost (RuntimeError)                  run_id, token
+    ├── LeaseLost (RuntimeError)                  run_id, token, kind
     ├── EffectUnknown (RuntimeError)              run_id, key, attempts
     ├── InvalidValue (ValueError)                 path, reason
     │   ├── RecursionLimitExceeded                depth, limit
@@ -76,11 +76,14 @@ class TransitionError(PersistError, RuntimeError):
 
 
 class LeaseLost(PersistError, RuntimeError):
-    """A write on a run that another worker holds, or under a lease that is over. `token` None: no lease was given."""
+    """A write under a lease that is over, or on a run that another worker holds. `token` None: no lease was given.
 
-    def __init__(self, run_id: str, token: int | None, reason: str) -> None:
-        self.run_id, self.token = run_id, token
-        super().__init__(f"workflow run {run_id!r}: {reason}")
+    `kind` says whose lease it is, "workflow run" or "consumer"; `run_id` is the id of that run, or the consumer's name.
+    """
+
+    def __init__(self, run_id: str, token: int | None, reason: str, *, kind: str = "workflow run") -> None:
+        self.run_id, self.token, self.kind = run_id, token, kind
+        super().__init__(f"{kind} {run_id!r}: {reason}")
 
 
 class EffectUnknown(PersistError, RuntimeError):

@@ -29,6 +29,7 @@ COMMANDS = {
     "telemetry": ("persist.cli.telemetry", "telemetry", "Status, usage, tool calls and links of agent instances."),
     "conversations": ("persist.cli.conversations", "conversations", "List, show, import, prune and repair conversations."),
     "events": ("persist.cli.events", "events", "Switch the log of events on and off, look at it, trim it."),
+    "consumers": ("persist.cli.consumers", "consumers", "List and remove durable readers of the log of events."),
     "watch": ("persist.cli.watch", "watch", "Follow the log of events while it is written."),
     "stats": ("persist.cli.stats", "stats", "Sizes, rows, statuses and settings of a database."),
     "transcripts": ("persist.cli.transcripts", "transcripts", "List, show, import and write transcripts of agent sessions."),

@@ -15,6 +15,7 @@ _GROUPS = {
     "app_sessions": "app_sessions",
     "blobs": "blobs",
     "checkpoints": "checkpoints",
+    "consumers": "consumers",
     "conversations": "conversations",
     "events": "events",
     "histories": "histories",
@@ -26,7 +27,7 @@ _GROUPS = {
     "workflows": "runs",
 }
 """The group of commands whose `ls` lists a domain."""
-_WITHOUT_PAGES = {"events", "programs", "telemetry"}
+_WITHOUT_PAGES = {"consumers", "events", "programs", "telemetry"}
 
 
 def command_of(domain: str, name: str) -> click.Command:
@@ -61,9 +62,9 @@ def ls(
 ) -> None:
     """List the latest of a domain, of chats without DOMAIN.
 
-    DOMAIN is agent_tasks, app_sessions, blobs, chat, checkpoints, conversations, events, histories, messaging, programs,
-    replay_streams, telemetry, transcripts or workflows. The groups of commands have more filters. With --json: what the
-    domain's own list prints; of chat an object with `items` and `cursor`, null on the last page.
+    DOMAIN is agent_tasks, app_sessions, blobs, chat, checkpoints, consumers (of events), conversations, events, histories,
+    messaging, programs, replay_streams, telemetry, transcripts or workflows. The groups of commands have more filters. With
+    --json: what the domain's own list prints; of chat an object with `items` and `cursor`, null on the last page.
     """
     if domain != _CHAT:
         if agent is not None or workspace is not None or archived:

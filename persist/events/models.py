@@ -1,4 +1,4 @@
-"""The tables of the event log: the events, and a head row for each stream."""
+"""The tables of the event log: the events, a head row for each stream, and the places of consumers."""
 
 from datetime import datetime
 from typing import Any
@@ -41,7 +41,25 @@ class EventHeadRow(Base):
     __table_args__ = (ONE_TREE,)
 
 
+class EventConsumerRow(Base):
+    """One consumer of the log. It has acknowledged the events up to `position`, and gets those of `types_json` (NULL: all).
+
+    The events up to `lease_position` are handed out until `lease_expires_at`. `lease_token` grows with every lease.
+    """
+
+    __tablename__ = "event_consumers"
+    name: Mapped[str] = mapped_column(Label(), primary_key=True)
+    position: Mapped[int] = mapped_column(Int64())
+    lease_token: Mapped[int] = mapped_column(Int64(), server_default="0")
+    lease_position: Mapped[int | None] = mapped_column(Int64())
+    lease_expires_at: Mapped[datetime | None] = mapped_column(EpochMs())
+    created_at: Mapped[datetime] = mapped_column(EpochMs())
+    acknowledged_at: Mapped[datetime | None] = mapped_column(EpochMs())
+    types_json: Mapped[Any | None] = mapped_column(Json(list, str))
+
+
 event_log = table_of(EventRow)
 event_heads = table_of(EventHeadRow)
+event_consumers = table_of(EventConsumerRow)
 
 LOG_TABLES = LogTables(event_log, event_heads, ALL)

@@ -7,12 +7,13 @@ from sqlalchemy import bindparam, select
 from persist.db.changes.journal import VerbChanges
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Statement
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import Repository, on_demand, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_timedelta
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.errors import InvalidValue
+from persist.events.consumers import Consumers
 from persist.events.models import event_log
 from persist.events.schemas import ALL, SNAPSHOT, Event
 from persist.events.trimming import lock_log, streams, trim, trim_each
@@ -31,6 +32,8 @@ _OF_ALL = Statement(select(*_columns).where(_E.position > _after).order_by(_E.po
 
 class Events(Repository):
     """`tx.events`: the events of one stream, or of all streams (`*`)."""
+
+    consumers = on_demand(Consumers)
 
     @reads
     def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> List[Event]:
@@ -68,7 +71,8 @@ class Events(Repository):
         """Delete events older than `older_than`, except the newest `keep`, of one stream or of each (`*`); the number deleted.
 
         `keep=0` alone deletes all events so far. A snapshot of the stream is written first, and its numbers continue. A trimmed
-        stream can no longer be rebuilt from its log alone. Raises InvalidValue if neither argument is given.
+        stream can no longer be rebuilt from its log alone. Events that a consumer has not acknowledged stay. Raises InvalidValue
+        if neither argument is given.
         """
         work = self._work
         stream, keep_newest = work.label("stream_id", stream_id), check_count("keep", 0 if keep is None else keep)

@@ -33,6 +33,43 @@ class Event(Value):
     at: datetime
 
 
+class Consumer(Value):
+    """A durable reader of the log, known by its name. It has acknowledged every event up to `position`.
+
+    types             the types of events that it gets; None: of any type
+    behind            how many events of all types were written after `position`
+    lease_position    the last position that is handed out to a caller of `next`, until `lease_expires_at`; None: none is
+    acknowledged_at   when it acknowledged something last
+    """
+
+    name: str
+    position: int
+    types: list[str] | None
+    behind: int
+    created_at: datetime
+    acknowledged_at: datetime | None
+    lease_position: int | None
+    lease_expires_at: datetime | None
+
+
+class EventBatch(Value):
+    """Events that `consumers.next` hands out until `expires_at`, in the order of their positions. It is false if it is empty.
+
+    position    the position to acknowledge; of an empty batch the one to watch for later events from
+    token       the lease's number, for `ack`; that of a later lease of the same consumer is greater
+    expires_at  when another caller gets the same events (store clock); None if the batch is empty
+    """
+
+    consumer: str
+    events: list[Event]
+    position: int
+    token: int
+    expires_at: datetime | None
+
+    def __bool__(self) -> bool:
+        return bool(self.events)
+
+
 TYPES = {
     "ChatSessions.create": "session.created",
     "ChatSessions.update_metadata": "session.updated",

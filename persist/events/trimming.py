@@ -10,8 +10,8 @@ from persist.db.schema.column_types import EpochMs, Int64, Label
 from persist.db.statements.prepared import Statement
 from persist.db.transactions.dry_run import left_alone
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.unreadable.cells import OnUnreadable
-from persist.events.models import event_heads, event_log
+from persist.db.unreadable.cells import OnUnreadable, is_unreadable
+from persist.events.models import event_consumers, event_heads, event_log
 from persist.events.schemas import ALL, SNAPSHOT, SNAPSHOT_CONTINUED
 from persist.events.snapshots import write_snapshot
 
@@ -19,7 +19,9 @@ _E, _H = event_log.c, event_heads.c
 _stream, _upto = bindparam("stream", type_=Label()), bindparam("upto", type_=Int64())
 _COUNT = Statement(select(_H.seq).where(_H.stream_id == ALL).with_for_update())
 _HEADS = Statement(select(_H.stream_id).where(_H.stream_id != ALL).order_by(_H.stream_id), unreadable=OnUnreadable.LEAVE_OUT)
-_HEAD = Statement(select(_H.seq, _H.first_seq).where(_H.stream_id == _stream).with_for_update())
+_waiting = _E.position > select(func.min(event_consumers.c.position)).scalar_subquery()
+_first_waiting = select(func.min(_E.seq)).where(_E.stream_id == _stream, _waiting).scalar_subquery()
+_HEAD = Statement(select(_H.seq, _H.first_seq, _first_waiting).where(_H.stream_id == _stream).with_for_update())
 _OLDER = Statement(
     select(func.max(_E.seq)).where(_E.stream_id == _stream, _E.at < bindparam("before", type_=EpochMs()), _E.seq <= _upto)
 )
@@ -44,7 +46,11 @@ def streams(work: UnitOfWork) -> list[str]:
 
 
 def trim(work: UnitOfWork, stream: str, *, before: datetime | None, keep: int) -> int:
-    """Delete events of a stream older than `before` (None: of any age) except its newest `keep`; the number deleted."""
+    """Delete events of a stream older than `before` (None: of any age) except its newest `keep`; the number deleted.
+
+    Events that a consumer has not acknowledged stay: it would never see them. The log must be locked, so that none is added
+    behind the back of the statement that looks for them.
+    """
     head = work.row(_HEAD, stream=stream)
     if head is None:
         return 0
@@ -52,6 +58,8 @@ def trim(work: UnitOfWork, stream: str, *, before: datetime | None, keep: int) -
     if before is not None:
         found = work.row(_OLDER, stream=stream, before=before, upto=upto)
         upto = found[0] if found is not None and found[0] is not None else 0
+    if head[2] is not None and not is_unreadable(head[2]):  # an event whose number nobody can read is never deleted
+        upto = min(upto, head[2] - 1)
     if work.runtime.log is not None:
         snapshot = work.row(_SNAPSHOT, stream=stream)
         if snapshot is not None and snapshot[1] is None:  # no event since the latest snapshot: keep it, as readers begin there

@@ -17,6 +17,7 @@ from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.schema_version import is_newer, version_table
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.events.checkup import checkup as of_events
 from persist.histories.checkup import checkup as of_histories
 from persist.maintenance.drift import drift, index_of
 from persist.maintenance.setting_aside import set_aside
@@ -85,6 +86,7 @@ CHECKUPS: dict[str, Checkup] = {
     "chat": of_chat,
     "checkpoints": of_checkpoints,
     "conversations": of_conversations,
+    "events": of_events,
     "histories": of_histories,
     "programs": of_programs,
     "telemetry": of_telemetry,

@@ -43,8 +43,10 @@ def _repositories() -> Pairs:
     assert sync.keys() == twins.keys(), "the domains of the two transactions differ"
     found: Pairs = []
     for domain in sync:
-        if isinstance(sync[domain], Repository):  # a domain of one aggregate
+        if isinstance(sync[domain], Repository):  # a domain with verbs of its own
             found.append((domain, type(sync[domain]), type(twins[domain])))
+            inner = {name: one for name, one in _public(sync[domain]).items() if isinstance(one, Repository)}
+            found += [(f"{domain}.{name}", type(one), type(getattr(twins[domain], name))) for name, one in inner.items()]
             continue
         ours, theirs = _public(sync[domain]), _public(twins[domain])
         assert ours.keys() == theirs.keys(), f"the aggregates of {domain} differ"

@@ -9,7 +9,8 @@ from persist.events.schemas import SNAPSHOT, SNAPSHOT_CONTINUED, TYPES
 from tests.cases import each
 
 OWN = {"Events.append", "Events.trim", "Blobs._put", "Blobs._stage", "Blobs.delete"}
-"""What the caller says the event is called; what concerns the log alone; and blobs, which are no part of it."""
+OWN |= {f"Consumers.{verb}" for verb in ("create", "next", "ack", "remove")}
+"""What the caller says the event is called; what concerns the log and its readers alone; and blobs, which are no part of it."""
 
 ELSEWHERE = ("SessionItems.",)
 """Verbs that are loaded together with a framework; the tests of the integrations look at them."""

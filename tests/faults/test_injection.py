@@ -40,9 +40,9 @@ def repositories(tx: Transaction) -> Iterator[tuple[str, Repository]]:
         found = getattr(tx, domain)
         if isinstance(found, Repository):
             yield domain, found
-            continue
         for name in sorted(name for name in dir(found) if not name.startswith("_")):
-            yield f"{domain}.{name}", getattr(found, name)
+            if isinstance(repository := getattr(found, name), Repository):
+                yield f"{domain}.{name}", repository
 
 
 def verbs(tx: Transaction) -> dict[str, Callable[..., Any]]:

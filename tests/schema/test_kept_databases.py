@@ -94,6 +94,7 @@ FILLED = {
     "0015": ["blobs", "blob_pieces", "chat_part_blobs"],
     "0017": ["app_artifact_blobs"],
     "0018": ["workflow_signals", "workflow_waits"],
+    "0019": ["event_consumers"],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

@@ -75,11 +75,9 @@ def verbs() -> tuple[Verb, ...]:
 def _found(tx: Any) -> Iterator[Verb]:
     for domain in sorted(name for name in dir(tx) if not name.startswith("_")):
         whole = getattr(tx, domain)
-        groups = (
-            {domain: whole}
-            if isinstance(whole, Repository)
-            else {f"{domain}.{name}": getattr(whole, name) for name in dir(whole) if not name.startswith("_")}
-        )
+        groups = {f"{domain}.{name}": getattr(whole, name) for name in dir(whole) if not name.startswith("_")}
+        if isinstance(whole, Repository):
+            groups = {domain: whole, **{path: one for path, one in groups.items() if isinstance(one, Repository)}}
         for path, group in groups.items():
             for name in dir(type(group)):
                 method = getattr(type(group), name)
@@ -120,6 +118,8 @@ def make(store: Store) -> dict[str, Any]:
     store.switch_events(True)
     with store.begin() as tx:
         tx.events.append("audit", "audit.noted", {"a": 1})
+        tx.events.consumers.create("outbox")
+        handed_out = tx.events.consumers.next("leased")
         ids = {**_chat(tx), **_workflows(tx), **_messaging(tx), **_programs(tx)}
         ids |= {**_agent_tasks(tx), **_replay_streams(tx), **_transcripts(tx)}
         ids |= _blobs(tx)
@@ -128,6 +128,7 @@ def make(store: Store) -> dict[str, Any]:
         _checkpoints(tx)
         _histories(tx)
         ids |= _app_sessions(tx)
+        ids |= {"<handed out>": handed_out.position, "<token>": handed_out.token}
     with store.begin() as tx:  # comparing a long log takes longer than whatever a verb does
         tx._work.change(delete(event_log).where(event_log.c.stream_id != "audit"))
     return ids

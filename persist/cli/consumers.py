@@ -1,0 +1,59 @@
+"""`persist consumers`: durable readers of the log of events, how far they are, and forgetting one."""
+
+import click
+
+from persist.cli.database import Database, as_json, on_database, quiet
+from persist.cli.output import inline, instant, say, say_json, say_table
+from persist.events.schemas import Consumer
+
+
+@click.group("consumers", short_help="List and remove durable readers of the log of events.")
+def consumers() -> None:
+    """List and remove durable readers of the log of events."""
+
+
+@consumers.command(short_help="List consumers and how far they are.")
+@on_database
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
+@as_json
+@quiet("Print the names alone.")
+def ls(database: Database, limit: int, as_json: bool, quiet: bool) -> None:
+    """List consumers by name: how far each has acknowledged, how many events are behind that, what is handed out until when.
+
+    With --json: a list of objects.
+    """
+    with database.open(read_only=True) as store, store.read() as tx:
+        found = tx.events.consumers.list(limit=limit)
+    if as_json:
+        say_json([consumer.model_dump(mode="json") for consumer in found])
+    elif quiet:
+        for consumer in found:
+            say(inline(consumer.name))
+    elif not found:
+        say("No consumers.", err=True)
+    else:
+        say_table([("CONSUMER", "POSITION", "BEHIND", "ACKNOWLEDGED (UTC)", "LEASED UNTIL (UTC)", "TYPES"), *map(_row, found)])
+
+
+@consumers.command(short_help="Forget a consumer.")
+@click.argument("name")
+@on_database
+@quiet("Print nothing.")
+def remove(name: str, database: Database, quiet: bool) -> None:
+    """Forget a consumer: events that it has not acknowledged can be trimmed and pruned from then on."""
+    with database.open_existing() as store, store.begin() as tx:
+        removed = tx.events.consumers.remove(name)
+    if not quiet:
+        say(f"Removed {inline(name)}." if removed else f"There was no consumer {inline(name)}.")
+
+
+def _row(consumer: Consumer) -> tuple[str, ...]:
+    acknowledged, until = consumer.acknowledged_at, consumer.lease_expires_at
+    return (
+        inline(consumer.name),
+        f"{consumer.position:,}",
+        f"{consumer.behind:,}",
+        "-" if acknowledged is None else instant(acknowledged),
+        "-" if until is None else instant(until),
+        "any" if consumer.types is None else inline(", ".join(consumer.types)),
+    )
