@@ -7,6 +7,7 @@ from functools import partial
 from sqlalchemy import Index, insert, select, update
 from sqlalchemy.schema import CreateIndex
 
+from persist.agent_tasks.checkup import checkup as of_agent_tasks
 from persist.blobs.checkup import checkup as of_blobs
 from persist.chat.checkup import checkup as of_chat
 from persist.checkpoints.checkup import checkup as of_checkpoints
@@ -82,6 +83,7 @@ CHECKUPS: dict[str, Checkup] = {
     ROWS: check_rows,
     "foreign keys": check_references,
     "the surroundings": check_surroundings,
+    "agent tasks": of_agent_tasks,
     "blobs": of_blobs,
     "chat": of_chat,
     "checkpoints": of_checkpoints,

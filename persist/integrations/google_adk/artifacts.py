@@ -33,7 +33,8 @@ class PersistArtifactService(BaseArtifactService):
     """
 
     def __init__(self, store: Store | AsyncStore) -> None:
-        self._bridge = StoreBridge(store)
+        with framework_errors():
+            self._bridge = StoreBridge(store)
 
     async def save_artifact(
         self,

@@ -33,7 +33,8 @@ class PersistMemoryService(BaseMemoryService):
     """
 
     def __init__(self, store: Store | AsyncStore) -> None:
-        self._bridge = StoreBridge(store)
+        with framework_errors():
+            self._bridge = StoreBridge(store)
 
     async def add_session_to_memory(self, session: Session) -> None:
         """Remember the session's events that have content, instead of those that were remembered of it before."""

@@ -32,7 +32,8 @@ class PersistSessionService(BaseSessionService):
     """
 
     def __init__(self, store: Store | AsyncStore) -> None:
-        self._bridge = StoreBridge(store)
+        with framework_errors():
+            self._bridge = StoreBridge(store)
         self._turns = Turns()
 
     async def create_session(

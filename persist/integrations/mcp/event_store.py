@@ -128,8 +128,10 @@ class PersistEventStore(EventStore):
     ) -> None:
         if not isinstance(store, Store | AsyncStore):
             raise InvalidMessage("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
-        if max_events_per_stream is not None and (type(max_events_per_stream) is not int or max_events_per_stream < 1):
-            raise InvalidMessage("max_events_per_stream", "expected a whole number, 1 or more, or None.")
+        if max_events_per_stream is not None and (
+            type(max_events_per_stream) is not int or not 1 <= max_events_per_stream < 2**63
+        ):
+            raise InvalidMessage("max_events_per_stream", "expected a whole number, 1 or more, of 64 bits, or None.")
         if max_age is not None and (type(max_age) is not timedelta or max_age < timedelta(milliseconds=1)):
             raise InvalidMessage("max_age", "expected a timedelta of a millisecond or more, or None.")
         if type(page_size) is not int or not 1 <= page_size <= 1000:

@@ -11,6 +11,7 @@ from a2a.utils.errors import InvalidParamsError
 from persist import AsyncStore, Store
 from persist.errors import InvalidValue, StoreCorrupt
 from persist.integrations.a2a import PersistPushNotificationConfigStore, PersistTaskStore
+from persist.maintenance import doctor
 from tests.integrations.a2a.scenes import of, task
 
 Do = Callable[[Awaitable[Any]], Any]
@@ -42,7 +43,9 @@ def two_artifacts() -> Task:
 
 
 @pytest.mark.parametrize("spoilt", SPOILT)
-def test_pieces_that_make_no_task(tasks: PersistTaskStore, do: Do, execute: Execute, backend: str, spoilt: str) -> None:
+def test_pieces_that_make_no_task(
+    tasks: PersistTaskStore, do: Do, execute: Execute, backend: str, database_url: str, spoilt: str
+) -> None:
     do(tasks.save(two_artifacts(), of("ann")))
     statement, reason = SPOILT[spoilt]
     assert execute(statement.format(no_message(backend)))
@@ -50,6 +53,12 @@ def test_pieces_that_make_no_task(tasks: PersistTaskStore, do: Do, execute: Exec
     for call in calls:
         with pytest.raises(StoreCorrupt, match=f"the task 't': .*{reason}"):
             do(call)
+    with Store.open(database_url) as look:
+        found = {one.code for one in doctor(look)}
+    assert ("task_pieces" in found) == ("belongs to nothing" in reason and spoilt != "the kind")
+    do(tasks.save(two_artifacts(), of("ann")))
+    if spoilt not in ("a message", "an artifact", "a part"):  # what seems to be stored is not written again
+        assert do(tasks.get("t", of("ann"))) == two_artifacts()
 
 
 def test_a_webhook_that_is_none(store: Store | AsyncStore, do: Do, execute: Execute, backend: str) -> None:

@@ -100,6 +100,13 @@ def test_arguments_of_a_wrong_kind(
     assert do(artifacts.list_artifact_keys(**NAMES, session_id=ID)) == []
 
 
+@pytest.mark.parametrize("service", [PersistSessionService, PersistArtifactService, PersistMemoryService])
+def test_what_is_no_store_is_refused(service: Any) -> None:
+    with pytest.raises(InputValidationError, match="expected a Store or an AsyncStore, got str") as caught:
+        service("sqlite:///agents.db")
+    assert isinstance(caught.value, InvalidValue)
+
+
 @pytest.mark.parametrize("timestamp", [1e18, 1e300, float("nan")])
 def test_an_instant_that_no_calendar_has_is_not_remembered(memories: PersistMemoryService, do: Do, timestamp: float) -> None:
     call = memories.add_events_to_memory(**NAMES, events=[event("hello", timestamp=timestamp)])

@@ -78,6 +78,7 @@ def test_wrong_arguments_are_refused_with_both_classes(events: PersistEventStore
     wrong: list[Callable[[], object]] = [
         lambda: PersistEventStore("sqlite://"),  # type: ignore[arg-type]  # the point
         lambda: PersistEventStore(events.store, max_events_per_stream=0),
+        lambda: PersistEventStore(events.store, max_events_per_stream=2**63),
         lambda: PersistEventStore(events.store, max_age=timedelta(0)),
         lambda: PersistEventStore(events.store, page_size=0),
         lambda: events.for_session(""),
