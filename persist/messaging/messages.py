@@ -2,6 +2,7 @@
 
 from sqlalchemy import bindparam, insert, select, tuple_
 
+from persist.db.expressions.upsert import merging
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
@@ -9,26 +10,34 @@ from persist.db.values.arguments import check_choice, optional_count, optional_l
 from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
 from persist.errors import NotFound
-from persist.messaging.models import messages, sessions
+from persist.messaging.models import DELIVERED_ONCE, messages, sessions
 from persist.messaging.schemas import MessagingMessage, MessagingRole
 
 _M, _S = messages.c, sessions.c
 _FIELDS = tuple(MessagingMessage.model_fields)
 _COLUMNS = tuple(_M[name] for name in _FIELDS)
-_GIVEN = tuple(column for column in _COLUMNS if column is not _M.id and column is not _M.session_id)
+_GIVEN = (*(column for column in _COLUMNS if column is not _M.id and column is not _M.session_id), _M.unique_message_id)
 _id = param("row_id")
 
 _EXISTS = Statement(select(_S.id).where(_S.id == _id))
-# Waits for a transaction that is cleaning up the session, and then finds it deleted.
+# Waits for a transaction that is cleaning up the session, and then finds it deleted; and for one that adds the same message.
 _ADD = Statement(
-    insert(messages)
-    .from_select(
-        [_M.session_id, *_GIVEN],
-        select(_S.id, *(bindparam(f"new_{column.name}", type_=column.type) for column in _GIVEN))
-        .where(_S.id == _id)
-        .with_for_update(read=True, key_share=True),
+    merging(
+        insert(messages).from_select(
+            [_M.session_id, *_GIVEN],
+            select(_S.id, *(bindparam(f"new_{column.name}", type_=column.type) for column in _GIVEN))
+            .where(_S.id == _id)
+            .with_for_update(read=True, key_share=True),
+        )
+    ).returning(_M.id)
+)
+_DELIVERED = Statement(
+    select(*_COLUMNS).where(
+        _M.session_id == _id,
+        _M.role == param("said_by"),
+        _M.unique_message_id == param("message_id"),
+        DELIVERED_ONCE,
     )
-    .returning(_M.id)
 )
 _NEWEST = Statement(
     select(*_COLUMNS)
@@ -46,8 +55,9 @@ class MessagingMessages(Repository):
 
     @writes
     def add(self, session_id: str, *, role: str, content: str, platform_message_id: str | None = None) -> MessagingMessage:
-        """Append a message to the session. Raises NotFound without the session.
+        """Append a message to the session, or return the one that this role said under this `platform_message_id`.
 
+        So a message that the platform delivers twice is stored once, with its first content. Raises NotFound without the session.
         `content` is any text up to `Settings.max_text_bytes` (PayloadTooLarge). The session's row is not changed; see
         `sessions.touch`.
         """
@@ -58,12 +68,17 @@ class MessagingMessages(Repository):
             "timestamp": work.now(),
             "platform_message_id": optional_label("platform_message_id", platform_message_id),
         }
-        new_values = {f"new_{name}": value for name, value in fields.items()}
+        id, key = work.label("session_id", session_id), fields["platform_message_id"]
+        new_values = {f"new_{name}": value for name, value in {**fields, "unique_message_id": key}.items()}
         with work.batch(last=True) as batch:
-            added = batch.returned(_ADD, row_id=work.label("session_id", session_id), **new_values)
-        if added.result is None:
-            raise NotFound("messaging session", session_id)
-        return construct(MessagingMessage, {"id": added.result[0], "session_id": session_id, **fields})
+            added = batch.returned(_ADD, row_id=id, **new_values)
+        if added.result is not None:
+            return construct(MessagingMessage, {"id": added.result[0], "session_id": session_id, **fields})
+        if key is not None:
+            first = work.row(_DELIVERED, row_id=id, said_by=fields["role"], message_id=key)
+            if first is not None:
+                return construct(MessagingMessage, dict(zip(_FIELDS, first, strict=True)))
+        raise NotFound("messaging session", session_id)
 
     @reads
     def history(self, session_id: str, *, limit: int = 50, before: int | None = None) -> list[MessagingMessage]:

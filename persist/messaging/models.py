@@ -6,7 +6,7 @@ from sqlalchemy import ForeignKey, Identity, Index, func, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.changes.event_streams import Streams
-from persist.db.schema.base import NEVER_REUSED, SCHEMA_TOKEN, Base, flag_default, flag_set, partial_index, table_of
+from persist.db.schema.base import NEVER_REUSED, SCHEMA_TOKEN, Base, flag_default, flag_set, partial_index, predicate, table_of
 from persist.db.schema.column_types import Bool, EnumText, FreeText, Int64, IsoMs, Label
 from persist.messaging.schemas import MessagingRole
 
@@ -38,6 +38,7 @@ class MessagingMessageRow(Base):
     role: Mapped[MessagingRole] = mapped_column(EnumText(MessagingRole))
     timestamp: Mapped[datetime] = mapped_column(IsoMs())
     platform_message_id: Mapped[str | None] = mapped_column(Label())
+    unique_message_id: Mapped[str | None] = mapped_column(Label())
     content: Mapped[str] = mapped_column(FreeText())
 
     __table_args__ = (Index("idx_msg_messages_session", "session_id", "timestamp"), NEVER_REUSED)
@@ -57,6 +58,17 @@ partial_index(
     SAME_THREAD,
     sessions.c.user_id,
     where=IS_ACTIVE,
+    unique=True,
+)
+DELIVERED_ONCE = predicate("unique_message_id IS NOT NULL")
+"""Rows whose platform's id is a key. Earlier releases stored a message as often as it was delivered."""
+
+partial_index(
+    "ix_messaging_messages_delivered_once",
+    messages.c.session_id,
+    messages.c.role,
+    messages.c.unique_message_id,
+    where=DELIVERED_ONCE,
     unique=True,
 )
 Index("ix_messaging_sessions_latest", sessions.c.last_activity_at.desc(), sessions.c.id.desc())

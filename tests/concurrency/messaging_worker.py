@@ -30,7 +30,16 @@ def replace(store: Store, times: str) -> None:
     print(json.dumps(len(found)), flush=True)
 
 
-COMMANDS = {"meet": meet, "replace": replace}
+def receive(store: Store, session: str) -> None:
+    """Add the messages that the platform delivers to every process -> their ids."""
+    found = []
+    for number in range(20):
+        with store.begin() as tx:
+            found.append(tx.messaging.messages.add(session, role="user", content="hi", platform_message_id=f"{number}").id)
+    print(json.dumps(found), flush=True)
+
+
+COMMANDS = {"meet": meet, "receive": receive, "replace": replace}
 
 if __name__ == "__main__":
     _, command, url, argument = sys.argv

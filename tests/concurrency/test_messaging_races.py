@@ -34,7 +34,7 @@ def sessions(store: Store, active: bool) -> list[MessagingSession]:
         return tx.messaging.sessions.list(active=active, limit=1000).items
 
 
-def processes(url: str, count: int, command: str, argument: int) -> list[Any]:
+def processes(url: str, count: int, command: str, argument: object) -> list[Any]:
     """Run so many of the worker at once -> what each reported."""
 
     def run(_: int) -> Any:
@@ -139,6 +139,41 @@ def test_processes_get_the_same_sessions(store: Store, database_url: str) -> Non
     assert len(set(reports[0])) == 50
     assert reports == [reports[0]] * 4
     assert sorted(session.id for session in sessions(store, active=True)) == sorted(reports[0])
+
+
+def test_8_processes_are_delivered_the_same_messages_and_each_is_stored_once(store: Store, database_url: str) -> None:
+    session = talk(store)
+    reports = processes(database_url, 8, "receive", session.id)
+    assert reports == [reports[0]] * 8
+    assert sorted(reports[0]) == [message.id for message in history(store, session.id)]
+    assert len(set(reports[0])) == 20
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_second_delivery_waits_for_the_first(store: Store, commits: bool) -> None:
+    session = talk(store).id
+    made, waiting = threading.Event(), threading.Event()
+
+    def first() -> int:
+        try:
+            with store.begin() as tx:
+                id = tx.messaging.messages.add(session, role="user", content="first", platform_message_id="1").id
+                made.set()
+                assert waiting.wait(30)
+                if not commits:
+                    raise InterruptedError
+        except InterruptedError:
+            pass
+        return id
+
+    def second() -> int:
+        assert made.wait(30)
+        waiting.set()
+        return add(store, session, "second", platform_message_id="1").id
+
+    one, two = together([first, second])
+    assert [(message.id, message.content) for message in history(store, session)] == [(two, "first" if commits else "second")]
+    assert commits is False or one == two
 
 
 def test_processes_that_replace_each_others_session_leave_one(store: Store, database_url: str) -> None:

@@ -23,6 +23,7 @@ class Session:
     agent: str | None = None
     count: int = 0
     said: list[tuple[datetime, str]] = field(default_factory=list)
+    delivered: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
 class Messaging(Machine):
@@ -95,8 +96,13 @@ class Messaging(Machine):
 
         self.do(f"messaging.sessions.{verb}", id, *(["log"] if verb == "set_agent_session" else []), expect=expect)
 
-    @rule(at=PICKS, text=st.sampled_from(["", "a\x00", "\ud83d"]), role=st.sampled_from(["user", "assistant", "nobody"]))
-    def say(self, at: int, text: str, role: str) -> None:
+    @rule(
+        at=PICKS,
+        text=st.sampled_from(["", "a\x00", "\ud83d"]),
+        role=st.sampled_from(["user", "assistant", "nobody"]),
+        key=st.sampled_from([None, None, "1", "2"]),
+    )
+    def say(self, at: int, text: str, role: str, key: str | None) -> None:
         id = self.pick(at)
 
         def expect(got: Any) -> Any:
@@ -104,10 +110,16 @@ class Messaging(Machine):
                 raise Refused("InvalidValue")
             if id not in self.sessions:
                 raise Refused("NotFound")
-            self.sessions[id].said.append((self.clock(), text))
+            session = self.sessions[id]
+            if key is None or (role, key) not in session.delivered:
+                session.said.append((self.clock(), text))
+                if key is not None:
+                    session.delivered[role, key] = text
+            elif key is not None:
+                assert got.content == session.delivered[role, key]
             return UNSAID
 
-        self.do("messaging.messages.add", id, role=role, content=text, expect=expect)
+        self.do("messaging.messages.add", id, role=role, content=text, platform_message_id=key, expect=expect)
 
     @rule(days=st.sampled_from([0, 1]))
     def clean(self, days: int) -> None:

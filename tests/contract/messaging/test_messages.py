@@ -50,6 +50,38 @@ def test_the_platforms_id_may_be_missing(store: Any, talking: str) -> None:
     assert history(store, talking)[0].platform_message_id is None
 
 
+def test_what_the_platform_delivers_again_is_there_already(store: Any, clock: Any, talking: str) -> None:
+    first = add(store, talking, "Hello", platform_message_id="1767.001")
+    clock.advance(seconds=5)
+    assert add(store, talking, "Hello, edited", platform_message_id="1767.001") == first
+    assert history(store, talking) == [first]
+    with store.begin() as tx:
+        second = tx.messaging.messages.add(talking, role="user", content="Again", platform_message_id="1767.002")
+        assert tx.messaging.messages.add(talking, role="user", content="Again", platform_message_id="1767.002") == second
+    assert store.messaging.messages.add(talking, role="user", content="Again", platform_message_id="1767.002") == second
+    assert history(store, talking) == [first, second]
+
+
+def test_the_platforms_id_is_a_key_of_the_session_and_the_role(store: Any, talking: str) -> None:
+    other = talk(store, user_id="U2").id
+    said = [
+        add(store, id, words, role=role, platform_message_id="1767.001")
+        for id, words, role in [(talking, "Is it?", "user"), (talking, "It is.", "assistant"), (other, "Is it?", "user")]
+    ]
+    assert len({message.id for message in said}) == 3
+    assert history(store, talking) == said[:2]
+    assert [add(store, talking).id for _ in range(2)] == [message.id for message in history(store, talking)[2:]]
+
+
+def test_a_message_without_its_key_is_not_recognised(store: Any, raw: Raw, talking: str) -> None:
+    """As an older persist stored it, perhaps twice."""
+    add(store, talking, "old", platform_message_id="1767.001")
+    raw.rows("UPDATE messaging_messages SET unique_message_id = NULL")
+    new = add(store, talking, "new", platform_message_id="1767.001")
+    assert words(history(store, talking)) == ["old", "new"]
+    assert add(store, talking, "newer", platform_message_id="1767.001") == new
+
+
 def test_both_roles_and_no_other(store: Any, talking: str) -> None:
     for role in ("user", "assistant"):
         assert add(store, talking, role=role).role == role
