@@ -9,7 +9,7 @@ from typing import TypeVar
 from persist.db.dialects.event_log import RUNS
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.transactions.notifier import named
-from persist.errors import Closed, LeaseLost, NotFound, PersistError, StoreBusy, Unavailable
+from persist.errors import Closed, LeaseLost, NotFound, NotPermitted, PersistError, StoreBusy, Unavailable
 from persist.store.store import Store
 from persist.workers.jobs import Job
 from persist.workers.options import WorkerOptions
@@ -183,7 +183,9 @@ class ClaimLoop:
         """Call the database; during an outage, which is logged once, wait a moment and return None."""
         try:
             result = call()
-        except (StoreBusy, Unavailable) as error:
+        except (StoreBusy, Unavailable, NotPermitted) as error:
+            if isinstance(error, NotPermitted) and not self._outage:
+                raise  # in an outage a server says so while it starts
             if not self._outage:
                 log.warning("the worker %s cannot reach the database, and tries again: %s", self._options.name, error)
             self._outage = True
