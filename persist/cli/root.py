@@ -15,7 +15,7 @@ COMMANDS = {
     "record": ("persist.cli.record", "record", "Record a stream from standard input, chunk by chunk."),
     "show": ("persist.cli.show", "show", "Print a session or run, whatever its kind."),
     "ls": ("persist.cli.sessions", "ls", "List the latest sessions or runs of a domain."),
-    "runs": ("persist.cli.runs", "runs", "List, show, cancel and count workflow runs."),
+    "runs": ("persist.cli.runs", "runs", "List, show, pause, restart and cancel workflow runs."),
     "approvals": ("persist.cli.approvals", "approvals", "List and answer what waits for a person."),
     "signals": ("persist.cli.signals", "signals", "Tell runs something, and list what they were told."),
     "app_sessions": ("persist.cli.app_sessions", "app_sessions", "List and show sessions of applications' users."),

@@ -9,7 +9,7 @@ from persist.cli.failures import Failed
 from persist.cli.output import Paint, columns, inline, instant, say, say_json
 from persist.cli.run_lines import cost, cut, run_lines
 from persist.cli.run_stats import stats
-from persist.workflows.schemas import RunStatus, WorkflowRunSummary
+from persist.workflows.schemas import RunStatus, WorkflowRun, WorkflowRunSummary
 
 _TRIGGER = 40
 
@@ -24,9 +24,9 @@ def _instant(ctx: click.Context, param: click.Parameter, value: str | None) -> d
         raise click.BadParameter(f"expected an instant such as 2026-01-31 or 2026-01-31T12:00:00Z, got {value!r}.") from None
 
 
-@click.group(short_help="List, show, cancel and count workflow runs.")
+@click.group(short_help="List, show, pause, restart and cancel workflow runs.")
 def runs() -> None:
-    """List, show, cancel and count workflow runs."""
+    """List, show, pause, restart and cancel workflow runs."""
 
 
 runs.add_command(stats)
@@ -124,10 +124,60 @@ def cancel(run: str, database: Database, reason: str | None, as_json: bool, quie
         if not tx.workflows.runs.cancel(run, reason=reason):
             raise Failed(f"The workflow run {run!r} has ended already: it is {tx.workflows.runs.get(run).status}.")
         cancelled = tx.workflows.runs.get(run)
+    _say_changed(cancelled, "Cancelled", as_json=as_json, quiet=quiet)
+
+
+@runs.command(short_help="Pause a run that no worker holds.")
+@click.argument("run")
+@on_database
+@as_json
+@quiet("Print nothing.")
+def pause(run: str, database: Database, as_json: bool, quiet: bool) -> None:
+    """Pause a running run that no worker holds: nobody claims it until it is resumed. Exit code 1 if that cannot be done."""
+    with database.open_existing() as store, store.begin() as tx:
+        if not tx.workflows.runs.pause(run):
+            raise Failed(f"The workflow run {run!r} does not run: it is {tx.workflows.runs.get(run).status}.")
+        paused = tx.workflows.runs.get(run)
+    _say_changed(paused, "Paused", as_json=as_json, quiet=quiet)
+
+
+@runs.command(short_help="Let a paused run go on.")
+@click.argument("run")
+@on_database
+@click.option("--force", is_flag=True, help="Without an answer to its gates, which are rejected.")
+@as_json
+@quiet("Print nothing.")
+def resume(run: str, database: Database, force: bool, as_json: bool, quiet: bool) -> None:
+    """Let a paused run go on: a worker claims it. Exit code 1 if it is not paused, or waits at a gate."""
+    with database.open_existing() as store, store.begin() as tx:
+        if not tx.workflows.runs.resume(run, force=force):
+            raise Failed(f"The workflow run {run!r} is not paused: it is {tx.workflows.runs.get(run).status}.")
+        resumed = tx.workflows.runs.get(run)
+    _say_changed(resumed, "Resumed", as_json=as_json, quiet=quiet)
+
+
+@runs.command(short_help="Run a failed or cancelled run again.")
+@click.argument("run")
+@on_database
+@as_json
+@quiet("Print nothing.")
+def restart(run: str, database: Database, as_json: bool, quiet: bool) -> None:
+    """Run a failed or cancelled run again: a worker claims it, and phases that are done stay done.
+
+    Exit code 1 if it is neither.
+    """
+    with database.open_existing() as store, store.begin() as tx:
+        if not tx.workflows.runs.restart(run):
+            raise Failed(f"The workflow run {run!r} is neither failed nor cancelled: it is {tx.workflows.runs.get(run).status}.")
+        restarted = tx.workflows.runs.get(run)
+    _say_changed(restarted, "Restarted", as_json=as_json, quiet=quiet)
+
+
+def _say_changed(run: WorkflowRun, done: str, *, as_json: bool, quiet: bool) -> None:
     if as_json:
-        say_json(cancelled.model_dump(mode="json"))
+        say_json(run.model_dump(mode="json"))
     elif not quiet:
-        say(f"Cancelled {inline(run)}.")
+        say(f"{done} {inline(run.id)}.")
 
 
 def _row(run: WorkflowRunSummary) -> tuple[str, ...]:

@@ -196,7 +196,28 @@ def test_a_run_that_cannot_be_cancelled_says_so(command: Command, stored: list[s
         assert tx.workflows.runs.get(stored[3]).status == "succeeded"
 
 
-@pytest.mark.parametrize("verb", ["show", "cancel"])
+def test_pause_resume_and_restart(command: Command, stored: list[str], database_url: str) -> None:
+    waiting, queued, running, succeeded = stored
+
+    def refused(*args: str) -> str:
+        result = command("runs", *args)
+        assert (result.exit_code, result.stdout) == (1, "")
+        return result.stderr
+
+    assert command("runs", "pause", running).stdout == f"Paused {running}.\n"
+    assert "does not run: it is paused" in refused("pause", running)
+    assert json.loads(command("runs", "resume", running, "--json").stdout)["status"] == "running"
+    assert "is not paused: it is queued" in refused("resume", queued)
+    assert "waits at its gate" in refused("resume", waiting)
+    assert command("runs", "resume", waiting, "--force", "-q").output == ""
+    assert "neither failed nor cancelled: it is succeeded" in refused("restart", succeeded)
+    command("runs", "cancel", running)
+    assert command("runs", "restart", running).stdout == f"Restarted {running}.\n"
+    with Store.open(database_url) as store, store.read() as tx:
+        assert [tx.workflows.runs.get(id).status for id in stored] == ["running", "queued", "running", "succeeded"]
+
+
+@pytest.mark.parametrize("verb", ["show", "cancel", "pause", "resume", "restart"])
 def test_nobody(command: Command, stored: list[str], verb: str) -> None:
     result = command("runs", verb, "run_nobody")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -216,6 +237,9 @@ def test_a_group_alone_prints_its_commands(group: str) -> None:
         ("runs", "ls"),
         ("runs", "show", "x"),
         ("runs", "cancel", "x"),
+        ("runs", "pause", "x"),
+        ("runs", "resume", "x"),
+        ("runs", "restart", "x"),
         ("approvals", "ls"),
         ("approvals", "answer", "x", "--approve"),
         ("stats",),
