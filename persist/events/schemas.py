@@ -90,6 +90,7 @@ TYPES = {
     "Runs.claim": "run.claimed",
     "Runs.renew": "run.renewed",
     "Runs.release": "run.released",
+    "Runs.sleep_until": "run.delayed",
     "Executions.start": "execution.started",
     "Executions.set_session": "execution.updated",
     "Executions.finish": "execution.finished",

@@ -151,13 +151,8 @@ class ClaimLoop:
         return bool(leases)
 
     def _claimed(self, free: int) -> list[Lease]:
-        claim = self._store.workflows.runs.claim
-        found: list[Lease] = []
-        for name in sorted(self._names):
-            lease = claim(self._options.name, lease=self._options.lease, workflow_name=name) if len(found) < free else None
-            if lease is not None:
-                found.append(lease)
-        return found
+        options = self._options
+        return self._store.workflows.runs.claim(options.name, lease=options.lease, workflow_names=sorted(self._names), limit=free)
 
     def _do_what_is_due(self) -> None:
         """Once in a while: gates that expire, schedules that fire. Any worker does it."""

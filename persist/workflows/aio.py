@@ -41,6 +41,7 @@ class AsyncRuns(AsyncRepository[Runs]):
     renew = awaitable(Runs.renew)
     complete = awaitable(Runs.complete)
     release = awaitable(Runs.release)
+    sleep_until = awaitable(Runs.sleep_until)
 
 
 class AsyncExecutions(AsyncRepository[Executions]):

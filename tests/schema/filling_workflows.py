@@ -87,6 +87,17 @@ def fill_workflows(store: Store, clock: FrozenClock) -> None:
             trigger_type="push", trigger_id="push/3", skill="deploy:build", workflow_run_id=lease.run_id, lease=lease
         )
         runs.create("deploy", trigger_id="push/4", current_phase="build", status="queued")
+        about: dict[str, Any] = {
+            "trigger_id": "timer/1",
+            "current_phase": "read",
+            "status": "queued",
+            "concurrency_key": "customer-1",
+        }
+        runs.create("import", **about, priority=3, max_attempts=2)
+        attempt = runs.claim("worker-2", lease=timedelta(minutes=5), workflow_name="import")
+        assert attempt is not None
+        runs.release(attempt, retry_in=timedelta(hours=1), error=HARD)
+        runs.create("import", **about, not_before=clock() + timedelta(days=1))
         tx.workflows.cron_overrides.set("nightly", enabled=False, schedule="0 4 * * *", by="maria")
         tx.workflows.workflow_overrides.set("deploy", enabled=False, by="otto")
 
