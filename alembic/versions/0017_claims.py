@@ -1,4 +1,4 @@
-"""What decides when a run is claimed, how often it is tried, and why it failed.
+"""What decides when a run is claimed, how often it is tried, and why it failed; schedules of runs.
 
 Additive only: create tables, add columns (nullable, or with a server default), create indexes. Nothing is dropped,
 renamed, narrowed or rebuilt, and code of the previous release must run on the result. Name no schema: env.py sets it.
@@ -27,6 +27,14 @@ def instant() -> sa.types.TypeEngine:
     return sa.Text().with_variant(postgresql.TIMESTAMP(timezone=True, precision=3), "postgresql")
 
 
+def json() -> sa.types.TypeEngine:
+    return sa.Text().with_variant(postgresql.JSONB(), "postgresql")
+
+
+def flag() -> sa.types.TypeEngine:
+    return sa.Boolean().with_variant(sa.Integer(), "sqlite")
+
+
 def partial(name: str, columns: list, where: str) -> None:
     condition = sa.text(where)
     op.create_index(name, "workflow_runs", columns, sqlite_where=condition, postgresql_where=condition)
@@ -48,6 +56,22 @@ def upgrade() -> None:
     partial("ix_workflow_runs_delayed", ["not_before"], delayed)
     newest = ["failure_kind", sa.text("started_at DESC"), sa.text("id DESC")]
     partial("ix_workflow_runs_failure_kind_newest", newest, "failure_kind IS NOT NULL")
+    on = sa.text("1" if op.get_context().dialect.name == "sqlite" else "true")
+    op.create_table(
+        "workflow_schedules",
+        sa.Column("name", label(), nullable=False),
+        sa.Column("workflow_name", label(), nullable=False),
+        sa.Column("cron", label(), nullable=False),
+        sa.Column("timezone", label(), nullable=False),
+        sa.Column("next_fire_at", instant(), nullable=True),
+        sa.Column("last_fire_at", instant(), nullable=True),
+        sa.Column("fires_by", label(), nullable=False),
+        sa.Column("enabled", flag(), server_default=on, nullable=False),
+        sa.Column("catch_up", label(), server_default="one", nullable=False),
+        sa.Column("updated_at", instant(), nullable=False),
+        sa.Column("context", json(), nullable=True),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_workflow_schedules")),
+    )
     op.execute(sa.text("UPDATE _meta SET value = '0017' WHERE key = 'schema_version'"))
 
 

@@ -163,6 +163,12 @@ class ClaimLoop:
         for job in self._held():
             if job.is_expired:
                 job.lose()
+        try:
+            self._try(self._store.workflows.schedules.fire_due)
+        except Closed:
+            raise
+        except PersistError:
+            log.exception("schedules cannot be fired")
 
     def _release_leftovers(self) -> None:
         """Give back what an earlier process of this name held, and claims whose answer was lost."""

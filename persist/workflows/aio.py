@@ -8,6 +8,7 @@ from persist.workflows.verbs.executions import Executions
 from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
 from persist.workflows.verbs.phase_verbs import Phases
 from persist.workflows.verbs.runs import Runs
+from persist.workflows.verbs.schedules import Schedules
 
 
 class AsyncRuns(AsyncRepository[Runs]):
@@ -105,6 +106,16 @@ class AsyncEffects(AsyncRepository[Effects]):
     list = awaitable(Effects.list)
 
 
+class AsyncSchedules(AsyncRepository[Schedules]):
+    """See Schedules."""
+
+    set = awaitable(Schedules.set)
+    get = awaitable(Schedules.get)
+    list = awaitable(Schedules.list)
+    remove = awaitable(Schedules.remove)
+    fire_due = awaitable(Schedules.fire_due)
+
+
 class AsyncCronOverrides(AsyncRepository[CronOverrides]):
     """See CronOverrides."""
 
@@ -133,5 +144,6 @@ class AsyncWorkflows:
         self.phases = AsyncPhases(workflows.phases, work)
         self.approvals = AsyncApprovals(workflows.approvals, work)
         self.effects = AsyncEffects(workflows.effects, work)
+        self.schedules = AsyncSchedules(workflows.schedules, work)
         self.cron_overrides = AsyncCronOverrides(workflows.cron_overrides, work)
         self.workflow_overrides = AsyncWorkflowOverrides(workflows.workflow_overrides, work)

@@ -16,6 +16,7 @@ from persist.db.changes.event_streams import Streams
 from persist.db.expressions.saturating_sum import whole_total
 from persist.db.schema.base import SCHEMA_TOKEN, Base, flag_default, partial_index, predicate, table_of
 from persist.db.schema.column_types import Bool, EnumText, Float64, FreeText, Int64, IsoMs, Json, Label
+from persist.workflows.schedule_values import CatchUp
 from persist.workflows.schemas import UNFINISHED, ApprovalKind, ApprovalStatus, EffectState, FailureKind, RunStatus
 
 _ZERO, _ONE = text("0"), text("1")
@@ -160,12 +161,30 @@ class WorkflowOverrideRow(Base):
     updated_by: Mapped[str | None] = mapped_column(Label())
 
 
+class WorkflowScheduleRow(Base):
+    """When runs of a workflow are queued. `fires_by` is the expression that `next_fire_at` follows: its own, or an override's."""
+
+    __tablename__ = "workflow_schedules"
+    name: Mapped[str] = mapped_column(Label(), primary_key=True)
+    workflow_name: Mapped[str] = mapped_column(Label())
+    cron: Mapped[str] = mapped_column(Label())
+    timezone: Mapped[str] = mapped_column(Label())
+    next_fire_at: Mapped[datetime | None] = mapped_column(IsoMs())
+    last_fire_at: Mapped[datetime | None] = mapped_column(IsoMs())
+    fires_by: Mapped[str] = mapped_column(Label())
+    enabled: Mapped[bool] = mapped_column(Bool(), server_default=flag_default(True))
+    catch_up: Mapped[CatchUp] = mapped_column(EnumText(CatchUp), server_default=CatchUp.ONE.value)
+    updated_at: Mapped[datetime] = mapped_column(IsoMs())
+    context: Mapped[Any | None] = mapped_column(Json(dict))
+
+
 runs = table_of(WorkflowRunRow)
 executions = table_of(ExecutionRow)
 approvals = table_of(WorkflowApprovalRow)
 effects = table_of(WorkflowEffectRow)
 cron_overrides = table_of(CronOverrideRow)
 workflow_overrides = table_of(WorkflowOverrideRow)
+schedules = table_of(WorkflowScheduleRow)
 
 _used = executions.c
 USED_TOKENS = whole_total(_used.input_tokens, _used.output_tokens, _used.cache_read_input_tokens)
@@ -221,3 +240,4 @@ STREAMS.by("id", runs)
 STREAMS.by("workflow_run_id", executions, approvals)
 STREAMS.by("run_id", effects)
 STREAMS.unowned(cron_overrides, workflow_overrides)
+STREAMS.always_shared(schedules)  # although a fire also writes into the streams of the runs that it queues

@@ -7,15 +7,17 @@ from persist.workflows.verbs.executions import Executions
 from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
 from persist.workflows.verbs.phase_verbs import Phases
 from persist.workflows.verbs.runs import Runs
+from persist.workflows.verbs.schedules import Schedules
 
 
 class Workflows(Domain):
-    """Workflow runs, executions, phases, approvals, side effects, and overrides of schedules and workflows."""
+    """Workflow runs, executions, phases, approvals, side effects, schedules, and overrides of schedules and workflows."""
 
     runs = on_demand(Runs)
     executions = on_demand(Executions)
     phases = on_demand(Phases)
     approvals = on_demand(Approvals)
     effects = on_demand(Effects)
+    schedules = on_demand(Schedules)
     cron_overrides = on_demand(CronOverrides)
     workflow_overrides = on_demand(WorkflowOverrides)

@@ -25,6 +25,10 @@ _BY_KEY = Statement(_of_workflow.where(_R.idempotency_key == param("idempotency_
 _ONLY_RUN = Statement(_of_workflow.where(_R.unique_trigger_id == param("unique_trigger_id"), IS_ONLY_RUN))
 _KINDS = {RunStatus.FAILED: FailureKind.ERROR, RunStatus.CANCELLED: FailureKind.CANCELLED}
 _MAX_PRIORITY = 2**31 - 1
+MAX_RESTARTS = 3
+"""The restart cap of new runs for which nobody says another one."""
+FIRST_PHASE = "start"
+"""The phase of runs that a schedule queues."""
 _ATTEMPTS = 5
 """How often an INSERT is tried that meets a run which has ended by the time it is looked for."""
 
@@ -78,6 +82,42 @@ class Turn(NamedTuple):
             raise InvalidValue("not_before", f"only a queued run waits for its time, not one that is {status}.")
         since = now if self.not_before is None else max(now, self.not_before)
         return {**self._asdict(), "queued_at": since if queued else None, "attempt": 1, "failure_kind": _KINDS.get(status)}
+
+
+def fresh(work: UnitOfWork, id: str | None) -> dict[str, Any]:
+    """The columns of a new run that no caller chooses, and its id."""
+    now = work.now()
+    return {
+        **dict.fromkeys(WorkflowRun.model_fields),
+        "id": work.runtime.ids.mint("run") if id is None else work.label("id", id),
+        "restart_count": 0,
+        "lease_token": 0,
+        "started_at": now,
+        "updated_at": now,
+        "phase_history": [],
+    }
+
+
+def queue_once(work: UnitOfWork, workflow_name: str, trigger_id: str, key: str, context: dict[str, Any]) -> WorkflowRun | None:
+    """Queue a run of the workflow; None if there is one with that idempotency key."""
+    fields = {
+        **fresh(work, None),
+        "workflow_name": workflow_name,
+        "trigger_id": trigger_id,
+        "current_phase": FIRST_PHASE,
+        "status": RunStatus.QUEUED,
+        "max_restarts": MAX_RESTARTS,
+        "idempotency_key": key,
+        "unique_trigger_id": None,
+        **Turn.of(0, None, None, None).fields(RunStatus.QUEUED, work.now()),
+        "context": context,
+    }
+    inserted = work.returned(_INSERT, **fields)
+    if inserted is None:
+        return None
+    run = run_value(inserted)
+    announce_claimable(work, run)
+    return run
 
 
 def create(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> WorkflowRun:

@@ -40,7 +40,7 @@ class Runs(RunReads):
         issue_number: int | None = None,
         context: Json = None,
         status: str = "running",
-        max_restarts: int = 3,
+        max_restarts: int = creating.MAX_RESTARTS,
         id: str | None = None,
         idempotency_key: str | None = None,
         unique_trigger: bool = False,
@@ -63,23 +63,16 @@ class Runs(RunReads):
         once = creating.Once.of(idempotency_key, unique_trigger=unique_trigger, if_exists=if_exists)
         now = work.now()
         known = check_choice("status", status, RunStatus)
-        run_id = work.runtime.ids.mint("run") if id is None else work.label("id", id)
         fields: dict[str, Any] = {
-            **dict.fromkeys(WorkflowRun.model_fields),
-            "id": run_id,
+            **creating.fresh(work, id),
             "workflow_name": work.label("workflow_name", workflow_name),
             "trigger_id": work.label("trigger_id", trigger_id),
             "repo": optional_label("repo", repo),
             "issue_number": optional_count("issue_number", issue_number),
             "current_phase": small_label(work, "current_phase", current_phase),
             "status": known,
-            "restart_count": 0,
             "max_restarts": check_count("max_restarts", max_restarts),
-            "lease_token": 0,
-            "started_at": now,
-            "updated_at": now,
             "finished_at": now if known in TERMINAL else None,
-            "phase_history": [],
             "idempotency_key": once.key,
             "unique_trigger_id": trigger_id if once.unique_trigger else None,
             **turn.fields(known, now),
