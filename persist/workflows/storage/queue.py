@@ -54,8 +54,8 @@ def _is_due(table: FromClause) -> tuple[ColumnElement[bool], ...]:
 
 def _first_due(names: int) -> Select[Any]:
     table = runs.alias("due")
-    order = (table.c.not_before, table.c.id)
-    return select(table.c.id).where(*_is_due(table), *_conditions(table, names, indexed=False)).order_by(*order)
+    query = select(table.c.id).where(*_is_due(table), *_conditions(table, names, indexed=False))
+    return query.order_by(table.c.not_before)  # the index's own order: to sort what is due is what a planner has to fear
 
 
 def ready(table: FromClause, names: int, *columns: Any) -> Select[Any]:
@@ -82,6 +82,11 @@ def any_unheld(names: int) -> ScalarSelect[Any]:
     return _one(_unheld(names, _R.id))
 
 
+def any_due(names: int) -> ScalarSelect[Any]:
+    """The id of a delayed run whose time has come, or NULL; not locked."""
+    return _one(_first_due(names))
+
+
 def _one(query: Select[Any]) -> ScalarSelect[Any]:
     return query.limit(literal_column("1")).scalar_subquery()
 
@@ -91,7 +96,7 @@ def look(names: int) -> Statement:
     """The ids of an unheld run, a ready run and a due run, each NULL if there is none. Nothing is locked."""
     table = runs.alias("waiting")
     waiting = select(table.c.id).where(IS_READY, *_conditions(table, names, indexed=True)).order_by(*claim_order(table))
-    return Statement(select(any_unheld(names), _one(waiting), _one(_first_due(names))))
+    return Statement(select(any_unheld(names), _one(waiting), any_due(names)))
 
 
 @cache

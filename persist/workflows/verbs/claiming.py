@@ -159,16 +159,21 @@ def _try_at_once(
 ) -> tuple[list[WorkflowRun] | None, Row | None]:
     """Try to claim in one round trip: the claimed runs, or None if it is to be done step by step; and the first unheld run."""
     names, mark = len(values), None if work.journal is None else work.journal.mark()
-    with work.batch() as batch:
-        found = batch.returned_rows(_claim_at_once(names, _rounded(count)), many=count, **taken, **values)
-        unheld = batch.row(queue.first_unheld(names), at=taken["at"], **values)
-        left = batch.row(queue.look(names), at=taken["at"], **values)
-    if not found.result:
+    for with_due in (False, True):
+        with work.batch() as batch:
+            found = batch.returned_rows(_claim_at_once(names, _rounded(count), with_due), many=count, **taken, **values)
+            unheld = batch.row(queue.first_unheld(names), at=taken["at"], **values)
+            left = batch.row(queue.look(names), at=taken["at"], **values)
+        if found.result:
+            break
         first = unheld.result
         if first is not None:
             return None, None if any(map(is_unreadable, first)) else first
         assert left.result is not None
-        return (None, None) if any(id is not None for id in left.result) else ([], None)
+        if all(id is None for id in left.result):
+            return [], None
+        if with_due or left.result[-1] is None:
+            return None, None
     rows = [row[: len(FIELDS)] for row in found.result]
     if not any(is_unreadable(cell) for row in rows for cell in row):
         return sorted(map(run_value, rows), key=queue.place), None
@@ -180,11 +185,12 @@ def _try_at_once(
 
 
 @cache
-def _claim_at_once(names: int, rows: int) -> Statement:
+def _claim_at_once(names: int, rows: int, with_due: bool) -> Statement:
     """Claim the first runs of the queue, at most `rows`, unless an unheld running run exists, which must be claimed first.
 
-    `rows` is a literal in the statement: Postgres cannot know that a parameter is small, and would sort the queue. Returns the
-    runs, and their `updated_at` from before the claim, with which the claim can be undone.
+    `rows` is a literal in the statement: Postgres cannot know that a parameter is small, and would sort the queue. Without
+    `with_due` it claims nothing while a delayed run is due: how many are due Postgres cannot know either, and would plan each
+    claim anew. Returns the runs, and their `updated_at` from before the claim, with which the claim can be undone.
     """
     most: ColumnElement[Any] = literal_column(str(rows))
 
@@ -192,9 +198,12 @@ def _claim_at_once(names: int, rows: int) -> Statement:
         table: FromClause = runs.alias(name)
         columns = (table.c.id, table.c.priority, queued_since(table).label("since"), table.c.updated_at)
         query = find(table, names, *columns).where(queue.any_unheld(names).is_(None), is_plain(table))
+        if not with_due:
+            query = query.where(queue.any_due(names).is_(None))
         return query.limit(most).cte(f"{name}_runs")
 
-    both = union_all(*[select(*one.c) for one in (waiting("ready", queue.ready), waiting("due", queue.due))]).subquery("both")
+    sources = [waiting("ready", queue.ready), *([waiting("due", queue.due)] if with_due else [])]
+    both = union_all(*[select(*one.c) for one in sources]).subquery("both") if with_due else sources[0]
     order = (both.c.priority.desc(), both.c.since, both.c.id)
     chosen = select(both.c.id, both.c.updated_at).order_by(*order).limit(bindparam("many", type_=Int64())).cte("chosen")
     claimed = {
