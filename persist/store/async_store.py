@@ -99,7 +99,7 @@ class AsyncStore(AsyncDomains):
     """
 
     def __init__(self, store: Store) -> None:
-        super().__init__(AsyncTransactionPerVerb(self._run_verb))
+        super().__init__(AsyncTransactionPerVerb(self._run_verb, one_writer=store.runtime.dialect.one_writer))
         self._store = store
         self._runtime = store.runtime
         self._worker_pool = WorkerPool(store.runtime, store.timer)

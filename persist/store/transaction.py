@@ -202,4 +202,4 @@ def transaction_per_verb(runtime: Runtime) -> TransactionPerVerb:
             runtime.observers.tell(topic, value)
         return result
 
-    return TransactionPerVerb(run)
+    return TransactionPerVerb(run, one_writer=runtime.dialect.one_writer)

@@ -14,7 +14,7 @@ from persist.workers.base_worker import GRACE, LEASE, POLL, BaseWorker
 from persist.workers.claim_loop import ClaimLoop
 from persist.workers.jobs import Job
 from persist.workers.options import Handler, RetryPolicy, WorkerOptions
-from persist.workers.retries import never_again
+from persist.workers.retries import retry_by_attempts
 from persist.workers.stop_signals import stopping_by_signals
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class AsyncWorker(BaseWorker):
         name: str | None = None,
         lease: timedelta = LEASE,
         concurrency: int = 1,
-        retry: RetryPolicy = never_again,
+        retry: RetryPolicy = retry_by_attempts,
         poll: timedelta = POLL,
         grace: timedelta = GRACE,
     ) -> None:

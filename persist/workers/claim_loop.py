@@ -151,13 +151,8 @@ class ClaimLoop:
         return bool(leases)
 
     def _claimed(self, free: int) -> list[Lease]:
-        claim = self._store.workflows.runs.claim
-        found: list[Lease] = []
-        for name in sorted(self._names):
-            lease = claim(self._options.name, lease=self._options.lease, workflow_name=name) if len(found) < free else None
-            if lease is not None:
-                found.append(lease)
-        return found
+        options = self._options
+        return self._store.workflows.runs.claim(options.name, lease=options.lease, workflow_names=sorted(self._names), limit=free)
 
     def _do_what_is_due(self) -> None:
         """Once in a while: gates that expire, schedules that fire. Any worker does it."""
@@ -168,7 +163,14 @@ class ClaimLoop:
         for job in self._held():
             if job.is_expired:
                 job.lose()
-        self._try(self._store.workflows.signals.expire_due)
+        workflows = self._store.workflows
+        for do in (workflows.schedules.fire_due, workflows.signals.expire_due):
+            try:
+                self._try(do)
+            except Closed:
+                raise
+            except PersistError:
+                log.exception("what is due in the store cannot be done")
 
     def _release_leftovers(self) -> None:
         """Give back what an earlier process of this name held, and claims whose answer was lost."""

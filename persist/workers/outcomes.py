@@ -29,7 +29,7 @@ class Outcomes:
         self._store(job, lambda: self._runs.complete(job.lease))
 
     def failed(self, job: Job, error: BaseException) -> None:
-        """The handler raised: the run is tried again later, or fails."""
+        """The handler raised: the run is tried again later, or fails. The verb fails one whose last attempt this was."""
         run, text = job.run, told(error)
         log.warning("the handler of %s failed in the run %s: %s", run.workflow_name, run.id, text, exc_info=error)
         try:
@@ -38,7 +38,7 @@ class Outcomes:
             log.exception("the retry policy failed; the run %s fails", run.id)
             pause = None
         if pause is not None:
-            self._store(job, lambda: self._runs.release(job.lease))
+            self._store(job, lambda: self._runs.release(job.lease, retry_in=pause, error=text))
         else:
             self._store(job, lambda: self._runs.finish(run.id, RunStatus.FAILED.value, error=text, lease=job.lease))
 

@@ -15,7 +15,7 @@ from persist.workers.base_worker import GRACE, LEASE, POLL, BaseWorker
 from persist.workers.claim_loop import ClaimLoop
 from persist.workers.jobs import Job
 from persist.workers.options import Handler, RetryPolicy, WorkerOptions
-from persist.workers.retries import never_again
+from persist.workers.retries import retry_by_attempts
 from persist.workers.stop_signals import in_main_thread, run_until_signal
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class Worker(BaseWorker):
     """Claims runs of a Store and calls their handlers, each in a thread. Given an AsyncStore, `Worker` makes an AsyncWorker.
 
     A handler gets the run as it was claimed. When it returns, a running run succeeds, and one that it paused is released. When
-    it raises, `retry` says after which time the run is tried again, or None if it fails. The worker renews leases in time; a
+    it raises, `retry` says after which time the run is tried again, or None if it fails; by default one with `max_attempts` is
+    tried so often. The worker renews leases in time; a
     handler whose lease is lost is refused by the next `phase`, `step` or write under `lease`.
     """
 
@@ -45,7 +46,7 @@ class Worker(BaseWorker):
         name: str | None = None,
         lease: timedelta = LEASE,
         concurrency: int = 1,
-        retry: RetryPolicy = never_again,
+        retry: RetryPolicy = retry_by_attempts,
         poll: timedelta = POLL,
         grace: timedelta = GRACE,
     ) -> None:

@@ -8,6 +8,7 @@ from persist.workflows.verbs.executions import Executions
 from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
 from persist.workflows.verbs.phase_verbs import Phases
 from persist.workflows.verbs.runs import Runs
+from persist.workflows.verbs.schedules import Schedules
 from persist.workflows.verbs.signals import Signals
 
 
@@ -42,6 +43,7 @@ class AsyncRuns(AsyncRepository[Runs]):
     renew = awaitable(Runs.renew)
     complete = awaitable(Runs.complete)
     release = awaitable(Runs.release)
+    sleep_until = awaitable(Runs.sleep_until)
 
 
 class AsyncExecutions(AsyncRepository[Executions]):
@@ -115,6 +117,16 @@ class AsyncSignals(AsyncRepository[Signals]):
     expire_due = awaitable(Signals.expire_due)
 
 
+class AsyncSchedules(AsyncRepository[Schedules]):
+    """See Schedules."""
+
+    set = awaitable(Schedules.set)
+    get = awaitable(Schedules.get)
+    list = awaitable(Schedules.list)
+    remove = awaitable(Schedules.remove)
+    fire_due = awaitable(Schedules.fire_due)
+
+
 class AsyncCronOverrides(AsyncRepository[CronOverrides]):
     """See CronOverrides."""
 
@@ -144,5 +156,6 @@ class AsyncWorkflows:
         self.approvals = AsyncApprovals(workflows.approvals, work)
         self.effects = AsyncEffects(workflows.effects, work)
         self.signals = AsyncSignals(workflows.signals, work)
+        self.schedules = AsyncSchedules(workflows.schedules, work)
         self.cron_overrides = AsyncCronOverrides(workflows.cron_overrides, work)
         self.workflow_overrides = AsyncWorkflowOverrides(workflows.workflow_overrides, work)

@@ -1,4 +1,4 @@
-"""Doctor's checks of workflow runs: stuck runs, and approvals that are pending although their run has ended."""
+"""Doctor's checks of workflows: stuck runs, approvals that are pending although their run has ended, and overdue schedules."""
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -7,21 +7,22 @@ from typing import Any
 from sqlalchemy import exists, literal_column, or_, select
 
 from persist.db.dialects.findings import Problem, Severity
+from persist.db.schema.base import flag_set
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.workflows.models import approvals, runs
+from persist.workflows.models import approvals, runs, schedules
 from persist.workflows.schemas import ApprovalStatus, RunStatus
 from persist.workflows.transitions import TERMINAL
 
 QUIET = timedelta(hours=24)
 """A run without a lease that has not changed for so long is stuck."""
 
-_R, _A = runs.c, approvals.c
+_R, _A, _S = runs.c, approvals.c, schedules.c
 _PENDING = _A.status == literal_column(f"'{ApprovalStatus.PENDING}'")  # a literal: partial index
 
 
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
-    """Yield runs that are stuck, and pending approvals of runs that have ended."""
+    """Yield runs that are stuck, pending approvals of runs that have ended, and schedules that nobody fires."""
     now = work.now()
     quiet = select(_R.id, _R.workflow_name, _R.updated_at).where(_R.updated_at < now - QUIET).order_by(_R.updated_at, _R.id)
     unleased = or_(_R.lease_expires_at.is_(None), _R.lease_expires_at <= now)
@@ -42,3 +43,8 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
     for id, gate, run, status in moot:
         message = f"{gate} still waits for an answer, and run {run} is {status}: answer it, and it leaves the list."
         yield Problem("approval_moot", Severity.WARNING, f"approval {id}", message)
+    late = select(_S.name, _S.next_fire_at).where(flag_set(_S.enabled), _S.next_fire_at < now - QUIET).order_by(_S.name)
+    overdue: Iterable[Any] = work.found(late, unreadable=OnUnreadable.LEAVE_OUT)
+    for name, due in overdue:
+        message = f"nobody has asked for what is due since {due:%Y-%m-%d %H:%M} UTC: run a worker, or call schedules.fire_due()."
+        yield Problem("schedule_overdue", Severity.WARNING, f"schedule {name}", message)

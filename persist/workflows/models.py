@@ -7,22 +7,26 @@ left out: SQLite picks it and sorts every match.
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, text
+from sqlalchemy import CheckConstraint, ForeignKey, Index, func, text
 from sqlalchemy.orm import Mapped, mapped_column
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.expression import FromClause
 
 from persist.db.changes.event_streams import Streams
 from persist.db.expressions.saturating_sum import whole_total
 from persist.db.schema.base import SCHEMA_TOKEN, Base, flag_default, partial_index, predicate, table_of
 from persist.db.schema.column_types import Bool, EnumText, Float64, FreeText, Int64, IsoMs, Json, Label
-from persist.workflows.schemas import UNFINISHED, ApprovalKind, ApprovalStatus, EffectState, RunStatus
+from persist.workflows.schedule_values import CatchUp
+from persist.workflows.schemas import UNFINISHED, ApprovalKind, ApprovalStatus, EffectState, FailureKind, RunStatus
 
-_ZERO = text("0")
+_ZERO, _ONE = text("0"), text("1")
 
 
 class WorkflowRunRow(Base):
     """One dispatch of a workflow: what resumes after a crash.
 
-    `unique_trigger_id` is the trigger's id if no other run with it may be unfinished at the same time.
+    `unique_trigger_id` is the trigger's id if no other run with it may be unfinished at the same time. `queued_at` is the instant
+    from which it waits in the queue, a delayed run's `not_before`; rows of older releases have none, and wait since they started.
     """
 
     __tablename__ = "workflow_runs"
@@ -43,6 +47,13 @@ class WorkflowRunRow(Base):
     finished_at: Mapped[datetime | None] = mapped_column(IsoMs())
     idempotency_key: Mapped[str | None] = mapped_column(Label())
     unique_trigger_id: Mapped[str | None] = mapped_column(Label())
+    priority: Mapped[int] = mapped_column(Int64(), server_default=_ZERO)
+    queued_at: Mapped[datetime | None] = mapped_column(IsoMs())
+    not_before: Mapped[datetime | None] = mapped_column(IsoMs())
+    attempt: Mapped[int] = mapped_column(Int64(), server_default=_ONE)
+    max_attempts: Mapped[int | None] = mapped_column(Int64())
+    failure_kind: Mapped[FailureKind | None] = mapped_column(EnumText(FailureKind))
+    last_error: Mapped[str | None] = mapped_column(FreeText())
     phase_history: Mapped[Any] = mapped_column(Json(list, required=True), server_default="[]")
     context: Mapped[Any | None] = mapped_column(Json(dict))
     scratch: Mapped[Any | None] = mapped_column(Json(dict))
@@ -177,6 +188,23 @@ class WorkflowOverrideRow(Base):
     updated_by: Mapped[str | None] = mapped_column(Label())
 
 
+class WorkflowScheduleRow(Base):
+    """When runs of a workflow are queued. `fires_by` is the expression that `next_fire_at` follows: its own, or an override's."""
+
+    __tablename__ = "workflow_schedules"
+    name: Mapped[str] = mapped_column(Label(), primary_key=True)
+    workflow_name: Mapped[str] = mapped_column(Label())
+    cron: Mapped[str] = mapped_column(Label())
+    timezone: Mapped[str] = mapped_column(Label())
+    next_fire_at: Mapped[datetime | None] = mapped_column(IsoMs())
+    last_fire_at: Mapped[datetime | None] = mapped_column(IsoMs())
+    fires_by: Mapped[str] = mapped_column(Label())
+    enabled: Mapped[bool] = mapped_column(Bool(), server_default=flag_default(True))
+    catch_up: Mapped[CatchUp] = mapped_column(EnumText(CatchUp), server_default=CatchUp.ONE.value)
+    updated_at: Mapped[datetime] = mapped_column(IsoMs())
+    context: Mapped[Any | None] = mapped_column(Json(dict))
+
+
 runs = table_of(WorkflowRunRow)
 executions = table_of(ExecutionRow)
 approvals = table_of(WorkflowApprovalRow)
@@ -185,10 +213,22 @@ signals = table_of(WorkflowSignalRow)
 waits = table_of(WorkflowWaitRow)
 cron_overrides = table_of(CronOverrideRow)
 workflow_overrides = table_of(WorkflowOverrideRow)
+schedules = table_of(WorkflowScheduleRow)
 
 _used = executions.c
 USED_TOKENS = whole_total(_used.input_tokens, _used.output_tokens, _used.cache_read_input_tokens)
 """All tokens of executions, wherever totals are shown: input, output and cache reads, not cache writes."""
+
+
+def queued_since(table: FromClause) -> ColumnElement[Any]:
+    """The instant from which a run waits in the queue. Every index and query has to say it in these words."""
+    return func.coalesce(table.c.queued_at, table.c.started_at)
+
+
+def claim_order(table: FromClause) -> tuple[ColumnElement[Any], ...]:
+    """The order in which queued runs are claimed."""
+    return table.c.priority.desc(), queued_since(table), table.c.id
+
 
 # One index per filter of runs.list, each in the order of the list: it costs the same at a thousand rows and at a million.
 _newest = (runs.c.started_at.desc(), runs.c.id.desc())
@@ -206,11 +246,19 @@ HAS_KEY = predicate("idempotency_key IS NOT NULL")
 IS_ONLY_RUN = predicate(f"unique_trigger_id IS NOT NULL AND status IN ({', '.join(repr(str(status)) for status in UNFINISHED)})")
 IS_UNTAKEN = predicate("taken_at IS NULL")
 IS_EXPIRING = predicate("expires_at IS NOT NULL")
+# `|| ''` keeps SQLite off the index of all statuses, which has another order
+IS_READY = predicate(f"status || '' = '{RunStatus.QUEUED}' AND not_before IS NULL")
+IS_DELAYED = predicate(f"status || '' = '{RunStatus.QUEUED}' AND not_before IS NOT NULL")
+HAS_FAILURE_KIND = predicate("failure_kind IS NOT NULL")
 IS_PENDING = predicate(f"status = '{ApprovalStatus.PENDING}'")
 
 partial_index("ix_workflow_runs_leased", runs.c.lease_expires_at, where=IS_LEASED)
 partial_index("ix_workflow_runs_idempotency_key", runs.c.workflow_name, runs.c.idempotency_key, where=HAS_KEY, unique=True)
 partial_index("ix_workflow_runs_unique_trigger", runs.c.workflow_name, runs.c.unique_trigger_id, where=IS_ONLY_RUN, unique=True)
+partial_index("ix_workflow_runs_ready", *claim_order(runs), where=IS_READY)
+partial_index("ix_workflow_runs_workflow_name_ready", runs.c.workflow_name, *claim_order(runs), where=IS_READY)
+partial_index("ix_workflow_runs_delayed", runs.c.not_before, where=IS_DELAYED)
+partial_index("ix_workflow_runs_failure_kind_newest", runs.c.failure_kind, *_newest, where=HAS_FAILURE_KIND)
 partial_index("ix_executions_idempotency_key", executions.c.idempotency_key, where=HAS_KEY, unique=True)
 partial_index(
     "ix_workflow_approvals_idempotency_key", approvals.c.workflow_run_id, approvals.c.idempotency_key, where=HAS_KEY, unique=True
@@ -227,3 +275,4 @@ STREAMS.by("id", runs)
 STREAMS.by("workflow_run_id", executions, approvals)
 STREAMS.by("run_id", effects, signals, waits)
 STREAMS.unowned(cron_overrides, workflow_overrides)
+STREAMS.always_shared(schedules)  # although a fire also writes into the streams of the runs that it queues

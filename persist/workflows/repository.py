@@ -7,11 +7,12 @@ from persist.workflows.verbs.executions import Executions
 from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
 from persist.workflows.verbs.phase_verbs import Phases
 from persist.workflows.verbs.runs import Runs
+from persist.workflows.verbs.schedules import Schedules
 from persist.workflows.verbs.signals import Signals
 
 
 class Workflows(Domain):
-    """Workflow runs, executions, phases, approvals, side effects, signals, and overrides of schedules and workflows."""
+    """Runs, executions, phases, approvals, side effects, signals, schedules, and overrides of schedules and workflows."""
 
     runs = on_demand(Runs)
     executions = on_demand(Executions)
@@ -19,5 +20,6 @@ class Workflows(Domain):
     approvals = on_demand(Approvals)
     effects = on_demand(Effects)
     signals = on_demand(Signals)
+    schedules = on_demand(Schedules)
     cron_overrides = on_demand(CronOverrides)
     workflow_overrides = on_demand(WorkflowOverrides)

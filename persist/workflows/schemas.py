@@ -22,6 +22,25 @@ UNFINISHED = (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.PAUSED)
 """The statuses of runs that have not ended."""
 
 
+class FailureKind(StrEnum):
+    """Why a run failed or was cancelled.
+
+    error      `finish` said that it failed
+    rejected   a person rejected one of its gates
+    restarts   it crashed once too often
+    retries    each of its attempts failed
+    expired    it waited too long
+    cancelled  `cancel` ended it
+    """
+
+    ERROR = "error"
+    REJECTED = "rejected"
+    RESTARTS = "restarts"
+    RETRIES = "retries"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
 class EffectState(StrEnum):
     """What is known of a side effect. None is stored as unknown: `effects.begin` says so of one that began and did not end."""
 
@@ -81,6 +100,10 @@ class WorkflowRunSummary(Value):
     started_at: datetime
     updated_at: datetime
     finished_at: datetime | None
+    priority: int
+    not_before: datetime | None
+    attempt: int
+    failure_kind: FailureKind | None
     total_tokens: int
     """Input, output and cache-read tokens of its executions; cache writes are not counted."""
     cost_usd: float
@@ -101,6 +124,10 @@ class RunRow(NamedTuple):
     started_at: datetime
     updated_at: datetime
     finished_at: datetime | None
+    priority: int
+    not_before: datetime | None
+    attempt: int
+    failure_kind: FailureKind | None
     total_tokens: int
     cost_usd: float
 
@@ -124,6 +151,18 @@ class WorkflowRun(Value):
     updated_at: datetime
     finished_at: datetime | None
     idempotency_key: str | None
+    priority: int
+    """Runs of a higher one are claimed first."""
+    queued_at: datetime | None
+    """Since when it waits, or waited last, to be claimed: for a delayed run its `not_before`."""
+    not_before: datetime | None
+    """Until then a queued run is not claimed."""
+    attempt: int
+    """The number of the attempt that is under way or comes next, from 1. Only attempts that failed are counted."""
+    max_attempts: int | None
+    failure_kind: FailureKind | None
+    last_error: str | None
+    """The error of the last attempt that failed and was to be tried again."""
     phase_history: list[Any]
     context: dict[str, Any] | None
     scratch: dict[str, Any] | None

@@ -40,6 +40,7 @@ LATE_IMPORTS = {
         "persist/conversations/vector_search/candidates.py",
         "numpy",
     ): "an optional library, slow to import; only a search needs it",
+    ("persist/workflows/fire_times.py", "cronsim"): "an optional library",
     ("persist/command.py", "persist.cli.root"): "slow to import; by then the command can be interrupted",
 }
 LATE_IN_COMMANDS = "persist/cli/"  # a command's module is imported when the command runs, so that `persist --help` is quick

@@ -94,6 +94,22 @@ def test_a_gate_of_a_run_that_ended(database_url: str, clock: FrozenClock) -> No
     assert (found.code, found.severity, found.subject) == ("approval_moot", "warning", f"approval {gate.id}")
 
 
+def test_a_schedule_that_nobody_fires(database_url: str, clock: FrozenClock) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        with store.begin() as tx:
+            tx.workflows.schedules.set("off", workflow_name="report", cron="0 * * * *", enabled=False)
+            due = tx.workflows.schedules.set("hourly", workflow_name="report", cron="0 * * * *").next_fire_at
+        assert due is not None
+        clock.set(due + DAY)
+        assert doctor(store) == []
+        clock.advance(seconds=1)
+        (found,) = doctor(store)
+        assert (found.code, found.severity, found.subject) == ("schedule_overdue", "warning", "schedule hourly")
+        with store.begin() as tx:
+            tx.workflows.schedules.fire_due()
+        assert doctor(store) == []
+
+
 # ---------------------------------------------------------------- conversations
 
 

@@ -95,6 +95,21 @@ def fill_workflows(store: Store, clock: FrozenClock) -> None:
             trigger_type="push", trigger_id="push/3", skill="deploy:build", workflow_run_id=lease.run_id, lease=lease
         )
         runs.create("deploy", trigger_id="push/4", current_phase="build", status="queued")
+        about: dict[str, Any] = {
+            "trigger_id": "timer/1",
+            "current_phase": "read",
+            "status": "queued",
+        }
+        runs.create("import", **about, priority=3, max_attempts=2)
+        attempt = runs.claim("worker-2", lease=timedelta(minutes=5), workflow_name="import")
+        assert attempt is not None
+        runs.release(attempt, retry_in=timedelta(hours=1), error=HARD)
+        runs.create("import", **about, not_before=clock() + timedelta(days=1))
+        schedules = tx.workflows.schedules
+        schedules.set("tick", workflow_name="import", cron="* * * * *", context={"note": HARD}, catch_up="all")
+        schedules.set("sunday", workflow_name="import", cron="0 4 * * sun", timezone="Europe/Berlin", enabled=False)
+        clock.advance(seconds=60)
+        schedules.fire_due()
         tx.workflows.cron_overrides.set("nightly", enabled=False, schedule="0 4 * * *", by="maria")
         tx.workflows.workflow_overrides.set("deploy", enabled=False, by="otto")
 
@@ -138,6 +153,7 @@ def workflows_seen(tx: Transaction) -> dict[str, Any]:
             for signal in workflows.signals.list(run.id)
         },
         "approvals": {approval.id: approval.model_dump(mode="json") for approval in approvals},
+        "schedules": {schedule.name: schedule.model_dump(mode="json") for schedule in workflows.schedules.list()},
         "cron_overrides": {override.name: override.model_dump(mode="json") for override in workflows.cron_overrides.all()},
         "workflow_overrides": {
             override.name: override.model_dump(mode="json") for override in workflows.workflow_overrides.all()

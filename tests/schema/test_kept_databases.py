@@ -95,6 +95,7 @@ FILLED = {
     "0017": ["app_artifact_blobs"],
     "0018": ["workflow_signals", "workflow_waits"],
     "0019": ["event_consumers"],
+    "0021": ["workflow_schedules"],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

@@ -18,6 +18,8 @@ ENDED = {"succeeded", "failed", "cancelled"}
 class Run:
     status: str
     started: datetime
+    queued: datetime
+    """Since when it waits in the queue."""
     restarts: int = 0
     maximum: int = 1
     owner: str | None = None
@@ -56,7 +58,7 @@ class Workflows(Machine):
                 raise Refused("InvalidValue")
             if id in self.runs:
                 raise Refused("Conflict")
-            self.runs[id] = Run(status, self.clock())
+            self.runs[id] = Run(status, self.clock(), self.clock())
             return UNSAID
 
         fields = {"trigger_id": id, "current_phase": "plan", "status": status, "max_restarts": 1, "id": id}
@@ -83,10 +85,11 @@ class Workflows(Machine):
                 return False
             if verb == "resume" and self.waits(id):
                 raise Refused("Conflict")
-            run.status = after
             if verb == "requeue":
                 run.owner = run.until = None
-            elif verb == "cancel":
+                run.queued = run.queued if run.status == "queued" else self.clock()
+            run.status = after
+            if verb == "cancel":
                 self.end(id, after)
                 run.token += run.token > 0  # its worker is fenced out
             elif verb == "resume" and not self.held(run):
@@ -124,7 +127,7 @@ class Workflows(Machine):
                 let_go = [
                     (run.until, id) for id, run in self.runs.items() if run.status == "running" and run.until and run.until <= now
                 ]
-                queued = [(run.started, id) for id, run in self.runs.items() if run.status == "queued"]
+                queued = [(run.queued, id) for id, run in self.runs.items() if run.status == "queued"]
                 if not let_go and not queued:
                     return None
                 id = min(let_go or queued)[1]
@@ -159,6 +162,8 @@ class Workflows(Machine):
         run = self.runs[id]
 
         def expect(got: Any) -> Any:
+            if verb == "complete" and run.status == "queued" and run.token == token:
+                return UNSAID
             if run.status in ENDED and run.token == token and verb != "renew":
                 return None if verb == "release" else UNSAID
             if run.status in ENDED or run.token != token or not self.held(run):
@@ -174,7 +179,7 @@ class Workflows(Machine):
                 return UNSAID
             run.owner = run.until = None
             if run.status == "running":
-                run.status = "queued"
+                run.status, run.queued = "queued", self.clock()
             return None
 
         self.do(

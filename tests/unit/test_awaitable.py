@@ -41,7 +41,7 @@ def in_a_transaction_of_its_own() -> tuple[AsyncVerbs, object]:
         assert writes
         return verb("the transaction")
 
-    work = AsyncTransactionPerVerb(run)
+    work = AsyncTransactionPerVerb(run, one_writer=False)
     return AsyncVerbs(Verbs(work.work), work), "the transaction"
 
 

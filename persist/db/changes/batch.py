@@ -89,6 +89,10 @@ class Batch(ABC):
         """Execute an INSERT or UPDATE … RETURNING; the first row that it wrote, or None."""
 
     @abstractmethod
+    def returned_rows(self, prepared: Statement, /, **values: Any) -> Pending[list[Row]]:
+        """Execute an INSERT or UPDATE … RETURNING; every row that it wrote, in any order."""
+
+    @abstractmethod
     def rows(self, prepared: Statement, /, **values: Any) -> Pending[list[Row]]:
         """Execute a SELECT; every row."""
 
@@ -128,6 +132,9 @@ class ImmediateBatch(Batch):
 
     def returned(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
         return _known(self._runner.returned(prepared, **values))
+
+    def returned_rows(self, prepared: Statement, /, **values: Any) -> Pending[list[Row]]:
+        return _known(self._runner.returned_rows(prepared, **values))
 
     def rows(self, prepared: Statement, /, **values: Any) -> Pending[list[Row]]:
         return _known(self._runner.rows(prepared, **values))
@@ -215,6 +222,9 @@ class PipelinedBatch(Batch):
 
     def returned(self, prepared: Statement, /, **values: Any) -> Pending[Row | None]:
         return self._add(prepared, values, _first, writes=True)
+
+    def returned_rows(self, prepared: Statement, /, **values: Any) -> Pending[list[Row]]:
+        return self._add(prepared, values, list, writes=True)
 
     def rows(self, prepared: Statement, /, **values: Any) -> Pending[list[Row]]:
         return self._add(prepared, values, list, writes=False)

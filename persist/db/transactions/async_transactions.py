@@ -25,6 +25,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import StoreBusy, WrongOwner
 
 S = TypeVar("S", bound=Repository)
+S_co = TypeVar("S_co", bound=Repository, covariant=True)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -255,8 +256,8 @@ class AsyncTransactionPerVerb:
     `run` runs a function in a new transaction, which writes or only reads.
     """
 
-    def __init__(self, run: Callable[[Callable[[UnitOfWork], Any], bool], Awaitable[Any]]) -> None:
-        self.work = TransactionPerVerb(_never)
+    def __init__(self, run: Callable[[Callable[[UnitOfWork], Any], bool], Awaitable[Any]], *, one_writer: bool) -> None:
+        self.work = TransactionPerVerb(_never, one_writer=one_writer)
         self.run = run
 
 
@@ -267,10 +268,10 @@ def _never(verb: Callable[[UnitOfWork], Any], writes: bool) -> Any:
 AsyncWork = AsyncUnitOfWork | JoinedUnitOfWork | AsyncTransactionPerVerb
 
 
-class AsyncRepository(Generic[S]):
+class AsyncRepository(Generic[S_co]):
     """The coroutines of one repository: `get = awaitable(Repository.get)`."""
 
-    def __init__(self, repository: S, work: AsyncWork) -> None:
+    def __init__(self, repository: S_co, work: AsyncWork) -> None:
         self._repository = repository
         self._async_work = work
 
@@ -290,6 +291,11 @@ def awaitable(
             args, kwargs = await ready(self, *args, **kwargs)
         if isinstance(work, AsyncTransactionPerVerb):
             kind = type(repository)
+            looks = getattr(method, "looks", None)
+            if looks is not None and work.work.one_writer:
+                idle = await work.run(lambda own: looks(kind(own), *args, **kwargs), False)
+                if idle is not None:
+                    return idle.result  # type: ignore[no-any-return]  # what the verb itself would return
             result: R = await work.run(lambda own: method(kind(own), *args, **kwargs), method.writes)  # type: ignore[attr-defined]  # a verb
             return result
         return await work.call(lambda: method(repository, *args, **kwargs))

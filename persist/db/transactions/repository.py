@@ -6,7 +6,7 @@ The frame checks before a verb runs, translates errors, and decides what an erro
 from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, cast, overload
 
 from sqlalchemy import NestedTransaction
 
@@ -57,9 +57,11 @@ class on_demand(Generic[R]):  # noqa: N801  # reads as the decorator-like word i
 class TransactionPerVerb:
     """Takes the place of a unit of work in the repositories of a store: each verb runs in a transaction of its own."""
 
-    def __init__(self, run: Callable[[Callable[[UnitOfWork], Any], bool], Any]) -> None:
+    def __init__(self, run: Callable[[Callable[[UnitOfWork], Any], bool], Any], *, one_writer: bool) -> None:
         self.run = run
         """Runs a function in a new transaction, which writes or only reads."""
+        self.one_writer = one_writer
+        """Whether a transaction that writes locks the whole database."""
 
 
 class Domain:
@@ -93,15 +95,45 @@ def writes_if_allowed(method: Callable[Concatenate[S, P], R]) -> Callable[Concat
     return _verb(method, writes=False, writes_alone=True)
 
 
+class NothingToDo(NamedTuple):
+    """What a look in a snapshot returns if the verb would write nothing: the verb's result."""
+
+    result: Any
+
+
+def writes_if_needed(
+    look: Callable[..., NothingToDo | None],
+) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
+    """Make a method a verb that writes, but that often finds nothing to do, such as one that idle workers repeat.
+
+    Where a writer locks the whole database, a call outside of a transaction begins with `look`, a function of the same arguments,
+    in a snapshot, and takes the lock only if there is something to do.
+    """
+
+    def decorate(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+        return _verb(method, writes=True, look=look)
+
+    return decorate
+
+
 def _verb(
-    method: Callable[Concatenate[S, P], R], *, writes: bool, writes_alone: bool | None = None
+    method: Callable[Concatenate[S, P], R],
+    *,
+    writes: bool,
+    writes_alone: bool | None = None,
+    look: Callable[..., NothingToDo | None] | None = None,
 ) -> Callable[Concatenate[S, P], R]:
     name, writes_alone = method.__qualname__, writes if writes_alone is None else writes_alone
+    looks: Any = None if look is None else _verb(look, writes=False)
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         work: UnitOfWork | TransactionPerVerb = self._work
         if isinstance(work, TransactionPerVerb):
+            if looks is not None and work.one_writer:
+                idle = work.run(lambda own: looks(type(self)(own), *args, **kwargs), False)
+                if idle is not None:
+                    return cast("R", idle.result)
             return cast("R", work.run(lambda own: call(type(self)(own), *args, **kwargs), writes_alone))
         with Verb(work, name, writes=writes):
             result = method(self, *args, **kwargs)
@@ -109,7 +141,7 @@ def _verb(
                 return cast("R", results.without_unreadable_cells(result, writes=writes))
             return result
 
-    call.writes = writes_alone  # type: ignore[attr-defined]  # read by async_transactions
+    call.writes, call.looks = writes_alone, looks  # type: ignore[attr-defined]  # read by async_transactions
     return call
 
 

@@ -216,12 +216,17 @@ class UnitOfWork:
 
     def returned(self, prepared: Statement, **values: Any) -> Row | None:
         """Run a prepared INSERT or UPDATE … RETURNING. Return the first row it wrote, decoded, or None."""
+        found = self.returned_rows(prepared, **values)
+        return found[0] if found else None
+
+    def returned_rows(self, prepared: Statement, **values: Any) -> list[Row]:
+        """Run a prepared INSERT or UPDATE … RETURNING. Return every row it wrote, decoded, in any order."""
         journal = self.events.journal
         found = None if journal is None else journal.run(prepared, values, self._all)
         if found is None:
             found = self._all(prepared, values)
         self.wrote = self.wrote or bool(found)
-        return found[0] if found else None
+        return found
 
     def run_many(self, prepared: Statement, values: Sequence[Mapping[str, Any]]) -> None:
         """Run one prepared statement for many rows."""

@@ -27,12 +27,9 @@ _first, _last = (literal(at.replace(tzinfo=UTC), _R.lease_expires_at.type) for a
 
 
 def _has_instants(table: FromClause) -> ColumnElement[bool]:
-    started, updated, finished = (table.c[name] for name in ("started_at", "updated_at", "finished_at"))
-    return and_(
-        started.between(_first, _last),
-        updated.between(_first, _last),
-        or_(finished.is_(None), finished.between(_first, _last)),
-    )
+    certain = (table.c[name].between(_first, _last) for name in ("started_at", "updated_at"))
+    others = (table.c[name] for name in ("finished_at", "queued_at", "not_before"))
+    return and_(*certain, *(or_(instant.is_(None), instant.between(_first, _last)) for instant in others))
 
 
 HAS_INSTANTS = _has_instants(runs)

@@ -14,7 +14,7 @@ from persist.db.values.arguments import check_choice, check_flag, optional_label
 from persist.db.values.json import Json
 from persist.errors import Conflict, NotFound, TransitionError
 from persist.workflows.models import IS_PENDING, approvals, runs
-from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, Lease, RunStatus, WorkflowRun
+from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, FailureKind, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.approval_rows import (
     COLUMNS,
     GET,
@@ -228,7 +228,7 @@ class Approvals(Repository):
         with_error(work, None, error, path="reason")
         answer = _answer(work, id, ApprovalStatus.REJECTED, by=by, response=reason)
         run = self._gate(id, RunStatus.FAILED)
-        values = finish_values(work, run, RunStatus.FAILED, context=with_error(work, run.context, error))
+        values = finish_values(work, run, RunStatus.FAILED, FailureKind.REJECTED, context=with_error(work, run.context, error))
         with work.batch(last=True) as batch:
             batch.run(_RESOLVE, **answer)
             ended = write_finish(work, batch, values)

@@ -17,9 +17,9 @@ def complete(work: UnitOfWork, lease: Lease) -> WorkflowRun:
     run = find_run(work, lease.run_id, lock=True)
     if run is None:
         raise NotFound("workflow run", lease.run_id)
-    if run.status in TERMINAL and run.lease_token == lease.token:
+    if run.lease_token == lease.token and (run.status in TERMINAL or run.status == RunStatus.QUEUED):
         return run
     check_hold(run, lease, work.now())
     if run.status == RunStatus.RUNNING:
-        return finishing.finish_run(work, run, RunStatus.SUCCEEDED, context=run.context)
+        return finishing.finish_run(work, run, RunStatus.SUCCEEDED, None, context=run.context)
     return clear_lease(work, run)

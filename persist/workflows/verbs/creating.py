@@ -1,6 +1,7 @@
 """Creating a run, once: however often a webhook is delivered, and however many processes are told of it."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -9,11 +10,12 @@ from sqlalchemy import select
 from persist.db.expressions.upsert import insert_missing, taken
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_choice, check_flag, optional_label
-from persist.errors import Conflict
+from persist.db.values.arguments import check_choice, check_count, check_flag, optional_label
+from persist.db.values.clock import as_utc
+from persist.errors import Conflict, InvalidValue
 from persist.quoting import named
 from persist.workflows.models import IS_ONLY_RUN, runs
-from persist.workflows.schemas import RunStatus, WorkflowRun
+from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun
 from persist.workflows.storage.run_rows import COLUMNS, announce_claimable, run_value
 
 _R = runs.c
@@ -21,6 +23,12 @@ _INSERT = Statement(insert_missing(runs).returning(*COLUMNS))
 _of_workflow = select(*COLUMNS).where(_R.workflow_name == param("workflow_name"))
 _BY_KEY = Statement(_of_workflow.where(_R.idempotency_key == param("idempotency_key"), _R.idempotency_key.is_not(None)))
 _ONLY_RUN = Statement(_of_workflow.where(_R.unique_trigger_id == param("unique_trigger_id"), IS_ONLY_RUN))
+_KINDS = {RunStatus.FAILED: FailureKind.ERROR, RunStatus.CANCELLED: FailureKind.CANCELLED}
+_MAX_PRIORITY = 2**31 - 1
+MAX_RESTARTS = 3
+"""The restart cap of new runs for which nobody says another one."""
+FIRST_PHASE = "start"
+"""The phase of runs that a schedule queues."""
 _ATTEMPTS = 5
 """How often an INSERT is tried that meets a run which has ended by the time it is looked for."""
 
@@ -49,6 +57,68 @@ class Once(NamedTuple):
         )
 
 
+class Turn(NamedTuple):
+    """What decides when a run is claimed, and how often it is tried."""
+
+    priority: int
+    not_before: datetime | None
+    max_attempts: int | None
+
+    @classmethod
+    def of(cls, priority: int, not_before: datetime | None, max_attempts: int | None) -> "Turn":
+        """The checked arguments. Raises InvalidValue."""
+        if type(priority) is not int or not -_MAX_PRIORITY <= priority <= _MAX_PRIORITY:
+            raise InvalidValue("priority", f"expected a whole number from -{_MAX_PRIORITY} to {_MAX_PRIORITY}.")
+        if max_attempts is not None and check_count("max_attempts", max_attempts) < 1:
+            raise InvalidValue("max_attempts", "expected at least 1, or None: as often as `release` says.")
+        due = None if not_before is None else as_utc("not_before", not_before)
+        return cls(priority, due, max_attempts)
+
+    def fields(self, status: RunStatus, now: datetime) -> dict[str, Any]:
+        """The columns of a run that is created now. Raises InvalidValue if only a queued run could wait."""
+        queued = status is RunStatus.QUEUED
+        if self.not_before is not None and not queued:
+            raise InvalidValue("not_before", f"only a queued run waits for its time, not one that is {status}.")
+        since = now if self.not_before is None else max(now, self.not_before)
+        return {**self._asdict(), "queued_at": since if queued else None, "attempt": 1, "failure_kind": _KINDS.get(status)}
+
+
+def fresh(work: UnitOfWork, id: str | None) -> dict[str, Any]:
+    """The columns of a new run that no caller chooses, and its id."""
+    now = work.now()
+    return {
+        **dict.fromkeys(WorkflowRun.model_fields),
+        "id": work.runtime.ids.mint("run") if id is None else work.label("id", id),
+        "restart_count": 0,
+        "lease_token": 0,
+        "started_at": now,
+        "updated_at": now,
+        "phase_history": [],
+    }
+
+
+def queue_once(work: UnitOfWork, workflow_name: str, trigger_id: str, key: str, context: dict[str, Any]) -> WorkflowRun | None:
+    """Queue a run of the workflow; None if there is one with that idempotency key."""
+    fields = {
+        **fresh(work, None),
+        "workflow_name": workflow_name,
+        "trigger_id": trigger_id,
+        "current_phase": FIRST_PHASE,
+        "status": RunStatus.QUEUED,
+        "max_restarts": MAX_RESTARTS,
+        "idempotency_key": key,
+        "unique_trigger_id": None,
+        **Turn.of(0, None, None).fields(RunStatus.QUEUED, work.now()),
+        "context": context,
+    }
+    inserted = work.returned(_INSERT, **fields)
+    if inserted is None:
+        return None
+    run = run_value(inserted)
+    announce_claimable(work, run)
+    return run
+
+
 def create(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> WorkflowRun:
     """Insert the run, or return the one that the key or the trigger has already. Raises Conflict."""
     for _ in range(_ATTEMPTS):
@@ -56,7 +126,7 @@ def create(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> WorkflowR
             inserted = batch.returned(_INSERT, **fields)
         if inserted.result is not None:
             run = run_value(inserted.result)
-            if run.status == RunStatus.QUEUED:
+            if run.queued_at == fields["updated_at"]:  # else nobody may claim it yet
                 announce_claimable(work, run)
             return run
         existing = _existing(work, fields, once)

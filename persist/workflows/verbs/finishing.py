@@ -12,7 +12,7 @@ from persist.db.values.arguments import check_choice
 from persist.db.values.json import Json
 from persist.errors import InvalidValue
 from persist.workflows.models import runs
-from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
+from persist.workflows.schemas import FailureKind, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.gates import close_gates, close_gates_of_ended
 from persist.workflows.storage.hold_guard import HAS_INSTANTS, WRITABLE, guard_values
 from persist.workflows.storage.payloads import history_item, history_with, marker_of, with_error
@@ -34,6 +34,7 @@ _FINISH = Statement(
         lease_owner=null(),
         lease_expires_at=null(),
         lease_token=param("token"),
+        failure_kind=param("kind"),
         updated_at=param("at"),
         finished_at=param("at"),
     )
@@ -44,28 +45,48 @@ def _end_at_once(statuses: frozenset[RunStatus], *, leased: bool) -> Statement:
     return Statement(
         update(runs)
         .where(_R.id == param("row_id"), WRITABLE[leased], HAS_INSTANTS, among(_R.status, sorted(statuses)))
-        .values(status=param("to"), lease_owner=null(), lease_expires_at=null(), updated_at=param("at"), finished_at=param("at"))
+        .values(
+            status=param("to"),
+            lease_owner=null(),
+            lease_expires_at=null(),
+            failure_kind=param("kind"),
+            updated_at=param("at"),
+            finished_at=param("at"),
+        )
         .returning(*COLUMNS)
     )
 
 
 _FINISH_AT_ONCE = {leased: _end_at_once(frozenset({RunStatus.RUNNING, RunStatus.PAUSED}), leased=leased) for leased in WRITABLE}
 _COMPLETE_AT_ONCE = _end_at_once(frozenset({RunStatus.RUNNING}), leased=True)
+_KINDS = {RunStatus.SUCCEEDED: None, RunStatus.FAILED: FailureKind.ERROR}
 _HOW_IT_ENDED = {RunStatus.SUCCEEDED: "succeeded", RunStatus.FAILED: "failed", RunStatus.CANCELLED: "was cancelled"}
 
 
 def finish_run(
-    work: UnitOfWork, run: WorkflowRun, status: RunStatus, *, context: dict[str, Any] | None, marker: dict[str, Any] | None = None
+    work: UnitOfWork,
+    run: WorkflowRun,
+    status: RunStatus,
+    kind: FailureKind | None,
+    *,
+    context: dict[str, Any] | None,
+    marker: dict[str, Any] | None = None,
 ) -> WorkflowRun:
     """End a locked run whose transition is allowed, as the last writes of the verb."""
-    values = finish_values(work, run, status, context=context, marker=marker)
+    values = finish_values(work, run, status, kind, context=context, marker=marker)
     with work.batch(last=True) as batch:
         ended = write_finish(work, batch, values)
     return announce_finished(work, ended)
 
 
 def finish_values(
-    work: UnitOfWork, run: WorkflowRun, status: RunStatus, *, context: dict[str, Any] | None, marker: dict[str, Any] | None = None
+    work: UnitOfWork,
+    run: WorkflowRun,
+    status: RunStatus,
+    kind: FailureKind | None,
+    *,
+    context: dict[str, Any] | None,
+    marker: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The values for `write_finish` of a locked run. A newer token fences out the worker of a cancelled run."""
     history: Any = run.phase_history
@@ -77,6 +98,7 @@ def finish_values(
         "phase": run.current_phase if marker is None else marker["phase"],
         "history": history,
         "new_context": context,
+        "kind": kind,
         "token": _fenced(run.lease_token) if status is RunStatus.CANCELLED else run.lease_token,
         "at": work.now(),
     }
@@ -112,7 +134,7 @@ def finish(
         return ended
     run = held_run(work, id, lease)
     check_transition(run.id, run.status, to)
-    return finish_run(work, run, to, context=with_error(work, run.context, error), marker=marker)
+    return finish_run(work, run, to, _KINDS[to], context=with_error(work, run.context, error), marker=marker)
 
 
 def complete(work: UnitOfWork, lease: Lease) -> WorkflowRun | None:
@@ -126,7 +148,7 @@ def _at_once(work: UnitOfWork, statement: Statement, id: str, to: RunStatus, lea
     if held is None:
         return None
     with work.batch() as batch:
-        ended = batch.returned(statement, row_id=run_id, to=to, at=work.now(), **held)
+        ended = batch.returned(statement, row_id=run_id, to=to, kind=_KINDS[to], at=work.now(), **held)
         close_gates_of_ended(work, batch, run_id, f"The run ended: it {_HOW_IT_ENDED[to]}.")
     return None if ended.result is None else announce_finished(work, ended)
 
@@ -136,11 +158,11 @@ def _fenced(token: int) -> int:
     return token if is_unreadable(token) else token + (token > 0)
 
 
-def cancel_run(work: UnitOfWork, id: str, reason: str | None, statuses: frozenset[RunStatus]) -> bool:
+def cancel_run(work: UnitOfWork, id: str, reason: str | None, statuses: frozenset[RunStatus], kind: FailureKind) -> bool:
     """End a run that is in one of the statuses as cancelled, with the reason in its context; False otherwise."""
     with_error(work, None, reason, path="reason")
     run = find_run(work, id, lock=True)
     if run is None or run.status not in statuses:
         return False
-    finish_run(work, run, RunStatus.CANCELLED, context=with_error(work, run.context, reason, path="reason"))
+    finish_run(work, run, RunStatus.CANCELLED, kind, context=with_error(work, run.context, reason, path="reason"))
     return True

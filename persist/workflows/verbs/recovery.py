@@ -14,7 +14,7 @@ from persist.db.unreadable.conditions import reader_of
 from persist.errors import Conflict, InvalidValue, PayloadTooLarge
 from persist.quoting import shown
 from persist.workflows.models import IS_UNFINISHED, executions, runs
-from persist.workflows.schemas import RunStatus, WorkflowRun
+from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun
 from persist.workflows.storage.payloads import with_error
 from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, announce_claimable, run_value, written_run
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
@@ -68,6 +68,10 @@ _RESTART = Statement(
         max_restarts=param("maximum"),
         restart_count=param("count"),
         lease_expires_at=param("until"),
+        attempt=1,
+        not_before=null(),
+        failure_kind=null(),
+        last_error=null(),
         updated_at=param("at"),
         finished_at=null(),
     )
@@ -103,7 +107,7 @@ def _change(work: UnitOfWork, run: WorkflowRun, now: datetime) -> tuple[bool, di
                 raise InvalidValue(column.name, f"it is {reason}.")
         work.label("id", run.id)
         if at_cap(run):
-            return True, finish_values(work, run, RunStatus.FAILED, context=with_error(work, run.context, _too_often(run)))
+            return True, _failure(work, run, FailureKind.RESTARTS, _too_often(run))
     except (InvalidValue, PayloadTooLarge) as error:
         log.warning("%s is left as it is: %s", f"the workflow run {shown(run.id)}", error)
         return None
@@ -124,11 +128,20 @@ def at_cap(run: WorkflowRun) -> bool:
 
 def fail_by_cap(work: UnitOfWork, run: WorkflowRun, reason: str) -> None:
     """End a locked run that crashed too often, and fail its unfinished executions for that reason."""
-    values = finish_values(work, run, RunStatus.FAILED, context=with_error(work, run.context, _too_often(run)))
+    fail(work, run, FailureKind.RESTARTS, _too_often(run), reason)
+
+
+def fail(work: UnitOfWork, run: WorkflowRun, kind: FailureKind, error: str, reason: str) -> None:
+    """End a locked run as failed, and fail its unfinished executions for that reason."""
+    values = _failure(work, run, kind, error)
     with work.batch() as batch:
         fail_executions_of_run(work, batch, run, reason)
         ended = write_finish(work, batch, values)
     announce_finished(work, ended)
+
+
+def _failure(work: UnitOfWork, run: WorkflowRun, kind: FailureKind, error: str) -> dict[str, Any]:
+    return finish_values(work, run, RunStatus.FAILED, kind, context=with_error(work, run.context, error))
 
 
 def _too_often(run: WorkflowRun) -> str:

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from sqlalchemy import Select, bindparam, cast, func, literal_column, select, tuple_, union_all
+from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.schema.column_types import Float64, IsoMs, Label
 from persist.db.statements.prepared import Row, Statement, among, param
@@ -21,8 +22,8 @@ from persist.db.values.clock import as_utc, epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, values_after
 from persist.errors import InvalidValue
-from persist.workflows.models import USED_TOKENS, executions, runs
-from persist.workflows.schemas import RunRow, RunStatus, WorkflowRunSummary
+from persist.workflows.models import HAS_FAILURE_KIND, USED_TOKENS, executions, runs
+from persist.workflows.schemas import FailureKind, RunRow, RunStatus, WorkflowRunSummary
 from persist.workflows.transitions import ACTIVE
 
 S = TypeVar("S", WorkflowRunSummary, RunRow)
@@ -53,6 +54,7 @@ class Filters:
         workflow_name: str | None = None,
         trigger_id: str | None = None,
         since: datetime | None = None,
+        failure_kind: str | None = None,
     ) -> "Filters":
         """Check the filters. No status, or every status, is no filter."""
         given = () if status is None else (status,) if isinstance(status, str) else status
@@ -68,6 +70,8 @@ class Filters:
             values["trigger_id"] = work.label("trigger_id", trigger_id)
         if since is not None:
             values["since"] = as_utc("since", since)
+        if failure_kind is not None:
+            values["failure_kind"] = check_choice("failure_kind", failure_kind, FailureKind)
         return cls(len(statuses), values)
 
     def given(self, name: str) -> bool:
@@ -88,6 +92,7 @@ def page(work: UnitOfWork, filters: Filters, limit: int, after: str | None, make
         named=filters.given("workflow_name"),
         triggered=filters.given("trigger_id"),
         since=filters.given("since"),
+        failed=filters.given("failure_kind"),
         after=after is not None,
         rows=next(rows for rows in _PAGE_ROWS if rows > limit),
     )
@@ -99,7 +104,9 @@ def page(work: UnitOfWork, filters: Filters, limit: int, after: str | None, make
 
 def count(work: UnitOfWork, filters: Filters) -> int:
     """How many runs meet the filters."""
-    statement = count_statement(filters.statuses, named=filters.given("workflow_name"), since=filters.given("since"))
+    statement = count_statement(
+        filters.statuses, named=filters.given("workflow_name"), since=filters.given("since"), failed=filters.given("failure_kind")
+    )
     row = work.row(statement, **filters.values)
     assert row is not None
     return int(row[0])
@@ -129,7 +136,9 @@ def _shown() -> Select[Any]:
 
 
 @cache
-def page_statement(statuses: int, *, named: bool, triggered: bool, since: bool, after: bool, rows: int) -> Statement:
+def page_statement(
+    statuses: int, *, named: bool, triggered: bool, since: bool, failed: bool, after: bool, rows: int
+) -> Statement:
     """The newest runs, for a number of statuses (parameters status_0 …) and the other filters that are given.
 
     `rows` is a literal in the statement: Postgres cannot know that a parameter is small, and would plan anew each time.
@@ -145,12 +154,14 @@ def page_statement(statuses: int, *, named: bool, triggered: bool, since: bool, 
             query = query.where(_R.trigger_id == param("trigger_id"))
         if since:
             query = query.where(_R.started_at >= param("since"))
+        if failed:
+            query = query.where(*_failed())
         if after:
             last = tuple_(bindparam("after_at", type_=IsoMs()), bindparam("after_id", type_=Label()))
             query = query.where(tuple_(_R.started_at, _R.id) < last)
         return query
 
-    if not (statuses or named or triggered):
+    if not (statuses or named or triggered or failed):
         return Statement(newest(None, _shown()))  # one index has this order, and no other one fits
     key = select(_R.id, _R.started_at)
     if statuses < 2:
@@ -159,6 +170,11 @@ def page_statement(statuses: int, *, named: bool, triggered: bool, since: bool, 
     merged = union_all(*[select(*head.c) for head in heads]).subquery()
     latest = select(*merged.c).order_by(merged.c.started_at.desc(), merged.c.id.desc())
     return _with_usage(latest.limit(literal_column(str(rows))))
+
+
+def _failed() -> tuple[ColumnElement[bool], ...]:
+    """The condition that a run has the wanted failure kind, in the words of the index of those that have one."""
+    return HAS_FAILURE_KIND, _R.failure_kind == param("failure_kind")
 
 
 ACTIVE_RUNS = _with_usage(select(_R.id, _R.started_at).where(among(_R.status, ACTIVE)))
@@ -177,7 +193,7 @@ NAMES = _names()
 
 
 @cache
-def count_statement(statuses: int, *, named: bool, since: bool) -> Statement:
+def count_statement(statuses: int, *, named: bool, since: bool, failed: bool) -> Statement:
     """How many runs meet the filters."""
     query = select(func.count()).select_from(runs)
     if statuses:
@@ -186,4 +202,6 @@ def count_statement(statuses: int, *, named: bool, since: bool) -> Statement:
         query = query.where(_R.workflow_name == param("workflow_name"))
     if since:
         query = query.where(_R.started_at >= param("since"))
+    if failed:
+        query = query.where(*_failed())
     return Statement(query)

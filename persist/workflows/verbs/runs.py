@@ -2,38 +2,31 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
-from sqlalchemy import select, update
+from sqlalchemy import update
 
-from persist.db.statements.prepared import Statement, among, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.repository import NothingToDo, writes, writes_if_needed
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_count, optional_label
 from persist.db.values.json import Json
-from persist.db.values.pages import Page
 from persist.workflows.models import runs
-from persist.workflows.schemas import Lease, RunRow, RunStatus, WorkflowRun, WorkflowRunSummary
+from persist.workflows.schemas import FailureKind, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.gates import check_gate
 from persist.workflows.storage.payloads import context_of, small_label
-from persist.workflows.storage.run_rows import COLUMNS, check_hold, find_run, get_run, held_run, run_value
+from persist.workflows.storage.run_rows import check_hold, find_run, held_run
 from persist.workflows.transitions import TERMINAL, allowed
-from persist.workflows.verbs import completing, creating, leases, progress, recovery, run_lists
+from persist.workflows.verbs import claiming, completing, creating, leases, progress, recovery
 from persist.workflows.verbs.finishing import cancel_run, finish
+from persist.workflows.verbs.run_reads import RunReads
 
 List = list
 _R = runs.c
 _id = param("row_id")
-_BY_TRIGGER = Statement(
-    select(*COLUMNS)
-    .where(_R.trigger_id == param("trigger_id"), among(_R.status, sorted(set(RunStatus) - TERMINAL)))
-    .order_by(_R.started_at.desc(), _R.id.desc())
-    .limit(1)
-)
-_HAS_TRIGGER = Statement(select(_R.id).where(_R.trigger_id == param("trigger_id")).limit(1))
 _SET_STATUS = Statement(update(runs).where(_R.id == _id).values(status=param("to"), updated_at=param("at")))
 
 
-class Runs(Repository):
+class Runs(RunReads):
     """`tx.workflows.runs`. Verbs that return a bool return False for an unknown run or a status that does not allow them."""
 
     @writes
@@ -47,117 +40,44 @@ class Runs(Repository):
         issue_number: int | None = None,
         context: Json = None,
         status: str = "running",
-        max_restarts: int = 3,
+        max_restarts: int = creating.MAX_RESTARTS,
         id: str | None = None,
         idempotency_key: str | None = None,
         unique_trigger: bool = False,
         if_exists: Literal["return", "conflict"] = "return",
+        priority: int = 0,
+        not_before: datetime | None = None,
+        max_attempts: int | None = None,
     ) -> WorkflowRun:
         """Create a run. `context` is an object that never changes again except for its `error`.
 
         Of all calls for a workflow with one `idempotency_key` the first creates the run, the others return it. With
         `unique_trigger` a run of the workflow and trigger that has not ended is returned instead of creating a second one.
         `if_exists="conflict"` raises Conflict in both cases. Raises Conflict if the id is taken.
+
+        Queued runs of a higher `priority` are claimed first, none before `not_before`. `max_attempts`: see `release`.
         """
         work = self._work
+        turn = creating.Turn.of(priority, not_before, max_attempts)
         once = creating.Once.of(idempotency_key, unique_trigger=unique_trigger, if_exists=if_exists)
         now = work.now()
         known = check_choice("status", status, RunStatus)
-        run_id = work.runtime.ids.mint("run") if id is None else work.label("id", id)
         fields: dict[str, Any] = {
-            **dict.fromkeys(WorkflowRun.model_fields),
-            "id": run_id,
+            **creating.fresh(work, id),
             "workflow_name": work.label("workflow_name", workflow_name),
             "trigger_id": work.label("trigger_id", trigger_id),
             "repo": optional_label("repo", repo),
             "issue_number": optional_count("issue_number", issue_number),
             "current_phase": small_label(work, "current_phase", current_phase),
             "status": known,
-            "restart_count": 0,
             "max_restarts": check_count("max_restarts", max_restarts),
-            "lease_token": 0,
-            "started_at": now,
-            "updated_at": now,
             "finished_at": now if known in TERMINAL else None,
-            "phase_history": [],
             "idempotency_key": once.key,
             "unique_trigger_id": trigger_id if once.unique_trigger else None,
+            **turn.fields(known, now),
             "context": context_of(work, context),
         }
         return creating.create(work, fields, once)
-
-    @reads
-    def get(self, id: str) -> WorkflowRun:
-        """The run with all columns. Raises NotFound."""
-        return get_run(self._work, id)
-
-    @reads
-    def list(
-        self,
-        *,
-        status: str | Sequence[str] | None = None,
-        workflow_name: str | None = None,
-        trigger_id: str | None = None,
-        since: datetime | None = None,
-        limit: int = 20,
-        after: str | None = None,
-    ) -> Page[WorkflowRunSummary]:
-        """Runs, newest started first, without their blobs; `since` is inclusive, no status means every status.
-
-        Pass `cursor` as `after` for the next page. Totals: `count`.
-        """
-        filters = run_lists.Filters.of(self._work, status=status, workflow_name=workflow_name, trigger_id=trigger_id, since=since)
-        return run_lists.page(self._work, filters, limit, after, run_lists.summary_value)
-
-    @reads
-    def list_rows(
-        self,
-        *,
-        status: str | Sequence[str] | None = None,
-        workflow_name: str | None = None,
-        trigger_id: str | None = None,
-        since: datetime | None = None,
-        limit: int = 20,
-        after: str | None = None,
-    ) -> Page[RunRow]:
-        """The page of `list` as named tuples, which cost less to make; cursors of both verbs are interchangeable."""
-        filters = run_lists.Filters.of(self._work, status=status, workflow_name=workflow_name, trigger_id=trigger_id, since=since)
-        return run_lists.page(self._work, filters, limit, after, RunRow._make)
-
-    @reads
-    def count(
-        self, *, status: str | Sequence[str] | None = None, workflow_name: str | None = None, since: datetime | None = None
-    ) -> int:
-        """How many runs meet the filters of `list`."""
-        return run_lists.count(
-            self._work, run_lists.Filters.of(self._work, status=status, workflow_name=workflow_name, since=since)
-        )
-
-    @reads
-    def list_active(self) -> List[WorkflowRunSummary]:
-        """Every run that is running or paused, newest first."""
-        return [run_lists.summary_value(row) for row in self._work.rows(run_lists.ACTIVE_RUNS)]
-
-    @reads
-    def list_queued(self) -> List[WorkflowRunSummary]:
-        """Every run that waits to be admitted or claimed, oldest first."""
-        return [run_lists.summary_value(row) for row in self._work.rows(run_lists.QUEUED_RUNS)]
-
-    @reads
-    def distinct_names(self) -> List[str]:
-        """Every workflow name that has runs, sorted."""
-        return [name for (name,) in self._work.rows(run_lists.NAMES)]
-
-    @reads
-    def get_by_trigger(self, trigger_id: str) -> WorkflowRun | None:
-        """The newest run of the trigger that has not ended."""
-        row = self._work.row(_BY_TRIGGER, trigger_id=self._work.label("trigger_id", trigger_id))
-        return None if row is None else run_value(row)
-
-    @reads
-    def has_run_for_trigger(self, trigger_id: str) -> bool:
-        """Whether the trigger ever had a run, of whatever status."""
-        return self._work.row(_HAS_TRIGGER, trigger_id=self._work.label("trigger_id", trigger_id)) is not None
 
     @writes
     def append_phase(self, id: str, phase: str, entry: Json = None, *, lease: Lease | None = None) -> WorkflowRun:
@@ -193,12 +113,13 @@ class Runs(Repository):
     @writes
     def cancel(self, id: str, *, reason: str | None = None) -> bool:
         """Cancel the run, even if a worker holds it; the reason becomes `context.error`."""
-        return cancel_run(self._work, id, reason, frozenset(RunStatus) - TERMINAL)
+        return cancel_run(self._work, id, reason, frozenset(RunStatus) - TERMINAL, FailureKind.CANCELLED)
 
     @writes
     def expire_queued(self, id: str, reason: str) -> bool:
         """queued -> cancelled, with the reason in `context.error`: it waited too long."""
-        return cancel_run(self._work, id, self._work.body("reason", reason), frozenset({RunStatus.QUEUED}))
+        told = self._work.body("reason", reason)
+        return cancel_run(self._work, id, told, frozenset({RunStatus.QUEUED}), FailureKind.EXPIRED)
 
     @writes
     def pause(self, id: str, *, lease: Lease | None = None) -> bool:
@@ -278,23 +199,50 @@ class Runs(Repository):
         """
         return recovery.recover(self._work)
 
-    @writes
-    def claim(self, worker: str, *, lease: timedelta, workflow_name: str | None = None) -> Lease | None:
-        """Claim a run for the time `lease`; None if there is none to claim.
+    def _look(
+        self,
+        worker: str,
+        *,
+        lease: timedelta,
+        workflow_name: str | None = None,
+        workflow_names: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> NothingToDo | None:
+        return claiming.look(self._work, claiming.Wanted.of(self._work, worker, lease, workflow_name, workflow_names, limit))
 
-        First comes a running run that no worker holds: its worker died, or it was resumed or restarted. Then comes the oldest
-        queued one. Many workers may claim at once; each run has one. A dead worker's run has its executions failed as stale and
-        counts as restarted; at its cap it fails, and the next one is claimed.
+    @overload
+    def claim(
+        self, worker: str, *, lease: timedelta, workflow_name: str | None = None, workflow_names: Sequence[str] | None = None
+    ) -> Lease | None: ...
+    @overload
+    def claim(
+        self,
+        worker: str,
+        *,
+        lease: timedelta,
+        workflow_name: str | None = None,
+        workflow_names: Sequence[str] | None = None,
+        limit: int,
+    ) -> List[Lease]: ...
+    @writes_if_needed(_look)  # type: ignore[misc]  # a verb's own `self` is positional
+    def claim(
+        self,
+        worker: str,
+        *,
+        lease: timedelta,
+        workflow_name: str | None = None,
+        workflow_names: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> Any:
+        """Claim a run for the time `lease`; None if there is none to claim. With `limit` a list of at most so many.
+
+        First comes a running run that no worker holds: its worker died, or it was resumed or restarted. Then come queued ones, by
+        priority and by how long they wait; none before its `not_before`, and none of a workflow that was switched off. Many
+        workers may claim at once; each run has one. A dead worker's run has its executions failed as stale and counts as
+        restarted; at its cap it fails, and the next one is claimed.
         """
-        return leases.claim(self._work, worker, lease, workflow_name)
-
-    @reads
-    def held_by(self, worker: str) -> List[Lease]:
-        """The unexpired leases that the worker holds, the run started first coming first.
-
-        For a worker that was cancelled or restarted after a claim committed, before it received the lease.
-        """
-        return leases.held_by(self._work, worker)
+        leases = claiming.claim(self._work, claiming.Wanted.of(self._work, worker, lease, workflow_name, workflow_names, limit))
+        return leases if limit is not None else leases[0] if leases else None
 
     @writes
     def renew(self, lease: Lease, *, lease_for: timedelta) -> Lease:
@@ -310,9 +258,18 @@ class Runs(Repository):
         return completing.complete(self._work, lease)
 
     @writes
-    def release(self, lease: Lease) -> None:
-        """Release the run: a running one returns to the queue, a paused one waits for `resume`. Raises LeaseLost.
+    def release(self, lease: Lease, *, retry_in: timedelta | None = None, error: str | None = None) -> None:
+        """Release the run: a running one returns to the end of the queue, a paused one waits for `resume`. Raises LeaseLost.
 
-        Unfinished executions are failed as stale.
+        With `retry_in` or `error` an attempt of a running run has failed: it is tried again after that time. If it was the last
+        of its `max_attempts` the run fails, with the failure kind "retries". Unfinished executions are failed as stale.
         """
-        leases.release(self._work, lease)
+        leases.release(self._work, lease, retry_in, error)
+
+    @writes
+    def sleep_until(self, lease: Lease, at: datetime) -> WorkflowRun:
+        """Release a running run, which is not claimed again before that instant; no attempt is counted.
+
+        Raises LeaseLost, and TransitionError unless it runs. Unfinished executions are failed as stale.
+        """
+        return leases.sleep_until(self._work, lease, at)

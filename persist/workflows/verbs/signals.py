@@ -7,7 +7,7 @@ from sqlalchemy import delete, func, literal_column, select, update
 
 from persist.db.expressions.upsert import insert_missing, upsert
 from persist.db.statements.prepared import Row, Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_timedelta, optional_label
 from persist.db.values.frozen import construct
@@ -135,7 +135,10 @@ class Signals(Repository):
             get_run(work, run_id)
         return [_value(row) for row in rows]
 
-    @writes
+    def _look(self) -> NothingToDo | None:
+        return NothingToDo([]) if not self._work.rows(_DUE, at=self._work.now()) else None
+
+    @writes_if_needed(_look)
     def expire_due(self) -> List[Signal]:
         """Let runs go on whose signals have not come in time, up to 100 of them; the signals that they find instead.
 

@@ -84,6 +84,70 @@ def test_a_retry_policy_that_fails_fails_the_run(store: Any, portal: Portal) -> 
     assert statuses(store, id) == ["failed"]
 
 
+def test_a_run_is_tried_as_often_as_it_may(store: Any, portal: Portal) -> None:
+    id = queue(store, max_attempts=3)
+    attempts: list[int] = []
+
+    def handle(run: WorkflowRun) -> None:
+        attempts.append(run.attempt)
+        raise ValueError(f"attempt {run.attempt}")
+
+    Working(store, portal, {"build": handle}, retry=lambda run, error: timedelta(0)).run_until_idle()
+    assert attempts == [1, 2, 3]
+    run = stored(store, id)
+    assert (run.status, run.failure_kind, run.context) == ("failed", "retries", {"error": "ValueError: attempt 3"})
+
+
+def test_an_attempt_waits_for_its_time(store: Any, portal: Portal, clock: Any) -> None:
+    """By default a run with `max_attempts` is tried again after a while, and one without fails."""
+    id, once = queue(store, max_attempts=2), queue(store)
+    attempts: list[tuple[str, int]] = []
+
+    def handle(run: WorkflowRun) -> None:
+        attempts.append((run.id, run.attempt))
+        if run.attempt == 1:
+            raise ValueError("boom")
+
+    work = Working(store, portal, {"build": handle})
+    for _ in range(2):
+        work.run_until_idle()
+        assert sorted(attempts) == sorted([(id, 1), (once, 1)])
+        assert statuses(store, id, once) == ["queued", "failed"]
+    waiting = stored(store, id)
+    assert waiting.not_before is not None
+    assert timedelta(seconds=0.7) < waiting.not_before - clock() <= timedelta(seconds=1)
+    clock.set(waiting.not_before)
+    work.run_until_idle()
+    assert attempts[-1] == (id, 2)
+    assert statuses(store, id) == ["succeeded"]
+
+
+def test_a_handler_lets_its_run_sleep(store: Any, portal: Portal, clock: Any) -> None:
+    id = queue(store)
+    calls: list[str] = []
+
+    def handle(run: WorkflowRun) -> None:
+        calls.append(run.id)
+        if len(calls) == 1:
+            do(store, "sleep_until", work.worker.lease(run), clock() + timedelta(hours=1))
+
+    work = Working(store, portal, {"build": handle})
+    work.run_until_idle()
+    work.run_until_idle()
+    assert (len(calls), statuses(store, id)) == (1, ["queued"])
+    clock.advance(delta=timedelta(hours=1))
+    work.run_until_idle()
+    assert (calls, statuses(store, id)) == ([id, id], ["succeeded"])
+
+
+def test_the_most_urgent_run_is_handled_first(store: Any, portal: Portal) -> None:
+    ids = [queue(store, workflow_name=name, priority=priority) for name, priority in [("a", 0), ("b", 2), ("a", 3), ("b", 1)]]
+    calls: list[str] = []
+    handlers = {name: lambda run: calls.append(run.id) for name in ("a", "b")}
+    Working(store, portal, handlers).run_until_idle()
+    assert calls == [ids[number] for number in (2, 1, 3, 0)]
+
+
 def test_what_a_handler_ended_itself_stays_ended(store: Any, portal: Portal) -> None:
     ids = [queue(store, context={"as": status}) for status in ("failed", "cancelled")]
 

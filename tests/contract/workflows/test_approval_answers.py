@@ -118,6 +118,7 @@ def test_a_rejection_fails_the_run_in_one_step(store: Any, other: Any, clock: An
     assert after == before.model_copy(
         update={
             "status": "failed",
+            "failure_kind": "rejected",
             "context": {"issue": 42, "error": f"Rejected: {HARD_TEXT}"},
             "updated_at": at,
             "finished_at": at,

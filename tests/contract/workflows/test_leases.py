@@ -249,7 +249,7 @@ def test_a_released_run_goes_back_into_the_queue_and_counts_no_restart(store: An
     lease = held(store)
     now = clock.advance(seconds=1)
     assert do(store, "release", lease) is None
-    free = {"status": RunStatus.QUEUED, "lease_owner": None, "lease_expires_at": None, "updated_at": now}
+    free = {"status": RunStatus.QUEUED, "lease_owner": None, "lease_expires_at": None, "queued_at": now, "updated_at": now}
     assert stored(store, lease.run_id) == lease.run.model_copy(update=free)
     again = claim(store, "w2")
     assert again is not None

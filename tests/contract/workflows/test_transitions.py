@@ -37,19 +37,23 @@ SWITCHES: dict[str, tuple[tuple[Any, ...], dict[RunStatus, Callable[[Any], Kept]
     "requeue": (
         (),
         {
-            RUNNING: lambda now: {"status": QUEUED, "updated_at": now},
+            RUNNING: lambda now: {"status": QUEUED, "queued_at": now, "updated_at": now},
             QUEUED: lambda now: {"updated_at": now},
         },
     ),
     "cancel": (
         (),
-        dict.fromkeys((QUEUED, RUNNING, PAUSED), lambda now: {"status": CANCELLED, "updated_at": now, "finished_at": now}),
+        dict.fromkeys(
+            (QUEUED, RUNNING, PAUSED),
+            lambda now: {"status": CANCELLED, "failure_kind": "cancelled", "updated_at": now, "finished_at": now},
+        ),
     ),
     "expire_queued": (
         ("waited too long",),
         {
             QUEUED: lambda now: {
                 "status": CANCELLED,
+                "failure_kind": "expired",
                 "updated_at": now,
                 "finished_at": now,
                 "context": {"kept": 1, "error": "waited too long"},
@@ -65,6 +69,7 @@ SWITCHES: dict[str, tuple[tuple[Any, ...], dict[RunStatus, Callable[[Any], Kept]
                 "updated_at": now,
                 "finished_at": None,
                 "restart_count": 1,
+                "failure_kind": None,
                 "context": {"kept": 1},
             },
         ),
@@ -91,7 +96,9 @@ def test_a_run_finishes_from_running_and_paused_alone(store: Any, other: Any, cl
         if status in (RUNNING, PAUSED):
             finished = do(store, "finish", before.id, to)
             now = clock()
-            assert finished == before.model_copy(update={"status": to, "updated_at": now, "finished_at": now})
+            kind = "error" if to is FAILED else None
+            ended = {"status": to, "failure_kind": kind, "updated_at": now, "finished_at": now}
+            assert finished == before.model_copy(update=ended)
         else:
             with pytest.raises(TransitionError) as refused:
                 do(store, "finish", before.id, to, error="lost", terminal_marker=("lost", None))
@@ -221,7 +228,8 @@ def test_a_failed_run_is_restarted(store: Any, clock: Any) -> None:
     failed = do(store, "finish", made.id, "failed", error="boom")
     clock.advance(seconds=1)
     assert do(store, "restart", made.id) is True
-    restarted = {"status": RUNNING, "restart_count": 1, "finished_at": None, "context": {"pr": 5}, "updated_at": clock()}
+    begun = {"finished_at": None, "failure_kind": None, "updated_at": clock()}
+    restarted = {"status": RUNNING, "restart_count": 1, "context": {"pr": 5}, **begun}
     assert stored(store, made.id) == failed.model_copy(update=restarted)
 
 

@@ -211,7 +211,7 @@ class Runs(RuleBasedStateMachine):
         lease = self.pick(data)
         if lease is None:
             return
-        if self.model.status in ENDED and lease.token == self.model.token:
+        if self.model.status in (*ENDED, "queued") and lease.token == self.model.token:
             assert self.do("complete", lease).status == self.model.status
         elif self.holds(lease):
             running = self.model.status == "running"

@@ -1,0 +1,216 @@
+"""Claiming runs for a worker: in one statement where the database can, else one run after the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
+
+from sqlalchemy import bindparam, literal_column, null, select, union_all, update
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.expression import FromClause
+
+from persist.db.schema.column_types import Int64
+from persist.db.statements.prepared import Row, Statement, param
+from persist.db.transactions.repository import NothingToDo
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import is_unreadable
+from persist.db.values.arguments import check_list, check_timedelta
+from persist.errors import InvalidValue
+from persist.workflows.models import queued_since, runs
+from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
+from persist.workflows.storage import queue
+from persist.workflows.storage.hold_guard import is_plain
+from persist.workflows.storage.run_rows import COLUMNS, FIELDS, GET_RUN, run_value, written_run
+from persist.workflows.verbs import recovery
+from persist.workflows.verbs.leases import lease_end, lease_on
+
+_R = runs.c
+_id = param("row_id")
+_MOST = 1000
+"""How many runs one call claims, and how many names of workflows it takes."""
+_CLAIM = Statement(
+    update(runs)
+    .where(_R.id == _id)
+    .values(
+        status=RunStatus.RUNNING,
+        restart_count=param("count"),
+        lease_owner=param("worker"),
+        lease_expires_at=param("until"),
+        lease_token=param("token"),
+        updated_at=param("at"),
+    )
+)
+_UNDO_CLAIM = Statement(
+    update(runs)
+    .where(_R.id == _id)
+    .values(
+        status=RunStatus.QUEUED,
+        lease_owner=null(),
+        lease_expires_at=null(),
+        lease_token=_R.lease_token - 1,
+        updated_at=param("at"),
+    ),
+    silent=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a worker wants to claim: the checked arguments of Runs.claim."""
+
+    worker: str
+    until: datetime
+    names: list[str]
+    """Workflows; an empty list stands for any workflow."""
+    limit: int | None
+
+    @classmethod
+    def of(
+        cls,
+        work: UnitOfWork,
+        worker: str,
+        lease: timedelta,
+        workflow_name: str | None,
+        workflow_names: Sequence[str] | None,
+        limit: int | None,
+    ) -> "Wanted":
+        """Check the arguments. Raises InvalidValue."""
+        owner = work.label("worker", worker)
+        until = lease_end("lease", work.now(), check_timedelta("lease", lease, zero=False))
+        names = [] if workflow_name is None else [work.label("workflow_name", workflow_name)]
+        if workflow_names is not None:
+            if names:
+                raise InvalidValue("workflow_names", "give one of workflow_name and workflow_names.")
+            given = {work.label("workflow_names", name) for name in check_list("workflow_names", workflow_names)}
+            if not 0 < len(given) <= _MOST:
+                raise InvalidValue("workflow_names", f"expected from 1 to {_MOST} names.")
+            names = sorted(given)
+        if limit is not None and (type(limit) is not int or not 0 < limit <= _MOST):
+            raise InvalidValue("limit", f"expected a whole number from 1 to {_MOST}.")
+        return cls(owner, until, names, limit)
+
+    def values(self) -> dict[str, str]:
+        """The names as parameters of the statements for so many names: a power of two, so that there are few statements."""
+        padded = [*self.names, *self.names[-1:] * (_rounded(len(self.names)) - len(self.names))]
+        return {f"name_{number}": name for number, name in enumerate(padded)}
+
+
+def _rounded(count: int) -> int:
+    """The power of two from `count` on; 0 stays 0."""
+    return 1 << (count - 1).bit_length() if count else 0
+
+
+def look(work: UnitOfWork, wanted: Wanted) -> NothingToDo | None:
+    """Whether there is nothing to claim, by a look that locks nothing."""
+    values = wanted.values()
+    found = work.row(queue.look(len(values)), at=work.now(), **values)
+    if found is not None and any(id is not None for id in found):
+        return None
+    return NothingToDo(None if wanted.limit is None else [])
+
+
+def claim(work: UnitOfWork, wanted: Wanted) -> list[Lease]:
+    """See Runs.claim.
+
+    On Postgres one round trip settles most calls: it claims the first runs of the queue, or finds that there are none. If a value
+    of a claimed row cannot be decoded, the claim is undone. Whatever it does not settle is then done step by step, and on SQLite,
+    where no statement waits for a network, everything is.
+    """
+    values, now = wanted.values(), work.now()
+    count = wanted.limit or 1
+    taken = {"worker": wanted.worker, "until": wanted.until, "at": now}
+    first = None
+    if not work.runtime.dialect.one_writer:
+        claimed, first = _try_at_once(work, count, taken, values)
+        if claimed is not None:
+            return [lease_on(run, wanted.worker) for run in claimed]
+    leases: list[Lease] = []
+    while len(leases) < count:
+        run = _first(work, values, now) if first is None else run_value(first)
+        first = None
+        if run is None:
+            break
+        died = run.lease_owner is not None
+        if died and recovery.at_cap(run):
+            recovery.fail_by_cap(work, run, "stale: lease expired")
+            continue
+        with work.batch(last=count == 1) as batch:
+            if died:
+                recovery.fail_executions_of_run(work, batch, run, "stale: lease expired")
+            batch.run(_CLAIM, row_id=run.id, count=run.restart_count + died, token=run.lease_token + 1, **taken)
+            written = batch.row(GET_RUN, row_id=run.id)
+        leases.append(lease_on(written_run(written), wanted.worker))
+    return leases
+
+
+def _first(work: UnitOfWork, values: dict[str, str], now: datetime) -> WorkflowRun | None:
+    """The run to be claimed next, locked."""
+    unheld, ready, due = queue.sources(len(values))
+    row = unheld.find(work, at=now, **values)
+    if row is not None:
+        return run_value(row)
+    waiting = [run_value(row) for row in (ready.find(work, **values), due.find(work, at=now, **values)) if row is not None]
+    return min(waiting, key=queue.place, default=None)
+
+
+def _try_at_once(
+    work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]
+) -> tuple[list[WorkflowRun] | None, Row | None]:
+    """Try to claim in one round trip: the claimed runs, or None if it is to be done step by step; and the first unheld run."""
+    names, mark = len(values), None if work.journal is None else work.journal.mark()
+    for with_due in (False, True):
+        with work.batch() as batch:
+            found = batch.returned_rows(_claim_at_once(names, _rounded(count), with_due), many=count, **taken, **values)
+            unheld = batch.row(queue.first_unheld(names), at=taken["at"], **values)
+            left = batch.row(queue.look(names), at=taken["at"], **values)
+        if found.result:
+            break
+        first = unheld.result
+        if first is not None:
+            return None, None if any(map(is_unreadable, first)) else first
+        assert left.result is not None
+        if all(id is None for id in left.result):
+            return [], None
+        if with_due or left.result[-1] is None:
+            return None, None
+    rows = [row[: len(FIELDS)] for row in found.result]
+    if not any(is_unreadable(cell) for row in rows for cell in row):
+        return sorted(map(run_value, rows), key=queue.place), None
+    for row in found.result:
+        work.run(_UNDO_CLAIM, row_id=row[FIELDS.index("id")], at=row[-1])
+    if work.journal is not None and mark is not None:
+        work.journal.rollback_to(mark)
+    return None, None
+
+
+@cache
+def _claim_at_once(names: int, rows: int, with_due: bool) -> Statement:
+    """Claim the first runs of the queue, at most `rows`, unless an unheld running run exists, which must be claimed first.
+
+    `rows` is a literal in the statement: Postgres cannot know that a parameter is small, and would sort the queue. Without
+    `with_due` it claims nothing while a delayed run is due: how many are due Postgres cannot know either, and would plan each
+    claim anew. Returns the runs, and their `updated_at` from before the claim, with which the claim can be undone.
+    """
+    most: ColumnElement[Any] = literal_column(str(rows))
+
+    def waiting(name: str, find: Any) -> Any:
+        table: FromClause = runs.alias(name)
+        columns = (table.c.id, table.c.priority, queued_since(table).label("since"), table.c.updated_at)
+        query = find(table, names, *columns).where(queue.any_unheld(names).is_(None), is_plain(table))
+        if not with_due:
+            query = query.where(queue.any_due(names).is_(None))
+        return query.limit(most).cte(f"{name}_runs")
+
+    sources = [waiting("ready", queue.ready), *([waiting("due", queue.due)] if with_due else [])]
+    both = union_all(*[select(*one.c) for one in sources]).subquery("both") if with_due else sources[0]
+    order = (both.c.priority.desc(), both.c.since, both.c.id)
+    chosen = select(both.c.id, both.c.updated_at).order_by(*order).limit(bindparam("many", type_=Int64())).cte("chosen")
+    claimed = {
+        "status": RunStatus.RUNNING,
+        "lease_owner": param("worker"),
+        "lease_expires_at": param("until"),
+        "lease_token": _R.lease_token + 1,
+        "updated_at": param("at"),
+    }
+    return Statement(update(runs).where(_R.id == chosen.c.id).values(claimed).returning(*COLUMNS, chosen.c.updated_at))

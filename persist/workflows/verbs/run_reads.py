@@ -1,0 +1,132 @@
+"""Reading workflow runs: one, lists and counts, and who holds which."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+
+from persist.db.statements.prepared import Statement, among, param
+from persist.db.transactions.repository import Repository, reads
+from persist.db.values.pages import Page
+from persist.workflows.models import runs
+from persist.workflows.schemas import Lease, RunRow, RunStatus, WorkflowRun, WorkflowRunSummary
+from persist.workflows.storage.run_rows import COLUMNS, get_run, run_value
+from persist.workflows.transitions import TERMINAL
+from persist.workflows.verbs import leases, run_lists
+
+List = list
+_R = runs.c
+_BY_TRIGGER = Statement(
+    select(*COLUMNS)
+    .where(_R.trigger_id == param("trigger_id"), among(_R.status, sorted(set(RunStatus) - TERMINAL)))
+    .order_by(_R.started_at.desc(), _R.id.desc())
+    .limit(1)
+)
+_HAS_TRIGGER = Statement(select(_R.id).where(_R.trigger_id == param("trigger_id")).limit(1))
+
+
+class RunReads(Repository):
+    """The reading verbs of `tx.workflows.runs`."""
+
+    @reads
+    def get(self, id: str) -> WorkflowRun:
+        """The run with all columns. Raises NotFound."""
+        return get_run(self._work, id)
+
+    @reads
+    def list(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        workflow_name: str | None = None,
+        trigger_id: str | None = None,
+        since: datetime | None = None,
+        failure_kind: str | None = None,
+        limit: int = 20,
+        after: str | None = None,
+    ) -> Page[WorkflowRunSummary]:
+        """Runs, newest started first, without their blobs; `since` is inclusive, no status means every status.
+
+        Pass `cursor` as `after` for the next page. Totals: `count`.
+        """
+        filters = run_lists.Filters.of(
+            self._work,
+            status=status,
+            workflow_name=workflow_name,
+            trigger_id=trigger_id,
+            since=since,
+            failure_kind=failure_kind,
+        )
+        return run_lists.page(self._work, filters, limit, after, run_lists.summary_value)
+
+    @reads
+    def list_rows(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        workflow_name: str | None = None,
+        trigger_id: str | None = None,
+        since: datetime | None = None,
+        failure_kind: str | None = None,
+        limit: int = 20,
+        after: str | None = None,
+    ) -> Page[RunRow]:
+        """The page of `list` as named tuples, which cost less to make; cursors of both verbs are interchangeable."""
+        filters = run_lists.Filters.of(
+            self._work,
+            status=status,
+            workflow_name=workflow_name,
+            trigger_id=trigger_id,
+            since=since,
+            failure_kind=failure_kind,
+        )
+        return run_lists.page(self._work, filters, limit, after, RunRow._make)
+
+    @reads
+    def count(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        workflow_name: str | None = None,
+        since: datetime | None = None,
+        failure_kind: str | None = None,
+    ) -> int:
+        """How many runs meet the filters of `list`."""
+        filters = run_lists.Filters.of(
+            self._work, status=status, workflow_name=workflow_name, since=since, failure_kind=failure_kind
+        )
+        return run_lists.count(self._work, filters)
+
+    @reads
+    def list_active(self) -> List[WorkflowRunSummary]:
+        """Every run that is running or paused, newest first."""
+        return [run_lists.summary_value(row) for row in self._work.rows(run_lists.ACTIVE_RUNS)]
+
+    @reads
+    def list_queued(self) -> List[WorkflowRunSummary]:
+        """Every run that waits to be admitted or claimed, oldest first."""
+        return [run_lists.summary_value(row) for row in self._work.rows(run_lists.QUEUED_RUNS)]
+
+    @reads
+    def distinct_names(self) -> List[str]:
+        """Every workflow name that has runs, sorted."""
+        return [name for (name,) in self._work.rows(run_lists.NAMES)]
+
+    @reads
+    def get_by_trigger(self, trigger_id: str) -> WorkflowRun | None:
+        """The newest run of the trigger that has not ended."""
+        row = self._work.row(_BY_TRIGGER, trigger_id=self._work.label("trigger_id", trigger_id))
+        return None if row is None else run_value(row)
+
+    @reads
+    def has_run_for_trigger(self, trigger_id: str) -> bool:
+        """Whether the trigger ever had a run, of whatever status."""
+        return self._work.row(_HAS_TRIGGER, trigger_id=self._work.label("trigger_id", trigger_id)) is not None
+
+    @reads
+    def held_by(self, worker: str) -> List[Lease]:
+        """The unexpired leases that the worker holds, the run started first coming first.
+
+        For a worker that was cancelled or restarted after a claim committed, before it received the lease.
+        """
+        return leases.held_by(self._work, worker)

@@ -1,0 +1,190 @@
+"""Attempts of a run that fail and are repeated, and why a run did not succeed."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import InvalidValue, PayloadTooLarge
+from persist.workflows.schemas import FailureKind, Lease, RunStatus, WorkflowRun
+from tests.contract.faces import in_one_way
+from tests.contract.workflows.scenes import HOUR, ask, claim, do, held, make, queue, result, start, stored
+
+
+def again(store: Any) -> Lease:
+    lease = claim(store)
+    assert lease is not None
+    return lease
+
+
+def test_an_attempt_that_failed_is_repeated(store: Any, clock: Any) -> None:
+    lease = held(store, max_attempts=3, context={"a": 1})
+    execution = start(store, lease.run, lease=lease)
+    assert (lease.run.attempt, lease.run.max_attempts) == (1, 3)
+    now = clock.advance(seconds=1)
+    assert do(store, "release", lease, retry_in=timedelta(minutes=1), error="503") is None
+    run, due = stored(store, lease.run_id), now + timedelta(minutes=1)
+    waiting = {"status": RunStatus.QUEUED, "lease_owner": None, "lease_expires_at": None, "attempt": 2, "last_error": "503"}
+    times = {"queued_at": due, "not_before": due, "updated_at": now}
+    assert run == lease.run.model_copy(update={**waiting, **times})
+    assert result(store, execution) == (False, "stale: the run was queued again")
+    assert claim(store) is None
+    clock.set(due)
+    second = again(store)
+    assert (second.run_id, second.run.attempt, second.run.restart_count) == (lease.run_id, 2, 0)
+
+
+def test_the_last_attempt_fails_the_run(store: Any, clock: Any) -> None:
+    told: list[WorkflowRun] = []
+    store.on_run_finished(told.append)
+    id = queue(store, max_attempts=2, context={"a": 1})
+    do(store, "release", again(store), retry_in=timedelta(0), error="first")
+    lease = again(store)
+    assert lease.run.attempt == 2
+    execution = start(store, lease.run, lease=lease)
+    do(store, "release", lease, retry_in=HOUR, error="second")
+    run = stored(store, id)
+    assert (run.status, run.failure_kind, run.attempt) == (RunStatus.FAILED, FailureKind.RETRIES, 2)
+    assert (run.context, run.last_error, run.finished_at) == ({"a": 1, "error": "second"}, "first", clock())
+    assert result(store, execution)[0] is False
+    assert told == [run]
+    assert claim(store) is None
+
+
+def test_without_a_maximum_it_is_repeated_as_often_as_it_is_released(store: Any) -> None:
+    id = queue(store)
+    for number in range(1, 6):
+        lease = again(store)
+        assert lease.run.attempt == number
+        do(store, "release", lease, error="again")
+    assert stored(store, id).last_error == "again"
+
+
+def test_the_last_attempt_says_so_if_nobody_says_why(store: Any) -> None:
+    id = queue(store, max_attempts=1)
+    do(store, "release", again(store), retry_in=timedelta(0))
+    assert stored(store, id).context == {"error": "Each of its 1 attempts failed."}
+
+
+def test_a_release_without_an_error_counts_no_attempt(store: Any) -> None:
+    id = queue(store, max_attempts=1)
+    for _ in range(3):
+        do(store, "release", again(store))
+    run = stored(store, id)
+    assert (run.status, run.attempt, run.last_error) == (RunStatus.QUEUED, 1, None)
+
+
+def test_a_paused_run_waits_for_its_gate_whatever_its_worker_says(store: Any) -> None:
+    lease = held(store, max_attempts=1)
+    do(store, "pause", lease.run_id, lease=lease)
+    do(store, "release", lease, error="late")
+    run = stored(store, lease.run_id)
+    assert (run.status, run.attempt, run.lease_owner) == (RunStatus.PAUSED, 1, None)
+
+
+@in_one_way(
+    ("path", "options"),
+    [
+        ("retry_in", {"retry_in": 5}),
+        ("retry_in", {"retry_in": timedelta(seconds=-1)}),
+        ("retry_in", {"retry_in": timedelta.max}),
+        ("error", {"error": 7}),
+    ],
+)
+def test_a_release_of_bad_values_is_refused(store: Any, path: str, options: dict[str, Any]) -> None:
+    lease = held(store)
+    with pytest.raises(InvalidValue) as refused:
+        do(store, "release", lease, **options)
+    assert refused.value.path == path
+    with pytest.raises(PayloadTooLarge):
+        do(store, "release", lease, error="x" * 100_000)
+    assert stored(store, lease.run_id) == lease.run
+
+
+def test_a_restart_begins_anew(store: Any) -> None:
+    id = queue(store, max_attempts=1)
+    do(store, "release", again(store), retry_in=timedelta(0), error="x")
+    assert do(store, "restart", id) is True
+    run = stored(store, id)
+    assert (run.status, run.attempt, run.failure_kind, run.last_error, run.not_before) == ("running", 1, None, None, None)
+
+
+# ---------------------------------------------------------------- why a run did not succeed
+
+
+def rejected(store: Any) -> str:
+    id = make(store).id
+    with store.begin() as tx:
+        gate = tx.workflows.approvals.pause_for_approval(id, gate="g", summary="?", marker=("g", None))
+        tx.workflows.approvals.resolve_and_fail(gate.id)
+    return id
+
+
+def worn_out(store: Any) -> str:
+    id = make(store, max_restarts=0).id
+    do(store, "recover_interrupted")
+    return id
+
+
+def given_up(store: Any) -> str:
+    id = queue(store, max_attempts=1)
+    do(store, "release", again(store), error="x")
+    return id
+
+
+def ended(store: Any, verb: str, *args: Any, status: str = "running", **options: Any) -> str:
+    id = make(store, status=status).id
+    assert do(store, verb, id, *args, **options)
+    return id
+
+
+WAYS: dict[str, Callable[[Any], str]] = {
+    "error": lambda store: ended(store, "finish", "failed", error="x"),
+    "rejected": rejected,
+    "restarts": worn_out,
+    "retries": given_up,
+    "expired": lambda store: ended(store, "expire_queued", "late", status="queued"),
+    "cancelled": lambda store: ended(store, "cancel"),
+}
+
+
+def test_every_end_but_success_has_a_kind(store: Any) -> None:
+    assert set(WAYS) == set(FailureKind)
+    ids = {kind: way(store) for kind, way in WAYS.items()}
+    silent, good = ended(store, "finish", "failed"), ended(store, "finish", "succeeded")
+    assert {kind: stored(store, id).failure_kind for kind, id in ids.items()} == {kind: kind for kind in WAYS}
+    assert (stored(store, silent).failure_kind, stored(store, good).failure_kind) == ("error", None)
+    for kind, id in ids.items():
+        expected = {id, silent} if kind == "error" else {id}
+        items = ask(store, "list", failure_kind=kind).items
+        assert {item.id for item in items} == expected
+        assert {item.failure_kind for item in items} == {kind}
+        assert {row.id for row in ask(store, "list_rows", failure_kind=kind, workflow_name="build").items} == expected
+        assert ask(store, "count", failure_kind=kind) == len(expected)
+    assert ask(store, "count", failure_kind="error", status="cancelled") == 0
+    assert [item.id for item in ask(store, "list", failure_kind="expired", status=["failed", "cancelled"]).items] == [
+        ids["expired"]
+    ]
+    with pytest.raises(InvalidValue):
+        ask(store, "list", failure_kind="bad luck")
+
+
+def test_the_runs_of_a_kind_are_listed_page_by_page(store: Any, clock: Any) -> None:
+    ids = []
+    for _ in range(5):
+        ids.append(ended(store, "cancel"))
+        ended(store, "finish", "failed")
+        clock.advance(seconds=1)
+    found, after = [], None
+    while True:
+        page = ask(store, "list", failure_kind="cancelled", limit=2, after=after)
+        found += [item.id for item in page.items]
+        if (after := page.cursor) is None:
+            break
+    assert found == ids[::-1]
+
+
+def test_a_run_that_is_created_as_failed_has_a_kind(store: Any) -> None:
+    kinds = {status: make(store, status=status).failure_kind for status in RunStatus}
+    assert {status: kind for status, kind in kinds.items() if kind} == {"failed": "error", "cancelled": "cancelled"}
