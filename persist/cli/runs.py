@@ -1,6 +1,7 @@
 """`persist runs`: the workflow runs of a database."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
@@ -120,11 +121,8 @@ def cancel(run: str, database: Database, reason: str | None, as_json: bool, quie
 
     A worker that holds it cannot write to it any more; a harness without leases looks at the status to find out.
     """
-    with database.open_existing() as store, store.begin() as tx:
-        if not tx.workflows.runs.cancel(run, reason=reason):
-            raise Failed(f"The workflow run {run!r} has ended already: it is {tx.workflows.runs.get(run).status}.")
-        cancelled = tx.workflows.runs.get(run)
-    _say_changed(cancelled, "Cancelled", as_json=as_json, quiet=quiet)
+    changed = _changed(database, run, "cancel", "has ended already", reason=reason)
+    _say_changed(changed, "Cancelled", as_json=as_json, quiet=quiet)
 
 
 @runs.command(short_help="Pause a run that no worker holds.")
@@ -134,11 +132,8 @@ def cancel(run: str, database: Database, reason: str | None, as_json: bool, quie
 @quiet("Print nothing.")
 def pause(run: str, database: Database, as_json: bool, quiet: bool) -> None:
     """Pause a running run that no worker holds: nobody claims it until it is resumed. Exit code 1 if that cannot be done."""
-    with database.open_existing() as store, store.begin() as tx:
-        if not tx.workflows.runs.pause(run):
-            raise Failed(f"The workflow run {run!r} does not run: it is {tx.workflows.runs.get(run).status}.")
-        paused = tx.workflows.runs.get(run)
-    _say_changed(paused, "Paused", as_json=as_json, quiet=quiet)
+    changed = _changed(database, run, "pause", "does not run")
+    _say_changed(changed, "Paused", as_json=as_json, quiet=quiet)
 
 
 @runs.command(short_help="Let a paused run go on.")
@@ -149,11 +144,8 @@ def pause(run: str, database: Database, as_json: bool, quiet: bool) -> None:
 @quiet("Print nothing.")
 def resume(run: str, database: Database, force: bool, as_json: bool, quiet: bool) -> None:
     """Let a paused run go on: a worker claims it. Exit code 1 if it is not paused, or waits at a gate."""
-    with database.open_existing() as store, store.begin() as tx:
-        if not tx.workflows.runs.resume(run, force=force):
-            raise Failed(f"The workflow run {run!r} is not paused: it is {tx.workflows.runs.get(run).status}.")
-        resumed = tx.workflows.runs.get(run)
-    _say_changed(resumed, "Resumed", as_json=as_json, quiet=quiet)
+    changed = _changed(database, run, "resume", "is not paused", force=force)
+    _say_changed(changed, "Resumed", as_json=as_json, quiet=quiet)
 
 
 @runs.command(short_help="Run a failed or cancelled run again.")
@@ -166,11 +158,16 @@ def restart(run: str, database: Database, as_json: bool, quiet: bool) -> None:
 
     Exit code 1 if it is neither.
     """
+    changed = _changed(database, run, "restart", "is neither failed nor cancelled")
+    _say_changed(changed, "Restarted", as_json=as_json, quiet=quiet)
+
+
+def _changed(database: Database, run: str, verb: str, refusal: str, **options: Any) -> WorkflowRun:
+    """The run after a verb has changed it. Raises Failed with the refusal if the verb returns False."""
     with database.open_existing() as store, store.begin() as tx:
-        if not tx.workflows.runs.restart(run):
-            raise Failed(f"The workflow run {run!r} is neither failed nor cancelled: it is {tx.workflows.runs.get(run).status}.")
-        restarted = tx.workflows.runs.get(run)
-    _say_changed(restarted, "Restarted", as_json=as_json, quiet=quiet)
+        if not getattr(tx.workflows.runs, verb)(run, **options):
+            raise Failed(f"The workflow run {run!r} {refusal}: it is {tx.workflows.runs.get(run).status}.")
+        return tx.workflows.runs.get(run)
 
 
 def _say_changed(run: WorkflowRun, done: str, *, as_json: bool, quiet: bool) -> None:
