@@ -48,6 +48,8 @@ class ClaimLoop:
         self._wakeups: Wakeups = runtime.dialect.event_log.wakeups(runtime.listen_url, RUNS)
         self._outage = False
         self._due_at = 0.0
+        self._told = ""
+        """Why what is due could not be done, as it was logged last."""
 
     # -- called from other threads
 
@@ -169,8 +171,10 @@ class ClaimLoop:
                 self._try(do)
             except Closed:
                 raise
-            except PersistError:
-                log.exception("what is due in the store cannot be done")
+            except PersistError as error:
+                if self._told != (told := str(error)):
+                    self._told = told
+                    log.exception("what is due in the store cannot be done")
 
     def _release_leftovers(self) -> None:
         """Give back what an earlier process of this name held, and claims whose answer was lost."""

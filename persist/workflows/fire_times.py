@@ -39,7 +39,7 @@ def fires_after(cron: str, timezone: str, after: datetime) -> Iterator[datetime]
     try:
         from cronsim import CronSim, CronSimError
     except ImportError as error:
-        raise InvalidValue("cron", "cronsim is not installed; install agent-persist[schedules].") from error
+        raise InvalidValue("schedules", "cronsim is not installed; install agent-persist[schedules].") from error
     zone = check_timezone("timezone", timezone)
     fields = " ".join("*" if field == "?" else field for field in _WORDS.get(cron.lower(), cron).split())
     try:

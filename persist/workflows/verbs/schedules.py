@@ -1,5 +1,6 @@
 """Schedules: runs that are queued at the times of a cron expression, once however many processes ask for what is due."""
 
+import logging
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -15,6 +16,8 @@ from persist.db.values.arguments import check_choice, check_flag
 from persist.db.values.clock import as_utc, iso_ms
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json
+from persist.errors import InvalidValue
+from persist.quoting import named
 from persist.workflows.fire_times import check_timezone, fires_after, missed, next_fire
 from persist.workflows.models import cron_overrides, schedules
 from persist.workflows.schedule_values import CatchUp, Schedule
@@ -22,6 +25,8 @@ from persist.workflows.schemas import WorkflowRun
 from persist.workflows.storage.cron import check_schedule
 from persist.workflows.storage.payloads import context_of
 from persist.workflows.verbs import creating
+
+log = logging.getLogger("persist")
 
 List = list
 _S, _O = schedules.c, cron_overrides.c
@@ -102,7 +107,7 @@ class Schedules(Repository):
         if known is not None and known.enabled and (known.fires_by, known.timezone) == (by, timezone):
             wanted |= {"next_fire_at": known.next_fire_at, "fires_by": by}
         else:
-            wanted |= {"next_fire_at": next_fire(by, timezone, now), "fires_by": by}
+            wanted |= {"next_fire_at": _next_fire(name, cron, by, timezone, now), "fires_by": by}
         with work.batch(last=True) as batch:
             batch.run(_ADD, name=row_name, last_fire_at=None, **wanted)
             batch.run(_SET, row_name=row_name, **{f"new_{field}": value for field, value in wanted.items()})
@@ -151,7 +156,7 @@ def _fire(work: UnitOfWork, schedule: Schedule, cron: str, at: datetime, *, stop
     due: datetime | None = schedule.next_fire_at
     fires: list[datetime] = []
     if stopped or due is None or due > at or cron != schedule.fires_by:
-        following = next_fire(cron, schedule.timezone, at)
+        following = _next_fire(schedule.name, schedule.cron, cron, schedule.timezone, at)
     elif schedule.catch_up is CatchUp.ALL:
         fires, following = missed(cron, schedule.timezone, due, at, _AT_ONCE)
     else:
@@ -162,6 +167,17 @@ def _fire(work: UnitOfWork, schedule: Schedule, cron: str, at: datetime, *, stop
     fired = fires[-1] if fires else schedule.last_fire_at
     work.run(_ADVANCE, row_name=schedule.name, next=following, by=cron, fired=fired)
     return [run for run in queued if run is not None]
+
+
+def _next_fire(name: str, cron: str, by: str, timezone: str, at: datetime) -> datetime | None:
+    """When the schedule fires next; never by an override that cannot be scheduled, until that is changed: others go on."""
+    try:
+        return next_fire(by, timezone, at)
+    except InvalidValue as error:
+        if by == cron or error.path != "cron":
+            raise
+        log.error("the schedule %s does not fire as long as it has its override: %s", named(name), error)
+        return None
 
 
 def _last(cron: str, timezone: str, due: datetime, at: datetime) -> datetime:

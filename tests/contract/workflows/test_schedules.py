@@ -155,6 +155,26 @@ def test_an_override_changes_its_times(store: Any, clock: Any) -> None:
     assert schedules(store, "get", "report").next_fire_at == begin + 2 * HOUR
 
 
+@pytest.mark.parametrize("set_again", [False, True])
+def test_an_override_that_cannot_be_scheduled_stops_its_schedule_alone(store: Any, clock: Any, set_again: bool) -> None:
+    hourly(store, "odd")
+    hourly(store, "even")
+    with store.begin() as tx:
+        tx.workflows.cron_overrides.set("odd", schedule="0 0 15W * *")  # crons know it, the library does not
+    if set_again:
+        hourly(store, "odd")
+    clock.advance(seconds=3600)
+    assert len(fired(store)) == 1
+    clock.advance(seconds=3600)
+    assert len(fired(store)) == 1
+    assert schedules(store, "get", "odd").next_fire_at is None
+    with store.begin() as tx:
+        tx.workflows.cron_overrides.clear("odd")
+    assert fired(store) == []
+    clock.advance(seconds=3600)
+    assert len(fired(store)) == 2
+
+
 def test_a_schedule_that_is_switched_off_does_nothing(store: Any, clock: Any) -> None:
     hourly(store, enabled=False)
     begin = clock()
