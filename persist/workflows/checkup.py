@@ -10,7 +10,7 @@ from persist.db.dialects.findings import Problem, Severity
 from persist.db.schema.base import flag_set
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.workflows.models import approvals, runs, schedules
+from persist.workflows.models import approvals, runs, schedules, waits
 from persist.workflows.schemas import ApprovalStatus, RunStatus
 from persist.workflows.transitions import TERMINAL
 
@@ -33,9 +33,13 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
         )
         yield Problem("run_stuck", Severity.WARNING, f"run {id}", message)
     asked = exists().where(_A.workflow_run_id == _R.id, _PENDING)
-    paused: Iterable[Any] = work.found(quiet.where(_R.status == RunStatus.PAUSED, ~asked), unreadable=OnUnreadable.LEAVE_OUT)
+    told = exists().where(waits.c.run_id == _R.id)
+    idle = quiet.where(_R.status == RunStatus.PAUSED, ~asked, ~told)
+    paused: Iterable[Any] = work.found(idle, unreadable=OnUnreadable.LEAVE_OUT)
     for id, name, updated in paused:
-        message = f"{name} is paused since {updated:%Y-%m-%d %H:%M} UTC, and no approval is pending: resume or cancel it."
+        message = (
+            f"{name} is paused since {updated:%Y-%m-%d %H:%M} UTC, and waits for no approval or signal: resume or cancel it."
+        )
         yield Problem("run_paused", Severity.WARNING, f"run {id}", message)
     ended = select(_A.id, _A.gate, _R.id, _R.status).join(runs, _R.id == _A.workflow_run_id)
     over = ended.where(_PENDING, _R.status.in_(list(TERMINAL))).order_by(_A.created_at, _A.id)

@@ -80,6 +80,18 @@ def test_a_paused_run_waits_for_an_answer_as_long_as_it_takes(database_url: str,
     assert (found.code, found.severity, found.subject) == ("run_paused", "warning", f"run {run.id}")
 
 
+def test_a_paused_run_waits_for_a_signal_as_long_as_it_takes(database_url: str, clock: FrozenClock) -> None:
+    with Store.open(database_url, clock=clock) as store:
+        with store.begin() as tx:
+            tx.workflows.runs.create("ship", trigger_id="order/1", current_phase="wait", status="queued")
+            lease = tx.workflows.runs.claim("worker-1", lease=timedelta(hours=1))
+            assert lease is not None
+            tx.workflows.signals.wait(lease, "paid")
+            tx.workflows.runs.complete(lease)
+        clock.advance(delta=30 * DAY)
+        assert doctor(store) == []
+
+
 def test_a_gate_of_a_run_that_ended(database_url: str, clock: FrozenClock) -> None:
     with Store.open(database_url, clock=clock) as store:
         with store.begin() as tx:

@@ -14,7 +14,7 @@ from tests.maintenance.pruning_scenes import DAY, DOMAINS, Rows, added, every_ro
 LEFT = {
     "app_sessions": {"app_state": 1, "app_user_state": 1, "app_user_sessions": 0, "app_artifacts": 0, "app_memories": 0},
     "agent_tasks": {"agent_task_records": 1, "agent_task_pieces": 3, "agent_task_webhooks": 1},
-    "blobs": {"blobs": 1, "blob_pieces": 0},
+    "blobs": {"blobs": 2, "blob_pieces": 0},
     "chat": {"chat_sessions": 0, "chat_messages": 0, "chat_parts": 0, "chat_turns": 0, "system_prompts": 0},
     "checkpoints": {"checkpoint_threads": 0, "checkpoint_pieces": 0, "memories": 2},
     "conversations": {"sessions": 0, "branches": 0, "progressions": 1, "progression_members": 3},
@@ -26,7 +26,7 @@ LEFT = {
     "telemetry": {"status_log": 1, "usage_samples": 0, "tool_history": 0, "agent_tags": 0, "tasks": 1},
     "transcripts": {"transcript_sessions": 0, "transcript_entries": 0},
     "workflows": {
-        "workflow_runs": 5,
+        "workflow_runs": 8,
         "workflow_approvals": 3,
         "workflow_effects": 3,
         "workflow_signals": 2,

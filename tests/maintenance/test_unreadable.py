@@ -126,7 +126,8 @@ def test_a_file_full_of_them(filled_file: Path, tmp_path: Path, kind: str, logge
         if logged:
             with Store.open(f"sqlite:///{tmp_path / 'again.db'}", clock=clock) as again:
                 rebuild(store, again)
-                assert transcript(again) | {"events": 0} == transcript(store) | {"events": 0}
+                own = {"events": 0, "event_consumers": 0}  # the log and its readers' places are no part of it
+                assert transcript(again) | own == transcript(store) | own
     with Store.open(f"sqlite:///{path}") as store:
         assert troubles(store) == []
 

@@ -12,6 +12,7 @@ from persist.db.schema.base import flag_set
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_choice, check_flag
 from persist.db.values.clock import as_utc, iso_ms
 from persist.db.values.frozen import construct
@@ -61,7 +62,8 @@ _DUE = Statement(
     select(*_COLUMNS, _cron, _of_override(_O.enabled))
     .where(*_needs_work)
     .order_by(_S.next_fire_at, _S.name)
-    .with_for_update(of=schedules, skip_locked=True)
+    .with_for_update(of=schedules, skip_locked=True),
+    unreadable=OnUnreadable.LEAVE_OUT,  # the others fire
 )
 _ANY_DUE = Statement(select(_S.name).where(*_needs_work).limit(1))
 _OVERRIDE = Statement(select(_O.schedule).where(_O.name == _name))

@@ -31,7 +31,12 @@ _OLDEST = Statement(
     select(*_COLUMNS).where(_of_run, _S.name == param("name"), IS_UNTAKEN).order_by(_S.seq).limit(literal_column("1"))
 )
 _OF_RUN = Statement(select(*_COLUMNS).where(_of_run).order_by(_S.seq))
-_TAKE = Statement(update(signals).where(_of_run, _S.seq == param("seq")).values(taken_at=param("at")).returning(*_COLUMNS))
+_TAKE = Statement(
+    update(signals)
+    .where(_S.run_id == param("of_run"), _S.seq == param("of_seq"))
+    .values(taken_at=param("at"))
+    .returning(*_COLUMNS)
+)
 _WAITS_FOR = Statement(select(_W.name, _W.expires_at).where(_W.run_id == param("run_id")))
 _WAIT = Statement(upsert(waits, "run_id"))
 _END_WAIT = Statement(delete(waits).where(_W.run_id == param("run_id")))
@@ -92,7 +97,7 @@ class Signals(Repository):
         if oldest.result is None:
             return None
         with work.batch(last=True) as batch:
-            taken = batch.returned(_TAKE, run_id=id, seq=_value(oldest.result).seq, at=work.now())
+            taken = batch.returned(_TAKE, of_run=id, of_seq=_value(oldest.result).seq, at=work.now())
         assert taken.result is not None
         return _value(taken.result)
 
