@@ -17,6 +17,7 @@ from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_list, check_timedelta, optional_count
+from persist.db.values.clock import instant_after
 from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
 from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound
@@ -129,7 +130,7 @@ class Consumers(Repository):
         consumer, most = work.label("name", name), check_limit(limit)
         span = check_timedelta("lease", lease, zero=False)
         now = work.now()
-        until = _instant(now, span)
+        until = instant_after("lease", now, span)
         with work.batch() as batch:
             place, last = batch.row(_PLACE, row_name=consumer), batch.row(_LAST)
             at_once = batch.rows(_EVENTS_AT_ONCE, row_name=consumer, at=now, limit=most)
@@ -228,10 +229,3 @@ def _checked_position(position: object) -> int:
     if isinstance(position, str):
         raise InvalidValue("at", "expected 'beginning', 'now' or a position.")
     return check_count("position", position)
-
-
-def _instant(now: datetime, span: timedelta) -> datetime:
-    try:
-        return now + span
-    except OverflowError:
-        raise InvalidValue("lease", "it ends after the year 9999.") from None

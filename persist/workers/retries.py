@@ -14,10 +14,6 @@ def backoff(attempt: int, *, first: timedelta = _FIRST, longest: timedelta = _LO
     return doubled * random.uniform(0.75, 1.0)
 
 
-def never_again(run: WorkflowRun, error: BaseException) -> None:
-    """A run whose handler failed is not tried again."""
-
-
 def retry_by_attempts(run: WorkflowRun, error: BaseException) -> timedelta | None:
     """A run that was created with `max_attempts` is tried again after the time of `backoff`; any other one fails."""
     return None if run.max_attempts is None else backoff(run.attempt)

@@ -137,3 +137,11 @@ def from_iso(value: Any, like: str) -> datetime:
         return instant.replace(tzinfo=UTC) if instant.tzinfo is None else instant.astimezone(UTC)
     except (ValueError, OverflowError, TypeError):  # another program may have written any value
         raise InvalidValue("instant", f"{shown(value)} is stored, which is not like '{like}'.") from None
+
+
+def instant_after(path: str, now: datetime, span: timedelta) -> datetime:
+    """The instant after that time, given as the argument `path`. Raises InvalidValue if it is not in the calendar."""
+    try:
+        return now + span
+    except OverflowError:
+        raise InvalidValue(path, "it ends after the year 9999.") from None

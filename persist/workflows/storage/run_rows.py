@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from persist.db.changes.batch import Pending
 from persist.db.dialects.event_log import RUNS
@@ -20,6 +20,8 @@ COLUMNS = tuple(_R[name] for name in FIELDS)
 GET_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")))
 LOCK_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update())
 
+SET_STATUS = Statement(update(runs).where(_R.id == param("row_id")).values(status=param("to"), updated_at=param("at")))
+
 
 def run_value(row: Row) -> WorkflowRun:
     """The WorkflowRun in a row of its columns."""
@@ -34,10 +36,14 @@ def find_run(work: UnitOfWork, id: str, *, lock: bool = False) -> WorkflowRun | 
 
 def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> WorkflowRun:
     """The run as `find_run` reads it. Raises NotFound if there is none."""
-    run = find_run(work, id, lock=lock)
-    if run is None:
+    return found_run(work.row(LOCK_RUN if lock else GET_RUN, row_id=work.label("id", id)), id)
+
+
+def found_run(row: Row | None, id: str) -> WorkflowRun:
+    """The run in a row that was looked for. Raises NotFound if there is none."""
+    if row is None:
         raise NotFound("workflow run", id)
-    return run
+    return run_value(row)
 
 
 def written_run(row: Pending[Row | None]) -> WorkflowRun:

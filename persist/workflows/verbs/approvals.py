@@ -12,7 +12,7 @@ from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_flag, optional_label
 from persist.db.values.json import Json
-from persist.errors import Conflict, NotFound, TransitionError
+from persist.errors import Conflict, TransitionError
 from persist.workflows.models import IS_PENDING, approvals, runs
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus, FailureKind, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.approval_rows import (
@@ -27,7 +27,16 @@ from persist.workflows.storage.approval_rows import (
 )
 from persist.workflows.storage.payloads import history_item, marker_of, small_values, with_error
 from persist.workflows.storage.run_rows import COLUMNS as RUN_COLUMNS
-from persist.workflows.storage.run_rows import GET_RUN, LOCK_RUN, announce_claimable, get_run, held_run, run_value, written_run
+from persist.workflows.storage.run_rows import (
+    GET_RUN,
+    LOCK_RUN,
+    announce_claimable,
+    found_run,
+    get_run,
+    held_run,
+    run_value,
+    written_run,
+)
 from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs import leases
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
@@ -96,11 +105,9 @@ class Approvals(Repository):
         with self._work.batch() as batch:
             run_row = batch.row(LOCK_RUN, row_id=run_id)
             known = None if key is None else batch.row(_BY_KEY, run_id=run_id, key=key)
-        if run_row.result is None:
-            raise NotFound("workflow run", run_id)
+        run = found_run(run_row.result, run_id)
         if known is not None and known.result is not None:
             return approval_value(known.result)
-        run = run_value(run_row.result)
         if run.status in TERMINAL:
             raise Conflict(f"The workflow run {run.id!r} has ended ({run.status}): nothing would wait at its gate.")
         with self._work.batch(last=True) as batch:

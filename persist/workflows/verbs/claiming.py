@@ -16,6 +16,7 @@ from persist.db.transactions.repository import NothingToDo
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_list, check_timedelta
+from persist.db.values.clock import instant_after
 from persist.errors import InvalidValue
 from persist.workflows.models import queued_since, runs
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
@@ -23,7 +24,7 @@ from persist.workflows.storage import queue
 from persist.workflows.storage.hold_guard import is_plain
 from persist.workflows.storage.run_rows import COLUMNS, FIELDS, GET_RUN, run_value, written_run
 from persist.workflows.verbs import recovery
-from persist.workflows.verbs.leases import lease_end, lease_on
+from persist.workflows.verbs.leases import lease_on
 
 _R = runs.c
 _id = param("row_id")
@@ -77,7 +78,7 @@ class Wanted:
     ) -> "Wanted":
         """Check the arguments. Raises InvalidValue."""
         owner = work.label("worker", worker)
-        until = lease_end("lease", work.now(), check_timedelta("lease", lease, zero=False))
+        until = instant_after("lease", work.now(), check_timedelta("lease", lease, zero=False))
         names = [] if workflow_name is None else [work.label("workflow_name", workflow_name)]
         if workflow_names is not None:
             if names:

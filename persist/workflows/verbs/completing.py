@@ -1,9 +1,8 @@
 """What the end of a worker's work on a run means: the run succeeds, or waits at its gates."""
 
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.errors import NotFound
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
-from persist.workflows.storage.run_rows import check_hold, find_run
+from persist.workflows.storage.run_rows import check_hold, get_run
 from persist.workflows.transitions import TERMINAL
 from persist.workflows.verbs import finishing
 from persist.workflows.verbs.leases import clear_lease, given_lease
@@ -14,9 +13,7 @@ def complete(work: UnitOfWork, lease: Lease) -> WorkflowRun:
     ended = finishing.complete(work, given_lease(lease))
     if ended is not None:
         return ended
-    run = find_run(work, lease.run_id, lock=True)
-    if run is None:
-        raise NotFound("workflow run", lease.run_id)
+    run = get_run(work, lease.run_id, lock=True)
     if run.lease_token == lease.token and (run.status in TERMINAL or run.status == RunStatus.QUEUED):
         return run
     check_hold(run, lease, work.now())

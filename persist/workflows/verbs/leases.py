@@ -13,9 +13,9 @@ from persist.db.changes.batch import Batch
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_timedelta
-from persist.db.values.clock import as_utc
+from persist.db.values.clock import as_utc, instant_after
 from persist.db.values.frozen import construct
-from persist.errors import InvalidValue, LeaseLost, NotFound
+from persist.errors import InvalidValue, LeaseLost
 from persist.workflows.models import IS_LEASED, runs
 from persist.workflows.schemas import FailureKind, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.gates import OPEN_GATE, close_gates
@@ -27,7 +27,7 @@ from persist.workflows.storage.run_rows import (
     LOCK_RUN,
     announce_claimable,
     check_hold,
-    find_run,
+    get_run,
     held_run,
     is_live,
     run_value,
@@ -91,7 +91,7 @@ def renew(work: UnitOfWork, lease: Lease, lease_for: timedelta) -> Lease:
     if row is not None:
         return lease_on(run_value(row), lease.worker)
     run = _own(work, lease)
-    until = lease_end("lease_for", work.now(), span)
+    until = instant_after("lease_for", work.now(), span)
     with work.batch(last=True) as batch:
         batch.run(_RENEW, row_id=run.id, until=until)
         written = batch.row(GET_RUN, row_id=run.id)
@@ -109,11 +109,9 @@ def _renew_at_once(work: UnitOfWork, lease: Lease, span: timedelta) -> Row | Non
 def release(work: UnitOfWork, lease: Lease, retry_in: timedelta | None, error: str | None) -> None:
     """See Runs.release."""
     pause = None if retry_in is None else check_timedelta("retry_in", retry_in)
-    due = lease_end("retry_in", work.now(), pause) if pause else None
+    due = instant_after("retry_in", work.now(), pause) if pause else None
     with_error(work, None, error)
-    run = find_run(work, given_lease(lease).run_id, lock=True)
-    if run is None:
-        raise NotFound("workflow run", lease.run_id)
+    run = get_run(work, given_lease(lease).run_id, lock=True)
     if run.status in TERMINAL and run.lease_token == lease.token:
         return
     check_hold(run, lease, work.now())
@@ -215,14 +213,6 @@ def given_lease(lease: object) -> Lease:
     if not isinstance(lease, Lease):
         raise InvalidValue("lease", f"expected a Lease, got {type(lease).__name__}.")
     return lease
-
-
-def lease_end(path: str, now: datetime, span: timedelta) -> datetime:
-    """The instant after that time. Raises InvalidValue if it is not in the calendar."""
-    try:
-        return now + span
-    except OverflowError:
-        raise InvalidValue(path, "it ends after the year 9999.") from None
 
 
 def lease_on(run: WorkflowRun, worker: str) -> Lease:

@@ -7,12 +7,11 @@ from sqlalchemy import select, update
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.json import Json
-from persist.errors import NotFound
 from persist.workflows.models import approvals, runs
 from persist.workflows.schemas import Approval, ApprovalStatus, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.approval_rows import COLUMNS, approval_value, insert_approval
 from persist.workflows.storage.payloads import history_item, history_with
-from persist.workflows.storage.run_rows import LOCK_RUN, check_hold, run_value
+from persist.workflows.storage.run_rows import LOCK_RUN, SET_STATUS, check_hold, found_run
 from persist.workflows.transitions import check_transition
 
 _A, _R = approvals.c, runs.c
@@ -33,7 +32,6 @@ _PAUSE = Statement(
         updated_at=param("at"),
     )
 )
-_PAUSE_AGAIN = Statement(update(runs).where(_R.id == param("row_id")).values(status=RunStatus.PAUSED, updated_at=param("at")))
 
 
 def pause_at_gate(work: UnitOfWork, run: WorkflowRun, question: dict[str, Any], item: dict[str, Any], scratch: Json) -> Approval:
@@ -51,9 +49,7 @@ def wait_at_gate(work: UnitOfWork, run_id: str, question: dict[str, Any], lease:
     with work.batch() as batch:
         locked = batch.row(LOCK_RUN, row_id=run_id)
         newest = batch.row(_NEWEST_OF_GATE, run_id=run_id, gate=question["gate"])
-    if locked.result is None:
-        raise NotFound("workflow run", run_id)
-    run = run_value(locked.result)
+    run = found_run(locked.result, run_id)
     check_hold(run, lease, work.now())
     approval = None if newest.result is None else approval_value(newest.result)
     if approval is not None and approval.status != ApprovalStatus.PENDING:
@@ -63,5 +59,5 @@ def wait_at_gate(work: UnitOfWork, run_id: str, question: dict[str, Any], lease:
         pause_at_gate(work, run, question, history_item(work, question["gate"], None, work.now()), run.scratch)
     else:
         with work.batch(last=True) as batch:
-            batch.run(_PAUSE_AGAIN, row_id=run.id, at=work.now())
+            batch.run(SET_STATUS, row_id=run.id, to=RunStatus.PAUSED, at=work.now())
     return None

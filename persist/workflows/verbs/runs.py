@@ -4,26 +4,19 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, overload
 
-from sqlalchemy import update
-
-from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import NothingToDo, writes, writes_if_needed
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_count, optional_label
 from persist.db.values.json import Json
-from persist.workflows.models import runs
 from persist.workflows.schemas import FailureKind, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.gates import check_gate
 from persist.workflows.storage.payloads import context_of, small_label
-from persist.workflows.storage.run_rows import check_hold, find_run, held_run
+from persist.workflows.storage.run_rows import SET_STATUS, check_hold, find_run, held_run
 from persist.workflows.transitions import TERMINAL, allowed
 from persist.workflows.verbs import claiming, completing, creating, leases, progress, recovery
 from persist.workflows.verbs.finishing import cancel_run, finish
 from persist.workflows.verbs.run_reads import RunReads
 
 List = list
-_R = runs.c
-_id = param("row_id")
-_SET_STATUS = Statement(update(runs).where(_R.id == _id).values(status=param("to"), updated_at=param("at")))
 
 
 class Runs(RunReads):
@@ -132,7 +125,7 @@ class Runs(RunReads):
         if run.status != RunStatus.RUNNING:
             return False
         with work.batch(last=True) as batch:
-            batch.run(_SET_STATUS, row_id=id, to=RunStatus.PAUSED, at=work.now())
+            batch.run(SET_STATUS, row_id=id, to=RunStatus.PAUSED, at=work.now())
         return True
 
     @writes
@@ -158,7 +151,7 @@ class Runs(RunReads):
         if run is None or run.status != RunStatus.QUEUED:
             return False
         with self._work.batch(last=True) as batch:
-            batch.run(_SET_STATUS, row_id=id, to=RunStatus.RUNNING, at=self._work.now())
+            batch.run(SET_STATUS, row_id=id, to=RunStatus.RUNNING, at=self._work.now())
         return True
 
     @writes

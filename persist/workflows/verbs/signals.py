@@ -1,6 +1,6 @@
 """Signals: what other processes tell a run, kept until the run takes it, and waited for without a process."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import delete, func, literal_column, select, update
@@ -10,12 +10,13 @@ from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_timedelta, optional_label
+from persist.db.values.clock import instant_after
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json
-from persist.errors import Conflict, InvalidValue, NotFound
-from persist.workflows.models import HAS_KEY, IS_EXPIRING, IS_UNTAKEN, runs, signals, waits
+from persist.errors import Conflict
+from persist.workflows.models import HAS_KEY, IS_EXPIRING, IS_UNTAKEN, signals, waits
 from persist.workflows.schemas import Lease, RunStatus, Signal, WorkflowRun
-from persist.workflows.storage.run_rows import LOCK_RUN, announce_claimable, check_hold, get_run, run_value
+from persist.workflows.storage.run_rows import LOCK_RUN, SET_STATUS, announce_claimable, check_hold, found_run, get_run, run_value
 from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs.leases import given_lease, resume_ungated, resumption
 
@@ -40,7 +41,6 @@ _TAKE = Statement(
 _WAITS_FOR = Statement(select(_W.name, _W.expires_at).where(_W.run_id == param("run_id")))
 _WAIT = Statement(upsert(waits, "run_id"))
 _END_WAIT = Statement(delete(waits).where(_W.run_id == param("run_id")))
-_PAUSE = Statement(update(runs).where(runs.c.id == param("run_id")).values(status=RunStatus.PAUSED, updated_at=param("at")))
 _DUE = Statement(
     select(_W.run_id)
     .where(IS_EXPIRING, _W.expires_at <= param("at"))
@@ -67,11 +67,9 @@ class Signals(Repository):
             locked = batch.row(LOCK_RUN, row_id=id)
             known = None if key is None else batch.row(_BY_KEY, run_id=id, key=key)
             last, waiting = batch.row(_LAST, run_id=id), batch.row(_WAITS_FOR, run_id=id)
-        if locked.result is None:
-            raise NotFound("workflow run", id)
+        run = found_run(locked.result, id)
         if known is not None and known.result is not None:
             return _value(known.result)
-        run = run_value(locked.result)
         if run.status in TERMINAL:
             raise Conflict(f"The workflow run {run.id!r} has ended ({run.status}): nobody would take the signal.")
         awaited = waiting.result is not None and waiting.result[0] == told["name"]
@@ -90,10 +88,9 @@ class Signals(Repository):
         with work.batch() as batch:
             locked = batch.row(LOCK_RUN, row_id=id)
             oldest = batch.row(_OLDEST, run_id=id, name=label)
-        if locked.result is None:
-            raise NotFound("workflow run", id)
+        run = found_run(locked.result, id)
         if lease is not None:
-            check_hold(run_value(locked.result), lease, work.now())
+            check_hold(run, lease, work.now())
         if oldest.result is None:
             return None
         with work.batch(last=True) as batch:
@@ -112,14 +109,12 @@ class Signals(Repository):
         work = self._work
         span = None if timeout is None else check_timedelta("timeout", timeout)
         run_id, label, now = given_lease(lease).run_id, work.label("name", name), work.now()
-        until = None if span is None else _instant(now, span)
+        until = None if span is None else instant_after("timeout", now, span)
         with work.batch() as batch:
             locked = batch.row(LOCK_RUN, row_id=run_id)
             oldest = batch.row(_OLDEST, run_id=run_id, name=label)
             waiting = batch.row(_WAITS_FOR, run_id=run_id)
-        if locked.result is None:
-            raise NotFound("workflow run", run_id)
-        run = run_value(locked.result)
+        run = found_run(locked.result, run_id)
         check_hold(run, lease, now)
         if oldest.result is not None:
             return _value(oldest.result)
@@ -128,7 +123,7 @@ class Signals(Repository):
             until = waiting.result[1]  # it was resumed by hand
         with work.batch(last=True) as batch:
             batch.run(_WAIT, run_id=run.id, name=label, since=now, expires_at=until)
-            batch.run(_PAUSE, run_id=run.id, at=now)
+            batch.run(SET_STATUS, row_id=run.id, to=RunStatus.PAUSED, at=now)
         return None
 
     @reads
@@ -141,7 +136,7 @@ class Signals(Repository):
         return [_value(row) for row in rows]
 
     def _look(self) -> NothingToDo | None:
-        return NothingToDo([]) if not self._work.rows(_DUE, at=self._work.now()) else None
+        return NothingToDo([]) if self._work.row(_DUE, at=self._work.now()) is None else None
 
     @writes_if_needed(_look)
     def expire_due(self) -> List[Signal]:
@@ -192,13 +187,6 @@ def _deliver(work: UnitOfWork, run: WorkflowRun, told: dict[str, Any], *, wake: 
         announce_claimable(work, run)
     assert sent.result is not None
     return _value(sent.result)
-
-
-def _instant(now: datetime, span: timedelta) -> datetime:
-    try:
-        return now + span
-    except OverflowError:
-        raise InvalidValue("timeout", "it ends after the year 9999.") from None
 
 
 def _value(row: Row) -> Signal:
