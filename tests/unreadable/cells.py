@@ -82,8 +82,7 @@ def cells(table: Table, *, lite: bool) -> Iterator[Cell]:
 
 def spoil(tx: Any, cell: Cell) -> bool:
     """Put it there; False where there is no such row, or the database refuses."""
-    work = work_of(tx)
-    driver = work.runtime.transactions.driver_of(work.connection)
+    work, driver = work_of(tx), _driver(tx)
     if work.runtime.dialect.schema is None:
         driver.execute("PRAGMA ignore_check_constraints=ON")
         driver.execute("PRAGMA defer_foreign_keys=ON")
@@ -103,6 +102,11 @@ def spoil(tx: Any, cell: Cell) -> bool:
         return False
 
 
+def _driver(tx: Any) -> Any:
+    work = work_of(tx)
+    return work.runtime.transactions.driver_of(work.connection)
+
+
 def _statement(table: Table, name: str, column: str, value: str, place: int = 0) -> str:
     key = ", ".join(f'"{one.name}"' for one in table.primary_key.columns) or ("ctid" if "." in name else "rowid")
     row = f"({key}) IN (SELECT {key} FROM {name} ORDER BY {key} LIMIT 1 OFFSET {place})"
@@ -120,22 +124,32 @@ def spoil_row(path: Path, table: Table) -> None:
 
 
 class Attempt:
-    """What a verb answers over a spoilt cell, or over none; whatever it wrote is undone."""
+    """What a verb answers over a spoilt cell, or over none, and then its statements in a file; whatever it wrote is undone."""
 
     def __init__(self, store: Any, verb: Verb, ids: Any, cell: Cell | None) -> None:
         self.applies, self.value = True, None
         self.error: Exception | None = None
         self.size: int | None = None
+        self.statements: list[str] = []
         with suppress(Undo), store.begin() as tx:
             if cell is not None and not spoil(tx, cell):
                 self.applies = False
                 raise Undo
+            if cell is None and (trace := getattr(_driver(tx), "set_trace_callback", None)):
+                trace(self.statements.append)
             try:
                 self.value = verb.call(tx, arguments(verb, ids))
                 self.size = size(self.value)
             except Exception as error:
                 self.error = error
+            finally:
+                if cell is None and trace:
+                    trace(None)
             raise Undo
+
+    def asks(self, table: Table) -> bool:
+        """Whether a statement of the verb named the table."""
+        return any(table.name in statement for statement in self.statements)
 
     @property
     def is_bare(self) -> bool:

@@ -2,12 +2,13 @@
 
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Table
 
 from persist import Store
 from persist.errors import NotFound
@@ -111,11 +112,14 @@ def _wrong(verb: Verb, cell: Cell, attempt: Attempt, valid: Attempt) -> str | No
 def _problems(store: Store, ids: Mapping[str, Any], domain: str, *, lite: bool) -> Iterator[str]:
     of_domain = [verb for verb in verbs() if verb.domain == domain]
     valid = {verb.name: Attempt(store, verb, ids, None) for verb in of_domain}
+    assert any(attempt.statements for attempt in valid.values()) == lite
     if not lite:  # each statement takes a round trip, and the verbs that are about one row are the same
         of_domain = [verb for verb in of_domain if verb.name in SWEEPS or valid[verb.name].size is not None]
     for table in tables(domain):
+        # No cell of a table that a verb never names matters to it; only what it deletes may take rows along by their keys.
+        near = [verb for verb in of_domain if not lite or verb.name in SWEEPS or valid[verb.name].asks(table)]
         for cell in cells(table, lite=lite):
-            for verb in of_domain:
+            for verb in near:
                 attempt = Attempt(store, verb, ids, cell)
                 if not attempt.applies:
                     break
@@ -158,11 +162,17 @@ def test_a_file_with_a_row_that_is_all_spoilt_opens_and_is_swept(
 ) -> None:
     clock.advance(delta=timedelta(days=40))
     for table in tables(domain):
-        path = tmp_path / f"{table.name}.db"
-        shutil.copyfile(scene[0], path)
-        spoil_row(path, table)
-        with Store.open(f"sqlite:///{path.as_posix()}", clock=clock) as store:
+        with _spoilt(scene[0], tmp_path / f"{table.name}.db", [table], clock) as store:
             assert [step for step in maintain(store).steps if step.error] == []
             for kind in sorted(prunable()):
-                prune(store, kind, older_than=timedelta(days=30), dry_run=True)
                 prune(store, kind, older_than=timedelta(days=30))
+    with _spoilt(scene[0], tmp_path / "all.db", tables(domain), clock) as store:
+        for kind in sorted(prunable()):  # a trial is the same on a copy of the file, and a copy takes long
+            prune(store, kind, older_than=timedelta(days=30), dry_run=True)
+
+
+def _spoilt(scene: Path, path: Path, of: Sequence[Table], clock: FrozenClock) -> Store:
+    shutil.copyfile(scene, path)
+    for table in of:
+        spoil_row(path, table)
+    return Store.open(f"sqlite:///{path.as_posix()}", clock=clock)
