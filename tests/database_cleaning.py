@@ -12,6 +12,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from tests.distributed_server import is_cluster
+
 SCHEMA = "persist"
 MARK = "persist-tests-kept"
 """How a server's list of connections calls those that are kept for the next test."""
@@ -50,12 +52,13 @@ SELECT sum(pg_stat_get_tuples_inserted(c) + pg_stat_get_tuples_updated(c) + pg_s
 # What tells in one statement for all tables whether their rows are those of a fresh copy.
 _SUM = sql.SQL("SELECT {}, count(*), sum(hashtextextended(t::text, 0)) FROM {} t")
 
-_PUT_BACK = "INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM jsonb_populate_record(NULL::{table}, %s::jsonb)"
-
 
 def cleaner(url: str) -> psycopg.Connection[Any]:
-    """A connection to clean the database by: its deletes go in any order, and fire no trigger."""
-    return psycopg.connect(url, autocommit=True, options="-c session_replication_role=replica")
+    """A connection to clean the database by: its deletes go in any order, and fire no trigger, except on a cluster."""
+    connection = psycopg.connect(url, autocommit=True)
+    if not is_cluster(connection):
+        connection.execute("SET session_replication_role TO replica")
+    return connection
 
 
 class Clean:
@@ -74,6 +77,7 @@ class Clean:
         self._sums = sql.SQL(" UNION ALL ").join(sums).as_string(fresh)
         self._seed_sums = set(fresh.execute(self._sums).fetchall())
         self._sequences = _sequences(fresh)
+        self._distributed = is_cluster(fresh)
 
     def restore(self, connection: psycopg.Connection[Any]) -> bool:
         """Whether the database is now as a fresh copy is."""
@@ -100,13 +104,18 @@ class Clean:
 
     def _empty(self, connection: psycopg.Connection[Any], filled: Iterable[str]) -> None:
         with connection.transaction():
-            whole = {name for name, *_ in self._seed_sums & set(connection.execute(self._sums).fetchall())}
-            for name in filled:
-                if name not in whole:
-                    connection.execute(sql.SQL("DELETE FROM {}").format(_table(name)))
+            whole: set[str] = set()
+            if self._distributed:  # the nodes check foreign keys whatever this connection says
+                tables = sql.SQL(", ").join(map(_table, filled))
+                connection.execute(sql.SQL("TRUNCATE {} CASCADE").format(tables))
+            else:
+                whole = {name for name, *_ in self._seed_sums & set(connection.execute(self._sums).fetchall())}
+                for name in filled:
+                    if name not in whole:
+                        connection.execute(sql.SQL("DELETE FROM {}").format(_table(name)))
             for name in self._seeds.keys() - whole:
-                for (seed,) in self._seeds[name]:
-                    connection.execute(sql.SQL(_PUT_BACK).format(table=_table(name)), (seed,))
+                with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(_table(name))) as copy:
+                    copy.write(self._seeds[name])
             for name, last in _sequences(connection).items():
                 if (fresh := self._sequences[name]) != last:  # those that gave nothing begin at 1
                     values = (_table(name).as_string(connection), fresh or 1, fresh is not None)
@@ -117,9 +126,9 @@ def _table(name: str) -> sql.Identifier:
     return sql.Identifier(SCHEMA, name)
 
 
-def _rows(connection: psycopg.Connection[Any], name: str) -> list[tuple[str]]:
-    query = sql.SQL("SELECT to_jsonb(t)::text FROM {} t ORDER BY 1").format(_table(name))
-    return connection.execute(query).fetchall()
+def _rows(connection: psycopg.Connection[Any], name: str) -> bytes:
+    with connection.cursor().copy(sql.SQL("COPY {} TO STDOUT").format(_table(name))) as copy:
+        return b"".join(copy)
 
 
 def _sequences(connection: psycopg.Connection[Any]) -> dict[str, int | None]:
@@ -131,7 +140,8 @@ def _sequences(connection: psycopg.Connection[Any]) -> dict[str, int | None]:
 def _alone(connection: psycopg.Connection[Any]) -> bool:
     """Whether nobody is connected but those who wait for the next test. The server notices a close a moment after it was sent."""
     query = f"""SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()
-        AND (application_name <> '{MARK}' OR state <> 'idle')"""
+        AND (application_name <> '{MARK}' OR state <> 'idle')
+        AND application_name !~ '^(citus_internal|Citus)'"""  # what a cluster's nodes ask each other
     deadline = time.monotonic() + PATIENCE
     while (row := connection.execute(query).fetchone()) is not None and row[0]:
         if time.monotonic() > deadline:

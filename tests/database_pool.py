@@ -15,6 +15,7 @@ import psycopg
 from psycopg import sql
 
 from tests.database_cleaning import Clean, cleaner
+from tests.distributed_server import Cluster
 
 _MAX_IDLE = 6
 """Given back and kept: each has a connection, and a server allows a hundred."""
@@ -28,6 +29,7 @@ class Databases:
         self._server_url, self._forget = server_url, forget
         self._migrate = migrate
         self._admin = psycopg.connect(server_url, autocommit=True)
+        self._cluster = Cluster.of(self._admin, server_url)
         # Unique across sessions that share a server, and recognisable to whoever finds one that a killed session left.
         self._names = (f"persist_test_{uuid.uuid4().hex[:8]}_{number}" for number in itertools.count())
         self._template: str | None = None
@@ -68,7 +70,11 @@ class Databases:
     def create(self, *, migrated: bool = True) -> str:
         """The URL of a new database."""
         name = next(self._names)
-        if migrated:
+        if self._cluster is not None:
+            self._cluster.create(name)
+            if migrated:
+                self._migrate(self._url(name))
+        elif migrated:
             template = self._template or self._make_template()
             self._run("CREATE DATABASE {} TEMPLATE {}", name, template)
         else:
@@ -80,7 +86,11 @@ class Databases:
         self._forget(url)
         if (connection := self._cleaners.pop(url, None)) is not None:
             connection.close()
-        self._run("DROP DATABASE IF EXISTS {} WITH (FORCE)", urlsplit(url).path.removeprefix("/"))
+        name = urlsplit(url).path.removeprefix("/")
+        if self._cluster is not None:
+            self._cluster.drop(name)
+        else:
+            self._run("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
 
     def close(self) -> None:
         """Drop the template and what was given back; the databases of `create` are their takers' to drop."""

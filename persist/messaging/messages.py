@@ -20,14 +20,14 @@ _GIVEN = (*(column for column in _COLUMNS if column is not _M.id and column is n
 _id = param("row_id")
 
 _EXISTS = Statement(select(_S.id).where(_S.id == _id))
-# Waits for a transaction that is cleaning up the session, and then finds it deleted; and for one that adds the same message.
+# Waits for a transaction that is cleaning up the session, and then finds it deleted. It is no part of the INSERT: where an id
+# comes from a sequence, Citus refuses to lock the rows of an INSERT … SELECT.
+_HOLD = Statement(select(_S.id).where(_S.id == _id).with_for_update(read=True, key_share=True))
 _ADD = Statement(
     merging(
         insert(messages).from_select(
             [_M.session_id, *_GIVEN],
-            select(_S.id, *(bindparam(f"new_{column.name}", type_=column.type) for column in _GIVEN))
-            .where(_S.id == _id)
-            .with_for_update(read=True, key_share=True),
+            select(_S.id, *(bindparam(f"new_{column.name}", type_=column.type) for column in _GIVEN)).where(_S.id == _id),
         )
     ).returning(_M.id)
 )
@@ -71,6 +71,7 @@ class MessagingMessages(Repository):
         id, key = work.label("session_id", session_id), fields["platform_message_id"]
         new_values = {f"new_{name}": value for name, value in {**fields, "unique_message_id": key}.items()}
         with work.batch(last=True) as batch:
+            batch.row(_HOLD, row_id=id)
             added = batch.returned(_ADD, row_id=id, **new_values)
         if added.result is not None:
             return construct(MessagingMessage, {"id": added.result[0], "session_id": session_id, **fields})

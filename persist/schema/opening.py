@@ -62,6 +62,7 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
     connection = (dialect.connections.reader if dialect.read_only else dialect.connections.writer).connect()
     try:
         driver: Any = connection.connection.driver_connection
+        dialect.connections.check_server(driver)
         found = None if looked else _found(driver, dialect, HEAD)
         if found is None:
             _bring_up(connection, dialect, migrate=migrate)

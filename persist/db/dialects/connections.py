@@ -45,6 +45,9 @@ class Connections(ABC):
         """Open the driver connection of the first transaction before an engine exists; None where that is not possible."""
         return None
 
+    def check_server(self, driver: Any) -> None:  # noqa: B027  # a file has no server
+        """Raise UnsupportedEngine if a first connection reaches a server that persist does not run on."""
+
     @abstractmethod
     def prepare_database(self, driver: Any) -> None:
         """Set up the database for use; called once, after the schema is verified or upgraded and before any other write."""

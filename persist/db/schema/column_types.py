@@ -62,6 +62,19 @@ LONG_LABEL_BYTES = 2000
 """The maximum size of indexed paths and addresses, in bytes of UTF-8. No index has two of them, so an entry has room."""
 
 
+class _PgText(TEXT):
+    """TEXT in the order of its bytes. Parameters are cast to TEXT as well, since Citus takes no VARCHAR for it everywhere."""
+
+    render_bind_cast = True
+
+    def __init__(self) -> None:
+        super().__init__(collation="C")
+
+    def adapt(self, cls: type[Any], **_: Any) -> "_PgText":  # type: ignore[override]  # it overloads: every class gives this one
+        """Return this type for any class: SQLAlchemy's own for this driver would cast to VARCHAR."""
+        return _PgText()
+
+
 class Label(TypeDecorator[str]):
     """Identifiers, names and other text that is compared. `maximum`: its limit in bytes if the column is indexed."""
 
@@ -74,7 +87,7 @@ class Label(TypeDecorator[str]):
         super().__init__()
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return TEXT(collation="C") if is_postgres(dialect) else Text()
+        return _PgText() if is_postgres(dialect) else Text()
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         return None if value is None else check_label("text", value)
@@ -137,7 +150,7 @@ class FreeText(TypeDecorator[str]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return TEXT(collation="C") if is_postgres(dialect) else Text()
+        return _PgText() if is_postgres(dialect) else Text()
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
         return None if value is None else escape_text(value, nul=is_postgres(dialect))
@@ -249,7 +262,7 @@ class EnumText(TypeDecorator[StrEnum]):
         super().__init__()
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return TEXT(collation="C") if is_postgres(dialect) else Text()
+        return _PgText() if is_postgres(dialect) else Text()
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         return None if value is None else check_label("text", str(value))

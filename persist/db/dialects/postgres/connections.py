@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, event
 from persist.db.connections.connection_cache import ConnectionCache
 from persist.db.dialects.connections import Connections
 from persist.db.dialects.postgres.deferred_commits import DeferredCommits
+from persist.db.dialects.postgres.servers import refuse_other_servers
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.lazy_imports import lazy_module
 
@@ -33,6 +34,9 @@ class PostgresConnections(Connections):
         self._names: WeakKeyDictionary[Any, pipelining.PreparedNames] = WeakKeyDictionary()
         if owned:
             self.idle = {write: ConnectionCache(2, _IDLE_SECONDS, self._give_back) for write in (True, False)}
+            event.listen(
+                engine, "connect", lambda driver, _: refuse_other_servers(driver), insert=True
+            )  # SQLAlchemy fails on them
             event.listen(engine, "connect", self._look)
 
     def _make_engine(self, *, write: bool) -> Engine:
@@ -55,6 +59,9 @@ class PostgresConnections(Connections):
     def names(self, driver: Any) -> "pipelining.PreparedNames":
         """The prepared statements of a psycopg connection; a caller's has none of persist's."""
         return self._names[driver] if self.owned else pipelining.PreparedNames(enabled=False)
+
+    def check_server(self, driver: Any) -> None:
+        refuse_other_servers(driver)
 
     def prepare_database(self, driver: Any) -> None:
         """Do nothing: a Postgres database needs no setup by its clients."""
