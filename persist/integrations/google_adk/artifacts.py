@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from persist.app_sessions import schemas as stored
 from persist.app_sessions.artifacts import AppArtifacts
 from persist.app_sessions.schemas import ArtifactKey
+from persist.db.values.arguments import check_kind
 from persist.errors import StoreCorrupt
 from persist.integrations.google_adk.encoding import mapping, model_of, model_text, stored_value, value_text
 from persist.integrations.google_adk.errors import InvalidArgument, framework_errors
@@ -141,7 +142,7 @@ def _part(artifact: types.Part | dict[str, Any]) -> types.Part:
 def _mime_type(part: types.Part, key: ArtifactKey) -> str | None:
     """The type of a part that can be an artifact. Raises InvalidArgument for any other."""
     if part.inline_data is not None:
-        return part.inline_data.mime_type
+        return check_kind("artifact.inline_data", part.inline_data, types.Blob).mime_type
     if part.text is not None:
         return "text/plain"
     if part.file_data is None:
