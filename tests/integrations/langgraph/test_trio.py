@@ -38,7 +38,8 @@ def test_a_saver_on_trio(store: Any) -> None:
 
 
 def test_a_store_on_trio(store: Any) -> None:
-    items = PersistStore(store, index={"dims": 2, "embed": embed})
+    index: Any = {"dims": 2, "embed": embed}
+    items = PersistStore(store, index=index)
 
     async def story() -> None:
         async with trio.open_nursery() as nursery:

@@ -11,7 +11,7 @@ from persist.integrations.openai_agents import PersistSession
 
 
 def test_on_trio(store: Store | AsyncStore) -> None:
-    session = PersistSession("s", store)
+    session: Any = PersistSession("s", store)  # of any type: items are plain dicts
 
     async def several() -> list[Any]:
         async with trio.open_nursery() as nursery:

@@ -29,10 +29,8 @@ def test_arguments_of_a_session(store: Store | AsyncStore, database_url: str, do
 def test_arguments_of_a_new_session(store: Store | AsyncStore, wrong: Any) -> None:
     with pytest.raises(InvalidItem, match="expected a Store or an AsyncStore"):
         PersistSession("s", wrong)
-    names = {"session_id": wrong, "store": store}
-    for name in ("session_id", "agent", "model", "session_settings"):
-        if isinstance(wrong, str) or (name, wrong) in (("model", None), ("session_settings", None)) or name == "model":
-            continue
-        with pytest.raises(InvalidItem):
-            PersistSession(**{"session_id": "s", "store": store, name: wrong})
-    assert names
+    for name, right in (("session_id", str), ("agent", str), ("session_settings", type(None))):
+        if not isinstance(wrong, right):
+            given: dict[str, Any] = {"session_id": "s", "store": store, name: wrong}
+            with pytest.raises(InvalidItem):
+                PersistSession(**given)
