@@ -17,7 +17,7 @@ def test_on_trio(store: Store | AsyncStore) -> None:
         async with trio.open_nursery() as nursery:
             for number in range(5):
                 nursery.start_soon(session.add_items, [{"role": "user", "content": f"{number}"}])
-        return await session.get_items()
+        return list(await session.get_items())
 
     if isinstance(store, Store):
         assert sorted(item["content"] for item in trio.run(several)) == list("01234")
