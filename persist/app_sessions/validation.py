@@ -3,22 +3,13 @@
 import json
 import math
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
 
 from persist.app_sessions.schemas import ArtifactKey, Entries, InHand, NewEvent, NewMemory, StateChange
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_list
+from persist.db.values.arguments import check_kind, check_list
 from persist.errors import InvalidValue
 
-T = TypeVar("T")
 Names = dict[str, str]
-
-
-def of_kind(path: str, value: object, kind: type[T]) -> T:
-    """The value. Raises InvalidValue unless it is of class `kind`."""
-    if not isinstance(value, kind):
-        raise InvalidValue(path, f"expected a {kind.__name__}, got {type(value).__name__}.")
-    return value
 
 
 def names(work: UnitOfWork, **given: object) -> Names:
@@ -53,13 +44,13 @@ def entries(work: UnitOfWork, path: str, value: object) -> Entries:
     """Checked entries of a state."""
     return {
         work.label(f"{path} key", key, empty=True): json_text(work, f"{path}.{key}", text)
-        for key, text in of_kind(path, value, Mapping).items()  # type: ignore[type-abstract]  # an abstract class is a class
+        for key, text in check_kind(path, value, Mapping).items()  # type: ignore[type-abstract]  # an abstract class is a class
     }
 
 
 def change(work: UnitOfWork, value: object) -> StateChange:
     """A checked change of a state; None changes nothing."""
-    given = StateChange() if value is None else of_kind("state", value, StateChange)
+    given = StateChange() if value is None else check_kind("state", value, StateChange)
     return StateChange(
         app=entries(work, "state.app", given.app),
         user=entries(work, "state.user", given.user),
@@ -69,7 +60,7 @@ def change(work: UnitOfWork, value: object) -> StateChange:
 
 def event(work: UnitOfWork, value: object) -> NewEvent:
     """A checked event."""
-    given = of_kind("event", value, NewEvent)
+    given = check_kind("event", value, NewEvent)
     return NewEvent(
         id=work.label("event.id", given.id),
         timestamp=seconds("event.timestamp", given.timestamp),
@@ -88,7 +79,7 @@ def expected(work: UnitOfWork, value: object) -> str | InHand | None:
 
 def artifact_key(work: UnitOfWork, value: object) -> Names:
     """The checked names of an artifact, as parameters of statements."""
-    key = of_kind("key", value, ArtifactKey)
+    key = check_kind("key", value, ArtifactKey)
     session_id = "" if key.session_id is None else work.label("session_id", key.session_id)
     return {
         **names(work, app_name=key.app_name, user_id=key.user_id),
@@ -102,7 +93,7 @@ def memories(work: UnitOfWork, value: object) -> list[NewMemory]:
     checked = {}
     for index, one in enumerate(check_list("memories", value)):
         path = f"memories[{index}]"
-        given = of_kind(path, one, NewMemory)
+        given = check_kind(path, one, NewMemory)
         memory_id = work.label(f"{path}.id", given.id)
         text, found = work.body(f"{path}.text", given.text), words(work, f"{path}.words", given.words)
         checked[memory_id] = NewMemory(memory_id, json_text(work, f"{path}.entry", given.entry), text, found)

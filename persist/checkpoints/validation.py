@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from persist.checkpoints.schemas import Blob, Stored
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_list, required_label
+from persist.db.values.arguments import check_kind, check_list, required_label
 from persist.errors import InvalidValue
 
 T = TypeVar("T")
@@ -23,11 +23,7 @@ def mapping(path: str, value: object) -> Mapping[Any, Any]:
 
 def items(path: str, value: object, kind: type[T]) -> list[T]:
     """The list. Raises InvalidValue unless all its items are of class `kind`."""
-    found = check_list(path, value)
-    for index, one in enumerate(found):
-        if not isinstance(one, kind):
-            raise InvalidValue(f"{path}[{index}]", f"expected a {kind.__name__}, got {type(one).__name__}.")
-    return found
+    return [check_kind(f"{path}[{index}]", one, kind) for index, one in enumerate(check_list(path, value))]
 
 
 def labels(work: UnitOfWork, path: str, value: object) -> list[str]:

@@ -12,6 +12,7 @@ from persist.histories.schemas import Entry, History, HistoryRun
 from persist.store.transaction import Transaction
 
 _AT_MOST = 300
+_UNREGISTERED = "never registered"
 
 
 @click.group(short_help="List and show conversations and runs of agent frameworks.")
@@ -32,8 +33,11 @@ def ls(
     """List conversations, the one written last first. With --json: an object with `items` and `cursor`, null on the last page."""
     with database.open(read_only=True) as store, store.read() as tx:
         page = tx.histories.records.list(scope=scope, limit=limit, after=after)
+        are_runs = not page.items and bool(tx.histories.runs.list(limit=1).items)
     head = ("HISTORY", "SCOPE", "UPDATED (UTC)", "TOKENS", "BRANCHES", "FORKED FROM")
     _list([(one.id, one) for one in page.items], page.cursor, head, _history_row, "conversations", as_json, quiet)
+    if are_runs and not (as_json or quiet):
+        say("There are runs: persist histories runs", err=True)
 
 
 @histories.command(short_help="List runs, the one that took a step last first.")
@@ -43,7 +47,10 @@ def ls(
 @as_json
 @quiet("Print the ids alone.")
 def runs(database: Database, limit: int, after: str | None, as_json: bool, quiet: bool) -> None:
-    """List runs, the one that took a step last first. With --json: an object with `items` and `cursor`, null on the last page."""
+    """List runs, registered or not, the one that took a step last first.
+
+    With --json: an object with `items` and `cursor`, null on the last page.
+    """
     with database.open(read_only=True) as store, store.read() as tx:
         page = tx.histories.runs.list(limit=limit, after=after)
     head = ("RUN", "AGENT", "STARTED (UTC)", "LAST STEP (UTC)", "CONVERSATION", "PARENT")
@@ -81,9 +88,10 @@ def show(id: str, database: Database, as_json: bool, quiet: bool, limit: int | N
 
 
 def _run_of(tx: Transaction, id: str, limit: int | None) -> tuple[HistoryRun, dict[str, Any]]:
-    found = tx.histories.runs.find(id)
-    if found is None:
-        raise NotFound("history", id)
+    try:
+        found = tx.histories.runs.get(id)
+    except NotFound:
+        raise NotFound("history", id) from None
     events = tx.histories.run_events.list(id)
     snapshots = [one.snapshot for one in tx.histories.snapshots.list(id, include_interrupted=True)]
     unresolved = tx.histories.tool_effects.unresolved(id)
@@ -128,7 +136,7 @@ def _history_row(found: History) -> tuple[str, ...]:
 
 def _run_row(found: HistoryRun) -> tuple[str, ...]:
     known = (found.conversation_id, found.parent_id)
-    at = (instant(found.started_at), instant(found.updated_at))
+    at = (_UNREGISTERED if found.started_at is None else instant(found.started_at), instant(found.updated_at))
     return (inline(found.id), inline(found.agent_name or "-"), *at, *(inline(one or "-") for one in known))
 
 
@@ -164,7 +172,7 @@ def _known_of_run(found: HistoryRun) -> Iterator[tuple[str, str]]:
     ):
         if value is not None:
             yield name, inline(value)
-    yield "started", f"{instant(found.started_at)} UTC"
+    yield "started", _UNREGISTERED if found.started_at is None else f"{instant(found.started_at)} UTC"
     yield "last step", f"{instant(found.updated_at)} UTC"
 
 

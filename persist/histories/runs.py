@@ -41,6 +41,7 @@ _LIST = "histories.runs"
 _this = _R.id == param("row_id")
 _registered = _R.started_at.is_not(None)
 _GET = Statement(select(*_COLUMNS).where(_this, _registered))
+_GET_ANY = Statement(select(*_COLUMNS).where(_this))
 _STATE = Statement(select(_R.updated_at).where(_this))
 _LOCK = Statement(select(_R.id).where(_this).with_for_update())
 _MAKE = Statement(merge(runs, "id", updated_at="latest"))
@@ -64,7 +65,7 @@ def _started(*given: str) -> Statement:
 
 @cache
 def _listing(after: bool) -> Statement:
-    query = select(*_COLUMNS).where(_registered).order_by(_R.updated_at.desc(), _R.id.desc()).limit(LIMIT)
+    query = select(*_COLUMNS).order_by(_R.updated_at.desc(), _R.id.desc()).limit(LIMIT)
     if after:
         key = tuple_(bindparam("after_at", type_=_R.updated_at.type), bindparam("after_id", type_=_R.id.type))
         query = query.where(tuple_(_R.updated_at, _R.id) < key)
@@ -117,15 +118,15 @@ class HistoryRuns(Repository):
 
     @reads
     def get(self, id: str) -> HistoryRun:
-        """The run. Raises NotFound."""
-        row = self._work.row(_GET, row_id=self._work.label("id", id, empty=True))
+        """The run, be it registered or not. Raises NotFound."""
+        row = self._work.row(_GET_ANY, row_id=self._work.label("id", id, empty=True))
         if row is None:
             raise NotFound("history run", id)
         return _value(row)
 
     @reads
     def list(self, *, limit: int = 20, after: str | None = None) -> Page[HistoryRun]:
-        """Registered runs, the one that took a step last first. Pass a page's `cursor` as `after` for the next page."""
+        """Runs, registered or not, the one that took a step last first. Pass a page's `cursor` as `after` for the next page."""
         work = self._work
         limit = check_limit(limit)
         after_key = values_after(after, _LIST, {})

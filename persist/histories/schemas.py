@@ -82,7 +82,8 @@ class HistoryRun(Value):
     parent_id: str | None
     agent_name: str | None
     registration_id: str | None
-    started_at: datetime
+    started_at: datetime | None
+    """None for a run that took steps and was never registered."""
     created_at: datetime
     updated_at: datetime
     metadata: dict[str, Any]

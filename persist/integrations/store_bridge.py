@@ -62,7 +62,7 @@ class StoreBridge:
 
     def in_this_thread(self, function: Callable[[], T]) -> T:
         """Run a function that uses `call` in this thread. InvalidStateError as of `run_sync`."""
-        if self._async is not None and _in_loop():
+        if self._async is not None and on_asyncio():
             raise asyncio.InvalidStateError(
                 "A synchronous call over an AsyncStore would block its event loop: await the method of the same name with an a "
                 "before it, or call this one from another thread."
@@ -74,7 +74,7 @@ class StoreBridge:
 
         On trio a Store works as on asyncio, by anyio; over an AsyncStore this raises UnsupportedEngine there.
         """
-        if not _in_loop():
+        if not on_asyncio():
             if self._async is not None:
                 raise UnsupportedEngine(
                     "an AsyncStore", "it works on asyncio's event loops alone; elsewhere give the adapter a Store."
@@ -97,7 +97,8 @@ class StoreBridge:
             return function(tx)
 
 
-def _in_loop() -> bool:
+def on_asyncio() -> bool:
+    """Whether an event loop of asyncio runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -24,6 +24,7 @@ from persist.maintenance.drift import drift, index_of
 from persist.maintenance.setting_aside import set_aside
 from persist.maintenance.unreadable import bad_rows
 from persist.programs.checkup import checkup as of_programs
+from persist.replay_streams.checkup import checkup as of_replay_streams
 from persist.schema.metadata import HEAD, metadata
 from persist.telemetry.checkup import checkup as of_telemetry
 from persist.transcripts.checkup import checkup as of_transcripts
@@ -91,6 +92,7 @@ CHECKUPS: dict[str, Checkup] = {
     "events": of_events,
     "histories": of_histories,
     "programs": of_programs,
+    "replay streams": of_replay_streams,
     "telemetry": of_telemetry,
     "transcripts": of_transcripts,
     "workflows": of_workflows,

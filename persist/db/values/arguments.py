@@ -11,11 +11,20 @@ from persist.errors import InvalidValue, PayloadTooLarge
 from persist.quoting import shown
 
 E = TypeVar("E", bound=StrEnum)
+T = TypeVar("T")
 
 _MAX = 2**63 - 1
 _MAX_COST = 1e300
 """The largest cost. With it sums of costs stay finite; databases fail on an infinite sum."""
 _MILLISECOND = timedelta(milliseconds=1)
+
+
+def check_kind(path: str, value: object, kind: type[T]) -> T:
+    """The value, if it is of the class `kind`."""
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise InvalidValue(path, f"expected {article} {kind.__name__}, got {type(value).__name__}.")
+    return value
 
 
 def check_label(path: str, value: object) -> str:

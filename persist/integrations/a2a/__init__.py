@@ -4,7 +4,7 @@ Needs the extra `a2a`.
 """
 
 try:
-    from persist.integrations.a2a.encoding import InvalidTask, TaskEnded
+    from persist.integrations.a2a.arguments import InvalidTask, TaskEnded
     from persist.integrations.a2a.push_notifications import PersistPushNotificationConfigStore
     from persist.integrations.a2a.task_store import PersistTaskStore
 except ModuleNotFoundError as error:

@@ -6,13 +6,13 @@ from hashlib import sha256
 from typing import TypeVar
 
 from a2a.types.a2a_pb2 import Task, TaskState
-from a2a.utils.errors import InvalidParamsError
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from persist.agent_tasks.schemas import LoadedTask, Piece
-from persist.db.values.escaping import escape_text
-from persist.errors import Conflict, InvalidValue, StoreCorrupt
+from persist.db.values.arguments import check_kind
+from persist.errors import StoreCorrupt
+from persist.integrations.a2a.arguments import InvalidTask, framework_errors
 from persist.quoting import named
 
 M = TypeVar("M", bound=Message)
@@ -31,33 +31,10 @@ _BEFORE_1970 = 62_135_596_800
 """The seconds from the first instant of a Timestamp, the year 1, to 1970."""
 
 
-class InvalidTask(InvalidValue, InvalidParamsError):  # noqa: N818  # named like the errors it stands among
-    """A task, configuration, token or argument that is refused: an InvalidValue, and an InvalidParamsError of the framework."""
-
-    def __init__(self, path: str, reason: str) -> None:
-        InvalidParamsError.__init__(self, f"{path}: {reason}")
-        InvalidValue.__init__(self, path, reason)
-
-
-class TaskEnded(Conflict, InvalidParamsError):  # noqa: N818  # named like the errors it stands among
-    """A task that ended cannot go on or end otherwise: a Conflict, and an InvalidParamsError of the framework."""
-
-    def __init__(self, reason: str) -> None:
-        InvalidParamsError.__init__(self, reason)
-        Conflict.__init__(self, reason)
-
-
-def label_of(path: str, value: object) -> str:
-    """The text of an id or an owner, as it is stored. Raises InvalidTask for anything but text."""
-    if not isinstance(value, str):
-        raise InvalidTask(path, f"expected text, got {type(value).__name__}.")
-    return escape_text(value, nul=True)
-
-
 def pieces_of(task: Task) -> tuple[bytes, list[Piece]]:
     """The head of a task, which is small and always written, and its pieces. Fields that a newer release adds are kept."""
-    if not isinstance(task, Task):
-        raise InvalidTask("task", f"expected a Task, got {type(task).__name__}.")
+    with framework_errors():
+        check_kind("task", task, Task)
     head = _without(task, "history", "artifacts")
     pieces = [Piece("history", place, 0, _bytes(message)) for place, message in enumerate(task.history)]
     for place, artifact in enumerate(task.artifacts):

@@ -10,8 +10,9 @@ from a2a.types.a2a_pb2 import TaskPushNotificationConfig
 
 from persist.agent_tasks.schemas import Webhook
 from persist.agent_tasks.webhooks import AgentTaskWebhooks
-from persist.errors import InvalidValue
-from persist.integrations.a2a.encoding import InvalidTask, decoded, label_of
+from persist.db.values.arguments import check_kind
+from persist.integrations.a2a.arguments import check_store, framework_errors, label_of, owner_of
+from persist.integrations.a2a.encoding import decoded
 from persist.integrations.store_bridge import StoreBridge
 from persist.quoting import named
 from persist.store.async_store import AsyncStore
@@ -24,8 +25,7 @@ class PersistPushNotificationConfigStore(PushNotificationConfigStore):
     """Whom to notify of a task's changes, in a store. A caller sees its own configurations; a dispatch sees every owner's."""
 
     def __init__(self, store: Store | AsyncStore, owner_resolver: OwnerResolver = resolve_user_scope) -> None:
-        if not isinstance(store, Store | AsyncStore):
-            raise InvalidTask("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
+        check_store(store, owner_resolver)
         self.store, self.owner_resolver = store, owner_resolver
         self._bridge = StoreBridge(store)
 
@@ -34,9 +34,8 @@ class PersistPushNotificationConfigStore(PushNotificationConfigStore):
     ) -> TaskPushNotificationConfig:
         """Store the caller's configuration, in place of the one with its id; the copy that is stored."""
         key, owner = label_of("task_id", task_id), self._owner(context)
-        if not isinstance(notification_config, TaskPushNotificationConfig):
-            reason = f"expected a TaskPushNotificationConfig, got {type(notification_config).__name__}."
-            raise InvalidTask("notification_config", reason)
+        with framework_errors():
+            check_kind("notification_config", notification_config, TaskPushNotificationConfig)
         stored = normalize_push_notification_config(task_id, notification_config)
         id, data = label_of("id", stored.id), stored.SerializeToString()
         await self._run(lambda hooks: hooks.set(key, id, owner=owner, data=data), writes=True)
@@ -57,13 +56,11 @@ class PersistPushNotificationConfigStore(PushNotificationConfigStore):
         await self._run(lambda hooks: hooks.delete(label_of("task_id", task_id), owner=owner, id=id), writes=True)
 
     def _owner(self, context: ServerCallContext) -> str:
-        return label_of("owner", self.owner_resolver(context))
+        return owner_of(self.owner_resolver, context)
 
     async def _run(self, verb: Callable[[AgentTaskWebhooks], T], *, writes: bool) -> T:
-        try:
+        with framework_errors():
             return await self._bridge.call_async(lambda work: verb(AgentTaskWebhooks(work)), writes=writes)
-        except InvalidValue as error:
-            raise InvalidTask(error.path, error.reason) from error
 
 
 def _read(found: list[Webhook]) -> list[TaskPushNotificationConfig]:

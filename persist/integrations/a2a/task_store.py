@@ -10,13 +10,12 @@ from a2a.types.a2a_pb2 import ListTasksRequest, ListTasksResponse, Task
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 
 from persist.agent_tasks.tasks import AgentTasks
-from persist.errors import Conflict, InvalidValue
+from persist.db.values.arguments import check_kind
+from persist.errors import Conflict
+from persist.integrations.a2a.arguments import InvalidTask, TaskEnded, check_store, framework_errors, label_of, owner_of
 from persist.integrations.a2a.encoding import (
     FINAL,
-    InvalidTask,
-    TaskEnded,
     key_of,
-    label_of,
     page_token,
     pieces_of,
     place_of,
@@ -40,8 +39,7 @@ class PersistTaskStore(TaskStore):
     """
 
     def __init__(self, store: Store | AsyncStore, owner_resolver: OwnerResolver = resolve_user_scope) -> None:
-        if not isinstance(store, Store | AsyncStore):
-            raise InvalidTask("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
+        check_store(store, owner_resolver)
         self.store, self.owner_resolver = store, owner_resolver
         self._bridge = StoreBridge(store)
 
@@ -57,15 +55,17 @@ class PersistTaskStore(TaskStore):
 
     async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
         """The caller's task of this id; None if it has none."""
-        owner = self._owner(context)
-        if not task_id:
+        owner, id = self._owner(context), label_of("task_id", task_id)
+        if not id:
             return None
-        loaded = await self._run(lambda tasks: tasks.get(owner, label_of("task_id", task_id)), writes=False)
+        loaded = await self._run(lambda tasks: tasks.get(owner, id), writes=False)
         return None if loaded is None else task_of(loaded)
 
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         """A page of the caller's tasks, the one with the latest status first. Raises InvalidTask for a token of another owner."""
         owner = self._owner(context)
+        with framework_errors():
+            check_kind("params", params, ListTasksRequest)
         size = params.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
         if not 1 <= size <= _MOST:
             raise InvalidTask("page_size", f"expected a number from 1 to {_MOST}.")
@@ -91,17 +91,16 @@ class PersistTaskStore(TaskStore):
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
         """Delete the caller's task of this id, if it has one."""
-        owner = self._owner(context)
-        if task_id:
-            await self._run(lambda tasks: tasks.delete(owner, label_of("task_id", task_id)), writes=True)
+        owner, id = self._owner(context), label_of("task_id", task_id)
+        if id:
+            await self._run(lambda tasks: tasks.delete(owner, id), writes=True)
 
     def _owner(self, context: ServerCallContext) -> str:
-        return label_of("owner", self.owner_resolver(context))
+        return owner_of(self.owner_resolver, context)
 
     async def _run(self, verb: Callable[[AgentTasks], T], *, writes: bool) -> T:
         try:
-            return await self._bridge.call_async(lambda work: verb(AgentTasks(work)), writes=writes)
-        except InvalidValue as error:
-            raise InvalidTask(error.path, error.reason) from error
+            with framework_errors():
+                return await self._bridge.call_async(lambda work: verb(AgentTasks(work)), writes=writes)
         except Conflict as error:
             raise TaskEnded(str(error)) from error

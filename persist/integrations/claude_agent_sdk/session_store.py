@@ -17,10 +17,12 @@ from claude_agent_sdk.types import (
 )
 
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_flag
 from persist.db.values.clock import epoch_ms
 from persist.errors import InvalidValue
 from persist.integrations.store_bridge import StoreBridge
 from persist.maintenance.session_files import session_files_of, store_session_files
+from persist.quoting import shown
 from persist.sessionlog.session_files import read_session_files, write_session_files
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
@@ -29,6 +31,7 @@ from persist.transcripts.sessions import TranscriptSessions
 
 T = TypeVar("T")
 _Entries = list[dict[str, Any]]
+_KEY = ("project_key", "session_id", "subpath")
 
 
 class InvalidEntry(InvalidValue, ClaudeSDKError):  # noqa: N818  # named like the errors it stands among
@@ -120,7 +123,8 @@ class PersistSessionStore(SessionStore):
         the SDK's `import_session_to_store`, repeating it appends nothing, not even entries without a uuid.
         """
         with _typed():
-            session = read_session_files(_home(home), session_id, project_slug=directory_key, subagents=include_subagents)
+            subagents = check_flag("include_subagents", include_subagents)
+            session = read_session_files(_home(home), session_id, project_slug=directory_key, subagents=subagents)
             key: SessionKey = {"project_key": project_key or session.project_slug, "session_id": session_id}
             return await self._bridge.run_async(
                 lambda tx: store_session_files(tx, session, project=key["project_key"], fold=_fold(key)), writes=True
@@ -135,8 +139,9 @@ class PersistSessionStore(SessionStore):
         """
         project, session_id, _ = _names(key)
         with _typed():
+            replace = check_flag("overwrite", overwrite)
             session = await self._bridge.run_async(lambda tx: session_files_of(tx, project, session_id), writes=False)
-            return write_session_files(_home(home), session, overwrite=overwrite)
+            return write_session_files(_home(home), session, overwrite=replace)
 
     async def _call(self, verb: Callable[[UnitOfWork], T], *, writes: bool = False) -> T:
         with _typed():
@@ -147,6 +152,9 @@ def _names(key: object) -> tuple[str, str, str]:
     """The project, the session and the subpath ("" for the main transcript) of a key."""
     if not isinstance(key, Mapping):
         raise InvalidEntry("key", f"expected a SessionKey, got {type(key).__name__}.")
+    for name in key:
+        if name not in _KEY:
+            raise InvalidEntry("key", f"there is no {shown(name)} in a key, only {', '.join(_KEY)}.")
     for name in ("project_key", "session_id"):
         if not isinstance(key.get(name), str):
             raise InvalidEntry(f"key.{name}", "expected text.")

@@ -10,13 +10,13 @@ from pydantic import ValidationError
 from persist.app_sessions import schemas as stored
 from persist.app_sessions.artifacts import AppArtifacts
 from persist.app_sessions.schemas import ArtifactKey
+from persist.db.values.arguments import check_kind
 from persist.errors import StoreCorrupt
 from persist.integrations.google_adk.encoding import mapping, model_of, model_text, stored_value, value_text
 from persist.integrations.google_adk.errors import InvalidArgument, framework_errors
 from persist.integrations.store_bridge import StoreBridge
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
-from persist.store.transaction import Transaction
 
 _USER = "user:"
 _MOST_REFERENCES = 5
@@ -66,7 +66,7 @@ class PersistArtifactService(BaseArtifactService):
         """A version of an artifact, the latest without a number; None if there is none. References to artifacts are followed."""
         with framework_errors():
             key = _key(app_name, user_id, filename, session_id)
-            return await self._bridge.run_async(lambda tx: _load(tx, key, version), writes=False)
+            return await self._bridge.call_async(lambda work: _load(AppArtifacts(work), key, version), writes=False)
 
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
         """The names of a session's artifacts and of the user's, sorted; those of the user begin with `user:`."""
@@ -141,7 +141,7 @@ def _part(artifact: types.Part | dict[str, Any]) -> types.Part:
 def _mime_type(part: types.Part, key: ArtifactKey) -> str | None:
     """The type of a part that can be an artifact. Raises InvalidArgument for any other."""
     if part.inline_data is not None:
-        return part.inline_data.mime_type
+        return check_kind("artifact.inline_data", part.inline_data, types.Blob).mime_type
     if part.text is not None:
         return "text/plain"
     if part.file_data is None:
@@ -165,11 +165,11 @@ def _referred(part: types.Part, key: ArtifactKey) -> tuple[ArtifactKey, int]:
     return _key(parsed.app_name, parsed.user_id, parsed.filename, parsed.session_id), parsed.version
 
 
-def _load(tx: Transaction, key: ArtifactKey, version: int | None) -> types.Part | None:
+def _load(artifacts: AppArtifacts, key: ArtifactKey, version: int | None) -> types.Part | None:
     for _ in range(_MOST_REFERENCES + 1):
         if isinstance(version, int) and version < 0:
             return None
-        found = tx.app_sessions.artifacts.load(key, version)
+        found = artifacts.load(key, version)
         if found is None:
             return None
         part = model_of(types.Part, found.part, f"artifact {key.filename}")

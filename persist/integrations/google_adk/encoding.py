@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, get_args
 
 from google.adk.events.event import Event
+from google.adk.events.event_actions import EventActions
 from google.adk.sessions.state import State
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from persist.app_sessions.schemas import NewEvent, StateChange
+from persist.db.values.arguments import check_kind
 from persist.errors import StoreCorrupt
-from persist.integrations.google_adk.errors import InvalidArgument
+from persist.integrations.google_adk.errors import InvalidArgument, framework_errors
+from persist.integrations.json_keys import check_keys
 from persist.quoting import named
 
 M = TypeVar("M", bound=BaseModel)
@@ -27,13 +30,17 @@ class _Encoder(json.JSONEncoder):
         if isinstance(value, bytes | bytearray | memoryview):
             self.found_bytes = True
             return base64.urlsafe_b64encode(value).decode()
+        check_keys("", value, none="None")
         return to_jsonable_python(value)
 
 
 def model_text(path: str, model: BaseModel) -> str:
     """The JSON text of a model. Raises InvalidArgument for what would be read back as something else, or not at all."""
     encoder = _Encoder(separators=(",", ":"))
-    text = _encoded(path, model.model_dump(exclude_none=True), encoder)
+    try:
+        text = _encoded(path, model.model_dump(exclude_none=True, warnings="error"), encoder)
+    except PydanticSerializationError:  # a field was given what is not of its kind, after the model was built
+        text = _text_that_can_be_read_back(path, model, encoder)
     if encoder.found_bytes:
         _check_bytes(path, model)
     return text
@@ -105,7 +112,7 @@ def stored_value(what: str, text: str) -> Any:
 
 def stored_event(event: Event) -> tuple[NewEvent, StateChange]:
     """An event as it is stored, without the scope `temp:`, and its change of the state."""
-    delta = event.actions.state_delta or {}
+    delta = check_kind("event.actions", event.actions, EventActions).state_delta or {}
     change = change_of(delta)
     kept = {key: value for key, value in delta.items() if not key.startswith(State.TEMP_PREFIX)}
     if len(kept) < len(delta):
@@ -115,10 +122,23 @@ def stored_event(event: Event) -> tuple[NewEvent, StateChange]:
 
 
 def _encoded(path: str, value: Any, encoder: _Encoder) -> str:
+    with framework_errors():
+        check_keys(path, value)
     try:
         return encoder.encode(value)
     except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
         raise InvalidArgument(path, f"it has no JSON form: {error}") from error
+
+
+def _text_that_can_be_read_back(path: str, model: BaseModel, encoder: _Encoder) -> str:
+    try:
+        text = _encoded(path, model.model_dump(exclude_none=True, warnings=False), encoder)
+        type(model).model_validate(json.loads(text))
+        return text
+    except InvalidArgument:
+        raise
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:  # validators of the framework expect what they know
+        raise InvalidArgument(path, f"it could not be read back: {error}") from error
 
 
 def _check_bytes(path: str, value: Any, *, typed: bool = False) -> None:

@@ -12,9 +12,11 @@ from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemor
 from google.adk.memory.memory_entry import MemoryEntry
 from google.adk.sessions.session import Session
 from google.genai import types
+from pydantic import ValidationError
 
 from persist.app_sessions.memories import AppMemories
 from persist.app_sessions.schemas import NewMemory
+from persist.db.values.arguments import check_kind, check_list
 from persist.integrations.google_adk.encoding import mapping, model_of, model_text
 from persist.integrations.google_adk.errors import InvalidArgument, framework_errors
 from persist.integrations.store_bridge import StoreBridge
@@ -39,7 +41,7 @@ class PersistMemoryService(BaseMemoryService):
     async def add_session_to_memory(self, session: Session) -> None:
         """Remember the session's events that have content, instead of those that were remembered of it before."""
         with framework_errors():
-            given = _memories(session.events, {})
+            given = _memories("session.events", check_kind("session", session, Session).events, {})
             await self._bridge.call_async(
                 lambda work: AppMemories(work).replace(session.app_name, session.user_id, session.id, given), writes=True
             )
@@ -55,7 +57,7 @@ class PersistMemoryService(BaseMemoryService):
     ) -> None:
         """Remember these events too, those that are not remembered yet. The metadata are stored with each of them."""
         with framework_errors():
-            given = _memories(events, mapping("custom_metadata", custom_metadata))
+            given = _memories("events", events, mapping("custom_metadata", custom_metadata))
             await self._bridge.call_async(
                 lambda work: AppMemories(work).add(app_name, user_id, session_id or _OF_NO_SESSION, given), writes=True
             )
@@ -69,16 +71,13 @@ class PersistMemoryService(BaseMemoryService):
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
         """Remember these entries, each under its id or else a new one. The metadata are added to those of each entry."""
-        shared = mapping("custom_metadata", custom_metadata)
-        for number, one in enumerate(memories):
-            if not isinstance(one, MemoryEntry):
-                raise InvalidArgument(f"memories[{number}]", f"expected a MemoryEntry, got {type(one).__name__}.")
-        entries = [
-            one.model_copy(update={"id": one.id or str(uuid.uuid4()), "custom_metadata": {**shared, **one.custom_metadata}})
-            for one in memories
-        ]
         with framework_errors():
-            given = [_memory(one) for one in entries]
+            shared, given = mapping("custom_metadata", custom_metadata), []
+            for number, one in enumerate(check_list("memories", memories)):
+                path = f"memories[{number}]"
+                entry = check_kind(path, one, MemoryEntry)
+                metadata = {**shared, **mapping(f"{path}.custom_metadata", entry.custom_metadata)}
+                given.append(_memory(entry.model_copy(update={"id": entry.id or str(uuid.uuid4()), "custom_metadata": metadata})))
             await self._bridge.call_async(
                 lambda work: AppMemories(work).add(app_name, user_id, _OF_NO_SESSION, given), writes=True
             )
@@ -101,32 +100,34 @@ class PersistMemoryService(BaseMemoryService):
                 await self._bridge.call_async(lambda work: AppMemories(work).delete(app_name, user_id, memory_id), writes=True)
 
 
-def _memories(events: Sequence[Event], metadata: Mapping[str, object]) -> list[NewMemory]:
+def _memories(path: str, given: object, metadata: Mapping[str, object]) -> list[NewMemory]:
+    """The memories of events that have content."""
+    events = [check_kind(f"{path}[{number}]", one, Event) for number, one in enumerate(check_list(path, given))]
     return [
-        _memory(
-            MemoryEntry(
-                id=event.id,
-                content=event.content,
-                author=event.author,
-                timestamp=_local_time(event.timestamp),
-                custom_metadata=dict(metadata),
-            )
-        )
+        _memory(_entry(event, metadata))
         for event in events
-        if event.content and event.content.parts
+        if event.content and check_kind("event.content", event.content, types.Content).parts
     ]
+
+
+def _entry(event: Event, metadata: Mapping[str, object]) -> MemoryEntry:
+    at = _local_time(event.timestamp)
+    try:
+        return MemoryEntry(id=event.id, content=event.content, author=event.author, timestamp=at, custom_metadata=dict(metadata))
+    except ValidationError as error:
+        raise InvalidArgument("event", f"it cannot be remembered: {error}") from error
 
 
 def _local_time(timestamp: float) -> str:
     """Local time, as the framework writes it. Raises InvalidArgument for an instant that no calendar has."""
     try:
         return datetime.fromtimestamp(timestamp).isoformat()
-    except (ValueError, OverflowError, OSError) as error:
+    except (ValueError, TypeError, OverflowError, OSError) as error:
         raise InvalidArgument("event.timestamp", f"it is no instant of a calendar: {error}.") from error
 
 
 def _memory(entry: MemoryEntry) -> NewMemory:
-    text = _text(entry.content)
+    text = _text(check_kind("memory.content", entry.content, types.Content))
     return NewMemory(
         id=entry.id or "",
         entry=model_text("memory", entry),

@@ -8,6 +8,7 @@ from google.adk.sessions.session import Session
 
 from persist.app_sessions.schemas import Appended, InHand, LoadedSession, NewEvent, StateChange
 from persist.app_sessions.sessions import AppSessions
+from persist.db.values.arguments import check_kind
 from persist.errors import Conflict, NotFound
 from persist.integrations.google_adk.encoding import change_of, model_of, state_of, stored_event, values_of
 from persist.integrations.google_adk.errors import (
@@ -40,7 +41,7 @@ class PersistSessionService(BaseSessionService):
         self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
     ) -> Session:
         """Create a session. Raises SessionExists if the user has one with that id; a blank id becomes a new one."""
-        given = _stripped(session_id) or None
+        given = None if session_id is None else _stripped(session_id) or None
         with framework_errors():
             change = change_of(state)
             try:
@@ -100,9 +101,12 @@ class PersistSessionService(BaseSessionService):
         Raises SessionStale, SessionMissing or InvalidArgument, and then changes neither the store, nor the object, nor the event.
         An event that is stored already, because its answer was lost, is not stored again.
         """
-        if event.partial:
-            return event
         with framework_errors():
+            check_kind("session", session, Session)
+            check_kind("session.state", session.state, dict)
+            check_kind("session.events", session.events, list)
+            if check_kind("event", event, Event).partial:
+                return event
             new, change = stored_event(event)
             async with self._turns.of(session):
                 return await self._bridge.in_worker(lambda: self._append(session, event, new, change), writes=True)
@@ -139,10 +143,10 @@ def _is_news(session: Session, appended: Appended, expected: str | None) -> bool
 
 
 def _stripped(session_id: object) -> str:
-    """The id without blanks around it, empty for None. Raises InvalidArgument for anything but text."""
-    if session_id is not None and not isinstance(session_id, str):
+    """The id without blanks around it. Raises InvalidArgument for anything but text."""
+    if not isinstance(session_id, str):
         raise InvalidArgument("session_id", f"expected text, got {type(session_id).__name__}.")
-    return (session_id or "").strip()
+    return session_id.strip()
 
 
 def _session(loaded: LoadedSession) -> Session:

@@ -3,9 +3,23 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from langgraph.store.base import GetOp, InvalidNamespaceError, Item, ListNamespacesOp, Op, PutOp, Result, SearchItem, SearchOp
+from langgraph.store.base import (
+    GetOp,
+    InvalidNamespaceError,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+)
 
 from persist.checkpoints.schemas import Memory
+from persist.db.values.arguments import check_count, check_kind, check_list, optional_count
+from persist.errors import InvalidValue
+from persist.integrations.langgraph.arguments import mapping
 from persist.integrations.langgraph.filtering import check_filter, in_namespace, matches
 from persist.integrations.langgraph.ranking import Index, ranked
 from persist.store.transaction import Transaction
@@ -17,11 +31,11 @@ class Batch:
     """Checked operations, the texts to embed before they run, and the memories to refresh afterwards."""
 
     def __init__(self, ops: Iterable[Op], index: Index | None) -> None:
-        self._ops = list(ops)
+        self._ops: list[Op] = check_list("ops", ops)
         for op in self._ops:
             _check(op)
         # of several puts to one key only the last is run
-        puts = {(op.namespace, op.key): op for op in self._ops if isinstance(op, PutOp)}
+        puts = {(tuple(op.namespace), op.key): op for op in self._ops if isinstance(op, PutOp)}
         self._puts = [(op, {} if index is None else index.texts(op)) for op in puts.values()]
         self._index = index
         self.writes = bool(puts)
@@ -83,19 +97,31 @@ class Batch:
 
 
 def _check(op: Op) -> None:
+    """Raises InvalidValue, or the framework's InvalidNamespaceError, for an operation that cannot be run."""
     if isinstance(op, GetOp | PutOp):
-        paths: Iterable[Sequence[object]] = [op.namespace]
+        paths: list[tuple[str, object]] = [("namespace", op.namespace)]
+        check_kind("key", op.key, str)
+        if isinstance(op, PutOp) and op.value is not None:
+            mapping("value", op.value)
+            for index, path in enumerate(check_list("index", op.index or ())):
+                check_kind(f"index[{index}]", path, str)
     elif isinstance(op, SearchOp):
-        paths = [op.namespace_prefix]
-        check_filter(op.filter)
-        if min(op.limit, op.offset) < 0:
-            raise ValueError("limit and offset are not negative.")
+        paths = [("namespace_prefix", op.namespace_prefix)]
+        check_filter(None if op.filter is None else mapping("filter", op.filter))
+        if op.query is not None:
+            check_kind("query", op.query, str)
     elif isinstance(op, ListNamespacesOp):
-        paths = [condition.path for condition in op.match_conditions or ()]
+        given = check_list("match_conditions", op.match_conditions or ())
+        conditions = [check_kind(f"match_conditions[{index}]", one, MatchCondition) for index, one in enumerate(given)]
+        paths = [(f"match_conditions[{index}].path", condition.path) for index, condition in enumerate(conditions)]
+        optional_count("max_depth", op.max_depth)
     else:
-        raise ValueError(f"Unknown operation type: {type(op)}")
-    for path in paths:
-        for label in path:
+        raise InvalidValue("ops", f"Unknown operation type: {type(op).__name__}")
+    if isinstance(op, SearchOp | ListNamespacesOp):
+        for name in ("limit", "offset"):
+            check_count(name, getattr(op, name))
+    for name, path in paths:
+        for label in check_list(name, path):
             if not isinstance(label, str) or not label or "." in label or "\x00" in label:
                 raise InvalidNamespaceError(f"Invalid namespace label {label!r} in {path}: expected text without dots and NULs.")
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from persist.errors import StoreBusy, Unavailable
-from persist.integrations.store_bridge import StoreBridge
+from persist.integrations.store_bridge import StoreBridge, on_asyncio
 from persist.store.transaction import Transaction
 
 T = TypeVar("T")
@@ -34,6 +34,8 @@ class Coalescing:
     async def run(self, function: Callable[[Transaction], T], *, writes: bool) -> T:
         """Run a function in a transaction. If cancelled before that begins it never runs; else its end is awaited."""
         self._bridge.refuse_inside_transaction(writes=writes)
+        if not on_asyncio():  # such as on trio: each call has a transaction of its own
+            return await self._bridge.run_async(function, writes=writes)
         loop = asyncio.get_running_loop()
         lines = self._lines.get(loop)
         if lines is None:

@@ -1,7 +1,6 @@
 """Converting LangGraph's checkpoints to those of persist, and back."""
 
 import builtins
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -25,6 +24,7 @@ from persist.checkpoints.schemas import Blob, ChannelHistory, Loaded, Stored, Wr
 from persist.checkpoints.schemas import Checkpoint as Row
 from persist.db.values.json import check
 from persist.errors import InvalidValue, StoreCorrupt
+from persist.integrations.langgraph.arguments import checkpoint_id, mapping, versions
 from persist.integrations.langgraph.carrying import CheckpointPut, Known, ThreadKey, Versions, version_of
 from persist.integrations.langgraph.fingerprints import Fingerprint, Fingerprinting, content
 from persist.integrations.langgraph.kept_lists import PACKED as _PACKED
@@ -65,15 +65,17 @@ class Encoding:
         known: Known,
     ) -> CheckpointPut:
         """A checkpoint to store, serialized. A value that is not new is left out if `known` has its version."""
-        head: dict[str, Any] = dict(checkpoint)
-        given: dict[str, Any] = head.pop("channel_values", None) or {}
-        versions: ChannelVersions = head.pop("channel_versions", None) or {}
+        head: dict[str, Any] = dict(mapping("checkpoint", checkpoint))
+        if "id" not in head:
+            raise InvalidValue("checkpoint.id", "it is missing.")
+        given = mapping("checkpoint.channel_values", head.pop("channel_values", None) or {})
+        at = versions("checkpoint.channel_versions", head.pop("channel_versions", None) or {})
+        mapping("metadata", metadata)
         merged = all_metadata(config, metadata)
         plain = {name: value for name, value in merged.items() if _is_plain({name: value})}
         not_json = {name: value for name, value in merged.items() if name not in plain}
         run_id = merged.get("run_id")
-        at = {channel: json.dumps(version) for channel, version in versions.items()}
-        new = {channel: json.dumps(version) for channel, version in new_versions.items()}
+        new = versions("new_versions", new_versions)
         # if the caller names new versions, an unchanged version means an unchanged value
         kept = known.versions if new else {}
         unchanged = {channel: at[channel] for channel in given if channel in at and at[channel] == kept.get(channel)}
@@ -95,7 +97,7 @@ class Encoding:
                 values[channel] = version, stored
         arguments = {
             "head": self.blob("checkpoint", (head, not_json) if not_json else (head,)),
-            "parent_id": config["configurable"].get("checkpoint_id") or None,
+            "parent_id": checkpoint_id(config),
             "run_id": run_id if isinstance(run_id, str) else None,
             "metadata": plain,
             "versions": at,

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import CheckpointTuple, get_checkpoint_id
+from langgraph.checkpoint.base import CheckpointTuple
 
 from persist.checkpoints.schemas import Checkpoint
+from persist.integrations.langgraph.arguments import checkpoint_id, configurable, mapping, optional_limit, thread_key
 from persist.integrations.langgraph.encoding import Encoding
 from persist.store.transaction import Transaction
 
@@ -28,16 +29,17 @@ class Listing:
         before: RunnableConfig | None,
         limit: int | None,
     ) -> None:
-        self._encoding, self._filter, self._left = encoding, filter, limit
-        named = config["configurable"] if config else None
+        self._encoding, self._left = encoding, optional_limit("limit", limit)
+        self._filter = None if filter is None else mapping("filter", filter)
+        named = None if config in (None, {}) else configurable(config)
         self._where = {
-            "thread_id": None if named is None else str(named["thread_id"]),
+            "thread_id": None if named is None else thread_key(config)[0],
             "namespace": None if named is None else named.get("checkpoint_ns"),
-            "id": get_checkpoint_id(config) or None if config else None,
-            "before": get_checkpoint_id(before) or None if before else None,
+            "id": None if named is None else checkpoint_id(config),
+            "before": None if before in (None, {}) else checkpoint_id(before, "before"),
         }
         self._last: Checkpoint | None = None
-        self.ended = limit is not None and limit <= 0
+        self.ended = self._left is not None and self._left <= 0
 
     def page(self, tx: Transaction) -> list[CheckpointTuple]:
         """The next page of checkpoints."""

@@ -13,7 +13,6 @@ from langgraph.checkpoint.base import (
     CheckpointMetadata,
     CheckpointTuple,
     DeltaChannelHistory,
-    get_checkpoint_id,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -24,13 +23,16 @@ from persist.checkpoints.threads import CheckpointThreads
 from persist.db.changes.batch import RequirementMissed
 from persist.db.group_commit.shared_rows import SharedRows
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.db.values.arguments import check_count
+from persist.db.values.arguments import check_count, check_list
+from persist.errors import InvalidValue
+from persist.integrations.langgraph.arguments import checkpoint_id, id_text, id_texts, pairs, thread_key
 from persist.integrations.langgraph.carrying import NOTHING, CheckpointPut, KnownThreads, SaverStates
 from persist.integrations.langgraph.encoding import Encoding
 from persist.integrations.langgraph.kept_lists import SavedLists
 from persist.integrations.langgraph.listing import Listing
 from persist.integrations.langgraph.strict import Allowed, StrictSerializer
 from persist.integrations.store_bridge import StoreBridge
+from persist.quoting import shown
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.store.transaction import Transaction
@@ -203,7 +205,10 @@ class PersistSaver(BaseCheckpointSaver[str]):
 
     def get_next_version(self, current: str | int | None, channel: None) -> str:
         """The next version of a channel, in the format of LangGraph's own savers. Its random part differs between forks."""
-        number = 0 if current is None else current if isinstance(current, int) else int(current.split(".")[0])
+        try:
+            number = 0 if current is None else int(str(current).split(".")[0])
+        except ValueError:
+            raise InvalidValue("current", f"{shown(current)} is no version.") from None
         return f"{number + 1:032}.{random.random():016}"
 
     # -- what to run in a transaction; arguments are checked before it begins
@@ -225,9 +230,9 @@ class PersistSaver(BaseCheckpointSaver[str]):
         whole: bool = False,
     ) -> CheckpointPut:
         """The checkpoint to store; `whole`: with all of its values, whatever is known to be stored."""
-        thread_key = _thread_key(config)
-        known = NOTHING if whole else self._known.of(thread_key)
-        return self._encoding.put(thread_key, config, checkpoint, metadata, new_versions, known)
+        key = thread_key(config)
+        known = NOTHING if whole else self._known.of(key)
+        return self._encoding.put(key, config, checkpoint, metadata, new_versions, known)
 
     def _remember(self, put: CheckpointPut) -> RunnableConfig:
         self._known.note(put.thread_key, put.stored)
@@ -242,23 +247,23 @@ class PersistSaver(BaseCheckpointSaver[str]):
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> Callable[[], None]:
-        thread_id, namespace = _thread_key(config)
-        checkpoint_id = config["configurable"]["checkpoint_id"]
-        given = self._encoding.writes(writes)
+        thread_id, namespace = thread_key(config)
+        after = checkpoint_id(config)
+        if after is None:
+            raise InvalidValue("config.configurable.checkpoint_id", "it is missing: writes follow a checkpoint.")
+        given = self._encoding.writes(pairs("writes", writes))
         task = {"task_id": task_id, "task_path": task_path, "namespace": namespace}
-        rows = checked_writes(thread_id, checkpoint_id, given, **task)
+        rows = checked_writes(thread_id, after, given, **task)
 
         def store() -> None:
             if not (rows and self._shared_writes.write(rows, what="put_writes()")):
-                self._bridge.call(
-                    lambda work: CheckpointStates(work).put_writes(thread_id, checkpoint_id, given, **task), writes=True
-                )
+                self._bridge.call(lambda work: CheckpointStates(work).put_writes(thread_id, after, given, **task), writes=True)
 
         return store
 
     def _find(self, config: RunnableConfig) -> Callable[[UnitOfWork], Loaded | None]:
-        thread_id, namespace = _thread_key(config)
-        id = get_checkpoint_id(config) or None
+        thread_id, namespace = thread_key(config)
+        id = checkpoint_id(config)
         known, memory = self._known.of((thread_id, namespace)).lists, self._encoding.lists
         kept = None if memory is None else SavedLists(memory, known)
         return lambda work: SaverStates(work, known, kept=kept).find(thread_id, namespace=namespace, id=id)
@@ -266,51 +271,47 @@ class PersistSaver(BaseCheckpointSaver[str]):
     def _read(self, config: RunnableConfig, found: Loaded | None) -> CheckpointTuple | None:
         if found is None:
             return None
-        thread_key, versions = _thread_key(config), found.checkpoint.versions
-        known = self._known.of(thread_key)
-        self._known.note(thread_key, replace(known, versions={channel: versions[channel] for channel in found.values}))
-        return self._encoding.tuple(found, config if get_checkpoint_id(config) else None)
+        key, versions = thread_key(config), found.checkpoint.versions
+        known = self._known.of(key)
+        self._known.note(key, replace(known, versions={channel: versions[channel] for channel in found.values}))
+        return self._encoding.tuple(found, config if checkpoint_id(config) else None)
 
     def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Callable[[Transaction], Histories]:
-        thread_id, namespace = _thread_key(config)
-        id = get_checkpoint_id(config) or None
+        thread_id, namespace = thread_key(config)
+        id, named = checkpoint_id(config), check_list("channels", channels)
 
         def history(tx: Transaction) -> Histories:
             at = id
             if at is None:
                 latest = tx.checkpoints.states.page(thread_id=thread_id, namespace=namespace, limit=1)
                 if not latest:
-                    return {channel: DeltaChannelHistory(writes=[]) for channel in channels}
+                    return {channel: DeltaChannelHistory(writes=[]) for channel in named}
                 at = latest[0].id
-            found = tx.checkpoints.states.history(thread_id, at, channels, namespace=namespace)
+            found = tx.checkpoints.states.history(thread_id, at, named, namespace=namespace)
             return {channel: self._encoding.history(history_of_channel) for channel, history_of_channel in found.items()}
 
         return history
 
 
-def _thread_key(config: RunnableConfig) -> tuple[str, str]:
-    named = config["configurable"]
-    return str(named["thread_id"]), named.get("checkpoint_ns") or ""
-
-
 def _delete(thread_id: str) -> Callable[[UnitOfWork], object]:
-    return lambda work: CheckpointThreads(work).delete(str(thread_id))
+    id = id_text("thread_id", thread_id)
+    return lambda work: CheckpointThreads(work).delete(id)
 
 
 def _delete_runs(run_ids: Sequence[str]) -> Callable[[UnitOfWork], object]:
-    runs = [str(run_id) for run_id in run_ids]
+    runs = id_texts("run_ids", run_ids)
     return lambda work: CheckpointThreads(work).delete_runs(runs)
 
 
 def _copy(source: str, target: str) -> Callable[[UnitOfWork], object]:
-    return lambda work: CheckpointThreads(work).copy(str(source), str(target))
+    ids = id_text("source_thread_id", source), id_text("target_thread_id", target)
+    return lambda work: CheckpointThreads(work).copy(*ids)
 
 
 def _prunings(thread_ids: Sequence[str], strategy: str) -> Iterator[Callable[[UnitOfWork], object]]:
-    if isinstance(thread_ids, str):
-        raise TypeError("thread_ids is one text; expected several.")
+    ids = id_texts("thread_ids", thread_ids)
     if strategy not in ("keep_latest", "delete"):
-        raise ValueError(f"There is no strategy {strategy!r}: expected 'keep_latest' or 'delete'.")
+        raise InvalidValue("strategy", f"there is no {shown(strategy)}: expected 'keep_latest' or 'delete'.")
     if strategy == "delete":
-        return (_delete(id) for id in thread_ids)
-    return (lambda work, id=str(id): CheckpointThreads(work).keep_latest(id) for id in thread_ids)  # type: ignore[misc]  # a bound default
+        return (_delete(id) for id in ids)
+    return (lambda work, id=id: CheckpointThreads(work).keep_latest(id) for id in ids)  # type: ignore[misc]  # a bound default

@@ -1,7 +1,7 @@
 """PersistStore: LangGraph's store of long-term memory, over a store of persist."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from langgraph.store.base import BaseStore, IndexConfig, Op, Result, TTLConfig
 
@@ -9,7 +9,7 @@ from persist.integrations.langgraph.batching import Batch, Vectors
 from persist.integrations.langgraph.coalescing import Coalescing
 from persist.integrations.langgraph.options import check_ttl
 from persist.integrations.langgraph.ranking import Index
-from persist.integrations.store_bridge import StoreBridge
+from persist.integrations.store_bridge import StoreBridge, on_asyncio
 from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 
@@ -55,12 +55,18 @@ class PersistStore(BaseStore):
         if self._index is not None:
             if batch.texts:
                 texts = dict(zip(batch.texts, await self._index.embeddings.aembed_documents(batch.texts), strict=True))
-            found = await asyncio.gather(*map(self._index.embeddings.aembed_query, batch.queries))
-            queries = dict(zip(batch.queries, found, strict=True))
+            queries = await self._embedded(self._index, batch.queries)
         results = await self._coalescing.run(batch.run(texts, queries), writes=batch.writes)
         if batch.refreshed:
             await self._coalescing.run(batch.refresh, writes=True)
         return results
+
+    async def _embedded(self, index: Index, queries: Sequence[str]) -> Vectors:
+        """The vectors of queries, which are asked for at once where the event loop is asyncio's."""
+        embed = index.embeddings.aembed_query
+        if on_asyncio():
+            return dict(zip(queries, await asyncio.gather(*map(embed, queries)), strict=True))
+        return {query: await embed(query) for query in queries}
 
     def sweep_ttl(self) -> int:
         """Delete expired items; the number deleted."""

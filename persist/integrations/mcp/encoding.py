@@ -25,7 +25,7 @@ class InvalidMessage(InvalidValue, MCPError):  # noqa: N818  # named like the er
 def text_of(message: JSONRPCMessage) -> str:
     """The JSON text of a message, with the fields that the transport sends. Raises InvalidMessage for what would change."""
     try:
-        found = message.model_dump(by_alias=True, exclude_unset=True)
+        found = message.model_dump(by_alias=True, exclude_unset=True, warnings="error")
         _check("message", found)
         return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
     except (AttributeError, ValueError, RecursionError) as error:

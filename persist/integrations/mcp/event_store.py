@@ -73,6 +73,8 @@ class SessionEventStore(EventStore):
         are sent is sent, too.
         """
         of = self._of
+        if not callable(send_callback):
+            raise InvalidMessage("send_callback", f"expected a function, got {type(send_callback).__name__}.")
         try:
             missed = await self._run(
                 lambda messages: messages.after(self._key, last_event_id, limit=of.page_size, keep_for=of.max_age), writes=False

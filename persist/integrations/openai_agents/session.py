@@ -9,6 +9,7 @@ from agents.items import TResponseInputItem
 from agents.memory.session_settings import SessionSettings, coerce_session_settings
 from pydantic import ValidationError
 
+from persist.db.values.arguments import check_list
 from persist.db.values.escaping import escape_text
 from persist.db.values.json import Json
 from persist.errors import InvalidValue
@@ -70,7 +71,7 @@ class PersistSession:
         model: Json = None,
         session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
-        _check(session_id, store)
+        _check(session_id, store, agent)
         self.session_id = session_id
         self.session_settings = _settings(session_settings)
         self._store, self._bridge = store, StoreBridge(store)
@@ -102,8 +103,8 @@ class PersistSession:
 
     async def add_items(self, items: list[TResponseInputItem], *, wrapper: object = None) -> None:
         """Append items in one transaction, which also creates the session if there is none."""
-        if items:
-            await self._write(items, lambda stored, texts: stored.add(self.chat_id, texts, agent=self._agent, model=self._model))
+        if given := _items(items):
+            await self._write(given, lambda stored, texts: stored.add(self.chat_id, texts, agent=self._agent, model=self._model))
 
     async def pop_item(self, *, wrapper: object = None) -> TResponseInputItem | None:
         """Delete the latest item and return it; None if there is none."""
@@ -160,11 +161,20 @@ class PersistSession:
         return await self._bridge.call_async(lambda work: verb(SessionItems(work)), writes=write)
 
 
-def _check(session_id: object, store: object) -> None:
+def _check(session_id: object, store: object, agent: object) -> None:
     if not isinstance(session_id, str) or not session_id:
         raise InvalidItem("session_id", "expected text that is not empty.")
     if not isinstance(store, Store | AsyncStore):
         raise InvalidItem("store", f"expected a Store or an AsyncStore, got {type(store).__name__}.")
+    if not isinstance(agent, str):
+        raise InvalidItem("agent", f"expected text, got {type(agent).__name__}.")
+
+
+def _items(given: object) -> list[TResponseInputItem]:
+    try:
+        return check_list("items", given)
+    except InvalidValue as error:
+        raise InvalidItem(error.path, error.reason) from error
 
 
 def _settings(given: object) -> SessionSettings:

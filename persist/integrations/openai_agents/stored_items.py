@@ -9,6 +9,7 @@ from persist.chat.storage.stored_json import stored_objects
 from persist.db.statements.prepared import Row
 from persist.db.values.json import Json
 from persist.errors import InvalidValue
+from persist.integrations.json_keys import check_keys
 from persist.integrations.openai_agents.parts import Item
 
 KEY = "openai_agents"
@@ -69,6 +70,8 @@ def as_text(index: int, item: object) -> str:
     if not isinstance(item, dict):
         raise InvalidValue(path, f"expected a dict, got {type(item).__name__}.")
     try:
-        return json.dumps(item, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(item, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(path, f"it is no JSON: {error}.") from error
+    check_keys(path, item)
+    return text

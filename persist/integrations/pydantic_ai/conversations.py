@@ -10,12 +10,13 @@ from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import RunUsage
 from pydantic_core import PydanticSerializationError
 
+from persist.db.values.arguments import check_kind, check_list
 from persist.errors import Conflict, NotFound, StoreCorrupt
 from persist.histories.entries import HistoryEntries
 from persist.histories.records import HistoryRecords
 from persist.histories.schemas import Entry, History, NewEntry
 from persist.integrations.pydantic_ai.calls import Calls
-from persist.integrations.pydantic_ai.errors import InvalidInput
+from persist.integrations.pydantic_ai.errors import InvalidInput, of_the_framework
 from persist.integrations.pydantic_ai.messages import decoded, encoded
 from persist.quoting import named
 from persist.store.async_store import AsyncStore
@@ -80,16 +81,21 @@ class PersistConversationStore(ConversationStore):
         self, record: ConversationRecord, *, new_entries: Sequence[ConversationEntry] = (), expected_revision: str | None
     ) -> None:
         """Store a record with its new entries if the stored revision is the expected one, all or nothing."""
-        id = record.conversation_id
-        messages = encoded("messages", [entry.message for entry in new_entries], [entry.kind for entry in new_entries])
-        entries = [NewEntry(entry.id, entry.parent_id, message) for entry, message in zip(new_entries, messages, strict=True)]
+        with of_the_framework():
+            check_kind("record", record, ConversationRecord)
+            id, branches = record.conversation_id, check_list("branches", record.branches)
+            given_entries = check_list("new_entries", new_entries)
+            for index, entry in enumerate(given_entries):
+                check_kind(f"new_entries[{index}]", entry, ConversationEntry)
+        messages = encoded("messages", [entry.message for entry in given_entries], [entry.kind for entry in given_entries])
+        entries = [NewEntry(entry.id, entry.parent_id, message) for entry, message in zip(given_entries, messages, strict=True)]
         given: dict[str, Any] = {
             "revision": record.revision,
             "expected_revision": expected_revision,
             "head_id": record.head_id,
             "updated_at": record.updated_at,
             "entries": entries,
-            "branches": list(record.branches),
+            "branches": branches,
             "scope": record.scope,
             "forked_from": record.forked_from,
             "forked_at": record.forked_at,
@@ -104,6 +110,8 @@ class PersistConversationStore(ConversationStore):
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a record of this revision, and the entries that no other record's history or branch reaches."""
+        with of_the_framework():
+            check_kind("expected_revision", expected_revision, str)
         try:
             await self._calls.write(
                 lambda work: HistoryRecords(work).delete(conversation_id, expected_revision=expected_revision)
@@ -124,6 +132,8 @@ class PersistConversationStore(ConversationStore):
 
         Raises MissingEntry for an unknown head, and StoreCorrupt where another program's rows are no chain of messages.
         """
+        if limit is not None and type(limit) is not int:
+            raise InvalidInput("limit", f"expected a whole number or None, got {type(limit).__name__}.")
         if head_id is None or (limit is not None and limit <= 0):
             return []
         try:
@@ -182,7 +192,7 @@ def _dumped(path: str, adapter: TypeAdapter[Any], value: Any) -> Any:
     if value is None:
         return None
     try:
-        dumped = adapter.dump_python(value, mode="json", by_alias=True)
+        dumped = adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
         same = adapter.validate_python(dumped) == value
     except (PydanticSerializationError, ValidationError, ValueError, TypeError, RecursionError) as error:
         raise InvalidInput(path, f"Pydantic AI cannot serialize it: {error}") from error

@@ -6,22 +6,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from pydantic_core import PydanticSerializationError
 
+from persist.db.values.arguments import check_list
 from persist.errors import StoreCorrupt
 from persist.histories.schemas import Entry, Message
-from persist.integrations.pydantic_ai.errors import InvalidInput
+from persist.integrations.json_keys import check_keys
+from persist.integrations.pydantic_ai.errors import InvalidInput, of_the_framework
 
 _BYTES, _FLOAT = "bytes", "float"
 
 
 def encoded(path: str, messages: Sequence[ModelMessage], kinds: Sequence[str] | None = None) -> list[Message]:
     """Messages to store. Raises InvalidInput for one that could not be built again from what its adapter writes."""
-    given = list(messages)
+    with of_the_framework():
+        given = check_list(path, messages)
     try:
-        dumped = ModelMessagesTypeAdapter.dump_python(given, mode="json")
+        dumped = ModelMessagesTypeAdapter.dump_python(given, mode="json", warnings=False)
         built = ModelMessagesTypeAdapter.validate_python(dumped)
     except (PydanticSerializationError, ValidationError, ValueError, TypeError, RecursionError) as error:
         raise InvalidInput(path, f"Pydantic AI cannot serialize it: {error}") from error
@@ -53,8 +56,12 @@ def _unsaid(given: Any, built: Any, path: list[str | int]) -> Iterator[list[Any]
     elif isinstance(given, float):
         if built is None and not math.isfinite(given):
             yield [path, _FLOAT, repr(given)]
+    elif isinstance(given, BaseModel):
+        _check_keys(path, given)
     elif isinstance(given, Mapping):
         if isinstance(built, Mapping):
+            if len(built) < len(given):
+                _check_keys(path, given)
             for key, value in given.items():
                 if (name := str(key)) in built:  # in JSON a number that is a key is its text
                     yield from _unsaid(value, built[name], [*path, name])
@@ -66,6 +73,11 @@ def _unsaid(given: Any, built: Any, path: list[str | int]) -> Iterator[list[Any]
         for field in fields(given):
             if hasattr(built, field.name):
                 yield from _unsaid(getattr(given, field.name), getattr(built, field.name), [*path, field.name])
+
+
+def _check_keys(path: Sequence[str | int], value: object) -> None:
+    with of_the_framework():
+        check_keys(".".join(map(str, path)), value, none="None")
 
 
 def _value(kind: str, text: str) -> Any:

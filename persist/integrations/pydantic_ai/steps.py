@@ -4,6 +4,7 @@ from typing import Any, cast
 
 from pydantic_ai_harness.step_persistence import ContinuableSnapshot, RunRecord, StepEvent, ToolEffectRecord
 
+from persist.db.values.arguments import check_kind
 from persist.errors import Conflict
 from persist.histories.run_events import RunEvents
 from persist.histories.runs import HistoryRuns
@@ -11,7 +12,7 @@ from persist.histories.schemas import HistoryRun, LoadedSnapshot, RunEvent, Tool
 from persist.histories.snapshots import RunSnapshots
 from persist.histories.tool_effects import ToolEffects
 from persist.integrations.pydantic_ai.calls import Calls
-from persist.integrations.pydantic_ai.errors import InvalidInput
+from persist.integrations.pydantic_ai.errors import InvalidInput, of_the_framework
 from persist.integrations.pydantic_ai.messages import decoded, encoded
 from persist.quoting import named
 from persist.store.async_store import AsyncStore
@@ -52,6 +53,7 @@ class PersistStepStore:
 
     async def register_run(self, record: RunRecord) -> None:
         """Register a run. To register the very same again does nothing."""
+        _check("record", record, RunRecord)
         given: dict[str, Any] = {
             "started_at": record.started_at,
             "conversation_id": record.conversation_id,
@@ -77,6 +79,7 @@ class PersistStepStore:
 
     async def append_event(self, event: StepEvent) -> None:
         """Append an event, unless the run has one with its idempotency key."""
+        _check("event", event, StepEvent)
         given: dict[str, Any] = {
             "step_index": event.step_index,
             "at": event.timestamp,
@@ -97,6 +100,7 @@ class PersistStepStore:
 
     async def save_snapshot(self, snapshot: ContinuableSnapshot) -> None:
         """Add a snapshot, unless the run has one with its idempotency key, or had one with a key of a greater number."""
+        _check("snapshot", snapshot, ContinuableSnapshot)
         messages = encoded("messages", snapshot.messages)
         given: dict[str, Any] = {
             "state": snapshot.state,
@@ -123,6 +127,7 @@ class PersistStepStore:
 
     async def record_tool_effect(self, record: ToolEffectRecord) -> None:
         """Note what is known of a tool call, in place of what was known."""
+        _check("record", record, ToolEffectRecord)
         given: dict[str, Any] = {
             "tool_name": record.tool_name,
             "status": record.status,
@@ -143,9 +148,14 @@ class PersistStepStore:
         return [_effect(found) for found in await self._calls.read(lambda work: ToolEffects(work).unresolved(run_id))]
 
 
-def _sequence(key: str | None) -> int | None:
+def _check(path: str, value: object, kind: type) -> None:
+    with of_the_framework():
+        check_kind(path, value, kind)
+
+
+def _sequence(key: object) -> int | None:
     """The number before the colon of a key, as the harness reads it; None without one."""
-    number, colon, _ = (key or "").partition(":")
+    number, colon, _ = (key if isinstance(key, str) else "").partition(":")
     try:
         sequence = int(number) if colon else -1
     except ValueError:
@@ -160,7 +170,7 @@ def _run(found: HistoryRun) -> RunRecord:
         parent_run_id=found.parent_id,
         agent_name=found.agent_name,
         metadata=found.metadata,
-        started_at=found.started_at,
+        started_at=cast(Any, found.started_at),  # those that are found are registered
         registration_id=found.registration_id,
     )
 

@@ -29,16 +29,19 @@ def test_a_run_is_registered_once(store: Any) -> None:
         assert tx.histories.runs.get("run") == found
 
 
-def test_a_run_that_only_took_steps_is_not_registered(store: Any) -> None:
+def test_a_run_that_only_took_steps_is_not_registered_and_is_shown(store: Any) -> None:
     with store.begin() as tx:
         tx.histories.run_events.append("run", "run_started", step_index=0, at=START)
         assert tx.histories.runs.find("run") is None
         assert tx.histories.runs.started() == []
-        assert tx.histories.runs.list().items == []
+        (found,) = tx.histories.runs.list().items
+        assert found == tx.histories.runs.get("run")
+        assert (found.id, found.started_at, found.agent_name, found.metadata) == ("run", None, None, {})
         with pytest.raises(NotFound):
-            tx.histories.runs.get("run")
+            tx.histories.runs.get("unknown")
         tx.histories.runs.register("run", started_at=START)
-        assert tx.histories.runs.get("run").id == "run"
+        assert tx.histories.runs.get("run").started_at == START
+        assert [run.id for run in tx.histories.runs.list().items] == ["run"]
         assert len(tx.histories.run_events.list("run")) == 1
 
 

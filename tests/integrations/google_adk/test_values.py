@@ -2,9 +2,11 @@
 
 import json
 import math
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from google.adk.auth.auth_credential import AuthCredential, AuthCredentialTypes
 from google.adk.events.event import Event, NodeInfo
 from google.adk.events.event_actions import EventActions, EventCompaction
@@ -12,9 +14,10 @@ from google.adk.sessions.session import Session
 from google.adk.tools.tool_confirmation import ToolConfirmation
 from google.genai import types
 
-from persist.integrations.google_adk import PersistSessionService
+from persist.integrations.google_adk import InvalidArgument, PersistArtifactService, PersistSessionService
+from tests.integrations.alike_keys import ALIKE, NONE, NULL
 from tests.integrations.google_adk.conftest import Do
-from tests.integrations.google_adk.scenes import create, event, get
+from tests.integrations.google_adk.scenes import NAMES, create, event, get
 
 HARD = "Naïve\x00 text \ud83d \ufdd0 stays 😀 what it was."
 VALUES: dict[str, Any] = {
@@ -119,3 +122,29 @@ def test_what_is_read_is_a_copy(sessions: PersistSessionService, do: Do) -> None
         assert (await get(sessions)).state == {"a": [1], "user:b": [1]}
 
     do(story())
+
+
+@dataclass
+class Plan:
+    steps: Any
+
+
+@pytest.mark.parametrize("alike", [*ALIKE, NULL, Plan(ALIKE[0])], ids=repr)
+def test_two_keys_that_are_one_in_json_are_refused(store: Any, do: Do, alike: Any) -> None:
+    sessions, artifacts = PersistSessionService(store), PersistArtifactService(store)
+
+    async def story() -> Session:
+        for value in (alike, Plan(NONE)):
+            with pytest.raises(InvalidArgument, match="one key in JSON"):
+                await create(sessions, {"app:plan": value}, id="refused")
+        session = await create(sessions)
+        for given in (event(delta={"plan": alike}), event(custom_metadata={"plan": alike}), event(output=alike)):
+            with pytest.raises(InvalidArgument, match="one key in JSON"):
+                await sessions.append_event(session, given)
+        with pytest.raises(InvalidArgument, match="one key in JSON"):
+            await artifacts.save_artifact(**NAMES, filename="f", artifact=types.Part(text="hi"), custom_metadata={"plan": alike})
+        assert await artifacts.list_artifact_keys(**NAMES) == []
+        return await get(sessions)
+
+    found = do(story())
+    assert (found.state, found.events) == ({}, [])

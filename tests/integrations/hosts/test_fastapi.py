@@ -4,20 +4,17 @@ The scope of what writes is the function: FastAPI would otherwise commit after t
 """
 
 import asyncio
-import socket
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import Depends, FastAPI
 
 from persist import AsyncStore, Store
 from persist.store.async_store import AsyncTransaction
 from persist.store.transaction import Transaction
+from tests.integrations.serving import served
 
 CLIENTS, ROUNDS = 8, 12
 HI = [{"type": "text", "text": "hi"}]
@@ -112,21 +109,6 @@ async def visit_all(client: httpx.AsyncClient) -> None:
 def in_process(app: FastAPI) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://host", timeout=60)
-
-
-@contextmanager
-def served(app: FastAPI) -> Iterator[str]:
-    """A real server on the loopback device."""
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(60)
 
 
 def check(url: str) -> None:

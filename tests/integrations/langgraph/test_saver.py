@@ -14,7 +14,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, _DeltaSnapshot
 
 from persist import AsyncStore, Store
 from persist.checkpoints.schemas import Blob
-from persist.errors import Conflict
+from persist.errors import Conflict, InvalidValue
 from persist.integrations.langgraph import PersistSaver
 from tests.integrations.langgraph.scenes import checkpoint, config, messages, metadata
 
@@ -84,7 +84,7 @@ def test_a_copy_stands_by_itself(call: Call, saver: PersistSaver) -> None:
 
 
 def test_prune_refuses_what_it_does_not_know(call: Call, saver: PersistSaver) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(InvalidValue, match="thread_ids"):
         call(saver.prune, "t")
     with pytest.raises(ValueError, match="'keep_some'"):
         call(saver.prune, ["t"], strategy="keep_some")

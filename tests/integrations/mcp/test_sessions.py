@@ -18,9 +18,9 @@ def lowlevel() -> Any:
     return server()._lowlevel_server
 
 
-async def two_clients(app: Any) -> None:
+async def two_clients(app: Any, kind: type[Client] = Client) -> None:
     """Both open a session and call the tool at once; then each asks for what followed its own first event, and the other's."""
-    one, two = Client(app), Client(app)
+    one, two = kind(app), kind(app)
     opened = [await one.open(), await two.open()]
     assert one.session != two.session
     answers: dict[str, Answer] = {}

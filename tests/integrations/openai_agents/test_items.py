@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from persist import AsyncStore, Store
-from persist.integrations.openai_agents import PersistSession
+from persist.integrations.openai_agents import InvalidItem, PersistSession
+from tests.integrations.alike_keys import ALIKE, NULL
 from tests.integrations.openai_agents.conftest import Session
 
 Do = Callable[[Awaitable[Any]], Any]
@@ -23,7 +24,12 @@ TEXTS = st.text(st.characters(exclude_categories=()), max_size=12) | st.sampled_
 NUMBERS = st.integers() | st.integers(2**53, 2**70) | st.floats() | st.sampled_from([-0.0, 1.0, 1e16, 1e300, -(2**64), 10**30])
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | TEXTS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS | st.integers(-5, 5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(TEXTS | st.integers(-5, 5), inner, max_size=3).filter(
+            lambda found: len(set(map(str, found))) == len(found)  # two keys that are one in JSON are refused
+        )
+    ),
     max_leaves=6,
 )
 KINDS = st.sampled_from(
@@ -130,3 +136,15 @@ def test_switching_there_and_back_loses_nothing(session: Session, do: Do, store:
 
     first, *others = do(there_and_back())
     assert others == [first, first]
+
+
+@pytest.mark.parametrize("alike", [*ALIKE, NULL], ids=repr)
+def test_two_keys_that_are_one_in_json_are_refused(session: Session, do: Do, alike: Any) -> None:
+    """The framework's own session keeps the value of one of them."""
+    item = {"role": "user", "content": "hi"}
+    with pytest.raises(InvalidItem, match=r"items\[1\].*one key in JSON"):
+        do(session().add_items([item, {"type": "other", "output": alike}]))
+    assert do(session().get_items()) == []
+    numbered: dict[Any, Any] = {**item, 1: "a", "2": "b"}
+    do(session().add_items([numbered]))
+    assert do(session().get_items()) == [{**item, "1": "a", "2": "b"}]

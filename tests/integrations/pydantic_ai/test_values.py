@@ -2,15 +2,18 @@
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import BinaryContent, ModelMessage
 
 from persist.errors import InvalidValue
-from persist.integrations.pydantic_ai import PersistConversationStore
+from persist.integrations.pydantic_ai import InvalidInput, PersistConversationStore
+from tests.integrations.alike_keys import ALIKE, NONE
 from tests.integrations.pydantic_ai.conftest import Do
 from tests.integrations.pydantic_ai.scenes import answered, asked, called, plain, returned
 
@@ -94,3 +97,24 @@ def test_what_cannot_be_serialized_is_refused(conversations: PersistConversation
         with pytest.raises(InvalidValue) as caught:
             stored(conversations, do, [returned({"n": value})])
         assert isinstance(caught.value, UserError)
+
+
+class Model(BaseModel):
+    content: Any
+
+
+@pytest.mark.parametrize("alike", [*ALIKE, NONE], ids=repr)
+@pytest.mark.parametrize("inside", [lambda value: value, lambda value: [{"a": value}], lambda value: Model(content=value)])
+def test_two_keys_that_are_one_in_json_are_refused(
+    conversations: PersistConversationStore, do: Do, alike: Any, inside: Callable[[Any], Any]
+) -> None:
+    for message in (returned(inside(alike)), returned("", metadata={"about": inside(alike)})):
+        with pytest.raises(InvalidInput, match="one key in JSON"):
+            stored(conversations, do, [asked("begin"), message])
+    assert do(conversations.load("c")) is None
+
+
+def test_a_key_that_is_a_number_alone_becomes_its_text(conversations: PersistConversationStore, do: Do) -> None:
+    (message,) = stored(conversations, do, [returned({1: "a", "2": "b", None: "c", "null": "d"})])
+    part: Any = message.parts[0]
+    assert part.content == {"1": "a", "2": "b", "None": "c", "null": "d"}

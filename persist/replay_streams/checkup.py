@@ -1,0 +1,40 @@
+"""Findings of `persist doctor` in replay streams: messages that a server cannot send again, since they are no JSON."""
+
+import json
+from collections.abc import Iterator
+
+from sqlalchemy import bindparam, select, tuple_
+
+from persist.db.dialects.findings import Problem, Severity
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+from persist.quoting import named
+from persist.replay_streams.models import messages
+
+_M = messages.c
+_PAGE = 500
+_key = tuple_(bindparam("in_session", type_=_M.session_id.type), bindparam("after", type_=_M.id.type))
+_NEXT = (
+    select(_M.session_id, _M.id, _M.message)
+    .where(_M.message.is_not(None), tuple_(_M.session_id, _M.id) > _key)
+    .order_by(_M.session_id, _M.id)
+    .limit(_PAGE)
+)
+
+
+def checkup(work: UnitOfWork) -> Iterator[Problem]:
+    """A finding for each message that is no JSON object; markers have no message. Messages are read page by page."""
+    place = {"in_session": "", "after": ""}
+    while page := work.found(_NEXT, place, unreadable=OnUnreadable.LEAVE_OUT):
+        for session_id, id, message in page:
+            if not _is_object(message):
+                said = f"it is no JSON object, so that a server of MCP does not send it again to {named(session_id)}."
+                yield Problem("replay_message", Severity.WARNING, f"replay message {id}", said)
+        place = {"in_session": page[-1][0], "after": page[-1][1]}
+
+
+def _is_object(message: str) -> bool:
+    try:
+        return isinstance(json.loads(message), dict)
+    except (ValueError, RecursionError):
+        return False
