@@ -49,9 +49,7 @@ class Recording:
         self._owner = process_owners.new_owner()
         self._announce = announce
         self.stop_requests = StopRequests(runtime, session_id, self._owner)
-        weakref.finalize(
-            self, process_owners.retire_owner, self._owner
-        )  # one dropped without close() leaves no turn
+        weakref.finalize(self, process_owners.retire_owner, self._owner)  # one dropped without close() leaves no turn
         self._immediate = options.save_on == SaveOn.CHUNK and not options.buffered
         self._maximum = runtime.limits.max_bytes
         self._takeover = options.takeover

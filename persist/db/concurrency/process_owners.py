@@ -62,6 +62,14 @@ def _process_owner(forks: int) -> str:
     return new_owner()
 
 
+def place_of(owner: str) -> tuple[str, int | None]:
+    """The host of an owner and its pid, for people to read; (the whole text, None) if it is not as `new_owner` makes one."""
+    host, *fields = owner.rsplit("/", 6)
+    if len(fields) != 6 or not (fields[3].isascii() and fields[3].isdigit() and len(fields[3]) < 10):
+        return owner, None
+    return host, int(fields[3])
+
+
 def retire_owner(owner: str) -> None:
     """Mark an owner's work as over: its recorder was closed or dropped."""
     if owner in _live:
