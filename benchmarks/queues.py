@@ -1,0 +1,150 @@
+"""Empty runs, queued one by one and then worked off by processes: as each library's documentation has it, with its defaults.
+
+Every contender has a database on the same server, and processes of its own, which stand still while it is another one's turn. A
+run costs the time from the beginning of the work until the last run has ended, divided by the runs. For DBOS it begins with the
+poll that finds runs: the second that its workers wait between two polls is left out. One of its workers takes all runs that it
+finds, so of 16 only one works. A worker of persist and of procrastinate takes one run at a time.
+"""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+from sqlalchemy.engine import make_url
+
+import persist
+from benchmarks.goals import reached
+from benchmarks.measure import Row, in_turn, middle, us
+from benchmarks.place import Place
+from benchmarks.queue_workers import DBOS, ENDED, FILLS, PERSIST, PERSIST_ASYNC, PROCRASTINATE
+
+RUNS, ROUNDS = 1000, 5
+WORKERS = (1, 16)
+_STOPS = hasattr(signal, "SIGSTOP")
+
+
+@dataclass
+class Contender:
+    """One library at work on its database."""
+
+    name: str
+    url: str
+    processes: list["subprocess.Popen[str]"]
+
+    def queue(self, count: int) -> float:
+        """Seconds for each of so many runs to be queued."""
+        began = time.perf_counter()
+        self.fill(count)
+        return (time.perf_counter() - began) / count
+
+    def __post_init__(self) -> None:
+        self.fill = FILLS[self.name](self.url)
+        self.ended = 0
+
+    def work(self, workers: int, count: int) -> float:
+        """Seconds for each of the runs that are queued to be done by so many workers."""
+        taking_part = self.processes[:workers]
+        for process in taking_part:
+            _signal(process, go=True)
+        for process in taking_part:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        began = min(float(_line(process)) for process in taking_part)
+        for process in taking_part:
+            assert _line(process) == "ready"
+            _signal(process, go=False)
+        with psycopg.connect(self.url) as raw:
+            ((ended, at),) = raw.execute(ENDED[self.name]).fetchall()
+        if ended - self.ended != count:
+            raise AssertionError(f"{self.name}: {ended - self.ended} of {count} runs have ended")
+        self.ended = ended
+        return (float(at) - began) / count
+
+
+def rows(place: Place) -> Iterator[Row]:
+    """On Postgres."""
+    if place.postgres is None:
+        return
+    runs, rounds = (RUNS // 5, 2) if place.quick else (RUNS, ROUNDS)
+    with ExitStack() as stack:
+        contenders = {name: _made(stack, place.postgres, name) for name in FILLS}
+        for workers in WORKERS:
+            for contender in contenders.values():
+                _grow(stack, contender, workers)
+            taken: dict[str, list[float]] = {name: [] for name in contenders}
+            queued: dict[str, list[float]] = {name: [] for name in contenders}
+            for turn, name in enumerate(in_turn(list(contenders), 1 + rounds)):
+                gc.collect()
+                queueing = contenders[name].queue(runs)
+                working = contenders[name].work(workers, runs)
+                if turn >= len(contenders):  # the first round does not count
+                    queued[name].append(queueing)
+                    taken[name].append(working)
+            yield from _compared(workers, taken, queued)
+
+
+def _compared(workers: int, taken: dict[str, list[float]], queued: dict[str, list[float]]) -> Iterator[Row]:
+    each = {name: middle(seconds) for name, seconds in taken.items()}
+    for peer in (PROCRASTINATE, DBOS):
+        key = f"queue-{peer.lower()}-{workers}"
+        yield reached(key, each[PERSIST] / each[peer], f"{us(each[PERSIST])} vs {us(each[peer])}")
+    who = "1 worker" if workers == 1 else f"{workers} workers"
+    for name in sorted(each, key=lambda name: each[name]):
+        detail = f"{us(each[name])} a run, {1 / each[name]:,.0f} runs/s; queued in {us(middle(queued[name]))}"
+        detail += f"; from {us(min(taken[name]))} to {us(max(taken[name]))}"
+        yield Row(f"Postgres: {name}, {who}", each[name] / each[PERSIST], float("inf"), detail)
+
+
+def _made(stack: ExitStack, url: str, name: str) -> Contender:
+    """A contender with an empty database of its own, removed in the end."""
+    database = "bench_queue_" + "".join(filter(str.isalpha, name.lower()))
+    identifier = sql.Identifier(database)
+    drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(identifier)
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(drop)
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(identifier))
+    own = make_url(url).set(database=database).render_as_string(hide_password=False)
+    if name in (PERSIST, PERSIST_ASYNC):
+        persist.upgrade(own)
+
+    def remove() -> None:
+        with psycopg.connect(url, autocommit=True) as admin:
+            admin.execute(drop)
+
+    stack.callback(remove)
+    return Contender(name, own, [])
+
+
+def _grow(stack: ExitStack, contender: Contender, workers: int) -> None:
+    for number in range(len(contender.processes), workers):
+        command = [sys.executable, "-m", "benchmarks.queue_workers", contender.name, contender.url, str(number)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        stack.callback(_end, process)
+        assert _line(process) == "ready"
+        contender.processes.append(process)
+    for process in contender.processes:
+        _signal(process, go=False)
+
+
+def _line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def _signal(process: "subprocess.Popen[str]", *, go: bool) -> None:
+    if _STOPS:
+        os.kill(process.pid, signal.SIGCONT if go else signal.SIGSTOP)
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.wait()
