@@ -1,13 +1,15 @@
-"""Queues of empty runs, as the documentation of each library writes one: `python -m benchmarks.queue_workers NAME URL NUMBER`.
+"""Queues of empty runs, as the documentation of each library writes one. Only the environment of `make bench` has them.
 
-Only the environment of `make bench` has the libraries. A worker process says "ready", and at each line on its standard input
-works until nothing is left; then it says when it began, in seconds since 1970.
+A worker process says that it is ready, and whenever it is told to works until nothing is left; then it says when it began, in
+seconds since 1970.
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any
 
 from persist import AsyncStore, Store
@@ -15,16 +17,25 @@ from persist.workflows import Worker
 
 WORKFLOW = "empty"
 PERSIST, PERSIST_ASYNC, PROCRASTINATE, DBOS = "persist", "persist, AsyncStore", "procrastinate", "DBOS"
+AT_ONCE = 32
+WIDE = f"persist, {AT_ONCE} runs at a time"
+WIDE_ASYNC = f"persist, AsyncStore, {AT_ONCE} runs at a time"
 
 
-def _wait() -> bool:
-    """Whether there is another round."""
-    print("ready", flush=True)
-    return bool(sys.stdin.readline())
+class Rounds:
+    """The pipe of a worker to the process that measures."""
 
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
 
-def _began(at: float) -> None:
-    print(at, flush=True)
+    def wait(self) -> bool:
+        """Say that it is ready; whether there is another round."""
+        self._pipe.send("ready")
+        return bool(self._pipe.recv())
+
+    def began(self, at: float) -> None:
+        """Say when the work of this round began."""
+        self._pipe.send(at)
 
 
 # ---------------------------------------------------------------- persist
@@ -41,25 +52,25 @@ def fill_persist(url: str) -> Callable[[int], None]:
     return fill
 
 
-def persist_worker(url: str, number: str) -> None:
+def persist_worker(rounds: Rounds, url: str, number: int, **options: Any) -> None:
     with Store.open(url) as store:
-        while _wait():
+        while rounds.wait():
             began = time.time()
-            Worker(store, {WORKFLOW: lambda run: None}, name=f"worker {number}").run(until_idle=True, signals=False)
-            _began(began)
+            Worker(store, {WORKFLOW: lambda run: None}, name=f"worker {number}", **options).run(until_idle=True, signals=False)
+            rounds.began(began)
 
 
-def async_persist_worker(url: str, number: str) -> None:
+def async_persist_worker(rounds: Rounds, url: str, number: int, **options: Any) -> None:
     async def nothing(run: object) -> None:
         pass
 
     async def work() -> None:
         async with AsyncStore.open(url) as store:
-            while await asyncio.to_thread(_wait):
+            while await asyncio.to_thread(rounds.wait):
                 began = time.time()
-                worker: Any = Worker(store, {WORKFLOW: nothing}, name=f"worker {number}")  # type: ignore[arg-type]  # of a coroutine
+                worker: Any = Worker(store, {WORKFLOW: nothing}, name=f"worker {number}", **options)  # type: ignore[arg-type]  # of a coroutine
                 await worker.run(until_idle=True, signals=False)
-                _began(began)
+                rounds.began(began)
 
     asyncio.run(work())
 
@@ -97,14 +108,14 @@ def fill_procrastinate(url: str) -> Callable[[int], None]:
     return fill
 
 
-def procrastinate_worker(url: str, number: str) -> None:
+def procrastinate_worker(rounds: Rounds, url: str, number: int) -> None:
     async def work() -> None:
         app = _app(url)
         async with app.open_async():
-            while await asyncio.to_thread(_wait):
+            while await asyncio.to_thread(rounds.wait):
                 began = time.time()
                 await app.run_worker_async(wait=False, name=f"worker {number}", install_signal_handlers=False)
-                _began(began)
+                rounds.began(began)
 
     asyncio.run(work())
 
@@ -116,7 +127,7 @@ _IDLE = 2.5
 """Seconds, more than two of its polls, in which a worker of DBOS has found nothing to start."""
 
 
-def _config(url: str, number: str) -> Any:
+def _config(url: str, number: int | str) -> Any:
     return {
         "name": "bench",
         "system_database_url": url,
@@ -143,7 +154,7 @@ def fill_dbos(url: str) -> Callable[[int], None]:
     return fill
 
 
-def dbos_worker(url: str, number: str) -> None:
+def dbos_worker(rounds: Rounds, url: str, number: int) -> None:
     """Its clock runs from the beginning of the first poll that found something: what it waited for its poll is not counted."""
     from dbos import DBOS
 
@@ -168,36 +179,39 @@ def dbos_worker(url: str, number: str) -> None:
         return result
 
     database.start_queued_workflows = noted
-    while _wait():
+    while rounds.wait():
         found.clear()
         asked = time.monotonic()
         while time.monotonic() - max([asked, *(at for _, at in found)]) < _IDLE:
             time.sleep(0.05)
-        _began(min((began for began, _ in found), default=float("inf")))
+        rounds.began(min((began for began, _ in found), default=float("inf")))
 
 
 FILLS: dict[str, Callable[[str], Callable[[int], None]]] = {
-    PERSIST: fill_persist,
-    PERSIST_ASYNC: fill_persist,
+    **dict.fromkeys((PERSIST, PERSIST_ASYNC, WIDE, WIDE_ASYNC), fill_persist),
     PROCRASTINATE: fill_procrastinate,
     DBOS: fill_dbos,
 }
-WORKERS: dict[str, Callable[[str, str], None]] = {
+WORKERS: dict[str, Callable[[Rounds, str, int], None]] = {
     PERSIST: persist_worker,
     PERSIST_ASYNC: async_persist_worker,
+    WIDE: partial(persist_worker, concurrency=AT_ONCE),
+    WIDE_ASYNC: partial(async_persist_worker, concurrency=AT_ONCE),
     PROCRASTINATE: procrastinate_worker,
     DBOS: dbos_worker,
 }
 """What a process does."""
 
+_OURS = "SELECT count(*), extract(epoch FROM max(finished_at)) FROM persist.workflow_runs WHERE status = 'succeeded'"
 ENDED: dict[str, str] = {
-    PERSIST: "SELECT count(*), extract(epoch FROM max(finished_at)) FROM persist.workflow_runs WHERE status = 'succeeded'",
+    **dict.fromkeys((PERSIST, PERSIST_ASYNC, WIDE, WIDE_ASYNC), _OURS),
     PROCRASTINATE: "SELECT count(*), extract(epoch FROM max(at)) FROM procrastinate_events WHERE type = 'succeeded'",
     DBOS: "SELECT count(*), max(completed_at) / 1000.0 FROM dbos.workflow_status WHERE status = 'SUCCESS'",
 }
 """How many runs have ended, and when the last one did."""
-ENDED[PERSIST_ASYNC] = ENDED[PERSIST]
 
-if __name__ == "__main__":
-    _, name, place, worker = sys.argv
-    WORKERS[name](place, worker)
+
+def work(pipe: Connection, name: str, url: str, number: int) -> None:
+    """One of the processes."""
+    with suppress(EOFError):
+        WORKERS[name](Rounds(pipe), url, number)

@@ -7,14 +7,15 @@ finds, so of 16 only one works. A worker of persist and of procrastinate takes o
 """
 
 import gc
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 
 import psycopg
 from psycopg import sql
@@ -24,7 +25,7 @@ import persist
 from benchmarks.goals import reached
 from benchmarks.measure import Row, in_turn, middle, us
 from benchmarks.place import Place
-from benchmarks.queue_workers import DBOS, ENDED, FILLS, PERSIST, PERSIST_ASYNC, PROCRASTINATE
+from benchmarks.queue_workers import DBOS, ENDED, FILLS, PERSIST, PROCRASTINATE, WIDE, WIDE_ASYNC, work
 
 RUNS, ROUNDS = 1000, 5
 WORKERS = (1, 16)
@@ -37,7 +38,7 @@ class Contender:
 
     name: str
     url: str
-    processes: list["subprocess.Popen[str]"]
+    processes: list[tuple[BaseProcess, Connection]]
 
     def queue(self, count: int) -> float:
         """Seconds for each of so many runs to be queued."""
@@ -52,15 +53,13 @@ class Contender:
     def work(self, workers: int, count: int) -> float:
         """Seconds for each of the runs that are queued to be done by so many workers."""
         taking_part = self.processes[:workers]
-        for process in taking_part:
+        for process, _ in taking_part:
             _signal(process, go=True)
-        for process in taking_part:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        began = min(float(_line(process)) for process in taking_part)
-        for process in taking_part:
-            assert _line(process) == "ready"
+        for _, pipe in taking_part:
+            pipe.send("go")
+        began = min([pipe.recv() for _, pipe in taking_part])
+        for process, pipe in taking_part:
+            assert pipe.recv() == "ready"
             _signal(process, go=False)
         with psycopg.connect(self.url) as raw:
             ((ended, at),) = raw.execute(ENDED[self.name]).fetchall()
@@ -78,6 +77,8 @@ def rows(place: Place) -> Iterator[Row]:
     with ExitStack() as stack:
         contenders = {name: _made(stack, place.postgres, name) for name in FILLS}
         for workers in WORKERS:
+            if workers > 1:  # as many runs at once as there are workers
+                contenders = {name: contender for name, contender in contenders.items() if name not in (WIDE, WIDE_ASYNC)}
             for contender in contenders.values():
                 _grow(stack, contender, workers)
             taken: dict[str, list[float]] = {name: [] for name in contenders}
@@ -106,14 +107,14 @@ def _compared(workers: int, taken: dict[str, list[float]], queued: dict[str, lis
 
 def _made(stack: ExitStack, url: str, name: str) -> Contender:
     """A contender with an empty database of its own, removed in the end."""
-    database = "bench_queue_" + "".join(filter(str.isalpha, name.lower()))
+    database = "bench_queue_" + "".join(filter(str.isalnum, name.lower()))
     identifier = sql.Identifier(database)
     drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(identifier)
     with psycopg.connect(url, autocommit=True) as admin:
         admin.execute(drop)
         admin.execute(sql.SQL("CREATE DATABASE {}").format(identifier))
     own = make_url(url).set(database=database).render_as_string(hide_password=False)
-    if name in (PERSIST, PERSIST_ASYNC):
+    if name.startswith(PERSIST):
         persist.upgrade(own)
 
     def remove() -> None:
@@ -125,26 +126,22 @@ def _made(stack: ExitStack, url: str, name: str) -> Contender:
 
 
 def _grow(stack: ExitStack, contender: Contender, workers: int) -> None:
+    start = multiprocessing.get_context("forkserver" if _STOPS else "spawn")
+    start.set_forkserver_preload(["benchmarks.queue_workers", "dbos", "procrastinate", "persist.workers.worker", "psycopg"])
     for number in range(len(contender.processes), workers):
-        command = [sys.executable, "-m", "benchmarks.queue_workers", contender.name, contender.url, str(number)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        stack.callback(_end, process)
-        assert _line(process) == "ready"
-        contender.processes.append(process)
-    for process in contender.processes:
+        mine, others = start.Pipe()
+        process = start.Process(target=work, args=(others, contender.name, contender.url, number), daemon=True)
+        process.start()
+        others.close()
+        stack.callback(process.join)
+        stack.callback(process.kill)
+        assert mine.recv() == "ready"
+        contender.processes.append((process, mine))
+    for process, _ in contender.processes:
         _signal(process, go=False)
 
 
-def _line(process: "subprocess.Popen[str]") -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def _signal(process: "subprocess.Popen[str]", *, go: bool) -> None:
+def _signal(process: BaseProcess, *, go: bool) -> None:
     if _STOPS:
+        assert process.pid is not None
         os.kill(process.pid, signal.SIGCONT if go else signal.SIGSTOP)
-
-
-def _end(process: "subprocess.Popen[str]") -> None:
-    process.kill()
-    process.wait()
