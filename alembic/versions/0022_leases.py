@@ -28,7 +28,7 @@ def instant() -> sa.types.TypeEngine:
 
 
 def upgrade() -> None:
-    op.add_column("tasks", sa.Column("claim_token", whole(), server_default=sa.text("0"), nullable=False))
+    op.add_column("tasks", sa.Column("claim_token", whole(), server_default="0", nullable=False))
     op.add_column("tasks", sa.Column("claim_expires_at", whole(), nullable=True))
     op.add_column("run", sa.Column("held_by", label(), nullable=True))
     op.add_column("run", sa.Column("held_since", instant(), nullable=True))
