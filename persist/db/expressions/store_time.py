@@ -38,7 +38,7 @@ def _render_pg(element: store_ms, compiler: SQLCompiler, **kw: Any) -> str:
 
 @made_of()
 class store_second(ColumnElement[Any]):  # noqa: N801  # reads as the SQL function it stands for
-    """The same as an instant in whole seconds, from the parameter `second_given`."""
+    """The second: that of the parameter `second_given`; on Postgres, where it is NULL, the one on the server's clock."""
 
     type = SqlSeconds()
 
