@@ -27,7 +27,7 @@ from benchmarks.measure import Row, in_turn, middle, us
 from benchmarks.place import Place
 from benchmarks.queue_workers import DBOS, ENDED, FILLS, PERSIST, PROCRASTINATE, WIDE, WIDE_ASYNC, work
 
-RUNS, ROUNDS = 1000, 5
+RUNS, ROUNDS = 500, 4
 WORKERS = (1, 16)
 _STOPS = hasattr(signal, "SIGSTOP")
 
