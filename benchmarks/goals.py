@@ -22,6 +22,7 @@ _THREAD = "LangGraph: put and get of 150 checkpoints"
 _CHAT = "LangGraph: checkpoints of a chat of 150 turns"
 _TASKS = "LangGraph: checkpoints of 50 tasks at once, 5 times"
 _ITEMS = "OpenAI Agents: 500 items added one by one and read"
+_EMPTY = "Postgres: claim and end of an empty run"
 _CLAIM = "Postgres: a claim of a queued run"
 GOALS = (
     Goal("stream", f"{_ANSWER}, vs raw in-place rewrite", 0.35),
@@ -40,6 +41,10 @@ GOALS = (
     Goal("list-rows-postgres", f"Postgres: {_LIST}, as rows, vs the rows of a query by hand", 1.5),
     Goal("claims-growth", f"{_CLAIM}, 32 workers together, 10,000 queued among 1,000,000 finished vs among 1,000", 1.2),
     Goal("claims-workers", f"{_CLAIM}, 16 workers together vs one", 1.0),
+    Goal("queue-procrastinate-1", f"{_EMPTY}, 1 worker, vs procrastinate", 1.0),
+    Goal("queue-dbos-1", f"{_EMPTY}, 1 worker, vs DBOS", 1.0),
+    Goal("queue-procrastinate-16", f"{_EMPTY}, 16 workers, vs procrastinate", 1.0),
+    Goal("queue-dbos-16", f"{_EMPTY}, 16 workers, vs DBOS", 1.0),
     Goal("wire", "500 messages x 5 parts to JSON, vs raw rows and orjson", 0.8),
     Goal("dicts", "500 messages x 5 parts to dicts, vs raw rows and orjson", 1.2),
     Goal("append-growth", "append to a progression of 50,000 vs of 500", 1.5),

@@ -14,7 +14,15 @@ import psycopg
 from benchmarks.floors import PRAGMAS
 
 PACKAGES = ("agent-persist", "sqlalchemy", "pydantic", "orjson", "psycopg", "numpy", "sqlite-vec")
-PEERS = ("openai-agents", "google-adk", "langgraph", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres")
+PEERS = (
+    "openai-agents",
+    "google-adk",
+    "langgraph",
+    "langgraph-checkpoint-sqlite",
+    "langgraph-checkpoint-postgres",
+    "procrastinate",
+    "dbos",
+)
 SETTINGS = ("fsync", "synchronous_commit", "full_page_writes", "shared_buffers")
 
 

@@ -4,6 +4,7 @@
     ├── NotFound (LookupError)                    kind, id
     ├── Conflict (RuntimeError)                   constraint
     ├── TransitionError (RuntimeError)            subject, current, requested
+    │   └── RunHeld                               run_id, host, pid, since, seen_at
     ├── LeaseLost (RuntimeError)                  run_id, token, kind
     ├── EffectUnknown (RuntimeError)              run_id, key, attempts
     ├── InvalidValue (ValueError)                 path, reason
@@ -39,6 +40,7 @@ No driver or SQLAlchemy exception leaves the public API; the original is kept as
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from persist.quoting import named, shown
@@ -75,10 +77,22 @@ class TransitionError(PersistError, RuntimeError):
         super().__init__(f"The {subject} is {current} and cannot become {requested}.")
 
 
-class LeaseLost(PersistError, RuntimeError):
-    """A write under a lease that is over, or on a run that another worker holds. `token` None: no lease was given.
+class RunHeld(TransitionError):
+    """A program's run is not resumed: process `pid` on `host`, not known to be gone, runs it since `since`; last `seen_at`."""
 
-    `kind` says whose lease it is, "workflow run" or "consumer"; `run_id` is the id of that run, or the consumer's name.
+    def __init__(
+        self, run_id: str, current: str, host: str, pid: int | None, since: datetime | None, seen_at: datetime | None
+    ) -> None:
+        super().__init__(f"program run {run_id}", current, "running")
+        self.run_id, self.host, self.pid, self.since, self.seen_at = run_id, host, pid, since, seen_at
+        instants = "".join(f", {word} {at:%Y-%m-%d %H:%M:%S} UTC" for word, at in (("since", since), ("seen at", seen_at)) if at)
+        self.args = (f"Process {pid or '?'} on {named(host)} runs the program run {named(run_id)}{instants}.",)
+
+
+class LeaseLost(PersistError, RuntimeError):
+    """A write under a lease that is over, or on what another worker holds. `token` None: no lease was given.
+
+    `kind` says whose lease it is: "workflow run", "program run", "task" or "consumer". `run_id` is its id, or a consumer's name.
     """
 
     def __init__(self, run_id: str, token: int | None, reason: str, *, kind: str = "workflow run") -> None:

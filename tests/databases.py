@@ -70,8 +70,11 @@ def postgres_server() -> Iterator[str]:
 
 @contextmanager
 def durable_server() -> Iterator[str]:
-    """The wheel's server with the settings it comes with, under which a commit is on disk; for benchmarks."""
-    url, stop = _embedded({})
+    """The wheel's server with the settings it comes with, under which a commit is on disk; for benchmarks.
+
+    It takes more connections, because 16 workers of each of several libraries have pools of their own.
+    """
+    url, stop = _embedded({}, "-c", "max_connections=400")
     try:
         yield url
     finally:
@@ -114,13 +117,13 @@ def _docker() -> tuple[str, Callable[[], None]]:
     return url, container.stop
 
 
-def _embedded(settings: Mapping[str, str] = SETTINGS) -> tuple[str, Callable[[], None]]:
+def _embedded(settings: Mapping[str, str] = SETTINGS, *options: str) -> tuple[str, Callable[[], None]]:
     if sys.platform == "win32":
         raise PostgresNotFoundError("it listens on a socket that Windows has not; install a server and name it")
     with ExitStack() as stack:
         programs = Programs()
         stack.callback(programs.remove)
-        process = programs.serve(programs.new_cluster("data"), "-c", "listen_addresses=")
+        process = programs.serve(programs.new_cluster("data"), "-c", "listen_addresses=", *options)
         stack.callback(programs.stop, process)
         wait_until_ready(programs.url, programs.log)
         _configure(programs.url, settings)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from persist.cli.output import Paint, inline, instant, shortened
+from persist.db.concurrency.process_owners import place_of
 from persist.programs.schemas import Binding, ExecutionStatus, ProgramExecution, ProgramRun, ResumePoint
 
 _COLOURS: dict[str, str] = {
@@ -21,6 +22,10 @@ def header(run: ProgramRun) -> Iterator[str]:
     yield f"status   {inline(str(run.status))}"
     if run.started_at is not None:
         yield f"started  {instant(run.started_at)} UTC"
+    if run.held_by is not None:
+        host, pid = place_of(run.held_by)
+        seen = "" if run.seen_at is None else f", seen {instant(run.seen_at)} UTC"
+        yield f"run by   {inline(host)}{'' if pid is None else f', process {pid}'}{seen}"
 
 
 def execution_lines(executions: Sequence[ProgramExecution], paint: Paint) -> Iterator[str]:

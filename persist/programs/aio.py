@@ -17,6 +17,7 @@ class AsyncProgramRuns(AsyncRepository[ProgramRuns]):
     list = awaitable(ProgramRuns.list)
     finish = awaitable(ProgramRuns.finish)
     resume = awaitable(ProgramRuns.resume)
+    seen = awaitable(ProgramRuns.seen)
     resume_point = awaitable(ProgramRuns.resume_point)
     audit = awaitable(ProgramRuns.audit)
 

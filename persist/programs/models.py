@@ -18,7 +18,10 @@ from persist.programs.schemas import AgentScope, BindingKind, ExecutionStatus, R
 
 
 class RunRow(Base):
-    """One run of a program. `written_status` is the status as this library wrote it: a raw writer does not update it."""
+    """One run of a program. `written_status` is the status as this library wrote it: a raw writer does not update it.
+
+    `held_by` is the process that runs it, as `persist/db/concurrency/process_owners.py` writes one; NULL where nobody said so.
+    """
 
     __tablename__ = "run"
     id: Mapped[str] = mapped_column(Label(), primary_key=True)
@@ -29,6 +32,9 @@ class RunRow(Base):
     state_mode: Mapped[str | None] = mapped_column(Label(), server_default="sqlite")
     written_status: Mapped[RunStatus | None] = mapped_column(EnumText(RunStatus))
     anonymous_names: Mapped[int] = mapped_column(Int64(), nullable=False, server_default="0")
+    held_by: Mapped[str | None] = mapped_column(Label())
+    held_since: Mapped[datetime | None] = mapped_column(SqlSeconds())
+    seen_at: Mapped[datetime | None] = mapped_column(SqlSeconds())
     program_source: Mapped[str | None] = mapped_column(FreeText())
 
     __table_args__ = (

@@ -49,7 +49,13 @@ class AgentScope(StrEnum):
 
 
 class ProgramRun(Value):
-    """A row of run."""
+    """A row of run.
+
+    held_by     the process that runs it: `host/boot/pid namespace/time namespace/pid/start/nonce`, with `-` for what its system
+                does not tell; None: no process of this library does, as far as is known
+    held_since  when that process began or resumed it
+    seen_at     when that process last said so
+    """
 
     id: str
     program_path: str | None
@@ -57,6 +63,9 @@ class ProgramRun(Value):
     state_mode: str | None
     started_at: datetime | None
     updated_at: datetime | None
+    held_by: str | None
+    held_since: datetime | None
+    seen_at: datetime | None
     program_source: str | None
 
 

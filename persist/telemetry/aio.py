@@ -63,6 +63,7 @@ class AsyncTasks(AsyncRepository[Tasks]):
     list = awaitable(Tasks.list)
     poll = awaitable(Tasks.poll)
     claim = awaitable(Tasks.claim)
+    renew = awaitable(Tasks.renew)
     complete = awaitable(Tasks.complete)
     fail = awaitable(Tasks.fail)
     retry = awaitable(Tasks.retry)

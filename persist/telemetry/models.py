@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.changes.event_streams import Streams
 from persist.db.schema.base import ONE_TREE, Base, table_of
-from persist.db.schema.column_types import LONG_LABEL_BYTES, Bool, EnumText, EpochS, FreeText, Int64, Json, Label
+from persist.db.schema.column_types import LONG_LABEL_BYTES, Bool, EnumText, EpochMs, EpochS, FreeText, Int64, Json, Label
 from persist.db.schema.scope_columns import key_per_scope, numbered, scope_column
 from persist.telemetry.schemas import LinkKind, TagKind, TaskState
 
@@ -126,6 +126,8 @@ class TaskRow(Base):
     instance_name: Mapped[str | None] = mapped_column(Label())
     discovered_at: Mapped[datetime] = mapped_column(EpochS())
     claimed_at: Mapped[datetime | None] = mapped_column(EpochS())
+    claim_token: Mapped[int] = mapped_column(Int64(), server_default="0")
+    claim_expires_at: Mapped[datetime | None] = mapped_column(EpochMs())
     completed_at: Mapped[datetime | None] = mapped_column(EpochS())
     outcome: Mapped[str | None] = mapped_column(FreeText())
     labels: Mapped[Any] = mapped_column(Json(list, required=True), server_default="[]")

@@ -121,7 +121,11 @@ class ToolCall(Value):
 
 
 class Task(Value):
-    """A row of tasks: something to do in a workspace. `instance_name` is the instance that claimed it."""
+    """A row of tasks: something to do in a workspace. `instance_name` is the instance that claimed it.
+
+    claim_token       the number of its latest claim, which `renew`, `complete` and `fail` take; a later claim's is greater
+    claim_expires_at  when other instances may claim it (milliseconds are kept); None: never, or it is not in progress
+    """
 
     id: str
     workspace_id: str
@@ -132,6 +136,8 @@ class Task(Value):
     instance_name: str | None
     discovered_at: datetime
     claimed_at: datetime | None
+    claim_token: int
+    claim_expires_at: datetime | None
     completed_at: datetime | None
     outcome: str | None
     labels: Any

@@ -1,13 +1,20 @@
-"""`tx.telemetry.tasks`: a workspace's task queue. Tasks are discovered by polling, claimed one at a time, and end once."""
+"""`tx.telemetry.tasks`: a workspace's task queue. Tasks are discovered by polling, claimed one at a time, and end once.
+
+A claim without a lease lasts until its task ends. One with a lease ends at its instant, too, unless it is renewed: then another
+instance may claim the task, and the number of its claim, which grows with every claim, fences out what the late one writes.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, literal_column, null, select, update
+from sqlalchemy import and_, bindparam, delete, func, literal_column, null, or_, select, update
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.expression import FromClause
 
 from persist.db.expressions.locking import advisory_lock
+from persist.db.expressions.store_time import store_ms
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
@@ -16,10 +23,11 @@ from persist.db.transactions.own_scope import public_scope, resolve_scope
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
-from persist.db.values.arguments import check_choice, check_count, check_list, check_timedelta
+from persist.db.values.arguments import check_choice, check_count, check_list, check_timedelta, optional_count
+from persist.db.values.clock import MILLISECOND, instant_after
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, LeaseLost
 from persist.quoting import shown
 from persist.telemetry.instants import second, second_or_now
 from persist.telemetry.models import tasks
@@ -34,31 +42,67 @@ _GIVEN = (*_REQUIRED, "body", "links", "labels", "discovered_at")
 _of_owner = _T.workspace_id == param("owner")
 _this_task = (_of_owner, _T.id == param("row_id"))
 _others = tasks.alias("others")
+_TOKENS = 2**63
+
+
+def _has_expired(table: FromClause) -> ColumnElement[bool]:
+    return and_(table.c.state == TaskState.IN_PROGRESS, table.c.claim_expires_at <= store_ms())
+
+
+_held = (*_this_task, _T.state == TaskState.IN_PROGRESS, _T.claim_token == param("held_token"))
+_unexpired = or_(_T.claim_expires_at.is_(None), _T.claim_expires_at > store_ms())
+_until = store_ms() + bindparam("span_ms", type_=Int64())
 
 _ADD = Statement(insert_missing(tasks, "workspace_id", "id"))
 _LOCK_QUEUE = Statement(select(advisory_lock()))
 _queue = select(*_COLUMNS).where(_of_owner, _T.state == TaskState.QUEUED).order_by(_T.discovered_at, _T.id)
 _NEXT, _FIRST = FirstReadable(_queue), Statement(_queue.limit(literal_column("1")))
+_expired = select(*_COLUMNS).where(_of_owner, _has_expired(tasks)).order_by(_T.discovered_at, _T.id)
+_NEXT_EXPIRED, _FIRST_EXPIRED = FirstReadable(_expired), Statement(_expired.limit(literal_column("1")))
 _BUSY = (
     select(func.count())
     .select_from(_others)
-    .where(_others.c.workspace_id == param("owner"), _others.c.state == TaskState.IN_PROGRESS)
+    .where(
+        _others.c.workspace_id == param("owner"),
+        _others.c.state == TaskState.IN_PROGRESS,
+        or_(_others.c.claim_expires_at.is_(None), _others.c.claim_expires_at > store_ms()),
+    )
     .scalar_subquery()
 )
 _CLAIM = Statement(
     update(tasks)
-    .where(*_this_task, _T.state == TaskState.QUEUED, bindparam("maximum", type_=Int64()) > _BUSY)
-    .values(state=TaskState.IN_PROGRESS, instance_name=param("instance"), claimed_at=param("at"))
+    .where(
+        *_this_task,
+        _T.claim_token == param("held_token"),
+        or_(_T.state == TaskState.QUEUED, _has_expired(tasks)),
+        bindparam("maximum", type_=Int64()) > _BUSY,
+    )
+    .values(
+        state=TaskState.IN_PROGRESS,
+        instance_name=param("instance"),
+        claimed_at=param("at"),
+        claim_token=param("token"),
+        claim_expires_at=_until,
+    )
+    .returning(*_COLUMNS)
 )
-_END = Statement(
-    update(tasks)
-    .where(*_this_task, _T.state == param("from_state"))
-    .values(state=param("to_state"), completed_at=param("at"), outcome=param("text"))
-)
+_RENEW = Statement(update(tasks).where(*_held, _unexpired).values(claim_expires_at=_until).returning(*_COLUMNS))
+_CLAIM_OF = Statement(select(_T.state, _T.claim_token).where(*_this_task))
+_end = update(tasks).values(state=param("to_state"), completed_at=param("at"), outcome=param("text"), claim_expires_at=null())
+_CANCEL = Statement(_end.where(*_this_task, _T.state == TaskState.QUEUED))
+_END = Statement(_end.where(*_this_task, _T.state == TaskState.IN_PROGRESS, _T.claim_expires_at.is_(None)))
+_END_HELD = Statement(_end.where(*_held, _unexpired))
 _RETRY = Statement(
     update(tasks)
     .where(*_this_task, _T.state == TaskState.FAILED)
-    .values(state=TaskState.QUEUED, instance_name=null(), claimed_at=null(), completed_at=null(), outcome=null())
+    .values(
+        state=TaskState.QUEUED,
+        instance_name=null(),
+        claimed_at=null(),
+        claim_expires_at=null(),
+        completed_at=null(),
+        outcome=null(),
+    )
 )
 _PURGE = Statement(delete(tasks).where(_of_owner, _T.state == TaskState.COMPLETED, _T.completed_at < param("before")))
 
@@ -89,37 +133,89 @@ class Tasks(Repository):
         return sum(one.result for one in added)
 
     @writes
-    def claim(self, instance_name: str, *, max_parallel: int = 1, workspace_id: str | None = None) -> Task | None:
-        """Claim the oldest queued task. None if there is none, or if `max_parallel` of the workspace's tasks are in progress."""
+    def claim(
+        self,
+        instance_name: str,
+        *,
+        max_parallel: int = 1,
+        lease: timedelta | None = None,
+        workspace_id: str | None = None,
+    ) -> Task | None:
+        """Claim the oldest task whose claim has expired, else the oldest queued one; None if there is none.
+
+        None, too, if `max_parallel` of the workspace's tasks are in progress; those with an expired claim do not count. `lease`:
+        the claim expires after it, unless it is renewed, and its task can only be ended with `token`, the `claim_token` of the
+        returned task. Without it the claim does not expire.
+        """
         work = self._work
         owner = resolve_scope(work, "workspace_id", workspace_id)
         instance = work.label("instance_name", instance_name)
         if check_count("max_parallel", max_parallel) == 0:
             raise InvalidValue("max_parallel", "expected 1 or more.")
+        span = None if lease is None else _span_ms(work, lease)
+        time_given = _time_given(work)
         with work.batch() as batch:
             batch.lock(_LOCK_QUEUE, lock_key=f"persist tasks of {owner}")
-            first = batch.row(_FIRST, owner=owner)
-        row = first.result
+            expired = batch.row(_FIRST_EXPIRED, owner=owner, time_given=time_given)
+            queued = batch.row(_FIRST, owner=owner)
+        row = expired.result
         if row is not None and any(map(is_unreadable, row)):
-            row = _NEXT.find(work, owner=owner)
+            row = _NEXT_EXPIRED.find(work, owner=owner, time_given=time_given)
+        if row is None:
+            row = queued.result
+            if row is not None and any(map(is_unreadable, row)):
+                row = _NEXT.find(work, owner=owner)
         if row is None:
             return None
-        task, at = _task(work, row), second("clock", work.now())
+        task = _task(work, row)
         with work.batch(last=True) as batch:
-            claimed = batch.run(_CLAIM, owner=owner, row_id=task.id, instance=instance, at=at, maximum=max_parallel)
-        if not claimed.result:
-            return None
-        return task.model_copy(update={"state": TaskState.IN_PROGRESS, "instance_name": instance, "claimed_at": at})
+            claimed = batch.returned(
+                _CLAIM,
+                owner=owner,
+                row_id=task.id,
+                held_token=task.claim_token,
+                token=(task.claim_token + 1) % _TOKENS,
+                instance=instance,
+                at=second("clock", work.now()),
+                maximum=max_parallel,
+                time_given=time_given,
+                span_ms=span,
+            )
+        return None if claimed.result is None else _task(work, claimed.result)
 
     @writes
-    def complete(self, id: str, *, outcome: str | None = None, workspace_id: str | None = None) -> bool:
-        """Set a task in progress to completed. False, and nothing changes, if it is in another state or unknown."""
-        return self._end(id, TaskState.IN_PROGRESS, TaskState.COMPLETED, outcome, workspace_id)
+    def renew(self, id: str, lease: timedelta, *, token: int, workspace_id: str | None = None) -> Task:
+        """Let a claim expire `lease` from now on. `token`: the `claim_token` of the task that `claim` returned.
+
+        Raises LeaseLost if the claim has expired, if its task has ended, and if another instance has claimed it since.
+        """
+        work = self._work
+        values = {"owner": resolve_scope(work, "workspace_id", workspace_id), "row_id": work.label("id", id)}
+        span, held = _span_ms(work, lease), check_count("token", token)
+        with work.batch(last=True) as batch:
+            renewed = batch.returned(_RENEW, **values, held_token=held, time_given=_time_given(work), span_ms=span)
+            found = batch.row(_CLAIM_OF, **values)
+        if renewed.result is None:
+            _check_claim(id, held, found.result)
+            raise _lost(id, held, "there is no such task in progress: it has ended, or it was never claimed.")
+        return _task(work, renewed.result)
 
     @writes
-    def fail(self, id: str, *, outcome: str | None = None, workspace_id: str | None = None) -> bool:
-        """Set a task in progress to failed, until `retry`. False, and nothing changes, if it is in another state or unknown."""
-        return self._end(id, TaskState.IN_PROGRESS, TaskState.FAILED, outcome, workspace_id)
+    def complete(self, id: str, *, outcome: str | None = None, token: int | None = None, workspace_id: str | None = None) -> bool:
+        """Set a task in progress to completed. False, and nothing changes, if it is in another state or unknown.
+
+        `token`: the `claim_token` of the task that `claim` returned; a claim with a lease requires it. Raises LeaseLost without
+        it there, if that claim has expired, and if another instance has claimed the task since.
+        """
+        return self._finish(id, TaskState.COMPLETED, outcome, token, workspace_id)
+
+    @writes
+    def fail(self, id: str, *, outcome: str | None = None, token: int | None = None, workspace_id: str | None = None) -> bool:
+        """Set a task in progress to failed, until `retry`. False, and nothing changes, if it is in another state or unknown.
+
+        `token` as in `complete`. Raises LeaseLost as it does.
+        """
+        return self._finish(id, TaskState.FAILED, outcome, token, workspace_id)
 
     @writes
     def retry(self, id: str, *, workspace_id: str | None = None) -> bool:
@@ -133,7 +229,12 @@ class Tasks(Repository):
     @writes
     def cancel(self, id: str, *, workspace_id: str | None = None) -> bool:
         """Set a queued task to cancelled. False, and nothing changes, if it is in another state or unknown."""
-        return self._end(id, TaskState.QUEUED, TaskState.CANCELLED, None, workspace_id)
+        work = self._work
+        values = {"owner": resolve_scope(work, "workspace_id", workspace_id), "row_id": work.label("id", id)}
+        with work.batch(last=True) as batch:
+            at = second("clock", work.now())
+            changed = batch.run(_CANCEL, **values, to_state=TaskState.CANCELLED, at=at, text=None)
+        return bool(changed.result)
 
     @reads
     def list(self, *, state: str | None = None, workspace_id: str | None = None) -> List[Task]:
@@ -157,14 +258,48 @@ class Tasks(Repository):
             deleted = batch.run(_PURGE, owner=owner, before=before)
         return deleted.result
 
-    def _end(self, id: str, before: TaskState, after: TaskState, outcome: str | None, workspace_id: str | None) -> bool:
+    def _finish(self, id: str, to: TaskState, outcome: str | None, token: int | None, workspace_id: str | None) -> bool:
         work = self._work
-        owner = resolve_scope(work, "workspace_id", workspace_id)
-        values = {"owner": owner, "row_id": work.label("id", id), "from_state": before, "to_state": after}
+        values = {"owner": resolve_scope(work, "workspace_id", workspace_id), "row_id": work.label("id", id)}
+        held = optional_count("token", token)
         text = None if outcome is None else work.body("outcome", outcome)
+        end: dict[str, Any] = {**values, "to_state": to, "at": second("clock", work.now()), "text": text}
         with work.batch(last=True) as batch:
-            changed = batch.run(_END, **values, at=second("clock", work.now()), text=text)
+            if held is None:
+                changed = batch.run(_END, **end)
+            else:
+                changed = batch.run(_END_HELD, **end, held_token=held, time_given=_time_given(work))
+            found = batch.row(_CLAIM_OF, **values)
+        if not changed.result:
+            _check_claim(id, held, found.result)
         return bool(changed.result)
+
+
+def _check_claim(id: str, token: int | None, found: Row | None) -> None:
+    """Raises LeaseLost if nothing was written because of the claim of a task, and not because of its state."""
+    if found is None:
+        return
+    state, current = found
+    if token is not None and token != current:
+        raise _lost(id, token, "another claim has followed this one.")
+    if state == TaskState.IN_PROGRESS:
+        missing = "it was claimed with a lease, and only who gives the token of that claim may end it."
+        raise _lost(id, token, missing if token is None else "the claim has expired.")
+
+
+def _lost(id: str, token: int | None, reason: str) -> LeaseLost:
+    return LeaseLost(id, token, reason, kind="task")
+
+
+def _span_ms(work: UnitOfWork, lease: timedelta) -> int:
+    span = check_timedelta("lease", lease, zero=False)
+    instant_after("lease", work.now(), span)
+    return span // MILLISECOND
+
+
+def _time_given(work: UnitOfWork) -> datetime | None:
+    """The time of a caller's clock; None where the server's counts."""
+    return None if work.runtime.server_has_clock else work.now()
 
 
 def _row(work: UnitOfWork, path: str, item: object, now: datetime) -> dict[str, Any]:
@@ -186,6 +321,8 @@ def _row(work: UnitOfWork, path: str, item: object, now: datetime) -> dict[str, 
         "state": TaskState.QUEUED,
         "instance_name": None,
         "claimed_at": None,
+        "claim_token": 0,
+        "claim_expires_at": None,
         "completed_at": None,
         "outcome": None,
     }

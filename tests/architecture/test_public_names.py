@@ -24,6 +24,7 @@ NAMES = [
     "ReadOnlyTransaction",
     "Recorder",
     "RecursionLimitExceeded",
+    "RunHeld",
     "SchemaOutdated",
     "SchemaTooNew",
     "SchemaUnknown",

@@ -146,7 +146,7 @@ def test_imports_are_at_the_top() -> None:
     assert {late for late in _late_imports() if not late[0].startswith(LATE_IN_COMMANDS)} == set(LATE_IMPORTS)
 
 
-ASKS_THE_SYSTEM = ("persist/chat/storage/windows_processes.py", "ctypes")
+ASKS_THE_SYSTEM = ("persist/db/concurrency/windows_processes.py", "ctypes")
 """It hands numbers to four functions of kernel32, and the number of a process that it reads is checked before."""
 
 

@@ -1,6 +1,7 @@
 """`persist programs`, on run files and on both databases."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,8 +66,9 @@ def test_ls(command: Command, stored: int) -> None:
 def test_show(command: Command, stored: int) -> None:
     lines = printed(command("programs", "show", "r1")).splitlines()
     assert [line.split()[0] for line in lines[:4]] == ["run", "program", "status", "started"]
-    assert lines[4] == f"  {stored}  executing  parallel:{SHOWN}"
-    assert lines[5].startswith(f"    {stored + 1}  failed  a  no{SHOWN}")
+    assert re.fullmatch(r"run by   .+, process \d+, seen 2026-01-02 \d\d:\d\d:\d\d UTC", lines[4])
+    assert lines[5] == f"  {stored}  executing  parallel:{SHOWN}"
+    assert lines[6].startswith(f"    {stored + 1}  failed  a  no{SHOWN}")
     found = json.loads(printed(command("programs", "show", "r1", "--json")))
     assert (found["run"]["id"], len(found["executions"])) == ("r1", 3)
     assert printed(command("programs", "show", "r2", "-q")).split() == ["failed"]

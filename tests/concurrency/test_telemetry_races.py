@@ -13,16 +13,17 @@ from tests.concurrency.telemetry_worker import START, STATUSES
 from tests.subprocesses import output_of
 
 PROCESSES = 3
+MANY = 8
 
 
-def together(url: str, command: str) -> list[Any]:
+def together(url: str, command: str, processes: int = PROCESSES) -> list[Any]:
     """Run the worker's command in several processes at once -> what each reported."""
 
     def run(number: int) -> Any:
         return json.loads(output_of("tests.concurrency.telemetry_worker", command, url, f"box-{number}"))
 
-    with ThreadPoolExecutor(PROCESSES) as pool:
-        return list(pool.map(run, range(PROCESSES)))
+    with ThreadPoolExecutor(processes) as pool:
+        return list(pool.map(run, range(processes)))
 
 
 def queue(store: Store, count: int) -> list[str]:
@@ -47,6 +48,24 @@ def test_claimers_do_not_exceed_the_cap_together(store: Store, database_url: str
     """12"""
     ids = queue(store, 20)
     assert sorted(chain.from_iterable(together(database_url, "crowd"))) == ids[:3]
+
+
+def test_of_claimers_with_leases_each_task_is_done_by_one_at_a_time(store: Store, database_url: str) -> None:
+    """No two claims have the same token, and a task is ended once, by its last claim, however many instances stalled before."""
+    ids = queue(store, 40)
+    reports = together(database_url, "lapse", MANY)
+    claims = [tuple(claim) for claimed, _ in reports for claim in claimed]
+    ends = {task: token for _, ended in reports for task, token in ended}
+    assert len(claims) == len(set(claims))
+    assert sum(len(ended) for _, ended in reports) == len(ids)
+    last = {task: max(token for one, token in claims if one == task) for task in ids}
+    assert ends == last
+    assert sorted(claims) == [(task, token) for task in ids for token in range(1, last[task] + 1)]
+    by = {task: f"box-{number}" for number, (_, ended) in enumerate(reports) for task, _ in ended}
+    found = store.telemetry.tasks.list(workspace_id="ws")
+    assert {task.id: (task.state, task.instance_name, task.outcome) for task in found} == {
+        task: ("completed", box, box) for task, box in by.items()
+    }
 
 
 def test_reporters_of_one_instance_lose_nothing_and_repeat_nothing(store: Store, database_url: str) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.chat.storage.owners import new_owner
 from persist.checkpoints.schemas import Blob
+from persist.db.concurrency.process_owners import new_owner
 from persist.errors import InvalidValue, PersistError, StoreCorrupt
 from persist.maintenance import doctor
 from persist.settings import Settings

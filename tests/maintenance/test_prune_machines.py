@@ -72,7 +72,7 @@ def test_keep_counts_within_an_instance(store: Store, clock: FrozenClock) -> Non
 
 
 def test_of_tasks_only_those_that_are_over_go(store: Store, clock: FrozenClock) -> None:
-    me = {"workspace_id": "w"}
+    me: dict[str, Any] = {"workspace_id": "w"}
     names = ("queued", "in_progress", "completed", "failed", "cancelled")
     with store.begin() as tx:
         tasks = tx.telemetry.tasks

@@ -41,7 +41,7 @@ def test_statuses_are_counted_by_domain_and_null_apart(database_url: str, clock:
         "workflows": ["workflow_approvals", "workflow_effects", "workflow_runs"],
     }
     assert found["conversations"]["branches"] == {"by_status": {"completed": 1}, "null": 2}
-    assert found["telemetry"]["tasks"] == {"by_status": {"cancelled": 1, "completed": 1, "queued": 1}, "null": 0}
+    assert found["telemetry"]["tasks"] == {"by_status": {"cancelled": 1, "completed": 1, "in_progress": 1}, "null": 0}
 
 
 def test_a_word_that_this_version_does_not_know_is_counted_too(database_url: str, clock: FrozenClock) -> None:

@@ -1,5 +1,6 @@
 """Something of every table of telemetry and programs, made through the public API, and what a reader sees of it."""
 
+from datetime import timedelta
 from typing import Any
 
 from persist import Store
@@ -33,6 +34,7 @@ def fill_telemetry(store: Store, clock: FrozenClock) -> None:
         assert task is not None
         telemetry.tasks.complete(task.id, outcome=HARD, workspace_id=_WORKSPACE)
         telemetry.tasks.cancel("t2", workspace_id=_WORKSPACE)
+        telemetry.tasks.claim(_INSTANCE, lease=timedelta(minutes=5), workspace_id=_WORKSPACE)
 
 
 def fill_programs(store: Store, clock: FrozenClock) -> None:

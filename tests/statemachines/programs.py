@@ -1,6 +1,7 @@
 """Runs of programs, their statements, and what names mean in which frame."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from hypothesis import strategies as st
@@ -31,8 +32,12 @@ class Programs(Machine):
     def __init__(self) -> None:
         super().__init__()
         self.runs: dict[str, str] = {}
+        self.last_seen: dict[str, datetime | None] = {}
         self.statements: list[Statement] = []
         self.bound: dict[tuple[str, str, int | None], tuple[str, str]] = {}
+
+    def second(self) -> datetime:
+        return self.clock().replace(microsecond=0)
 
     def pick(self, number: int | None) -> int | None:
         """The place of a statement; None where there is none."""
@@ -46,7 +51,7 @@ class Programs(Machine):
         def expect(got: Any) -> Any:
             if id in self.runs:
                 raise Refused("Conflict")
-            self.runs[id] = "running"
+            self.runs[id], self.last_seen[id] = "running", self.second()
             return UNSAID
 
         self.do("programs.runs.create", id=id, expect=expect)
@@ -60,14 +65,29 @@ class Programs(Machine):
                 raise Refused("NotFound")
             allowed = {"running"} if status != "running" else {"interrupted", "failed"}
             if self.runs[id] not in allowed:
-                raise Refused("TransitionError")
+                raise Refused("RunHeld" if self.runs[id] == status == "running" else "TransitionError")
             self.runs[id] = status
+            self.last_seen[id] = self.second() if status == "running" else None
             return UNSAID
 
         if status == "running":
             self.do("programs.runs.resume", id, expect=expect)
         else:
             self.do("programs.runs.finish", id, status, expect=expect)
+
+    @rule(id=RUNS)
+    def say_seen(self, id: str) -> None:
+        """By the process that runs all of them; one that ended is nobody's."""
+
+        def expect(got: Any) -> Any:
+            if id not in self.runs:
+                raise Refused("NotFound")
+            if self.runs[id] != "running":
+                raise Refused("LeaseLost")
+            self.last_seen[id] = self.second()
+            return UNSAID
+
+        self.do("programs.runs.seen", id, expect=expect)
 
     @rule(run=RUNS, parent=st.none() | PICKS, status=st.sampled_from(["pending", "executing", "completed"]))
     def begin(self, run: str, parent: int | None, status: str) -> None:
@@ -144,6 +164,8 @@ class Programs(Machine):
         runs = sorted(run.id for run in programs.runs.list().items)
         return {
             "runs": {id: programs.runs.get(id).status.value for id in runs},
+            "seen": {id: programs.runs.get(id).seen_at for id in runs},
+            "held": {id: programs.runs.get(id).held_by is not None for id in runs},
             "statements": {run: [one.status.value for one in programs.executions.list(run)] for run in runs},
             "bound": {run: sorted((one.name, one.value, one.kind.value) for one in programs.bindings.list(run)) for run in runs},
         }
@@ -151,6 +173,8 @@ class Programs(Machine):
     def expected(self) -> Any:
         return {
             "runs": self.runs,
+            "seen": self.last_seen,
+            "held": {id: status == "running" for id, status in self.runs.items()},
             "statements": {run: [one.status for one in self.statements if one.run == run] for run in self.runs},
             "bound": {run: sorted((key[1], *found) for key, found in self.bound.items() if key[0] == run) for run in self.runs},
         }

@@ -10,6 +10,7 @@ from tests.statemachines.machine import UNSAID, Machine, Refused
 
 INSTANCES = st.sampled_from(["a", "b"])
 TASKS = st.sampled_from(["s", "t", "u"])
+LEASES = st.sampled_from([None, timedelta(seconds=30), timedelta(hours=1), timedelta(0)])
 METADATA = st.sampled_from([None, {"k": 1}, {"k": 1.0}, {"j": "\x00", "k": 1}])
 
 
@@ -23,6 +24,8 @@ class Telemetry(Machine):
         self.calls: list[tuple[str, int | None]] = []
         self.used: dict[datetime, int | None] = {}
         self.tasks: dict[str, tuple[str, datetime, datetime | None]] = {}
+        self.claims: dict[str, tuple[int, datetime | None]] = {}
+        """The number of the latest claim of a task, and when it expires."""
 
     def second(self) -> datetime:
         return self.clock().replace(microsecond=0)
@@ -85,31 +88,77 @@ class Telemetry(Machine):
         def expect(got: Any) -> Any:
             new = [id for id in dict.fromkeys(ids) if id not in self.tasks]
             self.tasks |= {id: ("queued", self.second(), None) for id in new}
+            self.claims |= dict.fromkeys(new, (0, None))
             return len(new)
 
         found = [{"id": id, "source_id": "s", "kind": "issue", "title": id} for id in ids]
         self.do("telemetry.tasks.poll", found, workspace_id="w", expect=expect)
 
-    @rule(maximum=st.integers(0, 2))
-    def claim(self, maximum: int) -> None:
+    def of_tasks(self, state: str) -> list[tuple[datetime, str]]:
+        """The tasks in a state, in the order of the queue."""
+        return sorted((task[1], id) for id, task in self.tasks.items() if task[0] == state)
+
+    def has_expired(self, id: str) -> bool:
+        expires_at = self.claims[id][1]
+        return expires_at is not None and expires_at <= self.clock()
+
+    @rule(maximum=st.integers(0, 2), lease=LEASES)
+    def claim(self, maximum: int, lease: timedelta | None) -> None:
         def expect(got: Any) -> Any:
-            if maximum == 0:
+            if maximum == 0 or lease == timedelta(0):
                 raise Refused("InvalidValue")
-            busy = [id for id, task in self.tasks.items() if task[0] == "in_progress"]
-            waiting = sorted((task[1], id) for id, task in self.tasks.items() if task[0] == "queued")
-            if len(busy) >= maximum or not waiting:
+            expired = [task for task in self.of_tasks("in_progress") if self.has_expired(task[1])]
+            waiting = expired or self.of_tasks("queued")
+            if len(self.of_tasks("in_progress")) - len(expired) >= maximum or not waiting:
                 return None
-            assert got.id == waiting[0][1]
-            self.tasks[got.id] = ("in_progress", waiting[0][0], None)
+            found, id = waiting[0]
+            self.tasks[id] = ("in_progress", found, None)
+            self.claims[id] = (self.claims[id][0] + 1, None if lease is None else self.clock() + lease)
+            assert (got.id, got.claim_token, got.claim_expires_at) == (id, *self.claims[id])
             return UNSAID
 
-        self.do("telemetry.tasks.claim", "a", max_parallel=maximum, workspace_id="w", expect=expect)
+        self.do("telemetry.tasks.claim", "a", max_parallel=maximum, lease=lease, workspace_id="w", expect=expect)
 
-    @rule(id=TASKS, verb=st.sampled_from(["complete", "fail", "cancel", "retry"]))
-    def end(self, id: str, verb: str) -> None:
+    def is_held(self, id: str, token: int | None) -> bool:
+        """Whether a caller with that token may end a task in progress, or renew its claim; says why not."""
+        current, expires_at = self.claims.get(id, (0, None))
+        if id not in self.tasks:
+            return False
+        if token is not None and token != current:
+            raise Refused("LeaseLost")
+        if self.tasks[id][0] != "in_progress":
+            return False
+        if self.has_expired(id) or (token is None and expires_at is not None):
+            raise Refused("LeaseLost")
+        return True
+
+    @rule(id=TASKS, lease=LEASES, token=st.integers(1, 3))
+    def renew(self, id: str, lease: timedelta | None, token: int) -> None:
+        def expect(got: Any) -> Any:
+            if not lease:
+                raise Refused("InvalidValue")
+            if not self.is_held(id, token):
+                raise Refused("LeaseLost")
+            self.claims[id] = (token, self.clock() + lease)
+            assert got.claim_expires_at == self.clock() + lease
+            return UNSAID
+
+        self.do("telemetry.tasks.renew", id, lease, token=token, workspace_id="w", expect=expect)
+
+    @rule(id=TASKS, verb=st.sampled_from(["complete", "fail"]), token=st.none() | st.integers(1, 3))
+    def finish(self, id: str, verb: str, token: int | None) -> None:
+        def expect(got: Any) -> Any:
+            if not self.is_held(id, token):
+                return False
+            self.tasks[id] = ("completed" if verb == "complete" else "failed", self.tasks[id][1], self.second())
+            self.claims[id] = (self.claims[id][0], None)
+            return True
+
+        self.do(f"telemetry.tasks.{verb}", id, token=token, workspace_id="w", expect=expect)
+
+    @rule(id=TASKS, verb=st.sampled_from(["cancel", "retry"]))
+    def requeue(self, id: str, verb: str) -> None:
         before, after = {
-            "complete": ("in_progress", "completed"),
-            "fail": ("in_progress", "failed"),
             "cancel": ("queued", "cancelled"),
             "retry": ("failed", "queued"),
         }[verb]
@@ -146,7 +195,10 @@ class Telemetry(Machine):
             "calls": [(call.tool_key, call.exit_code) for call in telemetry.tools.last(100, **me)],
             "failures": len(telemetry.tools.last(100, failures_only=True, **me)),
             "used": (totals.samples, totals.token_input),
-            "tasks": [(task.id, task.state.value) for task in telemetry.tasks.list(workspace_id="w")],
+            "tasks": [
+                (task.id, task.state.value, task.claim_token, task.claim_expires_at)
+                for task in telemetry.tasks.list(workspace_id="w")
+            ],
         }
 
     def expected(self) -> Any:
@@ -157,5 +209,7 @@ class Telemetry(Machine):
             "calls": self.calls[::-1],
             "failures": len([code for _, code in self.calls if code]),
             "used": (len(self.used), min(sum(known), 2**63 - 1) if known else None),
-            "tasks": [(id, task[0]) for id, task in sorted(self.tasks.items(), key=lambda item: (item[1][1], item[0]))],
+            "tasks": [
+                (id, task[0], *self.claims[id]) for id, task in sorted(self.tasks.items(), key=lambda item: (item[1][1], item[0]))
+            ],
         }

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from persist.chat.storage import owners, windows_processes
+from persist.chat.storage.liveness import is_stale
+from persist.db.concurrency import process_owners as owners
+from persist.db.concurrency import windows_processes
 from persist.db.dialects.database_files import network_of
 from persist.db.files import private_files as folders
 from persist.db.files.paths import typed, uri_for_sqlite
@@ -189,7 +191,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch, on_windows: None) -> Kernel:
 )
 def test_a_process_of_windows_is_known_by_its_number_and_its_start(kernel: Kernel, pid: int, start: int, gone: bool) -> None:
     place = owners.new_owner().rsplit("/", 3)[0]
-    assert owners.is_stale(f"{place}/{pid}/{start}/nonce", NOW, NOW) is gone
+    assert is_stale(f"{place}/{pid}/{start}/nonce", NOW, NOW) is gone
     assert kernel.handles == 0
     owners.this_process.cache_clear()
 
@@ -199,9 +201,9 @@ def test_a_process_of_another_machine_is_nobodys_to_judge(kernel: Kernel, monkey
     owners.retire_owner(owner)
     place, pid, start, _ = owner.rsplit("/", 3)
     elsewhere = f"{place.replace('0250f2000001', '0250f2000002')}/10/{start}/nonce"
-    assert (pid, owners.is_stale(elsewhere, NOW, NOW)) == (str(os.getpid()), False)
+    assert (pid, is_stale(elsewhere, NOW, NOW)) == (str(os.getpid()), False)
     monkeypatch.setattr(uuid, "getnode", lambda: 0x0150F2000001)  # drawn: this machine has no address
     owners.this_process.cache_clear()
     assert windows_processes.machine() is None
-    assert not owners.is_stale(f"{place}/10/{start}/nonce", NOW, NOW)
+    assert not is_stale(f"{place}/10/{start}/nonce", NOW, NOW)
     owners.this_process.cache_clear()

@@ -1,6 +1,7 @@
 """Errors: one sentence, their fields, the built-in a caller would catch, and a trip through a process pool."""
 
 import pickle
+from datetime import UTC, datetime
 
 import pytest
 
@@ -14,6 +15,7 @@ EXAMPLES = [
     errors.Conflict("Taken.", constraint="chat_messages.id"),
     errors.RecursionLimitExceeded(101, 100),
     errors.TransitionError("workflow run 'run_1'", "succeeded", "failed"),
+    errors.RunHeld("run_1", "running", "box", 123, datetime(2026, 1, 2, tzinfo=UTC), None),
     errors.EffectUnknown("run_1", "comment", 1),
     errors.LeaseLost("run_1", 3, "the lease has expired."),
     errors.InvalidValue("parts[0].type", "it is empty."),

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from persist.chat.storage import owners
-from persist.chat.storage.owners import ProcessIdentity, is_stale, new_owner, retire_owner, this_process
+from persist.chat.storage.liveness import is_stale
+from persist.db.concurrency import process_owners as owners
+from persist.db.concurrency.process_owners import ProcessIdentity, new_owner, retire_owner, this_process
 from tests.concurrency.forked import in_child
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

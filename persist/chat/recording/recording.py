@@ -21,9 +21,10 @@ from persist.chat.recording.stream import AppliedChunks, DatabaseSteps, Stream
 from persist.chat.recording.unfolded_parts import Unfolded
 from persist.chat.reducer.chunks import ChunkType
 from persist.chat.schemas import StepUsage
-from persist.chat.storage import owners, turns, usage
+from persist.chat.storage import turns, usage
 from persist.chat.storage.liveness import HEARTBEAT
 from persist.db.changes.driver_statements import StatementRunner
+from persist.db.concurrency import process_owners
 from persist.db.group_commit.tasks import FunctionTask
 from persist.db.transactions.runtime import Runtime
 from persist.db.values.clock import epoch_ms
@@ -45,10 +46,10 @@ class Recording:
         self._runtime = runtime
         self._session_id = session_id
         self._options = options
-        self._owner = owners.new_owner()
+        self._owner = process_owners.new_owner()
         self._announce = announce
         self.stop_requests = StopRequests(runtime, session_id, self._owner)
-        weakref.finalize(self, owners.retire_owner, self._owner)  # a recorder dropped without close() leaves no running turn
+        weakref.finalize(self, process_owners.retire_owner, self._owner)  # one dropped without close() leaves no turn
         self._immediate = options.save_on == SaveOn.CHUNK and not options.buffered
         self._maximum = runtime.limits.max_bytes
         self._takeover = options.takeover
@@ -313,4 +314,4 @@ class Recording:
         self.closed = True
         self.stop_requests.close()
         self._due.clear()
-        owners.retire_owner(self._owner)
+        process_owners.retire_owner(self._owner)

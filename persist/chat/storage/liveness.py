@@ -1,6 +1,8 @@
 """When a recorder that is silent counts as dead: every interval in one place, since each one rests on the one before it."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+from persist.db.concurrency import process_owners
 
 HEARTBEAT = timedelta(seconds=20)
 """How often a running recorder updates its turn's `seen_at`, even if its stream sends nothing."""
@@ -13,3 +15,8 @@ CLEAR_AFTER = 5 * STALE_AFTER
 
 LEFT_AFTER = timedelta(seconds=5)
 """Deltas older than this were left by a dead recorder: a running one folds its own after `Settings.fold_ms`, usually 250 ms."""
+
+
+def is_stale(owner: str, seen_at: datetime, now: datetime) -> bool:
+    """Whether the owner is known to be gone or, where that cannot be known, was not seen for STALE_AFTER."""
+    return process_owners.is_stale(owner, seen_at, now, STALE_AFTER)

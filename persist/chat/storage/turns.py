@@ -13,8 +13,7 @@ from sqlalchemy.types import TypeEngine
 
 from persist.chat.models import sessions, turns
 from persist.chat.schemas import TurnState
-from persist.chat.storage.liveness import CLEAR_AFTER
-from persist.chat.storage.owners import is_stale
+from persist.chat.storage.liveness import CLEAR_AFTER, is_stale
 from persist.db.changes.batch import Batch, Requirement
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.statements.prepared import Row, Statement, param

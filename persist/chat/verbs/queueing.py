@@ -12,6 +12,7 @@ from persist.chat.reducer.tool_parts import tool_name
 from persist.chat.schemas import ChatMessage, Role, ToolState, TurnState
 from persist.chat.storage import turns, usage
 from persist.chat.storage.append_once import STORE_KEYS, STORED_PARTS, same_content
+from persist.chat.storage.liveness import is_stale
 from persist.chat.storage.message_insert import (
     GET_MESSAGE,
     LOCK_MESSAGE,
@@ -23,9 +24,9 @@ from persist.chat.storage.message_insert import (
     post,
     touch_session,
 )
-from persist.chat.storage.owners import is_stale, this_process_as_owner
 from persist.chat.storage.statements import LOCK_SESSION, SET_METADATA
 from persist.db.changes.batch import Batch, Pending
+from persist.db.concurrency.process_owners import this_process_as_owner
 from persist.db.schema.base import LABEL_CHARACTERS
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork

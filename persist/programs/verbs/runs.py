@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import cache
 from typing import Any, Literal
 
@@ -13,18 +14,30 @@ from persist.db.schema.column_types import Label, SqlSeconds
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.repository import Repository, reads, writes
-from persist.db.values.arguments import check_choice, optional_label
+from persist.db.values.arguments import check_choice, check_timedelta, optional_label
 from persist.db.values.clock import epoch_ms
 from persist.db.values.pages import Page, check_limit, values_after
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, NotFound
 from persist.programs import names
 from persist.programs.models import runs
 from persist.programs.schemas import AuditFinding, ProgramRun, ResumePoint, RunStatus
 from persist.programs.storage.binding_rows import binding_value
 from persist.programs.storage.execution_rows import execution_value
+from persist.programs.storage.run_holders import (
+    HOLD,
+    LET_GO,
+    NOW,
+    SEEN,
+    STALE_AFTER,
+    check_free,
+    hold_values,
+    lost,
+    second_given,
+)
 from persist.programs.storage.run_rows import (
     COLUMNS,
     GET_RUN,
+    LOCK_RUN,
     ask_agents_owner,
     check_found,
     get_run,
@@ -47,11 +60,13 @@ _ADD = Statement(
         **{name: param(name) for name in ("id", "program_path", "started_at", "updated_at", "state_mode", "program_source")},
         status=param("to"),
         written_status=param("to"),
+        **HOLD,
     )
 )
-_SET_STATUS = Statement(
+_set_status = (
     update(runs).where(_R.id == param("row_id")).values(status=param("to"), written_status=param("to"), updated_at=param("at"))
 )
+_FINISH, _RESUME = Statement(_set_status.values(**LET_GO)), Statement(_set_status.values(**HOLD))
 
 
 def _key(_: Row, run: ProgramRun) -> list[Any]:
@@ -64,7 +79,7 @@ class ProgramRuns(Repository):
 
     @writes
     def create(self, *, program_path: str | None = None, program_source: str | None = None, id: str | None = None) -> ProgramRun:
-        """Create a run, running. Without `id` it gets one like 20260116-143052-a7b3c9.
+        """Create a run, running, that this process runs. Without `id` it gets one like 20260116-143052-a7b3c9.
 
         Raises Conflict if the given one is taken.
         """
@@ -83,6 +98,7 @@ class ProgramRuns(Repository):
                 to=RunStatus.RUNNING,
                 started_at=now,
                 updated_at=now,
+                **hold_values(work),
             )
             written = batch.row(GET_RUN, row_id=run_id)
         return _written(written)
@@ -106,19 +122,62 @@ class ProgramRuns(Repository):
 
     @writes
     def finish(self, id: str, status: Literal["completed", "failed", "interrupted"]) -> ProgramRun:
-        """running -> that status. Raises TransitionError for a run that is not running."""
+        """running -> that status, whichever process runs it; none does afterwards.
+
+        Raises TransitionError for a run that is not running.
+        """
         to = check_choice("status", status, RunStatus)
         if to is RunStatus.RUNNING:
             raise InvalidValue("status", "a run finishes as completed, failed or interrupted; resume() goes on with one.")
-        return self._become(id, to)
+        work = self._work
+        run = get_run(work, id, lock=True)
+        check_run(run.id, run.status, to)
+        with work.batch(last=True) as batch:
+            batch.run(_FINISH, row_id=run.id, to=to, at=this_second(work))
+            written = batch.row(GET_RUN, row_id=run.id)
+        return _written(written)
 
     @writes
-    def resume(self, id: str) -> ProgramRun:
-        """interrupted or failed -> running.
+    def resume(self, id: str, *, stale_after: timedelta = STALE_AFTER) -> ProgramRun:
+        """interrupted or failed -> running, and this process runs it; or take a running run over from a process that is gone.
 
-        Raises TransitionError otherwise. A killed process leaves its run running: just continue.
+        A process of this machine and boot is gone when it has ended. Where that cannot be known, such as on another machine, it
+        is gone when `seen` was not called for `stale_after`. Raises RunHeld, a TransitionError, if it is not gone, and
+        TransitionError for a completed run and for a running one of which no process is known: just continue that one.
         """
-        return self._become(id, RunStatus.RUNNING)
+        work = self._work
+        span = check_timedelta("stale_after", stale_after)
+        with work.batch() as batch:
+            found, at = batch.row(LOCK_RUN, row_id=work.label("id", id)), batch.row(NOW, second_given=second_given(work))
+        if found.result is None:
+            raise NotFound("program run", id)
+        assert at.result is not None, "it is a SELECT without FROM"
+        run = run_value(found.result)
+        if run.status == RunStatus.COMPLETED or not check_free(run, at.result[0], span) or run.status != RunStatus.RUNNING:
+            check_run(run.id, run.status, RunStatus.RUNNING)
+        with work.batch(last=True) as batch:
+            batch.run(_RESUME, row_id=run.id, to=RunStatus.RUNNING, at=this_second(work), **hold_values(work))
+            written = batch.row(GET_RUN, row_id=run.id)
+        return _written(written)
+
+    @writes
+    def seen(self, id: str) -> ProgramRun:
+        """Say that this process still runs a run, so that processes that cannot look do not take it over.
+
+        A running run of which no process is known is this process's from then on. Raises LeaseLost if another process runs it,
+        and if it has ended.
+        """
+        work = self._work
+        run_id = work.label("id", id)
+        with work.batch(last=True) as batch:
+            renewed = batch.run(SEEN, row_id=run_id, **hold_values(work))
+            written = batch.row(GET_RUN, row_id=run_id)
+        if written.result is None:
+            raise NotFound("program run", id)
+        run = run_value(written.result)
+        if not renewed.result:
+            raise lost(run)
+        return run
 
     @reads
     def resume_point(self, id: str) -> ResumePoint:
@@ -155,15 +214,6 @@ class ProgramRuns(Repository):
             *audits.audit_tables(work, id, {VERSION_TABLE, *(table.name for table in work.runtime.tables())}),
         ]
         return [*found, *audits.audit_cells(work)]
-
-    def _become(self, id: str, to: RunStatus) -> ProgramRun:
-        work = self._work
-        run = get_run(work, id, lock=True)
-        check_run(run.id, run.status, to)
-        with work.batch(last=True) as batch:
-            batch.run(_SET_STATUS, row_id=run.id, to=to, at=this_second(work))
-            written = batch.row(GET_RUN, row_id=run.id)
-        return _written(written)
 
 
 def _written(written: Pending[Row | None]) -> ProgramRun:

@@ -8,13 +8,17 @@ import sqlite3
 import tempfile
 from contextlib import ExitStack, closing
 from pathlib import Path
+from unittest.mock import patch
 
 from persist import Store
+from persist.programs.storage import run_holders
 from persist.schema.metadata import HEAD
 from persist.testing import FrozenClock
 from tests.schema.filling import LONG, fill, transcript
 
 FOLDER = Path(__file__).parent
+GONE = "gone.example/-/-/-/1/-/000000000000"
+"""The process that ran the program, on no machine that exists."""
 
 
 def main() -> None:
@@ -24,6 +28,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         path = Path(folder) / "state.db"
         clock = FrozenClock()
+        stack.enter_context(patch.object(run_holders, "this_process_as_owner", return_value=GONE))
         store = stack.enter_context(Store.open(f"sqlite:///{path.as_posix()}", clock=clock, settings=LONG))
         fill(store, clock, stack)
         seen = transcript(store)

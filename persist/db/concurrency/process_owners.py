@@ -1,4 +1,4 @@
-"""The owner of a turn: which recorder in which process runs it, and whether that process is known to have ended.
+"""Owners of work: which recorder or process does it, and whether that process is known to have ended.
 
 A pid is unique only within one pid namespace (each container has its own) and one boot of one machine, and only until it is
 reused. So another owner's pid is checked only if its host, boot and namespaces are known and equal to this process's.
@@ -10,16 +10,15 @@ import socket
 import sys
 from collections import deque
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 
-from persist.chat.storage.liveness import STALE_AFTER
 from persist.db.concurrency.fork_count import PROCESS, in_each_child
 from persist.lazy_imports import lazy_modules
 
 with lazy_modules(globals()):
-    from persist.chat.storage import windows_processes
+    from persist.db.concurrency import windows_processes
 
 PROC = Path("/proc")
 _UNKNOWN = "-"
@@ -28,7 +27,7 @@ _ENDED_STATES = (b"Z", b"X")
 
 _live: set[str] = set()
 _ended: deque[str] = deque(maxlen=1000)
-"""The latest owners that were closed or dropped in this process. One that falls out counts as stale after STALE_AFTER."""
+"""The latest owners that were closed or dropped in this process. One that falls out is stale once it was not seen for long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +62,26 @@ def _process_owner(forks: int) -> str:
     return new_owner()
 
 
+def place_of(owner: str) -> tuple[str, int | None]:
+    """The host of an owner and its pid, for people to read; (the whole text, None) if it is not as `new_owner` makes one."""
+    host, *fields = owner.rsplit("/", 6)
+    if len(fields) != 6 or not (fields[3].isascii() and fields[3].isdigit() and len(fields[3]) < 10):
+        return owner, None
+    return host, int(fields[3])
+
+
 def retire_owner(owner: str) -> None:
-    """Mark an owner's turn as over: its recorder was closed or dropped."""
+    """Mark an owner's work as over: its recorder was closed or dropped."""
     if owner in _live:
         _live.discard(owner)
         _ended.append(owner)
 
 
-def is_stale(owner: str, seen_at: datetime, now: datetime) -> bool:
-    """Whether the owner is known to be gone or, where that cannot be known, was not seen for STALE_AFTER."""
+def is_stale(owner: str, seen_at: datetime, now: datetime, stale_after: timedelta) -> bool:
+    """Whether the owner is known to be gone or, where that cannot be known, was not seen for `stale_after`."""
     if owner in _live:
         return False
-    return owner in _ended or _is_gone(owner) or now - seen_at > STALE_AFTER
+    return owner in _ended or _is_gone(owner) or now - seen_at > stale_after
 
 
 def _in_child() -> None:
