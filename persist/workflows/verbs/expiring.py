@@ -82,7 +82,7 @@ def _is_readable(gate: Row, run: WorkflowRun | None) -> bool:
 
 def _expire(work: UnitOfWork, gate: Approval, run: WorkflowRun | None, failed: list[Pending[Row | None]]) -> Approval:
     """Close a locked gate, and let its locked run go on or fail if it is paused; a run that fails joins `failed`."""
-    outcome = gate.on_expiry or OnExpiry.REJECTED
+    outcome = gate.on_expiry if gate.on_expiry in (OnExpiry.APPROVED, OnExpiry.RESUMED) else OnExpiry.REJECTED
     to = ApprovalStatus.APPROVED if outcome == OnExpiry.APPROVED else ApprovalStatus.REJECTED
     waits = run is not None and run.status == RunStatus.PAUSED
     ending: dict[str, Any] | None = None
