@@ -142,7 +142,7 @@ def test_of_many_processes_one_closes_a_gate_that_expires(store: Store, race: Ra
         now = store.runtime.now()
         for number in range(90):
             run = tx.workflows.runs.create("build", trigger_id="t", current_phase="p", parent_run_id=parents[number % 3])
-            gate = {"gate": "g", "summary": "?", "marker": ("g", None), "expires_at": now}
+            gate: dict[str, Any] = {"gate": "g", "summary": "?", "marker": ("g", None), "expires_at": now}
             gates.append(tx.workflows.approvals.pause_for_approval(run.id, **gate).id)
     for parent in parents:
         do(store, "finish", f"{parent}/first", "succeeded")

@@ -25,7 +25,7 @@ _of_workflow = select(*COLUMNS).where(_R.workflow_name == param("workflow_name")
 _BY_KEY = Statement(_of_workflow.where(_R.idempotency_key == param("idempotency_key"), _R.idempotency_key.is_not(None)))
 _ONLY_RUN = Statement(_of_workflow.where(_R.unique_trigger_id == param("unique_trigger_id"), IS_ONLY_RUN))
 _HOLD_PARENT = Statement(select(_R.status).where(_R.id == param("row_id")).with_for_update(read=True, key_share=True))
-"""A lock that hinders no other one who creates a child, but whoever cancels the parent with its descendants."""
+"""A lock that hinders no other caller who creates a child, but a caller who cancels the parent with its descendants."""
 _KINDS = {RunStatus.FAILED: FailureKind.ERROR, RunStatus.CANCELLED: FailureKind.CANCELLED}
 _MAX_PRIORITY = 2**31 - 1
 MAX_RESTARTS = 3

@@ -44,6 +44,7 @@ class RunReads(Repository):
         trigger_id: str | None = None,
         since: datetime | None = None,
         failure_kind: str | None = None,
+        parent_run_id: str | None = None,
         limit: int = 20,
         after: str | None = None,
     ) -> Page[WorkflowRunSummary]:
@@ -58,6 +59,7 @@ class RunReads(Repository):
             trigger_id=trigger_id,
             since=since,
             failure_kind=failure_kind,
+            parent_run_id=parent_run_id,
         )
         return run_lists.page(self._work, filters, limit, after, run_lists.summary_value)
 
@@ -70,6 +72,7 @@ class RunReads(Repository):
         trigger_id: str | None = None,
         since: datetime | None = None,
         failure_kind: str | None = None,
+        parent_run_id: str | None = None,
         limit: int = 20,
         after: str | None = None,
     ) -> Page[RunRow]:
@@ -81,6 +84,7 @@ class RunReads(Repository):
             trigger_id=trigger_id,
             since=since,
             failure_kind=failure_kind,
+            parent_run_id=parent_run_id,
         )
         return run_lists.page(self._work, filters, limit, after, RunRow._make)
 

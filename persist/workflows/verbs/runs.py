@@ -283,7 +283,7 @@ class Runs(RunReads):
 
         For a handler, which returns when it gets None and is called again: the run is paused, and released. The end of its last
         child lets it go on, or with "first_failure" that of a child that failed or was cancelled; children that are created
-        meanwhile count too. A pending gate of the run is not walked past. Unfinished executions are failed as stale. Raises
+        in the meantime count too. A pending gate of the run is not walked past. Unfinished executions are failed as stale. Raises
         LeaseLost, and TransitionError unless the run runs.
         """
         return joining.join(self._work, lease, until)
