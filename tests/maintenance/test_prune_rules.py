@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import Insert, delete, insert
@@ -93,7 +94,7 @@ def test_a_system_prompt_goes_when_no_message_names_it(store: Store, clock: Froz
 def test_parents_and_children_outlive_each_other(store: Store, clock: FrozenClock) -> None:
     with store.begin() as tx:
         runs = tx.workflows.runs
-        about = {"trigger_id": "t", "current_phase": "p"}
+        about: dict[str, Any] = {"trigger_id": "t", "current_phase": "p"}
         over = runs.create("parent", **about)
         kept = runs.create("child", **about, parent_run_id=over.id)
         left = runs.create("parent", **about)

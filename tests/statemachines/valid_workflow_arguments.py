@@ -44,6 +44,7 @@ WORKFLOW_ARGUMENTS: dict[str, Any] = {
     "workflows.runs.admit.id": "queued",
     "workflows.runs.claim.lease": timedelta(minutes=5),
     "workflows.runs.create.id": "new",
+    "workflows.runs.create.parent_run_id": None,
     "workflows.runs.finish.status": "succeeded",
     "workflows.runs.id": "run",
     "workflows.runs.complete.lease": "<lease>",

@@ -1,87 +1,19 @@
 """Runs, who holds them, the gates at which they wait, and their families."""
 
 from collections import Counter
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from persist.workflows.schemas import Lease
-from tests.statemachines.machine import UNSAID, Each, Machine, Refused
+from tests.statemachines.machine import UNSAID, Each, Refused
+from tests.statemachines.workflow_model import ENDED, Run, WorkflowModel
 
 RUNS, GATES = st.sampled_from(["a", "b", "c"]), st.sampled_from(["x", "y"])
-ENDED = {"succeeded", "failed", "cancelled"}
 
 
-@dataclass
-class Run:
-    status: str
-    started: datetime
-    queued: datetime
-    """Since when it waits in the queue."""
-    restarts: int = 0
-    maximum: int = 1
-    owner: str | None = None
-    until: datetime | None = None
-    token: int = 0
-    parent: str | None = None
-    join: str | None = None
-    """What it waits for, if it is paused until its children have ended."""
-
-
-class Workflows(Machine):
-    domain = "workflows"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.runs: dict[str, Run] = {}
-        self.gates: dict[str, tuple[str, str, str]] = {}
-        """Status, kind, and whose it is."""
-        self.expiring: dict[str, tuple[datetime, str]] = {}
-        """When a gate expires, and what becomes of it then."""
-        self.leases: list[tuple[Each, Lease]] = []
-
-    def held(self, run: Run) -> bool:
-        return run.owner is not None and run.until is not None and run.until > self.clock()
-
-    def waits(self, id: str) -> bool:
-        return any(status == "pending" and run == id for status, _, run in self.gates.values())
-
-    def end(self, id: str, status: str) -> None:
-        """With the gates that still wait."""
-        run = self.runs[id]
-        run.status, run.owner, run.until = status, None, None
-        for gate, (answer, kind, of) in self.gates.items():
-            if of == id and answer == "pending":
-                self.gates[gate] = ("rejected", kind, of)
-        parent = self.runs.get(run.parent or "")
-        if parent is None or run.parent is None or parent.status != "paused" or parent.join is None:
-            return
-        failed = parent.join == "first_failure" and status in ("failed", "cancelled")
-        if (failed or not self.unfinished(run.parent)) and not self.waits(run.parent):
-            self.go_on(parent)
-
-    def children(self, id: str) -> list[Run]:
-        return [run for run in self.runs.values() if run.parent == id]
-
-    def unfinished(self, id: str) -> bool:
-        return any(run.status not in ENDED for run in self.children(id))
-
-    def family(self, id: str) -> list[str]:
-        """The run and its descendants."""
-        found = [id] if id in self.runs else []
-        for above in found:
-            found += [one for one, run in self.runs.items() if run.parent == above]
-        return found
-
-    def go_on(self, run: Run) -> None:
-        """A paused run is resumed."""
-        run.status, run.join = "running", None
-        if not self.held(run):
-            run.owner, run.until = None, self.clock() if run.token else None
-
+class Workflows(WorkflowModel):
     @rule(
         id=RUNS,
         status=st.sampled_from(["running", "queued", "paused", "no"]),

@@ -32,10 +32,17 @@ def _members(*, orphans: bool) -> Statement:
 _MEMBERS = {orphans: _members(orphans=orphans) for orphans in (False, True)}
 
 
-def members(work: UnitOfWork, root: str) -> list[tuple[str, str | None]]:
-    """(id, parent) of the run and its descendants, in any order; of the descendants if the run is gone."""
-    rows = work.rows(_MEMBERS[False], root=root) or work.rows(_MEMBERS[True], root=root)
-    return [(id, parent) for id, parent in rows]
+def first_look(work: UnitOfWork, root: str) -> tuple[Statement, list[tuple[str, str | None]]]:
+    """The statement that finds the run and its descendants, or the descendants alone if the run is gone, and what it has found.
+
+    The members are pairs of an id and the parent's id, in any order.
+    """
+    orphans = False
+    rows = work.rows(_MEMBERS[orphans], root=root)
+    if not rows:
+        orphans = True
+        rows = work.rows(_MEMBERS[orphans], root=root)
+    return _MEMBERS[orphans], [(id, parent) for id, parent in rows]
 
 
 def deepest_first(found: list[tuple[str, str | None]], root: str) -> list[str]:

@@ -7,10 +7,11 @@ from persist.db.unreadable.cells import is_unreadable
 from persist.errors import InvalidValue
 from persist.quoting import shown
 from persist.workflows.schemas import UNFINISHED, FailureKind, RunStatus, WorkflowRun
-from persist.workflows.storage.family_tree import deepest_first, members
+from persist.workflows.storage.families import tell_parents
+from persist.workflows.storage.family_tree import deepest_first, first_look
 from persist.workflows.storage.payloads import with_error
 from persist.workflows.storage.run_rows import LOCK_RUN, run_value
-from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
+from persist.workflows.verbs.finishing import announce, finish_values, write_finish
 
 log = logging.getLogger("persist")
 
@@ -18,7 +19,9 @@ log = logging.getLogger("persist")
 def cancel_family(work: UnitOfWork, id: str, reason: str | None) -> bool:
     """Cancel the run and its descendants, those that have not ended; whether there was one."""
     with_error(work, None, reason, path="reason")
-    found = _locked(work, work.label("id", id))
+    root = work.label("id", id)
+    found = _locked(work, root)
+    inside = {None, root, *(run.id for run in found)}
     ending = [
         finish_values(
             work, run, RunStatus.CANCELLED, FailureKind.CANCELLED, context=with_error(work, run.context, reason, path="reason")
@@ -26,9 +29,10 @@ def cancel_family(work: UnitOfWork, id: str, reason: str | None) -> bool:
         for run in found
         if not is_unreadable(run.status) and run.status in UNFINISHED
     ]
-    with work.batch() as batch:
+    with work.batch(last=all(run.parent_run_id in inside for run in found)) as batch:
         ended = [write_finish(work, batch, values) for values in ending]
-    announce_finished(work, *ended)
+    # parents inside of the family have ended with it
+    tell_parents(work, [run for run in announce(work, *ended) if run.parent_run_id not in inside])
     return bool(ended)
 
 
@@ -40,10 +44,13 @@ def _locked(work: UnitOfWork, root: str) -> list[WorkflowRun]:
     """
     locked: dict[str, WorkflowRun] = {}
     tried: set[str] = set()
-    while new := [id for id in deepest_first(members(work, root), root) if id not in tried]:
+    looks, found = first_look(work, root)
+    while new := [id for id in deepest_first(found, root) if id not in tried]:
         tried.update(new)
         with work.batch() as batch:
             rows = [batch.row(LOCK_RUN, row_id=id) for id in new if _is_label(work, id)]
+            again = batch.rows(looks, root=root)
+        found = [(id, parent) for id, parent in again.result]
         for row in rows:
             if row.result is not None:
                 run = run_value(row.result)

@@ -121,10 +121,16 @@ def announce_finished(work: UnitOfWork, *ended: Pending[Row | None]) -> list[Wor
 
     Parents that wait for them go on, so the transaction must not have been committed with the last of these writes.
     """
+    finished = announce(work, *ended)
+    tell_parents(work, finished)
+    return finished
+
+
+def announce(work: UnitOfWork, *ended: Pending[Row | None]) -> list[WorkflowRun]:
+    """`announce_finished` without a word to the parents."""
     finished = [written_run(one) for one in ended]
     for run in finished:
         work.announce(RUN_FINISHED, run)
-    tell_parents(work, finished)
     return finished
 
 
