@@ -53,7 +53,7 @@ WORKFLOW_ARGUMENTS: dict[str, Any] = {
     "workflows.not_before": None,
     "workflows.parent_run_id": "run",
     "workflows.priority": 1,
-    "workflows.runs.cancel.cascade": True,
+    "workflows.runs.cancel.cascade": False,
     "workflows.runs.join.lease": "<lease>",
     "workflows.runs.join.until": "all",
     "workflows.retry_in": timedelta(seconds=1),
