@@ -59,9 +59,7 @@ def expire_due(work: UnitOfWork, now: datetime | None) -> list[Approval]:
     at = instant(work, now)
     expired: list[Approval] = []
     failed: list[Pending[Row | None]] = []
-    found = work.rows(_DUE, at=at)
-    alone = True
-    for number, (gate_id, run_id) in enumerate(found, 1):
+    for gate_id, run_id in work.rows(_DUE, at=at):
         with work.batch() as batch:
             locked = batch.row(_LOCK_FREE_RUN, row_id=run_id)
             exists = batch.row(_RUN_EXISTS, row_id=run_id)
@@ -70,8 +68,7 @@ def expire_due(work: UnitOfWork, now: datetime | None) -> list[Approval]:
             continue
         gate, run = approval_value(due.result), None if locked.result is None else run_value(locked.result)
         if _is_readable(due.result, run):
-            alone = alone and (run is None or run.parent_run_id is None)  # else a parent may have to be told
-            expired.append(_expire(work, gate, run, failed, last=alone and number == len(found)))
+            expired.append(_expire(work, gate, run, failed))
         else:
             log.warning("%s is left as it is: its row, or that of its run, cannot be read", f"the approval {shown(gate_id)}")
     announce_finished(work, *failed)
@@ -83,9 +80,7 @@ def _is_readable(gate: Row, run: WorkflowRun | None) -> bool:
     return not any(map(is_unreadable, (*gate, *needed)))
 
 
-def _expire(
-    work: UnitOfWork, gate: Approval, run: WorkflowRun | None, failed: list[Pending[Row | None]], *, last: bool
-) -> Approval:
+def _expire(work: UnitOfWork, gate: Approval, run: WorkflowRun | None, failed: list[Pending[Row | None]]) -> Approval:
     """Close a locked gate, and let its locked run go on or fail if it is paused; a run that fails joins `failed`."""
     outcome = gate.on_expiry if gate.on_expiry in (OnExpiry.APPROVED, OnExpiry.RESUMED) else OnExpiry.REJECTED
     to = ApprovalStatus.APPROVED if outcome == OnExpiry.APPROVED else ApprovalStatus.REJECTED
@@ -97,7 +92,7 @@ def _expire(
         ending = finish_values(work, run, RunStatus.FAILED, FailureKind.EXPIRED, context=error)
     elif run is not None and waits:
         resumed = resumption(run, work.now())
-    with work.batch(last=last) as batch:
+    with work.batch() as batch:
         closed = batch.returned(_EXPIRE, gate_id=gate.id, to=to, new_response=_ANSWER, at=work.now())
         if ending is not None:
             failed.append(write_finish(work, batch, ending))
