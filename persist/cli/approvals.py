@@ -38,7 +38,9 @@ def ls(database: Database, run: str | None, trigger: str | None, kind: str | Non
     elif not pending:
         say("Nothing waits for an answer.", err=True)
     else:
-        head, *rows = columns([("APPROVAL", "RUN", "GATE", "KIND", "ASKED (UTC)", "SUMMARY"), *map(_row, pending)])
+        head, *rows = columns(
+            [("APPROVAL", "RUN", "GATE", "KIND", "ASKED (UTC)", "EXPIRES (UTC)", "SUMMARY"), *map(_row, pending)]
+        )
         say(Paint()(head, bold=True))
         for row in rows:
             say(row)
@@ -114,5 +116,6 @@ def _row(approval: Approval) -> tuple[str, ...]:
         inline(approval.gate),
         inline(approval.kind),
         instant(approval.created_at),
+        "-" if approval.expires_at is None else instant(approval.expires_at),
         cut(approval.summary, _SUMMARY),
     )

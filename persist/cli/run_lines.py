@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from persist.cli.output import Paint, columns, inline, instant, shortened
-from persist.workflows.schemas import Approval, ApprovalStatus, Execution, Outcome, WorkflowRun
+from persist.workflows.family_values import FamilyTotals, JoinUntil, OnExpiry
+from persist.workflows.schemas import Approval, ApprovalStatus, Execution, Outcome, RunStatus, WorkflowRun, WorkflowRunSummary
 
 _COLOURS: dict[str, str] = {
     Outcome.SUCCEEDED: "green",
@@ -52,6 +53,21 @@ def run_lines(run: WorkflowRun, executions: Sequence[Execution], approvals: Sequ
             yield from _approval(approval, paint)
 
 
+def family_lines(children: Sequence[WorkflowRunSummary], family: FamilyTotals, paint: Paint) -> Iterator[str]:
+    """The children of a run, the last started first, and what it and all its descendants cost; nothing without children."""
+    if not children:
+        return
+    yield from ("", paint("children", bold=True))
+    for child in children:
+        status = paint(inline(child.status), fg=_COLOURS.get(child.status))
+        id = paint(inline(child.id), dim=True)
+        yield f"  {instant(child.started_at)}  {inline(child.workflow_name)}  {status}  {inline(child.current_phase)}  {id}"
+    counts = ", ".join(f"{count:,} {inline(status)}" for status, count in sorted(family.by_status.items()))
+    yield from ("", paint("family", bold=True))
+    yield f"  {family.runs:,} runs: {counts}"
+    yield f"  {family.executions:,} executions, {family.total_tokens:,} tokens, {cost(family.cost_usd)}"
+
+
 def _header(run: WorkflowRun, executions: Sequence[Execution]) -> Iterator[tuple[str, str]]:
     yield "run", inline(run.id)
     yield "workflow", inline(run.workflow_name)
@@ -64,6 +80,10 @@ def _header(run: WorkflowRun, executions: Sequence[Execution]) -> Iterator[tuple
     yield "phase", inline(run.current_phase)
     if run.restart_count:
         yield "restarts", f"{run.restart_count:,}" + ("" if run.max_restarts is None else f" of at most {run.max_restarts:,}")
+    if run.parent_run_id is not None:
+        yield "parent", inline(run.parent_run_id)
+    if run.join_until is not None and run.status == RunStatus.PAUSED:
+        yield "waits for", "its children" + (", or the first that fails" if run.join_until == JoinUntil.FIRST_FAILURE else "")
     if run.lease_owner is not None and run.lease_expires_at is not None:
         yield "worker", f"{inline(run.lease_owner)} until {instant(run.lease_expires_at)} UTC"
     yield "tokens", f"{sum(_tokens(execution) for execution in executions):,}"
@@ -105,5 +125,7 @@ def _approval(approval: Approval, paint: Paint) -> Iterator[str]:
     when = "" if approval.responded_at is None else f" at {instant(approval.responded_at)}"
     yield f"  {instant(approval.created_at)}  {inline(approval.gate)}  {status}{by}{when}  {paint(inline(approval.id), dim=True)}"
     yield f"    {inline(approval.kind):<7} {shortened(approval.summary)}"
+    if approval.expires_at is not None and approval.status == ApprovalStatus.PENDING:
+        yield f"    expires {instant(approval.expires_at)} UTC, then it is {inline(approval.on_expiry or OnExpiry.REJECTED)}"
     if approval.response is not None:
         yield f"    answer  {shortened(approval.response)}"

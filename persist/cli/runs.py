@@ -8,7 +8,7 @@ import click
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.failures import Failed
 from persist.cli.output import Paint, columns, inline, instant, say, say_json
-from persist.cli.run_lines import cost, cut, run_lines
+from persist.cli.run_lines import cost, cut, family_lines, run_lines
 from persist.cli.run_stats import stats
 from persist.workflows.schemas import RunStatus, WorkflowRun, WorkflowRunSummary
 
@@ -44,6 +44,7 @@ runs.add_command(stats)
 )
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--trigger", metavar="ID", help="Only runs of this trigger.")
+@click.option("--parent", metavar="ID", help="Only runs that were created for this run.")
 @click.option("--since", metavar="INSTANT", callback=_instant, help="Only runs started then or later; UTC unless it says.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
@@ -54,6 +55,7 @@ def ls(
     statuses: tuple[str, ...],
     workflow: str | None,
     trigger: str | None,
+    parent: str | None,
     since: datetime | None,
     limit: int,
     after: str | None,
@@ -63,7 +65,13 @@ def ls(
     """List runs, the last started first. With --json: an object with `items` and `cursor`, null on the last page."""
     with database.open(read_only=True) as store, store.read() as tx:
         page = tx.workflows.runs.list(
-            status=statuses, workflow_name=workflow, trigger_id=trigger, since=since, limit=limit, after=after
+            status=statuses,
+            workflow_name=workflow,
+            trigger_id=trigger,
+            parent_run_id=parent,
+            since=since,
+            limit=limit,
+            after=after,
         )
     if as_json:
         say_json({"items": [run.model_dump(mode="json") for run in page.items], "cursor": page.cursor})
@@ -88,12 +96,14 @@ def ls(
 @as_json
 @quiet("Print the status alone.")
 def show(run: str, database: Database, as_json: bool, quiet: bool) -> None:
-    """Print one run: its context and scratch, the history of its phases, its executions and its approvals.
+    """Print one run: its context and scratch, the history of its phases, its executions, approvals and children.
 
-    Long values are cut; with --json everything is there: an object with `run`, `executions` and `approvals`.
+    Long values are cut; with --json everything is there: an object with `run`, `executions`, `approvals`, `children` (the last 20
+    that started) and `family`, the totals of the run and all its descendants.
     """
     with database.open(read_only=True) as store, store.read() as tx:
         found = tx.workflows.runs.get(run)
+        children, family = tx.workflows.runs.children(run), tx.workflows.runs.family(run)
         executions, approvals = tx.workflows.executions.for_run(run), tx.workflows.approvals.list_for_run(run)
     if as_json:
         say_json(
@@ -101,6 +111,8 @@ def show(run: str, database: Database, as_json: bool, quiet: bool) -> None:
                 "run": found.model_dump(mode="json"),
                 "executions": [execution.model_dump(mode="json") for execution in executions],
                 "approvals": [approval.model_dump(mode="json") for approval in approvals],
+                "children": [child.model_dump(mode="json") for child in children.items],
+                "family": family.model_dump(mode="json"),
             }
         )
     elif quiet:
@@ -108,20 +120,25 @@ def show(run: str, database: Database, as_json: bool, quiet: bool) -> None:
     else:
         for line in run_lines(found, executions, approvals, Paint()):
             say(line)
+        for line in family_lines(children.items, family, Paint()):
+            say(line)
 
 
 @runs.command(short_help="Cancel a run, whoever works on it.")
 @click.argument("run")
 @on_database
 @click.option("--reason", help="Why; kept in the run's context as its error.")
+@click.option("--cascade", is_flag=True, help="And everything below it that has not ended.")
 @as_json
 @quiet("Print nothing.")
-def cancel(run: str, database: Database, reason: str | None, as_json: bool, quiet: bool) -> None:
+def cancel(run: str, database: Database, reason: str | None, cascade: bool, as_json: bool, quiet: bool) -> None:
     """Cancel a run that has not ended, even if a worker holds it. Exit code 1 if it has, or if there is none.
+
+    With --cascade its children and all that is below them are cancelled too, also if the run itself has ended.
 
     A worker that holds it cannot write to it any more; a harness without leases looks at the status to find out.
     """
-    changed = _changed(database, run, "cancel", "has ended already", reason=reason)
+    changed = _changed(database, run, "cancel", "has ended already", reason=reason, cascade=cascade)
     _say_changed(changed, "Cancelled", as_json=as_json, quiet=quiet)
 
 

@@ -166,7 +166,7 @@ class ClaimLoop:
             if job.is_expired:
                 job.lose()
         workflows = self._store.workflows
-        for do in (workflows.schedules.fire_due, workflows.signals.expire_due):
+        for do in (workflows.schedules.fire_due, workflows.signals.expire_due, workflows.approvals.expire_due):
             try:
                 self._try(do)
             except Closed:

@@ -44,6 +44,9 @@ class AsyncRuns(AsyncRepository[Runs]):
     complete = awaitable(Runs.complete)
     release = awaitable(Runs.release)
     sleep_until = awaitable(Runs.sleep_until)
+    children = awaitable(Runs.children)
+    family = awaitable(Runs.family)
+    join = awaitable(Runs.join)
 
 
 class AsyncExecutions(AsyncRepository[Executions]):
@@ -95,6 +98,7 @@ class AsyncApprovals(AsyncRepository[Approvals]):
     wait = awaitable(Approvals.wait)
     resolve_and_resume = awaitable(Approvals.resolve_and_resume)
     resolve_and_fail = awaitable(Approvals.resolve_and_fail)
+    expire_due = awaitable(Approvals.expire_due)
 
 
 class AsyncEffects(AsyncRepository[Effects]):

@@ -1,17 +1,23 @@
-"""Doctor's checks of workflows: stuck runs, approvals that are pending although their run has ended, and overdue schedules."""
+"""Doctor's checks of workflows.
+
+It names stuck runs, runs that wait for children although these have ended, approvals that are pending although their run has
+ended, and gates and schedules that nobody sees to.
+"""
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import exists, literal_column, or_, select
+from sqlalchemy import and_, exists, literal_column, or_, select
+from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.dialects.findings import Problem, Severity
 from persist.db.schema.base import flag_set
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.workflows.models import approvals, runs, schedules, waits
-from persist.workflows.schemas import ApprovalStatus, RunStatus
+from persist.workflows.family_values import JoinUntil
+from persist.workflows.models import IS_EXPIRING_GATE, approvals, runs, schedules, waits
+from persist.workflows.schemas import UNFINISHED, ApprovalStatus, RunStatus
 from persist.workflows.transitions import TERMINAL
 
 QUIET = timedelta(hours=24)
@@ -22,7 +28,7 @@ _PENDING = _A.status == literal_column(f"'{ApprovalStatus.PENDING}'")  # a liter
 
 
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
-    """Yield runs that are stuck, pending approvals of runs that have ended, and schedules that nobody fires."""
+    """Yield runs that are stuck, pending approvals of runs that have ended, and what was due and was not done."""
     now = work.now()
     quiet = select(_R.id, _R.workflow_name, _R.updated_at).where(_R.updated_at < now - QUIET).order_by(_R.updated_at, _R.id)
     unleased = or_(_R.lease_expires_at.is_(None), _R.lease_expires_at <= now)
@@ -34,21 +40,43 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
         yield Problem("run_stuck", Severity.WARNING, f"run {id}", message)
     asked = exists().where(_A.workflow_run_id == _R.id, _PENDING)
     told = exists().where(waits.c.run_id == _R.id)
-    idle = quiet.where(_R.status == RunStatus.PAUSED, ~asked, ~told)
+    idle = quiet.where(_R.status == RunStatus.PAUSED, ~asked, ~told, _R.join_until.is_(None))
     paused: Iterable[Any] = work.found(idle, unreadable=OnUnreadable.LEAVE_OUT)
     for id, name, updated in paused:
-        message = (
-            f"{name} is paused since {updated:%Y-%m-%d %H:%M} UTC, and waits for no approval or signal: resume or cancel it."
-        )
+        message = f"{name} is paused since {updated:%Y-%m-%d %H:%M} UTC, and nothing will let it go on: resume or cancel it."
         yield Problem("run_paused", Severity.WARNING, f"run {id}", message)
+    yield from _joined(work, asked)
     ended = select(_A.id, _A.gate, _R.id, _R.status).join(runs, _R.id == _A.workflow_run_id)
     over = ended.where(_PENDING, _R.status.in_(list(TERMINAL))).order_by(_A.created_at, _A.id)
     moot: Iterable[Any] = work.found(over, unreadable=OnUnreadable.LEAVE_OUT)
     for id, gate, run, status in moot:
         message = f"{gate} still waits for an answer, and run {run} is {status}: answer it, and it leaves the list."
         yield Problem("approval_moot", Severity.WARNING, f"approval {id}", message)
+    expired = (
+        select(_A.id, _A.gate, _A.expires_at).where(IS_EXPIRING_GATE, _A.expires_at < now - QUIET).order_by(_A.expires_at, _A.id)
+    )
+    unclosed: Iterable[Any] = work.found(expired, unreadable=OnUnreadable.LEAVE_OUT)
+    for id, gate, due in unclosed:
+        message = (
+            f"{gate} expired at {due:%Y-%m-%d %H:%M} UTC, and nobody has closed it: run a worker, or call approvals.expire_due()."
+        )
+        yield Problem("approval_overdue", Severity.WARNING, f"approval {id}", message)
     late = select(_S.name, _S.next_fire_at).where(flag_set(_S.enabled), _S.next_fire_at < now - QUIET).order_by(_S.name)
     overdue: Iterable[Any] = work.found(late, unreadable=OnUnreadable.LEAVE_OUT)
     for name, due in overdue:
         message = f"nobody has asked for what is due since {due:%Y-%m-%d %H:%M} UTC: run a worker, or call schedules.fire_due()."
         yield Problem("schedule_overdue", Severity.WARNING, f"schedule {name}", message)
+
+
+def _joined(work: UnitOfWork, asked: ColumnElement[bool]) -> Iterator[Problem]:
+    """Runs that wait for children of which none is left, as another program that ends runs leaves them."""
+    child = runs.alias("child")
+    of_run = child.c.parent_run_id == _R.id
+    unfinished = exists().where(of_run, child.c.status.in_(list(UNFINISHED)))
+    failed = exists().where(of_run, child.c.status.in_([RunStatus.FAILED, RunStatus.CANCELLED]))
+    over = or_(~unfinished, and_(_R.join_until == JoinUntil.FIRST_FAILURE, failed))
+    query = select(_R.id, _R.workflow_name).where(_R.status == RunStatus.PAUSED, _R.join_until.is_not(None), ~asked, over)
+    waiting: Iterable[Any] = work.found(query.order_by(_R.updated_at, _R.id), unreadable=OnUnreadable.LEAVE_OUT)
+    for id, name in waiting:
+        message = f"{name} waits for its children, and those that it waits for have ended or are gone: resume it."
+        yield Problem("run_joined", Severity.WARNING, f"run {id}", message)

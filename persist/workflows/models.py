@@ -16,6 +16,7 @@ from persist.db.changes.event_streams import Streams
 from persist.db.expressions.saturating_sum import whole_total
 from persist.db.schema.base import SCHEMA_TOKEN, Base, flag_default, partial_index, predicate, table_of
 from persist.db.schema.column_types import Bool, EnumText, Float64, FreeText, Int64, IsoMs, Json, Label
+from persist.workflows.family_values import JoinUntil, OnExpiry
 from persist.workflows.schedule_values import CatchUp
 from persist.workflows.schemas import UNFINISHED, ApprovalKind, ApprovalStatus, EffectState, FailureKind, RunStatus
 
@@ -27,6 +28,7 @@ class WorkflowRunRow(Base):
 
     `unique_trigger_id` is the trigger's id if no other run with it may be unfinished at the same time. `queued_at` is the instant
     from which it waits in the queue, a delayed run's `not_before`; rows of older releases have none, and wait since they started.
+    `parent_run_id` has no foreign key: a run may outlive its parent.
     """
 
     __tablename__ = "workflow_runs"
@@ -54,6 +56,8 @@ class WorkflowRunRow(Base):
     max_attempts: Mapped[int | None] = mapped_column(Int64())
     failure_kind: Mapped[FailureKind | None] = mapped_column(EnumText(FailureKind))
     last_error: Mapped[str | None] = mapped_column(FreeText())
+    parent_run_id: Mapped[str | None] = mapped_column(Label())
+    join_until: Mapped[JoinUntil | None] = mapped_column(EnumText(JoinUntil))
     phase_history: Mapped[Any] = mapped_column(Json(list, required=True), server_default="[]")
     context: Mapped[Any | None] = mapped_column(Json(dict))
     scratch: Mapped[Any | None] = mapped_column(Json(dict))
@@ -116,6 +120,8 @@ class WorkflowApprovalRow(Base):
     responded_at: Mapped[datetime | None] = mapped_column(IsoMs())
     created_at: Mapped[datetime] = mapped_column(IsoMs())
     idempotency_key: Mapped[str | None] = mapped_column(Label())
+    expires_at: Mapped[datetime | None] = mapped_column(IsoMs())
+    on_expiry: Mapped[OnExpiry | None] = mapped_column(EnumText(OnExpiry))
     summary: Mapped[str] = mapped_column(FreeText())
     response: Mapped[str | None] = mapped_column(FreeText())
 
@@ -243,7 +249,10 @@ Index("ix_executions_newest", executions.c.started_at.desc(), executions.c.id.de
 IS_LEASED = predicate("lease_expires_at IS NOT NULL")
 IS_UNFINISHED = predicate("finished_at IS NULL")
 HAS_KEY = predicate("idempotency_key IS NOT NULL")
-IS_ONLY_RUN = predicate(f"unique_trigger_id IS NOT NULL AND status IN ({', '.join(repr(str(status)) for status in UNFINISHED)})")
+_UNFINISHED = f"status IN ({', '.join(repr(str(status)) for status in UNFINISHED)})"
+IS_ONLY_RUN = predicate(f"unique_trigger_id IS NOT NULL AND {_UNFINISHED}")
+IS_CHILD = predicate("parent_run_id IS NOT NULL")
+IS_UNFINISHED_CHILD = predicate(f"parent_run_id IS NOT NULL AND {_UNFINISHED}")
 IS_UNTAKEN = predicate("taken_at IS NULL")
 IS_EXPIRING = predicate("expires_at IS NOT NULL")
 # `|| ''` keeps SQLite off the index of all statuses, which has another order
@@ -251,6 +260,7 @@ IS_READY = predicate(f"status || '' = '{RunStatus.QUEUED}' AND not_before IS NUL
 IS_DELAYED = predicate(f"status || '' = '{RunStatus.QUEUED}' AND not_before IS NOT NULL")
 HAS_FAILURE_KIND = predicate("failure_kind IS NOT NULL")
 IS_PENDING = predicate(f"status = '{ApprovalStatus.PENDING}'")
+IS_EXPIRING_GATE = predicate(f"status = '{ApprovalStatus.PENDING}' AND expires_at IS NOT NULL")
 
 partial_index("ix_workflow_runs_leased", runs.c.lease_expires_at, where=IS_LEASED)
 partial_index("ix_workflow_runs_idempotency_key", runs.c.workflow_name, runs.c.idempotency_key, where=HAS_KEY, unique=True)
@@ -259,12 +269,15 @@ partial_index("ix_workflow_runs_ready", *claim_order(runs), where=IS_READY)
 partial_index("ix_workflow_runs_workflow_name_ready", runs.c.workflow_name, *claim_order(runs), where=IS_READY)
 partial_index("ix_workflow_runs_delayed", runs.c.not_before, where=IS_DELAYED)
 partial_index("ix_workflow_runs_failure_kind_newest", runs.c.failure_kind, *_newest, where=HAS_FAILURE_KIND)
+partial_index("ix_workflow_runs_parent_run_id_newest", runs.c.parent_run_id, *_newest, where=IS_CHILD)
+partial_index("ix_workflow_runs_unfinished_children", runs.c.parent_run_id, where=IS_UNFINISHED_CHILD)
 partial_index("ix_executions_idempotency_key", executions.c.idempotency_key, where=HAS_KEY, unique=True)
 partial_index(
     "ix_workflow_approvals_idempotency_key", approvals.c.workflow_run_id, approvals.c.idempotency_key, where=HAS_KEY, unique=True
 )
 partial_index("ix_executions_unfinished", executions.c.trigger_id, where=IS_UNFINISHED)
 partial_index("ix_workflow_approvals_pending", approvals.c.created_at, approvals.c.id, where=IS_PENDING)
+partial_index("ix_workflow_approvals_expiring", approvals.c.expires_at, approvals.c.id, where=IS_EXPIRING_GATE)
 
 partial_index("ix_workflow_signals_untaken", signals.c.run_id, signals.c.name, signals.c.seq, where=IS_UNTAKEN)
 partial_index("ix_workflow_signals_idempotency_key", signals.c.run_id, signals.c.idempotency_key, where=HAS_KEY, unique=True)

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from persist.db.values.frozen import Value
+from persist.workflows.family_values import JoinUntil, OnExpiry
 
 
 class RunStatus(StrEnum):
@@ -104,6 +105,7 @@ class WorkflowRunSummary(Value):
     not_before: datetime | None
     attempt: int
     failure_kind: FailureKind | None
+    parent_run_id: str | None
     total_tokens: int
     """Input, output and cache-read tokens of its executions; cache writes are not counted."""
     cost_usd: float
@@ -128,6 +130,7 @@ class RunRow(NamedTuple):
     not_before: datetime | None
     attempt: int
     failure_kind: FailureKind | None
+    parent_run_id: str | None
     total_tokens: int
     cost_usd: float
 
@@ -163,6 +166,10 @@ class WorkflowRun(Value):
     failure_kind: FailureKind | None
     last_error: str | None
     """The error of the last attempt that failed and was to be tried again."""
+    parent_run_id: str | None
+    """The run that it was created for, which may have been pruned since."""
+    join_until: JoinUntil | None
+    """What a paused run waits for, if it waits for its children."""
     phase_history: list[Any]
     context: dict[str, Any] | None
     scratch: dict[str, Any] | None
@@ -275,6 +282,9 @@ class Approval(Value):
     responded_at: datetime | None
     created_at: datetime
     idempotency_key: str | None
+    expires_at: datetime | None
+    on_expiry: OnExpiry | None
+    """What becomes of it and of its run if nobody answers until `expires_at`."""
 
 
 class Phase(Value):
@@ -320,22 +330,3 @@ class Signal(Value):
     sent_at: datetime
     taken_at: datetime | None
     idempotency_key: str | None
-
-
-class CronOverride(Value):
-    """A row of cron_overrides: what an operator changed about a schedule."""
-
-    name: str
-    enabled: bool
-    schedule: str | None
-    updated_at: datetime
-    updated_by: str | None
-
-
-class WorkflowOverride(Value):
-    """A row of workflow_overrides: a workflow's switch."""
-
-    name: str
-    enabled: bool
-    updated_at: datetime
-    updated_by: str | None

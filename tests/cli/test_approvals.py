@@ -41,7 +41,7 @@ def state(database_url: str, approval: Approval) -> tuple[Approval, WorkflowRun]
 def test_ls_shows_the_newest_first(command: Command, gates: dict[str, Approval]) -> None:
     result = command("approvals", "ls")
     head, *rows = result.stdout.splitlines()
-    assert head.split() == ["APPROVAL", "RUN", "GATE", "KIND", "ASKED", "(UTC)", "SUMMARY"]
+    assert head.split() == ["APPROVAL", "RUN", "GATE", "KIND", "ASKED", "(UTC)", "EXPIRES", "(UTC)", "SUMMARY"]
     question, decision = gates["question"], gates["decision"]
     assert rows[0].split()[:6] == [question.id, question.workflow_run_id, "question", "reply", "2026-01-02", "03:04:06"]
     assert rows[1].split()[0] == decision.id

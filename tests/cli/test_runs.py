@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -171,9 +171,54 @@ def test_show_json_and_status(command: Command, stored: list[str], database_url:
             "run": tx.workflows.runs.get(stored[0]).model_dump(mode="json"),
             "executions": [e.model_dump(mode="json") for e in tx.workflows.executions.for_run(stored[0])],
             "approvals": [a.model_dump(mode="json") for a in tx.workflows.approvals.list_for_run(stored[0])],
+            "children": [],
+            "family": tx.workflows.runs.family(stored[0]).model_dump(mode="json"),
         }
     assert len(shown["executions"]) == len(shown["approvals"]) == 1
     assert command("runs", "show", stored[0], "-q").stdout == "paused\n"
+
+
+@pytest.fixture
+def family(database_url: str, stored: list[str]) -> list[str]:
+    """A run that waits for its child, which waits at a gate that expires, and a grandchild."""
+    with Store.open(database_url) as store, store.begin() as tx:
+        runs = tx.workflows.runs
+        runs.create("release", trigger_id="tag/1", current_phase="go", status="queued")
+        lease = runs.claim("w", lease=timedelta(hours=1), workflow_name="release")
+        assert lease is not None
+        child = runs.create(f"publish{EVIL}", trigger_id="tag/1", current_phase="ask", parent_run_id=lease.run_id)
+        grandchild = runs.create("build", trigger_id="tag/1", current_phase="go", parent_run_id=child.id)
+        at = datetime(2027, 1, 2, 3, 4, 5, tzinfo=UTC)
+        tx.workflows.approvals.pause_for_approval(child.id, gate="g", summary="?", marker=("g", None), expires_at=at)
+        assert runs.join(lease, "first_failure") is None
+        used = tx.workflows.executions.start(trigger_type="t", trigger_id="t", skill="s", workflow_run_id=grandchild.id)
+        tx.workflows.executions.finish(used.id, success=True, input_tokens=1200, cost_usd=0.5)
+    return [lease.run_id, child.id, grandchild.id]
+
+
+def test_a_family_is_shown(command: Command, family: list[str]) -> None:
+    parent, child, grandchild = family
+    shown = command("runs", "show", parent).stdout
+    assert "its children, or the first that fails" in shown
+    assert f"publish{SHOWN}  paused  g  {child}" in shown
+    assert "3 runs: 2 paused, 1 running" in shown
+    assert "1 executions, 1,200 tokens, $0.5000" in shown
+    shown = command("runs", "show", child).stdout
+    assert parent in shown
+    assert grandchild in shown
+    assert "expires 2027-01-02 03:04:05 UTC, then it is rejected" in shown
+    assert EVIL not in shown
+    assert listed(command("runs", "ls", "--parent", parent, "-q")) == [child]
+    data = json.loads(command("runs", "show", parent, "--json").stdout)
+    assert ([run["id"] for run in data["children"]], data["family"]["cost_usd"]) == ([child], 0.5)
+
+
+def test_cancel_with_cascade_ends_a_family(command: Command, family: list[str], database_url: str) -> None:
+    assert command("runs", "cancel", family[0], "--cascade", "--reason", "no").exit_code == 0
+    with Store.open(database_url) as store, store.read() as tx:
+        found = [tx.workflows.runs.get(id) for id in family]
+    assert [(run.status, run.context) for run in found] == [("cancelled", {"error": "no"})] * 3
+    assert command("runs", "cancel", family[0], "--cascade").exit_code == 1
 
 
 def test_cancel_ends_a_run(command: Command, stored: list[str], database_url: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import Insert, delete, insert
@@ -88,6 +89,41 @@ def test_a_system_prompt_goes_when_no_message_names_it(store: Store, clock: Froz
 
 
 # ---------------------------------------------------------------- workflows
+
+
+def test_parents_and_children_outlive_each_other(store: Store, clock: FrozenClock) -> None:
+    with store.begin() as tx:
+        runs = tx.workflows.runs
+        about: dict[str, Any] = {"trigger_id": "t", "current_phase": "p"}
+        over = runs.create("parent", **about)
+        kept = runs.create("child", **about, parent_run_id=over.id)
+        left = runs.create("parent", **about)
+        gone = runs.create("child", **about, parent_run_id=left.id)
+        for id in (over.id, gone.id):
+            runs.finish(id, "succeeded")
+    age(clock)
+    assert month_old(store, "workflows") == {"workflow_runs": 2}
+    with store.begin() as tx:
+        runs = tx.workflows.runs
+        assert runs.get(kept.id).parent_run_id == over.id
+        assert [run.id for run in runs.children(over.id).items] == [kept.id]
+        assert runs.family(over.id).by_status == {"running": 1}
+        assert (runs.children(left.id).items, runs.family(left.id).runs) == ([], 1)
+        assert runs.finish(kept.id, "succeeded").status == "succeeded"
+        with pytest.raises(NotFound):
+            runs.get(over.id)
+
+
+def test_a_run_that_waits_for_its_children_stays_and_so_do_they(store: Store, clock: FrozenClock) -> None:
+    with store.begin() as tx:
+        runs = tx.workflows.runs
+        runs.create("parent", trigger_id="t", current_phase="p", status="queued")
+        lease = runs.claim("w", lease=timedelta(hours=1))
+        assert lease is not None
+        runs.create("child", trigger_id="t", current_phase="p", parent_run_id=lease.run_id)
+        assert runs.join(lease) is None
+    age(clock)
+    assert month_old(store, "workflows") == {}
 
 
 def test_runs_that_have_not_ended_stay(store: Store, clock: FrozenClock) -> None:

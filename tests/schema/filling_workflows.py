@@ -105,11 +105,21 @@ def fill_workflows(store: Store, clock: FrozenClock) -> None:
         assert attempt is not None
         runs.release(attempt, retry_in=timedelta(hours=1), error=HARD)
         runs.create("import", **about, not_before=clock() + timedelta(days=1))
+        runs.create("release", trigger_id="tag/1", current_phase="start", status="queued")
+        parent = runs.claim("worker-3", lease=timedelta(minutes=5), workflow_name="release")
+        assert parent is not None
+        child = runs.create("publish", trigger_id="tag/1", current_phase="ask", parent_run_id=parent.run_id)
+        runs.create("publish", trigger_id="tag/1", current_phase="build", parent_run_id=child.id, status="failed")
+        runs.join(parent, "first_failure")
+        about = {"gate": "publish", "summary": HARD, "expires_at": clock() + timedelta(seconds=1)}
+        approvals.pause_for_approval(child.id, marker=("ask", None), on_expiry="resumed", **about)
+        approvals.request(child.id, **{**about, "expires_at": clock() + timedelta(days=1)}, on_expiry="approved")
         schedules = tx.workflows.schedules
         schedules.set("tick", workflow_name="import", cron="* * * * *", context={"note": HARD}, catch_up="all")
         schedules.set("sunday", workflow_name="import", cron="0 4 * * sun", timezone="Europe/Berlin", enabled=False)
         clock.advance(seconds=60)
         schedules.fire_due()
+        approvals.expire_due()
         tx.workflows.cron_overrides.set("nightly", enabled=False, schedule="0 4 * * *", by="maria")
         tx.workflows.workflow_overrides.set("deploy", enabled=False, by="otto")
 

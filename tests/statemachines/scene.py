@@ -163,6 +163,8 @@ def _workflows(tx: Any) -> dict[str, Any]:
     phase = workflows.phases.begin("run", "read")
     workflows.runs.create("triage", **about, id="paused")
     gate = workflows.approvals.pause_for_approval("paused", gate="third", summary="?", marker=("third", {}))
+    workflows.runs.create("triage", **about, id="child", parent_run_id="leased")
+    workflows.approvals.request("queued", gate="late", summary="?", id="late", expires_at=START - timedelta(days=1))
     workflows.schedules.set("nightly", workflow_name="triage", cron="* * * * *")
     workflows.cron_overrides.set("nightly", enabled=False)
     workflows.workflow_overrides.set("nightly", enabled=False)

@@ -1,67 +1,45 @@
-"""Runs, who holds them, and the gates at which they wait."""
+"""Runs, who holds them, the gates at which they wait, and their families."""
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from persist.workflows.schemas import Lease
-from tests.statemachines.machine import UNSAID, Each, Machine, Refused
+from tests.statemachines.machine import UNSAID, Each, Refused
+from tests.statemachines.workflow_model import ENDED, Run, WorkflowModel
 
 RUNS, GATES = st.sampled_from(["a", "b", "c"]), st.sampled_from(["x", "y"])
-ENDED = {"succeeded", "failed", "cancelled"}
 
 
-@dataclass
-class Run:
-    status: str
-    started: datetime
-    queued: datetime
-    """Since when it waits in the queue."""
-    restarts: int = 0
-    maximum: int = 1
-    owner: str | None = None
-    until: datetime | None = None
-    token: int = 0
-
-
-class Workflows(Machine):
-    domain = "workflows"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.runs: dict[str, Run] = {}
-        self.gates: dict[str, tuple[str, str, str]] = {}
-        """Status, kind, and whose it is."""
-        self.leases: list[tuple[Each, int, str]] = []
-
-    def held(self, run: Run) -> bool:
-        return run.owner is not None and run.until is not None and run.until > self.clock()
-
-    def waits(self, id: str) -> bool:
-        return any(status == "pending" and run == id for status, _, run in self.gates.values())
-
-    def end(self, id: str, status: str) -> None:
-        """With the gates that still wait."""
-        run = self.runs[id]
-        run.status, run.owner, run.until = status, None, None
-        for gate, (answer, kind, of) in self.gates.items():
-            if of == id and answer == "pending":
-                self.gates[gate] = ("rejected", kind, of)
-
-    @rule(id=RUNS, status=st.sampled_from(["running", "queued", "paused", "no"]))
-    def create(self, id: str, status: str) -> None:
+class Workflows(WorkflowModel):
+    @rule(
+        id=RUNS,
+        status=st.sampled_from(["running", "queued", "paused", "no"]),
+        parent=st.none() | RUNS,
+    )
+    def create(self, id: str, status: str, parent: str | None) -> None:
         def expect(got: Any) -> Any:
             if status == "no":
                 raise Refused("InvalidValue")
+            if parent is not None and parent not in self.runs:
+                raise Refused("NotFound")
+            if parent is not None and self.runs[parent].status in ENDED:
+                raise Refused("Conflict")
             if id in self.runs:
                 raise Refused("Conflict")
-            self.runs[id] = Run(status, self.clock(), self.clock())
+            self.runs[id] = Run(status, self.clock(), self.clock(), parent=parent)
             return UNSAID
 
-        fields = {"trigger_id": id, "current_phase": "plan", "status": status, "max_restarts": 1, "id": id}
+        fields = {
+            "trigger_id": id,
+            "current_phase": "plan",
+            "status": status,
+            "max_restarts": 1,
+            "id": id,
+            "parent_run_id": parent,
+        }
         self.do("workflows.runs.create", "w", **fields, expect=expect)
 
     @rule(id=RUNS, verb=st.sampled_from(["admit", "pause", "resume", "cancel", "requeue", "restart"]))
@@ -92,15 +70,29 @@ class Workflows(Machine):
             if verb == "cancel":
                 self.end(id, after)
                 run.token += run.token > 0  # its worker is fenced out
-            elif verb == "resume" and not self.held(run):
-                run.owner, run.until = None, self.clock() if run.token else None
+            elif verb == "resume":
+                self.go_on(run)
             elif verb == "restart":
+                run.join = None
                 run.restarts += 1
                 run.maximum = max(run.maximum, run.restarts)
                 run.owner, run.until = None, self.clock() if run.token else None
             return True
 
         self.do(f"workflows.runs.{verb}", id, expect=expect)
+
+    @rule(id=RUNS)
+    def cancel_family(self, id: str) -> None:
+        def expect(got: Any) -> Any:
+            ending = [one for one in self.family(id) if self.runs[one].status not in ENDED]
+            for one in ending:  # before any of them tells its parent
+                self.runs[one].status = "cancelled"
+            for one in ending:
+                self.end(one, "cancelled")
+                self.runs[one].token += self.runs[one].token > 0
+            return bool(ending)
+
+        self.do("workflows.runs.cancel", id, cascade=True, expect=expect)
 
     @rule(id=RUNS, status=st.sampled_from(["succeeded", "failed", "cancelled"]))
     def finish(self, id: str, status: str) -> None:
@@ -142,8 +134,7 @@ class Workflows(Machine):
                 return UNSAID
 
         if self.do("workflows.runs.claim", worker, lease=timedelta(minutes=1), expect=expect) is not None:
-            lease: Lease = self.values[0]
-            self.leases.append((Each(*self.values), lease.token, lease.run_id))
+            self.leases.append((Each(*self.values), self.values[0]))
 
     @rule(worker=st.sampled_from(["v", "w"]))
     def held_by(self, worker: str) -> None:
@@ -158,11 +149,13 @@ class Workflows(Machine):
     def hold(self, at: int, verb: str) -> None:
         if not self.leases:
             return
-        lease, token, id = self.leases[at % len(self.leases)]
+        lease, held = self.leases[at % len(self.leases)]
+        token, id = held.token, held.run_id
         run = self.runs[id]
 
         def expect(got: Any) -> Any:
-            if verb == "complete" and run.status == "queued" and run.token == token:
+            released = run.owner is None and held.expires_at > self.clock()
+            if verb == "complete" and run.token == token and (run.status == "queued" or released):
                 return UNSAID
             if run.status in ENDED and run.token == token and verb != "renew":
                 return None if verb == "release" else UNSAID
@@ -186,17 +179,71 @@ class Workflows(Machine):
             f"workflows.runs.{verb}", lease, **({"lease_for": timedelta(minutes=2)} if verb == "renew" else {}), expect=expect
         )
 
-    @rule(id=RUNS, gate=GATES, kind=st.sampled_from(["approve", "reply"]))
-    def ask(self, id: str, gate: str, kind: str) -> None:
+    @rule(at=st.integers(0, 3), until=st.sampled_from(["all", "first_failure"]))
+    def join(self, at: int, until: str) -> None:
+        if not self.leases:
+            return
+        lease, held = self.leases[at % len(self.leases)]
+        run = self.runs[held.run_id]
+
+        def expect(got: Any) -> Any:
+            over = run.status in ENDED and held.expires_at > self.clock()
+            if run.token != held.token or not (over or self.held(run)):
+                raise Refused("LeaseLost")
+            statuses = Counter(child.status for child in self.children(held.run_id))
+            failed = statuses["failed"] + statuses["cancelled"]
+            if not self.unfinished(held.run_id) or (until == "first_failure" and failed):
+                assert (got.total, got.by_status, got.failed) == (statuses.total(), dict(statuses), failed)
+                return UNSAID
+            if run.status != "running":
+                raise Refused("TransitionError")
+            run.status, run.join, run.owner, run.until = "paused", until, None, None
+            return None
+
+        self.do("workflows.runs.join", lease, until, expect=expect)
+
+    @rule(
+        id=RUNS,
+        gate=GATES,
+        kind=st.sampled_from(["approve", "reply"]),
+        outcome=st.none() | st.sampled_from(["rejected", "approved", "resumed"]),
+    )
+    def ask(self, id: str, gate: str, kind: str, outcome: str | None) -> None:
         def expect(got: Any) -> Any:
             if id not in self.runs:
                 raise Refused("NotFound")
             if self.runs[id].status in ENDED or gate in self.gates:
                 raise Refused("Conflict")
             self.gates[gate] = ("pending", kind, id)
+            if outcome is not None:
+                self.expiring[gate] = (until, outcome)
             return UNSAID
 
-        self.do("workflows.approvals.request", id, gate="g", summary="?", kind=kind, id=gate, expect=expect)
+        until = self.clock() + timedelta(minutes=1)
+        expires: dict[str, Any] = {} if outcome is None else {"expires_at": until, "on_expiry": outcome}
+        self.do("workflows.approvals.request", id, gate="g", summary="?", kind=kind, id=gate, **expires, expect=expect)
+
+    @rule()
+    def expire(self) -> None:
+        def expect(got: Any) -> Any:
+            closed = []
+            due = sorted((at, gate) for gate, (at, _) in self.expiring.items() if at <= self.clock())
+            for gate in [gate for _, gate in due]:
+                status, kind, id = self.gates[gate]
+                if status != "pending":
+                    continue
+                closed.append(gate)
+                outcome = self.expiring[gate][1]
+                self.gates[gate] = ("approved" if outcome == "approved" else "rejected", kind, id)
+                run = self.runs[id]
+                if run.status == "paused" and outcome == "rejected":
+                    self.end(id, "failed")
+                elif run.status == "paused" and not self.waits(id):
+                    self.go_on(run)
+            assert [gate.id for gate in got] == closed
+            return UNSAID
+
+        self.do("workflows.approvals.expire_due", expect=expect)
 
     @rule(gate=GATES, approved=st.booleans())
     def answer(self, gate: str, approved: bool) -> None:
@@ -213,8 +260,9 @@ class Workflows(Machine):
         def expect(got: Any) -> Any:
             again, failed = [], []
             waiting = {id for id, run in self.runs.items() if run.owner is None and run.until is not None}
+            running = {id for id, run in self.runs.items() if run.status == "running" and not self.held(run)}
             for id, run in sorted(self.runs.items(), key=lambda item: (item[1].started, item[0])):
-                if run.status != "running" or self.held(run) or id in waiting:
+                if id not in running - waiting:
                     continue
                 if run.restarts >= run.maximum:
                     self.end(id, "failed")
@@ -237,6 +285,9 @@ class Workflows(Machine):
             "leases": {one.id: (one.lease_owner, one.lease_expires_at) for one in listed if one.status.value not in ENDED},
             "queued": [one.id for one in runs.list_queued()],
             "count": runs.count(status=["running", "paused"]),
+            "parents": {one.id: (one.parent_run_id, one.join_until if one.status.value == "paused" else None) for one in listed},
+            "children": {one.id: [child.id for child in runs.list(parent_run_id=one.id).items] for one in listed},
+            "families": {one.id: runs.family(one.id).by_status for one in listed},
             "gates": {one.id: (one.status.value, one.kind.value) for run in listed for one in approvals.list_for_run(run.id)},
         }
 
@@ -247,5 +298,8 @@ class Workflows(Machine):
             "leases": {id: (run.owner, run.until) for id, run in newest if run.status not in ENDED},
             "queued": [id for id, run in reversed(newest) if run.status == "queued"],
             "count": len([run for run in self.runs.values() if run.status in ("running", "paused")]),
+            "parents": {id: (run.parent, run.join if run.status == "paused" else None) for id, run in newest},
+            "children": {id: [one for one, run in newest if run.parent == id] for id, _ in newest},
+            "families": {id: dict(Counter(self.runs[one].status for one in self.family(id))) for id, _ in newest},
             "gates": {gate: (status, kind) for gate, (status, kind, _) in self.gates.items()},
         }

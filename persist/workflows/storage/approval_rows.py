@@ -1,5 +1,6 @@
 """The row of an approval: reading it, and inserting it."""
 
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select
@@ -9,8 +10,10 @@ from persist.db.expressions.upsert import insert_missing
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, optional_label
+from persist.db.values.clock import as_utc
 from persist.db.values.frozen import construct
-from persist.errors import NotFound
+from persist.errors import InvalidValue, NotFound
+from persist.workflows.family_values import OnExpiry
 from persist.workflows.models import approvals
 from persist.workflows.schemas import Approval, ApprovalKind, ApprovalStatus
 
@@ -39,9 +42,24 @@ def found_approval(row: Row | None, id: str) -> Approval:
     return approval_value(row)
 
 
-def checked_question(work: UnitOfWork, *, gate: str, summary: str, kind: str, requested_by: str | None) -> dict[str, Any]:
-    """The columns that say what a gate asks."""
+def checked_question(
+    work: UnitOfWork,
+    *,
+    gate: str,
+    summary: str,
+    kind: str,
+    requested_by: str | None,
+    expires_at: datetime | None = None,
+    on_expiry: str | None = None,
+) -> dict[str, Any]:
+    """The columns that say what a gate asks, and until when."""
+    until = None if expires_at is None else as_utc("expires_at", expires_at)
+    outcome = None if on_expiry is None else check_choice("on_expiry", on_expiry, OnExpiry)
+    if until is None and outcome is not None:
+        raise InvalidValue("on_expiry", "only a gate with `expires_at` expires.")
     return {
+        "expires_at": until,
+        "on_expiry": None if until is None else outcome or OnExpiry.REJECTED,
         "gate": work.label("gate", gate),
         "summary": work.body("summary", summary),
         "kind": check_choice("kind", kind, ApprovalKind),

@@ -1,6 +1,7 @@
 """Approvals: gates at which a run waits for a person, each resolved once however many people answer."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from functools import cache
 from typing import Any, Literal
 
@@ -8,7 +9,7 @@ from sqlalchemy import select, update
 
 from persist.db.expressions.upsert import taken
 from persist.db.statements.prepared import Statement, param
-from persist.db.transactions.repository import Repository, reads, writes
+from persist.db.transactions.repository import NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_flag, optional_label
 from persist.db.values.json import Json
@@ -26,6 +27,7 @@ from persist.workflows.storage.approval_rows import (
     insert_approval,
 )
 from persist.workflows.storage.payloads import history_item, marker_of, small_values, with_error
+from persist.workflows.storage.resuming import resume_ungated, resumption
 from persist.workflows.storage.run_rows import COLUMNS as RUN_COLUMNS
 from persist.workflows.storage.run_rows import (
     GET_RUN,
@@ -38,10 +40,12 @@ from persist.workflows.storage.run_rows import (
     written_run,
 )
 from persist.workflows.transitions import TERMINAL, check_transition
-from persist.workflows.verbs import leases
+from persist.workflows.verbs import expiring
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
 from persist.workflows.verbs.pausing import pause_at_gate, wait_at_gate
 
+List = list
+Expiry = Literal["rejected", "approved", "resumed"]
 _A, _R = approvals.c, runs.c
 _id = param("row_id")
 _BY_KEY = Statement(
@@ -92,13 +96,26 @@ class Approvals(Repository):
         requested_by: str | None = None,
         id: str | None = None,
         idempotency_key: str | None = None,
+        expires_at: datetime | None = None,
+        on_expiry: Expiry | None = None,
     ) -> Approval:
         """Open a gate; the run itself does not change (`pause_for_approval` pauses it).
+
+        If nobody answers it until `expires_at`, `expire_due` closes it as `on_expiry` says: "rejected", the default, fails a run
+        that is paused; "approved" approves the gate and "resumed" rejects it, and a paused run goes on.
 
         Of all calls for a run with one `idempotency_key` the first opens the gate; the others return it, answered or not. Raises
         NotFound for an unknown run, Conflict for one that has ended or for an id that is taken.
         """
-        asked = checked_question(self._work, gate=gate, summary=summary, kind=kind, requested_by=requested_by)
+        asked = checked_question(
+            self._work,
+            gate=gate,
+            summary=summary,
+            kind=kind,
+            requested_by=requested_by,
+            expires_at=expires_at,
+            on_expiry=on_expiry,
+        )
         key = asked["idempotency_key"] = optional_label("idempotency_key", idempotency_key)
         row_id = None if id is None else self._work.label("id", id)
         run_id = self._work.label("id", workflow_run_id)
@@ -125,7 +142,7 @@ class Approvals(Repository):
     @reads
     def pending(
         self, *, workflow_run_id: str | None = None, trigger_id: str | None = None, kind: str | None = None
-    ) -> list[Approval]:
+    ) -> List[Approval]:
         """Pending approvals, newest first; without a trigger also those whose run is gone."""
         work = self._work
         values: dict[str, Any] = {}
@@ -139,7 +156,7 @@ class Approvals(Repository):
         return [approval_value(row) for row in work.rows(statement, **values)]
 
     @reads
-    def list_for_run(self, workflow_run_id: str) -> list[Approval]:
+    def list_for_run(self, workflow_run_id: str) -> List[Approval]:
         """Every gate of a run, answered or not, oldest first."""
         run_id = self._work.label("workflow_run_id", workflow_run_id)
         return [approval_value(row) for row in self._work.rows(_OF_RUN, run_id=run_id)]
@@ -171,6 +188,8 @@ class Approvals(Repository):
         kind: Literal["approve", "reply"] = "approve",
         requested_by: str | None = None,
         lease: Lease | None = None,
+        expires_at: datetime | None = None,
+        on_expiry: Expiry | None = None,
     ) -> Approval:
         """In one step: the marker (phase, entry) joins the history, scratch is merged, the gate opens, the run pauses.
 
@@ -179,7 +198,9 @@ class Approvals(Repository):
         work = self._work
         item = history_item(work, *marker_of(marker), work.now())
         patch = {} if scratch is None else small_values(work, "scratch", scratch)
-        question = checked_question(work, gate=gate, summary=summary, kind=kind, requested_by=requested_by)
+        question = checked_question(
+            work, gate=gate, summary=summary, kind=kind, requested_by=requested_by, expires_at=expires_at, on_expiry=on_expiry
+        )
         run = held_run(work, workflow_run_id, lease)
         check_transition(run.id, run.status, RunStatus.PAUSED)
         return pause_at_gate(work, run, question, item, _merged(work, run, patch))
@@ -194,6 +215,8 @@ class Approvals(Repository):
         kind: Literal["approve", "reply"] = "approve",
         requested_by: str | None = None,
         lease: Lease | None = None,
+        expires_at: datetime | None = None,
+        on_expiry: Expiry | None = None,
     ) -> Approval | None:
         """The answer to the run's newest gate of this name; None if there is none yet: the gate is open, and the run is paused.
 
@@ -202,7 +225,9 @@ class Approvals(Repository):
         the run runs.
         """
         work = self._work
-        question = checked_question(work, gate=gate, summary=summary, kind=kind, requested_by=requested_by)
+        question = checked_question(
+            work, gate=gate, summary=summary, kind=kind, requested_by=requested_by, expires_at=expires_at, on_expiry=on_expiry
+        )
         return wait_at_gate(work, work.label("id", workflow_run_id), question, lease)
 
     @writes
@@ -217,12 +242,12 @@ class Approvals(Repository):
         patch = {} if scratch is None else small_values(work, "scratch", scratch)
         answer = _answer(work, id, ApprovalStatus.APPROVED, by=by, response=response)
         run = self._gate(id, RunStatus.RUNNING)
-        value, resumed = _merged(work, run, patch), leases.resumption(run, work.now())
+        value, resumed = _merged(work, run, patch), resumption(run, work.now())
         with work.batch(last=True) as batch:
             batch.run(_RESOLVE, **answer)
             if patch:
                 batch.run(_SET_SCRATCH, row_id=run.id, value=value)
-            leases.resume_ungated(batch, resumed)
+            resume_ungated(batch, resumed)
             written = batch.row(GET_RUN, row_id=run.id)
         announce_claimable(work, run)
         return written_run(written)
@@ -236,10 +261,23 @@ class Approvals(Repository):
         answer = _answer(work, id, ApprovalStatus.REJECTED, by=by, response=reason)
         run = self._gate(id, RunStatus.FAILED)
         values = finish_values(work, run, RunStatus.FAILED, FailureKind.REJECTED, context=with_error(work, run.context, error))
-        with work.batch(last=True) as batch:
+        with work.batch(last=run.parent_run_id is None) as batch:
             batch.run(_RESOLVE, **answer)
             ended = write_finish(work, batch, values)
-        return announce_finished(work, ended)
+        (finished,) = announce_finished(work, ended)
+        return finished
+
+    def _look(self, now: datetime | None = None) -> NothingToDo | None:
+        return None if expiring.any_due(self._work, now) else NothingToDo([])
+
+    @writes_if_needed(_look)
+    def expire_due(self, now: datetime | None = None) -> List[Approval]:
+        """Close gates that nobody answered in time, now or at the given instant, up to 100 of them: those that this call closed.
+
+        Any process may call it at any time, and workers do. A run that is paused goes on, or fails with the failure kind
+        "expired", as `on_expiry` says; a run that is not paused is left alone.
+        """
+        return expiring.expire_due(self._work, now)
 
     def _gate(self, id: str, to: RunStatus) -> WorkflowRun:
         """The run of a pending gate, both locked: the run first, as everything does that ends a run and closes its gates."""

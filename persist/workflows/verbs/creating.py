@@ -12,17 +12,20 @@ from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_label
 from persist.db.values.clock import as_utc
-from persist.errors import Conflict, InvalidValue
+from persist.errors import Conflict, InvalidValue, NotFound
 from persist.quoting import named
 from persist.workflows.models import IS_ONLY_RUN, runs
 from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun
 from persist.workflows.storage.run_rows import COLUMNS, announce_claimable, run_value
+from persist.workflows.transitions import TERMINAL
 
 _R = runs.c
 _INSERT = Statement(insert_missing(runs).returning(*COLUMNS))
 _of_workflow = select(*COLUMNS).where(_R.workflow_name == param("workflow_name"))
 _BY_KEY = Statement(_of_workflow.where(_R.idempotency_key == param("idempotency_key"), _R.idempotency_key.is_not(None)))
 _ONLY_RUN = Statement(_of_workflow.where(_R.unique_trigger_id == param("unique_trigger_id"), IS_ONLY_RUN))
+_HOLD_PARENT = Statement(select(_R.status).where(_R.id == param("row_id")).with_for_update(read=True, key_share=True))
+"""A lock that hinders no other caller who creates a child, but a caller who cancels the parent with its descendants."""
 _KINDS = {RunStatus.FAILED: FailureKind.ERROR, RunStatus.CANCELLED: FailureKind.CANCELLED}
 _MAX_PRIORITY = 2**31 - 1
 MAX_RESTARTS = 3
@@ -120,7 +123,12 @@ def queue_once(work: UnitOfWork, workflow_name: str, trigger_id: str, key: str, 
 
 
 def create(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> WorkflowRun:
-    """Insert the run, or return the one that the key or the trigger has already. Raises Conflict."""
+    """Insert the run, or return the one that the key or the trigger has already. Raises Conflict, and NotFound for its parent."""
+    if fields["parent_run_id"] is not None and (refusal := _refusal_of_parent(work, fields["parent_run_id"])) is not None:
+        replayed = _existing(work, fields, once)
+        if replayed is None:
+            raise refusal
+        return replayed
     for _ in range(_ATTEMPTS):
         with work.batch(last=True) as batch:
             inserted = batch.returned(_INSERT, **fields)
@@ -135,6 +143,16 @@ def create(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> WorkflowR
         if not once.unique_trigger:
             break
     raise taken(_INSERT, "workflow run", fields["id"])
+
+
+def _refusal_of_parent(work: UnitOfWork, id: str) -> Conflict | NotFound | None:
+    """Why the run can have no more children, if it cannot; otherwise it is locked."""
+    found = work.row(_HOLD_PARENT, row_id=id)
+    if found is None:
+        return NotFound("workflow run", id)
+    if found[0] in TERMINAL:
+        return Conflict(f"The workflow run {named(id)} has ended ({found[0]}): it cannot have another child.")
+    return None
 
 
 def _existing(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> WorkflowRun | None:
@@ -152,4 +170,6 @@ def _existing(work: UnitOfWork, fields: Mapping[str, Any], once: Once) -> Workfl
         raise Conflict(f"The workflow {named(name)} has the run {named(run.id)} for {why} already.", constraint="workflow_runs")
     if run.trigger_id != fields["trigger_id"]:
         raise Conflict(f"{why[0].upper()}{why[1:]} was used for another trigger.", constraint="ix_workflow_runs_idempotency_key")
+    if fields["parent_run_id"] not in (None, run.parent_run_id):
+        raise Conflict(f"{why[0].upper()}{why[1:]} was used for a run of another parent.", constraint="workflow_runs")
     return run

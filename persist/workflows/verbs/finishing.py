@@ -13,6 +13,7 @@ from persist.db.values.json import Json
 from persist.errors import InvalidValue
 from persist.workflows.models import runs
 from persist.workflows.schemas import FailureKind, Lease, RunStatus, WorkflowRun
+from persist.workflows.storage.families import tell_parents
 from persist.workflows.storage.gates import close_gates, close_gates_of_ended
 from persist.workflows.storage.hold_guard import HAS_INSTANTS, WRITABLE, guard_values
 from persist.workflows.storage.payloads import history_item, history_with, marker_of, with_error
@@ -74,9 +75,10 @@ def finish_run(
 ) -> WorkflowRun:
     """End a locked run whose transition is allowed, as the last writes of the verb."""
     values = finish_values(work, run, status, kind, context=context, marker=marker)
-    with work.batch(last=True) as batch:
+    with work.batch(last=run.parent_run_id is None) as batch:
         ended = write_finish(work, batch, values)
-    return announce_finished(work, ended)
+    (finished,) = announce_finished(work, ended)
+    return finished
 
 
 def finish_values(
@@ -114,10 +116,21 @@ def write_finish(work: UnitOfWork, batch: Batch, values: dict[str, Any]) -> Pend
     return batch.row(GET_RUN, row_id=values["row_id"])
 
 
-def announce_finished(work: UnitOfWork, ended: Pending[Row | None]) -> WorkflowRun:
-    """Announce the end of a run to the observers, who are told once the transaction has committed; the run."""
-    finished = written_run(ended)
-    work.announce(RUN_FINISHED, finished)
+def announce_finished(work: UnitOfWork, *ended: Pending[Row | None]) -> list[WorkflowRun]:
+    """Announce the ends of runs to the observers, who are told once the transaction has committed; the runs.
+
+    Parents that wait for them go on, so the transaction must not have been committed with the last of these writes.
+    """
+    finished = announce(work, *ended)
+    tell_parents(work, finished)
+    return finished
+
+
+def announce(work: UnitOfWork, *ended: Pending[Row | None]) -> list[WorkflowRun]:
+    """`announce_finished` without a word to the parents."""
+    finished = [written_run(one) for one in ended]
+    for run in finished:
+        work.announce(RUN_FINISHED, run)
     return finished
 
 
@@ -150,7 +163,7 @@ def _at_once(work: UnitOfWork, statement: Statement, id: str, to: RunStatus, lea
     with work.batch() as batch:
         ended = batch.returned(statement, row_id=run_id, to=to, kind=_KINDS[to], at=work.now(), **held)
         close_gates_of_ended(work, batch, run_id, f"The run ended: it {_HOW_IT_ENDED[to]}.")
-    return None if ended.result is None else announce_finished(work, ended)
+    return None if ended.result is None else announce_finished(work, ended)[0]
 
 
 def _fenced(token: int) -> int:

@@ -9,7 +9,6 @@ from typing import Any
 
 from sqlalchemy import null, select, update
 
-from persist.db.changes.batch import Batch
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_timedelta
@@ -21,6 +20,7 @@ from persist.workflows.schemas import FailureKind, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.gates import OPEN_GATE, close_gates
 from persist.workflows.storage.hold_guard import HAS_INSTANTS, WRITABLE, guard_values
 from persist.workflows.storage.payloads import with_error
+from persist.workflows.storage.resuming import RESUME, resumption
 from persist.workflows.storage.run_rows import (
     COLUMNS,
     GET_RUN,
@@ -29,7 +29,6 @@ from persist.workflows.storage.run_rows import (
     check_hold,
     get_run,
     held_run,
-    is_live,
     run_value,
     written_run,
 )
@@ -69,13 +68,6 @@ _RETRY = Statement(_requeue.values(attempt=param("number"), last_error=param("re
 _CLEAR_LEASE = Statement(
     update(runs).where(_R.id == _id).values(lease_owner=null(), lease_expires_at=null(), updated_at=param("at"))
 )
-_resume = (
-    update(runs)
-    .where(_R.id == _id)
-    .values(status=RunStatus.RUNNING, lease_owner=param("owner"), lease_expires_at=param("until"), updated_at=param("at"))
-)
-_RESUME = Statement(_resume)
-_RESUME_UNGATED = Statement(_resume.where(~OPEN_GATE.statement.exists()))  # type: ignore[attr-defined]  # it is a select
 
 
 def held_by(work: UnitOfWork, worker: str) -> list[Lease]:
@@ -185,20 +177,8 @@ def resume(work: UnitOfWork, run: WorkflowRun, *, force: bool) -> None:
     with work.batch(last=True) as batch:
         if force:
             close_gates(work, batch, run.id, "The run was resumed without an answer.")
-        batch.run(_RESUME, **values)
+        batch.run(RESUME, **values)
     announce_claimable(work, run)
-
-
-def resume_ungated(batch: Batch, values: dict[str, Any]) -> None:
-    """Resume a locked run with the values of `resumption`, unless it has a pending gate."""
-    batch.run(_RESUME_UNGATED, **values, run_id=values["row_id"])
-
-
-def resumption(run: WorkflowRun, now: datetime) -> dict[str, Any]:
-    """The values that resume a locked run."""
-    live = is_live(run, now)
-    owner, until = (run.lease_owner, run.lease_expires_at) if live else (None, recovery.handed_over_at(run, now))
-    return {"row_id": run.id, "owner": owner, "until": until, "at": now}
 
 
 def _own(work: UnitOfWork, lease: Lease) -> WorkflowRun:

@@ -12,7 +12,7 @@ from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.values.arguments import check_flag, optional_label
 from persist.db.values.frozen import construct
 from persist.workflows.models import cron_overrides, workflow_overrides
-from persist.workflows.schemas import CronOverride, WorkflowOverride
+from persist.workflows.override_values import CronOverride, WorkflowOverride
 from persist.workflows.storage.cron import check_schedule
 
 

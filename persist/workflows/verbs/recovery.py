@@ -16,6 +16,7 @@ from persist.quoting import shown
 from persist.workflows.models import IS_UNFINISHED, executions, runs
 from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun
 from persist.workflows.storage.payloads import with_error
+from persist.workflows.storage.resuming import handed_over_at
 from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, announce_claimable, run_value, written_run
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
 
@@ -31,7 +32,7 @@ _waits_for_worker = and_(_R.lease_owner.is_(None), _R.lease_expires_at.is_not(No
 _INTERRUPTED = Statement(
     select(*COLUMNS)
     .where(_R.status == RunStatus.RUNNING, ~or_(_held, _waits_for_worker))
-    .order_by(_R.started_at, _R.id)
+    .order_by(_R.started_at.desc(), _R.id.desc())  # children, which start later, are locked before their parents
     .with_for_update(),
     unreadable=OnUnreadable.LEAVE_OUT,
 )
@@ -70,6 +71,7 @@ _RESTART = Statement(
         lease_expires_at=param("until"),
         attempt=1,
         not_before=null(),
+        join_until=null(),
         failure_kind=null(),
         last_error=null(),
         updated_at=param("at"),
@@ -81,10 +83,10 @@ _RESTART = Statement(
 def recover(work: UnitOfWork) -> tuple[list[WorkflowRun], list[WorkflowRun]]:
     """See Runs.recover_interrupted."""
     now = work.now()
-    interrupted = [run_value(row) for row in work.rows(_INTERRUPTED, at=now)]
+    interrupted = [run_value(row) for row in reversed(work.rows(_INTERRUPTED, at=now))]
     changes = [(run, change) for run in interrupted if (change := _change(work, run, now)) is not None]
     again, failed = [], []
-    with work.batch(last=True) as batch:
+    with work.batch(last=not any(ends and run.parent_run_id is not None for run, (ends, _) in changes)) as batch:
         for run, (ends, values) in changes:
             batch.run(_FAIL_OF_TRIGGER, of_trigger=run.trigger_id, reason="stale: harness restarted", at=now)
             if ends:
@@ -93,7 +95,7 @@ def recover(work: UnitOfWork) -> tuple[list[WorkflowRun], list[WorkflowRun]]:
                 batch.run(_COUNT, **values)
                 again.append(batch.row(GET_RUN, row_id=run.id))
         batch.run(_STAMP_QUEUED, at=now)
-    return [written_run(row) for row in again], [announce_finished(work, row) for row in failed]
+    return [written_run(row) for row in again], announce_finished(work, *failed)
 
 
 def _change(work: UnitOfWork, run: WorkflowRun, now: datetime) -> tuple[bool, dict[str, Any]] | None:
@@ -179,11 +181,6 @@ def restart(work: UnitOfWork, run: WorkflowRun) -> None:
             constraint="ix_workflow_runs_unique_trigger",
         ) from error
     announce_claimable(work, run)
-
-
-def handed_over_at(run: WorkflowRun, now: datetime) -> datetime | None:
-    """The lease's expiry for a run without an owner: any worker may claim it from now on, if workers ever claimed it."""
-    return now if run.lease_token else None
 
 
 def _without_error(context: dict[str, Any] | None) -> dict[str, Any] | None:

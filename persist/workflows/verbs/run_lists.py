@@ -22,7 +22,7 @@ from persist.db.values.clock import as_utc, epoch_ms
 from persist.db.values.frozen import construct
 from persist.db.values.pages import Page, check_limit, values_after
 from persist.errors import InvalidValue
-from persist.workflows.models import HAS_FAILURE_KIND, USED_TOKENS, executions, runs
+from persist.workflows.models import HAS_FAILURE_KIND, IS_CHILD, USED_TOKENS, executions, runs
 from persist.workflows.schemas import FailureKind, RunRow, RunStatus, WorkflowRunSummary
 from persist.workflows.transitions import ACTIVE
 
@@ -55,6 +55,7 @@ class Filters:
         trigger_id: str | None = None,
         since: datetime | None = None,
         failure_kind: str | None = None,
+        parent_run_id: str | None = None,
     ) -> "Filters":
         """Check the filters. No status, or every status, is no filter."""
         given = () if status is None else (status,) if isinstance(status, str) else status
@@ -72,6 +73,8 @@ class Filters:
             values["since"] = as_utc("since", since)
         if failure_kind is not None:
             values["failure_kind"] = check_choice("failure_kind", failure_kind, FailureKind)
+        if parent_run_id is not None:
+            values["parent_run_id"] = work.label("parent_run_id", parent_run_id)
         return cls(len(statuses), values)
 
     def given(self, name: str) -> bool:
@@ -93,6 +96,7 @@ def page(work: UnitOfWork, filters: Filters, limit: int, after: str | None, make
         triggered=filters.given("trigger_id"),
         since=filters.given("since"),
         failed=filters.given("failure_kind"),
+        of_parent=filters.given("parent_run_id"),
         after=after is not None,
         rows=next(rows for rows in _PAGE_ROWS if rows > limit),
     )
@@ -137,7 +141,7 @@ def _shown() -> Select[Any]:
 
 @cache
 def page_statement(
-    statuses: int, *, named: bool, triggered: bool, since: bool, failed: bool, after: bool, rows: int
+    statuses: int, *, named: bool, triggered: bool, since: bool, failed: bool, of_parent: bool, after: bool, rows: int
 ) -> Statement:
     """The newest runs, for a number of statuses (parameters status_0 …) and the other filters that are given.
 
@@ -156,12 +160,14 @@ def page_statement(
             query = query.where(_R.started_at >= param("since"))
         if failed:
             query = query.where(*_failed())
+        if of_parent:
+            query = query.where(IS_CHILD, _R.parent_run_id == param("parent_run_id"))
         if after:
             last = tuple_(bindparam("after_at", type_=IsoMs()), bindparam("after_id", type_=Label()))
             query = query.where(tuple_(_R.started_at, _R.id) < last)
         return query
 
-    if not (statuses or named or triggered or failed):
+    if not (statuses or named or triggered or failed or of_parent):
         return Statement(newest(None, _shown()))  # one index has this order, and no other one fits
     key = select(_R.id, _R.started_at)
     if statuses < 2:

@@ -8,11 +8,13 @@ from sqlalchemy import select
 from persist.db.statements.prepared import Statement, among, param
 from persist.db.transactions.repository import Repository, reads
 from persist.db.values.pages import Page
+from persist.workflows.family_values import FamilyTotals
 from persist.workflows.models import runs
 from persist.workflows.schemas import Lease, RunRow, RunStatus, WorkflowRun, WorkflowRunSummary
 from persist.workflows.storage.run_rows import COLUMNS, get_run, run_value
 from persist.workflows.transitions import TERMINAL
 from persist.workflows.verbs import leases, run_lists
+from persist.workflows.verbs.family_reads import family_totals
 
 List = list
 _R = runs.c
@@ -42,6 +44,7 @@ class RunReads(Repository):
         trigger_id: str | None = None,
         since: datetime | None = None,
         failure_kind: str | None = None,
+        parent_run_id: str | None = None,
         limit: int = 20,
         after: str | None = None,
     ) -> Page[WorkflowRunSummary]:
@@ -56,6 +59,7 @@ class RunReads(Repository):
             trigger_id=trigger_id,
             since=since,
             failure_kind=failure_kind,
+            parent_run_id=parent_run_id,
         )
         return run_lists.page(self._work, filters, limit, after, run_lists.summary_value)
 
@@ -68,6 +72,7 @@ class RunReads(Repository):
         trigger_id: str | None = None,
         since: datetime | None = None,
         failure_kind: str | None = None,
+        parent_run_id: str | None = None,
         limit: int = 20,
         after: str | None = None,
     ) -> Page[RunRow]:
@@ -79,6 +84,7 @@ class RunReads(Repository):
             trigger_id=trigger_id,
             since=since,
             failure_kind=failure_kind,
+            parent_run_id=parent_run_id,
         )
         return run_lists.page(self._work, filters, limit, after, RunRow._make)
 
@@ -96,6 +102,25 @@ class RunReads(Repository):
             self._work, status=status, workflow_name=workflow_name, since=since, failure_kind=failure_kind
         )
         return run_lists.count(self._work, filters)
+
+    @reads
+    def children(
+        self, id: str, *, status: str | Sequence[str] | None = None, limit: int = 20, after: str | None = None
+    ) -> Page[WorkflowRunSummary]:
+        """The runs that were created for this one, as `list` shows them. Raises NotFound without the run and children."""
+        filters = run_lists.Filters.of(self._work, status=status, parent_run_id=self._work.label("id", id))
+        page = run_lists.page(self._work, filters, limit, after, run_lists.summary_value)
+        if not page.items and after is None and not status:
+            get_run(self._work, id)
+        return page
+
+    @reads
+    def family(self, id: str) -> FamilyTotals:
+        """What the run and all its descendants cost, and how many of them have which status; of the descendants if it is gone.
+
+        Raises NotFound.
+        """
+        return family_totals(self._work, id)
 
     @reads
     def list_active(self) -> List[WorkflowRunSummary]:

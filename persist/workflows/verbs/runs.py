@@ -7,12 +7,13 @@ from typing import Any, Literal, overload
 from persist.db.transactions.repository import NothingToDo, writes, writes_if_needed
 from persist.db.values.arguments import check_choice, check_count, check_flag, optional_count, optional_label
 from persist.db.values.json import Json
+from persist.workflows.family_values import Children
 from persist.workflows.schemas import FailureKind, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.gates import check_gate
 from persist.workflows.storage.payloads import context_of, small_label
 from persist.workflows.storage.run_rows import SET_STATUS, check_hold, find_run, held_run
 from persist.workflows.transitions import TERMINAL, allowed
-from persist.workflows.verbs import claiming, completing, creating, leases, progress, recovery
+from persist.workflows.verbs import cascading, claiming, completing, creating, joining, leases, progress, recovery
 from persist.workflows.verbs.finishing import cancel_run, finish
 from persist.workflows.verbs.run_reads import RunReads
 
@@ -41,6 +42,7 @@ class Runs(RunReads):
         priority: int = 0,
         not_before: datetime | None = None,
         max_attempts: int | None = None,
+        parent_run_id: str | None = None,
     ) -> WorkflowRun:
         """Create a run. `context` is an object that never changes again except for its `error`.
 
@@ -49,6 +51,8 @@ class Runs(RunReads):
         `if_exists="conflict"` raises Conflict in both cases. Raises Conflict if the id is taken.
 
         Queued runs of a higher `priority` are claimed first, none before `not_before`. `max_attempts`: see `release`.
+
+        `parent_run_id`: the run that this one is a child of. Raises NotFound if there is none, Conflict if it has ended.
         """
         work = self._work
         turn = creating.Turn.of(priority, not_before, max_attempts)
@@ -68,6 +72,7 @@ class Runs(RunReads):
             "idempotency_key": once.key,
             "unique_trigger_id": trigger_id if once.unique_trigger else None,
             **turn.fields(known, now),
+            "parent_run_id": optional_label("parent_run_id", parent_run_id),
             "context": context_of(work, context),
         }
         return creating.create(work, fields, once)
@@ -104,8 +109,13 @@ class Runs(RunReads):
         return finish(self._work, id, status, error, terminal_marker, lease)
 
     @writes
-    def cancel(self, id: str, *, reason: str | None = None) -> bool:
-        """Cancel the run, even if a worker holds it; the reason becomes `context.error`."""
+    def cancel(self, id: str, *, reason: str | None = None, cascade: bool = False) -> bool:
+        """Cancel the run, even if a worker holds it; the reason becomes `context.error`.
+
+        With `cascade` all its descendants that have not ended are cancelled too, and the verb returns whether any run was.
+        """
+        if check_flag("cascade", cascade):
+            return cascading.cancel_family(self._work, id, reason)
         return cancel_run(self._work, id, reason, frozenset(RunStatus) - TERMINAL, FailureKind.CANCELLED)
 
     @writes
@@ -266,3 +276,14 @@ class Runs(RunReads):
         Raises LeaseLost, and TransitionError unless it runs. Unfinished executions are failed as stale.
         """
         return leases.sleep_until(self._work, lease, at)
+
+    @writes
+    def join(self, lease: Lease, until: Literal["all", "first_failure"] = "all") -> Children | None:
+        """How many children the run has, by status, if all of them have ended; otherwise None, and the run waits for them.
+
+        For a handler, which returns when it gets None and is called again: the run is paused, and released. The end of its last
+        child lets it go on, or with "first_failure" that of a child that failed or was cancelled; children that are created
+        in the meantime count too. A pending gate of the run is not walked past. Unfinished executions are failed as stale. Raises
+        LeaseLost, and TransitionError unless the run runs.
+        """
+        return joining.join(self._work, lease, until)

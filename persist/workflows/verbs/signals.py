@@ -16,9 +16,10 @@ from persist.db.values.json import Json
 from persist.errors import Conflict
 from persist.workflows.models import HAS_KEY, IS_EXPIRING, IS_UNTAKEN, signals, waits
 from persist.workflows.schemas import Lease, RunStatus, Signal, WorkflowRun
+from persist.workflows.storage.resuming import resume_ungated, resumption
 from persist.workflows.storage.run_rows import LOCK_RUN, SET_STATUS, announce_claimable, check_hold, found_run, get_run, run_value
 from persist.workflows.transitions import TERMINAL, check_transition
-from persist.workflows.verbs.leases import given_lease, resume_ungated, resumption
+from persist.workflows.verbs.leases import given_lease
 
 List = list
 _S, _W = signals.c, waits.c

@@ -50,6 +50,8 @@ def test_a_requested_gate_has_every_field_and_no_answer(store: Any, other: Any) 
         responded_at=None,
         created_at=NOW,
         idempotency_key=None,
+        expires_at=None,
+        on_expiry=None,
     )
     assert gate_of(other, "mine") == gate
     assert run_of(other, run.id) == run

@@ -56,6 +56,8 @@ def test_a_run_comes_back_as_it_was_created(store: Any, other: Any, clock: Any) 
         max_attempts=None,
         failure_kind=None,
         last_error=None,
+        parent_run_id=None,
+        join_until=None,
         phase_history=[],
         context=NESTED,
         scratch=None,

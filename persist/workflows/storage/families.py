@@ -1,0 +1,66 @@
+"""Parents and children: how the end of a run lets its parent go on.
+
+Rows are locked from the children to the parents, by everything that ends runs: a child is locked first, and then its parent, in a
+statement of its own. The statements after that see every child whose end was committed before, so that of two children that end
+at the same instant the second one finds that none is left. A parent is locked without hindering those who create children of it.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from sqlalchemy import select
+
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import is_unreadable
+from persist.errors import InvalidValue
+from persist.quoting import shown
+from persist.workflows.family_values import JoinUntil
+from persist.workflows.models import IS_UNFINISHED_CHILD, runs
+from persist.workflows.schemas import RunStatus, WorkflowRun
+from persist.workflows.storage.resuming import resume_ungated, resumption
+from persist.workflows.storage.run_rows import COLUMNS, announce_claimable, run_value
+
+log = logging.getLogger("persist")
+
+_R = runs.c
+_FAILED = (RunStatus.FAILED, RunStatus.CANCELLED)
+_LOCK_PARENT = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update(key_share=True))
+_ANY_UNFINISHED = Statement(select(_R.id).where(IS_UNFINISHED_CHILD, _R.parent_run_id == param("parent")).limit(1))
+
+
+def tell_parents(work: UnitOfWork, ended: Iterable[WorkflowRun]) -> None:
+    """Let the parents of runs that this transaction has ended go on, if that is what they wait for.
+
+    Parents are taken in the order of their ids, so that two transactions that end many runs do not wait for each other.
+    """
+    children: dict[str, list[WorkflowRun]] = {}
+    for run in ended:
+        if run.parent_run_id is not None and not is_unreadable(run.parent_run_id):
+            children.setdefault(run.parent_run_id, []).append(run)
+    for parent_id in sorted(children):
+        _tell(work, parent_id, failed=any(run.status in _FAILED for run in children[parent_id]))
+
+
+def _tell(work: UnitOfWork, parent_id: str, *, failed: bool) -> None:
+    try:
+        work.label("parent_run_id", parent_id)
+    except InvalidValue:  # another program wrote it, and there cannot be such a run
+        return
+    with work.batch() as batch:
+        locked = batch.row(_LOCK_PARENT, row_id=parent_id)
+        unfinished = batch.row(_ANY_UNFINISHED, parent=parent_id)
+    if locked.result is None:
+        return
+    parent = run_value(locked.result)
+    needed = (parent.status, parent.join_until, parent.lease_owner, parent.lease_expires_at, parent.lease_token)
+    if any(map(is_unreadable, needed)):
+        log.warning("%s is left as it is: its row cannot be read", f"the workflow run {shown(parent_id)}, a parent,")
+        return
+    if parent.status != RunStatus.PAUSED or parent.join_until is None:
+        return
+    if unfinished.result is not None and not (failed and parent.join_until == JoinUntil.FIRST_FAILURE):
+        return
+    with work.batch() as batch:
+        resume_ungated(batch, resumption(parent, work.now()))
+    announce_claimable(work, parent)

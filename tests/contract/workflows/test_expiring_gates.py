@@ -1,0 +1,218 @@
+"""Gates that expire: whoever looks first closes them, and their runs go on, or fail."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import Conflict, InvalidValue
+from persist.workflows.schemas import Approval, FailureKind
+from tests.contract.conftest import Raw
+from tests.contract.workflows.making import gate_of, make_run, pause, paused, pending, request, resume, run_of
+from tests.contract.workflows.scenes import HOUR, claim, do, held, stored
+
+SECOND = timedelta(seconds=1)
+
+
+def expire(store: Any, *args: Any) -> list[Approval]:
+    with store.begin() as tx:
+        closed: list[Approval] = tx.workflows.approvals.expire_due(*args)
+    return closed
+
+
+# ---------------------------------------------------------------- asking
+
+
+def test_a_gate_says_until_when_it_can_be_answered(store: Any, clock: Any) -> None:
+    run = make_run(store)
+    until = clock() + HOUR
+    with store.begin() as tx:
+        approvals = tx.workflows.approvals
+        first = approvals.request(run.id, gate="a", summary="?", expires_at=until)
+        second = approvals.pause_for_approval(
+            run.id, gate="b", summary="?", marker=("b", None), expires_at=until, on_expiry="approved"
+        )
+    assert (first.expires_at, first.on_expiry) == (until, "rejected")
+    assert (second.expires_at, second.on_expiry) == (until, "approved")
+    assert (gate_of(store, first.id), gate_of(store, second.id)) == (first, second)
+
+
+def test_bad_times_and_outcomes_are_refused(store: Any, clock: Any, raw: Raw) -> None:
+    run = make_run(store)
+    until = clock() + HOUR
+    for bad in (5, "2026-01-31", datetime(2026, 1, 31), timedelta(hours=1)):
+        with pytest.raises(InvalidValue) as refused:
+            request(store, run.id, expires_at=bad)
+        assert refused.value.path == "expires_at"
+        with pytest.raises(InvalidValue):
+            expire(store, bad)
+    for wrong in (
+        {"expires_at": until, "on_expiry": "cancelled"},
+        {"expires_at": until, "on_expiry": 1},
+        {"on_expiry": "approved"},
+    ):
+        with pytest.raises(InvalidValue) as refused:
+            request(store, run.id, **wrong)
+        assert refused.value.path == "on_expiry"
+    assert raw.count("workflow_approvals") == 0
+
+
+# ---------------------------------------------------------------- expiring
+
+
+def test_a_gate_expires_when_its_time_has_come_and_once(store: Any, other: Any, clock: Any) -> None:
+    run, gate = paused(store, expires_at=clock() + HOUR)
+    never = request(store, run)
+    clock.advance(delta=HOUR - timedelta(milliseconds=1))
+    assert expire(store) == []
+    assert expire(store, clock() + SECOND) != []  # at the instant that a caller gives
+    assert expire(other) == []
+    closed = gate_of(store, gate)
+    assert (closed.status, closed.responded_by, closed.response, closed.responded_at) == (
+        "rejected",
+        None,
+        "Nobody answered in time.",
+        clock(),
+    )
+    assert gate_of(store, never).status == "rejected"  # with its run
+
+
+def test_by_default_the_run_fails(store: Any, clock: Any) -> None:
+    told: list[str] = []
+    store.on_run_finished(lambda run: told.append(run.status))
+    run, _ = paused(store, gate="review", expires_at=clock() + HOUR)
+    now = clock.advance(delta=HOUR)
+    (closed,) = expire(store)
+    assert closed.status == "rejected"
+    failed = run_of(store, run)
+    assert (failed.status, failed.failure_kind, failed.finished_at) == ("failed", FailureKind.EXPIRED, now)
+    assert failed.context == {"error": "Expired: nobody answered 'review' in time."}
+    assert told == ["failed"]
+    assert expire(store) == []
+
+
+@pytest.mark.parametrize(("outcome", "status"), [("approved", "approved"), ("resumed", "rejected")])
+def test_otherwise_the_run_goes_on(store: Any, clock: Any, outcome: str, status: str) -> None:
+    lease = held(store)
+    until = clock() + SECOND
+    wait = {"gate": "review", "summary": "?", "expires_at": until, "on_expiry": outcome}
+    with store.begin() as tx:
+        assert tx.workflows.approvals.wait(lease.run_id, lease=lease, **wait) is None
+    do(store, "complete", lease)
+    clock.advance(delta=SECOND)
+    (closed,) = expire(store)
+    assert closed.status == status
+    again = claim(store, "w2")
+    assert again is not None
+    assert again.run_id == lease.run_id
+    with store.begin() as tx:  # and the handler, which is called again, is told
+        wait["expires_at"] = clock() + HOUR
+        assert tx.workflows.approvals.wait(lease.run_id, lease=again, **wait) == closed
+    assert stored(store, lease.run_id).status == "running"
+
+
+def test_the_time_counts_from_when_the_gate_was_opened(store: Any, clock: Any) -> None:
+    run = make_run(store)
+    first = clock() + HOUR
+    gate = request(store, run.id, gate="review", expires_at=first, on_expiry="approved")
+    with store.begin() as tx:
+        assert tx.workflows.approvals.wait(run.id, "review", summary="?", expires_at=first + HOUR) is None
+    assert pending(store) == [gate]
+    assert (gate_of(store, gate).expires_at, gate_of(store, gate).on_expiry) == (first, "approved")
+
+
+@pytest.mark.parametrize("outcome", ["rejected", "approved", "resumed"])
+def test_a_run_that_is_not_paused_is_left_alone(store: Any, clock: Any, outcome: str) -> None:
+    run = make_run(store)
+    gate = request(store, run.id, expires_at=clock(), on_expiry=outcome)
+    (closed,) = expire(store)
+    assert closed == gate_of(store, gate)
+    assert closed.status == ("approved" if outcome == "approved" else "rejected")
+    assert run_of(store, run.id) == run
+
+
+@pytest.mark.parametrize("outcome", ["approved", "resumed"])
+def test_another_gate_is_not_walked_past(store: Any, clock: Any, outcome: str) -> None:
+    run, _ = paused(store, expires_at=clock(), on_expiry=outcome)
+    left = request(store, run)
+    assert len(expire(store)) == 1
+    assert run_of(store, run).status == "paused"
+    assert resume(store, left).status == "running"
+
+
+def test_who_answers_in_time_is_heard(store: Any, clock: Any) -> None:
+    run, gate = paused(store, expires_at=clock() + SECOND)
+    resume(store, gate, by="maria")
+    clock.advance(delta=HOUR)
+    assert expire(store) == []
+    assert (run_of(store, run).status, gate_of(store, gate).responded_by) == ("running", "maria")
+
+
+def test_who_answers_too_late_is_told_so(store: Any, clock: Any) -> None:
+    run, gate = paused(store, expires_at=clock())
+    expire(store)
+    before = run_of(store, run)
+    with pytest.raises(Conflict, match="was rejected already"):
+        resume(store, gate, by="maria")
+    assert run_of(store, run) == before
+
+
+def test_many_gates_expire_a_hundred_at_a_time(store: Any, clock: Any) -> None:
+    with store.begin() as tx:
+        for number in range(120):
+            run = tx.workflows.runs.create("build", trigger_id=f"t/{number}", current_phase="plan")
+            tx.workflows.approvals.pause_for_approval(run.id, gate="g", summary="?", marker=("g", None), expires_at=clock())
+    assert [len(expire(store)) for _ in range(3)] == [100, 20, 0]
+    with store.read() as tx:
+        assert tx.workflows.runs.count(failure_kind="expired") == 120
+
+
+def test_several_gates_of_one_run_expire_together(store: Any, clock: Any) -> None:
+    run, first = paused(store, expires_at=clock(), on_expiry="approved")
+    second = request(store, run, expires_at=clock() + SECOND, on_expiry="rejected")
+    third = request(store, run, expires_at=clock() + 2 * SECOND)
+    clock.advance(delta=HOUR)
+    assert [gate.id for gate in expire(store)] == [first, second]
+    assert [gate_of(store, id).status for id in (first, second, third)] == ["approved", "rejected", "rejected"]
+    assert run_of(store, run).failure_kind == "expired"
+
+
+# ---------------------------------------------------------------- what other programs leave
+
+
+def test_a_gate_whose_run_is_gone_is_closed(store: Any, clock: Any, raw: Raw) -> None:
+    run, gate = paused(store, expires_at=clock())
+    raw.rows("DELETE FROM workflow_runs WHERE id = ?", run)
+    assert [closed.id for closed in expire(store)] == [gate]
+    assert gate_of(store, gate).status == "rejected"
+
+
+@pytest.mark.parametrize("outcome", [None, "whatever"])
+def test_an_outcome_that_nobody_knows_is_a_rejection(store: Any, clock: Any, raw: Raw, outcome: str | None) -> None:
+    run, gate = paused(store, expires_at=clock())
+    raw.rows("UPDATE workflow_approvals SET on_expiry = ? WHERE id = ?", outcome, gate)
+    assert len(expire(store)) == 1
+    assert run_of(store, run).status == "failed"
+
+
+def test_an_unreadable_gate_stops_no_other_one(store: Any, clock: Any, raw: Raw) -> None:
+    if not raw.is_sqlite:
+        return  # Postgres stores no such instant
+    first, second = make_run(store), make_run(store)
+    with store.begin() as tx:
+        for run in (first, second):
+            gate = {"gate": "g", "summary": "?", "marker": ("g", None), "expires_at": clock()}
+            tx.workflows.approvals.pause_for_approval(run.id, **gate)
+    raw.rows("UPDATE workflow_approvals SET created_at = 'soon' WHERE workflow_run_id = ?", first.id)
+    assert [closed.workflow_run_id for closed in expire(store)] == [second.id]
+    assert run_of(store, first.id).status == "paused"
+
+
+def test_a_parent_that_waits_goes_on_when_the_gate_of_its_last_child_expires(store: Any, clock: Any) -> None:
+    lease = held(store, workflow_name="parent")
+    for _ in range(2):
+        child = make_run(store, parent_run_id=lease.run_id)
+        pause(store, child.id, expires_at=clock())
+    assert do(store, "join", lease) is None
+    assert len(expire(store)) == 2
+    assert stored(store, lease.run_id).status == "running"
