@@ -163,6 +163,8 @@ class WorkflowRun(Value):
     failure_kind: FailureKind | None
     last_error: str | None
     """The error of the last attempt that failed and was to be tried again."""
+    concurrency_key: str | None
+    """The key whose limit the run shares with other runs, of whatever workflow."""
     phase_history: list[Any]
     context: dict[str, Any] | None
     scratch: dict[str, Any] | None

@@ -18,6 +18,7 @@ from persist.workflows.storage.hold_guard import HAS_INSTANTS, WRITABLE, guard_v
 from persist.workflows.storage.payloads import history_item, history_with, marker_of, with_error
 from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, find_run, held_run, written_run
 from persist.workflows.transitions import check_transition
+from persist.workflows.verbs import limiting
 
 RUN_FINISHED = "run_finished"
 """The topic under which the end of a run is announced."""
@@ -118,6 +119,7 @@ def announce_finished(work: UnitOfWork, ended: Pending[Row | None]) -> WorkflowR
     """Announce the end of a run to the observers, who are told once the transaction has committed; the run."""
     finished = written_run(ended)
     work.announce(RUN_FINISHED, finished)
+    limiting.announce_freed(work, finished)
     return finished
 
 
