@@ -38,8 +38,9 @@ def upgrade() -> None:
     in_line = [sa.text("priority DESC"), sa.text("coalesce(queued_at, started_at)"), "id"]
     partial("ix_workflow_runs_key_group_ready", [*group, *in_line], "status || '' = 'queued' AND not_before IS NULL")
     partial("ix_workflow_runs_key_group_delayed", [*group, "not_before"], "status || '' = 'queued' AND not_before IS NOT NULL")
-    running = "status || '' = 'running' AND concurrency_key IS NOT NULL"
-    partial("ix_workflow_runs_running_under_key", ["concurrency_key"], running)
+    running = "status || '' = 'running'"
+    partial("ix_workflow_runs_running_of_workflow", ["workflow_name"], running)
+    partial("ix_workflow_runs_running_under_key", ["concurrency_key"], f"{running} AND concurrency_key IS NOT NULL")
     op.create_table(
         "workflow_limits",
         sa.Column("key", label(), nullable=False),

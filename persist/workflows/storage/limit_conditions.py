@@ -7,7 +7,7 @@ that waits for a worker because it was resumed or restarted takes none until it 
 from functools import cache
 from typing import Any
 
-from sqlalchemy import and_, bindparam, case, exists, false, func, literal_column, or_, select, true, union
+from sqlalchemy import Select, and_, bindparam, case, exists, false, func, literal_column, null, or_, select, true, union
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import FromClause
 
@@ -15,8 +15,7 @@ from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Statement, param
 from persist.db.unreadable.cells import OnUnreadable
 from persist.workflows.limit_values import WORKFLOW_PREFIX
-from persist.workflows.models import IS_LEASED, IS_RUNNING_UNDER_KEY, limits, runs, starts
-from persist.workflows.schemas import RunStatus
+from persist.workflows.models import IS_LEASED, IS_RUNNING, IS_RUNNING_UNDER_KEY, limits, runs, starts
 
 _DAY_MS = 86_400_000
 _now_ms = bindparam("now_ms", type_=Int64())
@@ -33,7 +32,7 @@ def _count(table: FromClause, *which: Any) -> ColumnElement[Any]:
 
 def _running_of(name: ColumnElement[Any]) -> ColumnElement[Any]:
     table = runs.alias("running")
-    return _count(table, table.c.workflow_name == name, table.c.status == literal_column(f"'{RunStatus.RUNNING}'"))
+    return _count(table, IS_RUNNING, table.c.workflow_name == name)
 
 
 def _running_under(key: ColumnElement[Any]) -> ColumnElement[Any]:
@@ -66,41 +65,46 @@ def _rate_is_reached(limit: FromClause, nth: ColumnElement[Any]) -> ColumnElemen
     )
 
 
-def _none_reached(key: ColumnElement[Any], running: ColumnElement[Any] | None, nth: ColumnElement[Any]) -> ColumnElement[bool]:
+def _is_none(query: Select[Any]) -> ColumnElement[bool]:
+    """Whether a query finds nothing. As a value, not as NOT EXISTS, for which a planner would read a whole table first."""
+    return query.limit(_ONE).scalar_subquery().is_(None)
+
+
+def _none_reached(key: ColumnElement[Any], running: ColumnElement[Any], nth: ColumnElement[Any]) -> ColumnElement[bool]:
     limit = limits.alias("bound")
-    reached = _rate_is_reached(limit, nth)
-    if running is not None:
-        reached = or_(limit.c.concurrency < running + nth, reached)
-    return ~exists(select(_ONE).where(limit.c.key == key, reached).correlate_except(limit))
+    reached = or_(limit.c.concurrency < running + nth, _rate_is_reached(limit, nth))
+    return _is_none(select(_ONE).where(limit.c.key == key, reached).correlate_except(limit))
 
 
 def has_room(
     name: ColumnElement[Any], key: ColumnElement[Any], of_name: ColumnElement[Any] = _ONE, of_key: ColumnElement[Any] = _ONE
 ) -> ColumnElement[bool]:
-    """Whether the limits allow a run of the workflow and the key to start, as the nth one of the same call. Parameter: `now_ms`."""
+    """Whether the limits allow a run of the workflow and the key to start, as the nth one of a call. Parameter: `now_ms`."""
     by_name = _none_reached(_PREFIX.concat(name), _running_of(name), of_name)
     return and_(by_name, _none_reached(key, _running_under(key), of_key))
 
 
-def may_be_taken_over(name: ColumnElement[Any], key: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Whether the rates allow a run that has its place to start again. Parameter: `now_ms`."""
-    return and_(_none_reached(_PREFIX.concat(name), None, _ONE), _none_reached(key, None, _ONE))
+def may_be_taken(run: FromClause) -> ColumnElement[bool]:
+    """Whether the limits allow a running run to be claimed: one that has an owner has its place. Parameter: `now_ms`."""
+    name, key, placed = run.c.workflow_name, run.c.concurrency_key, run.c.lease_owner.is_not(None)
+    by_name = _none_reached(_PREFIX.concat(name), case((placed, null()), else_=_running_of(name)), _ONE)
+    return and_(by_name, _none_reached(key, case((placed, null()), else_=_running_under(key)), _ONE))
 
 
 def locked(name: ColumnElement[Any], key: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Whether the limits of the workflow and the key could be locked, or are not there: what another claim holds is left to it."""
+    """Whether the limits of the workflow and the key are not there or could be locked; others' locks are not waited for."""
 
     def one(wanted: ColumnElement[Any]) -> ColumnElement[bool]:
         limit, same = limits.alias("bound"), limits.alias("locked")
         lock = select(same.c.key).where(same.c.key == wanted).with_for_update(skip_locked=True).correlate_except(same)
-        missing = ~exists(select(_ONE).where(limit.c.key == wanted).correlate_except(limit))
+        missing = _is_none(select(_ONE).where(limit.c.key == wanted).correlate_except(limit))
         return case((missing, true()), else_=lock.scalar_subquery().is_not(None))
 
     return case((one(key), one(_PREFIX.concat(name))), else_=false())
 
 
 def _standing(*which: Any) -> Statement:
-    """How the limits of some runs stand: key, concurrency, rate, per_ms, running runs, last start, and starts that are too recent.
+    """How the limits of some runs stand: key, concurrency, rate, per_ms, running runs, last start, and too recent starts.
 
     The last number tells how many of the next `many` starts would be too many. A limit that cannot be read limits nothing.
     """

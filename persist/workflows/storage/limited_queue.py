@@ -1,8 +1,8 @@
 """SQL that finds the runs that a worker may claim where there are limits: those for which their limits have room.
 
-The first runs of a line are looked at one by one. If none of them has room, others are looked for behind them: runs of one workflow
-with one key form a group, and only the first ones of each group that has room are read. So a hundred thousand runs that wait for
-a place cost a claim as much as one.
+The first runs of a line are looked at one by one. If none of them has room, others are looked for behind them: runs of one
+workflow with one key form a group, and only the first ones of each group that has room are read. So a hundred thousand runs that
+wait for a place cost a claim as much as one.
 
 On Postgres a run is chosen together with a lock on its limits. What another claim has locked is passed over, never waited for.
 """
@@ -10,7 +10,7 @@ On Postgres a run is chosen together with a lock on its limits. What another cla
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ScalarSelect, Select, and_, func, literal_column, or_, select, true, union_all
+from sqlalchemy import ScalarSelect, Select, func, literal_column, select, true
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import FromClause
 
@@ -18,11 +18,12 @@ from persist.db.statements.prepared import Statement
 from persist.workflows.models import IS_READY, claim_order, key_group, queued_since, runs
 from persist.workflows.storage import queue
 from persist.workflows.storage.hold_guard import is_plain
-from persist.workflows.storage.limit_conditions import ANY_LIMIT, has_room, locked, may_be_taken_over
+from persist.workflows.storage.limit_conditions import ANY_LIMIT, has_room, locked, may_be_taken
 from persist.workflows.storage.run_rows import COLUMNS
 
 _R = runs.c
 _ONE = literal_column("1")
+_ALL = 2**31
 _AHEAD = literal_column(str(queue.AHEAD))
 
 
@@ -71,7 +72,8 @@ def _names(line: _Line, names: int) -> FromClause:
     if names:
         return queue.wanted_names(names)
     first, following = runs.alias("first"), runs.alias("following")
-    each = select(queue.one(_sorted(line, first, first.c.workflow_name)).label("name")).cte(f"{line.word}_names", recursive=True)
+    least = _sorted(line, first, first.c.workflow_name).where(first.c.workflow_name > literal_column("''"))  # by the line's index
+    each = select(queue.one(least).label("name")).cte(f"{line.word}_names", recursive=True)
     more = _sorted(line, following, following.c.workflow_name).where(following.c.workflow_name > each.c.name).correlate(each)
     return each.union_all(select(queue.one(more)).select_from(each).where(each.c.name.is_not(None)))
 
@@ -96,31 +98,24 @@ def _groups(line: _Line, names: int) -> FromClause:
 def _heads(line: _Line, names: int, most: int, *, lateral: bool) -> Select[Any]:
     """The first runs of each group that has room: `most` of each, or one where there is no LATERAL."""
     groups, table, run = _groups(line, names), runs.alias("member"), runs.alias("head")
-    in_group = (table.c.workflow_name == groups.c.name, key_group(table) == groups.c.key)
-    members = select(table.c.id).where(*line.of(table), *in_group).order_by(*line.order(table)).correlate(groups)
-    open_groups = (
-        groups.c.key.is_not(None),
-        queue.enabled(groups.c.name),
-        has_room(groups.c.name, groups.c.key),
-    )
+    is_open = (groups.c.key.is_not(None), queue.enabled(groups.c.name), has_room(groups.c.name, groups.c.key))
+    # the LIMIT keeps a planner from asking for room once for each member
+    free = select(groups.c.name, groups.c.key).where(*is_open).limit(literal_column(str(_ALL))).subquery("free")
+    in_group = (table.c.workflow_name == free.c.name, key_group(table) == free.c.key)
+    members = select(*_columns(table)).where(*line.of(table), *in_group).order_by(*line.order(table)).correlate(free)
     if lateral:
         each = members.limit(literal_column(str(most))).lateral("members")
-        ids = select(each.c.id).select_from(groups.join(each, true())).where(*open_groups)
-    else:
-        ids = select(queue.one(members).label("id")).select_from(groups).where(*open_groups)
-    first = ids.subquery("heads")
+        return select(*each.c).select_from(free.join(each, true()))
+    first = select(queue.one(members.with_only_columns(table.c.id)).label("id")).select_from(free).subquery("heads")
     return select(*_columns(run)).select_from(first.join(run, run.c.id == first.c.id))
 
 
 def _front(line: _Line, names: int, most: int, *, lateral: bool) -> Select[Any]:
     """The first runs of the line, whether their limits have room or not."""
-    table, several = runs.alias("front"), names > 1 and line.is_ready
-    if several and not lateral:
-        table_of = queue.first_of_several(names).with_only_columns(_R.id).subquery("firsts")
-        return select(*_columns(table)).where(table.c.id.in_(select(table_of.c.id)))
-    if several:
-        ids = queue.first_of_each(names, most).subquery("firsts")
-        return select(*_columns(table)).select_from(ids.join(table, table.c.id == ids.c.id))
+    table = runs.alias("front")
+    if line.is_ready and 1 < names <= queue.MOST_APART:
+        firsts = queue.first_of_each(names, most).subquery("firsts") if lateral else queue.each_of_several(names, most)
+        return select(*_columns(table)).where(table.c.id.in_(select(firsts.c.id)))
     conditions = queue.conditions(table, names, indexed=line.is_ready)
     first = select(*_columns(table)).where(*line.of(table), *conditions).order_by(*line.order(table))
     return first.limit(literal_column(str(most)))
@@ -143,32 +138,25 @@ def _with_room(found: FromClause, rows: int) -> Select[Any]:
     )
 
 
-def waiting(line: _Line, names: int, rows: int, *, lateral: bool) -> FromClause:
-    """The first runs of the line that may be claimed, in their order; not locked. A reader who is satisfied early costs less."""
-    most, few = rows + queue.AHEAD, rows + queue.FEW_AHEAD
-    nearest = _front(line, names, few if names > 1 else most, lateral=lateral).cte(f"{line.word}_nearest")
-    first = _sorted_by_turn(nearest).limit(literal_column(str(most))).cte(f"{line.word}_front")
-    heads = _heads(line, names, few, lateral=lateral).cte(f"{line.word}_heads")
-    behind = _sorted_by_turn(heads).limit(literal_column(str(most * queue.AHEAD))).cte(f"{line.word}_behind")
-    others = _with_room(behind, rows)
-    if lateral:  # several may be wanted, and each is to be found once
-        others = others.where(~_with_room(first, 1).exists())
-    parts = [_with_room(first, rows).subquery("with_room"), others.subquery("behind_with_room")]
-    return union_all(*[select(*part.c) for part in parts]).subquery("waiting_runs")
+def waiting(line: _Line, names: int, rows: int, *, far: bool, lateral: bool) -> FromClause:
+    """The first runs of the line that may be claimed, in their order; not locked.
 
-
-def _free(names: int) -> ColumnElement[bool]:
-    """Whether the limits let the run of `queue.unheld` be claimed: one that was resumed needs a place, others have theirs."""
-    name, key = _R.workflow_name, _R.concurrency_key
-    return or_(
-        and_(_R.lease_owner.is_(None), has_room(name, key)),
-        and_(_R.lease_owner.is_not(None), may_be_taken_over(name, key)),
-    )
+    `far`: those behind runs for which there is no room, to be looked for if there are none near the front.
+    """
+    few = rows + queue.FEW_AHEAD
+    if far:
+        found, most = _heads(line, names, few, lateral=lateral), few * queue.AHEAD
+    else:
+        most = rows + queue.AHEAD
+        found = _front(line, names, few if names > 1 else most, lateral=lateral)
+    first = _sorted_by_turn(found.cte(f"{line.word}_found")).limit(literal_column(str(most))).cte(f"{line.word}_first")
+    # the LIMIT keeps a planner from looking for room after what a reader asks of each run, which may lock it
+    return _with_room(first, rows).limit(literal_column(str(most))).subquery("waiting_runs")
 
 
 def any_unheld(names: int) -> ScalarSelect[Any]:
     """The id of a running run that no worker holds and that may be claimed, or NULL; not locked."""
-    return queue.one(queue.unheld(names, _R.id).where(_free(names)))
+    return queue.one(queue.unheld(names, _R.id).where(may_be_taken(runs)))
 
 
 def _lockable(table: FromClause, found: FromClause, *conditions: Any) -> tuple[ColumnElement[bool], ...]:
@@ -177,18 +165,27 @@ def _lockable(table: FromClause, found: FromClause, *conditions: Any) -> tuple[C
     return locked(found.c.name, found.c.key), lock.correlate(found).scalar_subquery().is_not(None)
 
 
-def chosen(line: _Line, names: int, rows: int) -> Select[Any]:
+def chosen(line: _Line, names: int, rows: int, *, far: bool) -> Select[Any]:
     """On Postgres, the first runs of the line that may be claimed, locked with their limits: id, priority, since, updated_at."""
-    found, table = waiting(line, names, rows, lateral=True), runs.alias("locked_run")
+    found, table = waiting(line, names, rows, far=far, lateral=True), runs.alias("locked_run")
     columns = (found.c.id, found.c.priority, found.c.since, found.c.updated_at)
     return select(*columns).where(*_lockable(table, found, *line.of(table), is_plain(table))).limit(literal_column(str(rows)))
 
 
+def first_of(line: _Line, names: int, *, far: bool, lateral: bool) -> ScalarSelect[Any]:
+    """The id of the first run of the line that may be claimed, or NULL; not locked."""
+    return queue.one(_id_of(waiting(line, names, 1, far=far, lateral=lateral)))
+
+
 @cache
-def look(names: int, *, one_writer: bool) -> Statement:
-    """What `queue.look` finds, without runs for which their limits have no room."""
-    ready, due = (queue.one(_id_of(waiting(line, names, 1, lateral=not one_writer))) for line in (READY, DUE))
-    return Statement(select(any_unheld(names), ready, due, ANY_LIMIT.label("any_limit")))
+def look(names: int, *, far: bool, one_writer: bool) -> Statement:
+    """The ids of an unheld run, a ready run and a due run for which there is room, each NULL if there is none near the front.
+
+    Then the ids of a ready and a due run, whether there is room or not, and whether there are limits. `far` as for `waiting`.
+    """
+    ready, due = (first_of(line, names, far=far, lateral=not one_writer) for line in (READY, DUE))
+    any_ready, any_due = queue.any_ready(names), queue.any_due(names)
+    return Statement(select(any_unheld(names), ready, due, any_ready, any_due, ANY_LIMIT.label("any_limit")))
 
 
 def _id_of(found: FromClause) -> Select[Any]:
@@ -199,25 +196,29 @@ def _id_of(found: FromClause) -> Select[Any]:
 def lines(names: int, *, one_writer: bool) -> tuple[queue.Line, queue.Line, queue.Line]:
     """What `queue.lines` finds, without runs for which their limits have no room."""
     columns = (*COLUMNS, ANY_LIMIT.label("any_limit"))
-    free = queue.unheld(names, *columns).where(_free(names)).with_for_update(of=runs, skip_locked=True)
-    if one_writer:
-        return queue.Line(free), *(
-            _line(line, names, columns, _id_of(waiting(line, names, 1, lateral=False))) for line in (READY, DUE)
-        )
-    table = runs.alias("locked_run")
-    at_hand = queue.unheld(names, *_columns(runs), _R.lease_owner).where(_free(names)).limit(_AHEAD).subquery("at_hand")
-    quick = _by_id(columns, select(at_hand.c.id).where(*_lockable(table, at_hand)).limit(_ONE))
-    first = {line: _id_of(chosen(line, names, 1).subquery("chosen_run")) for line in (READY, DUE)}
-    ready, due = (_line(line, names, columns, ids) for line, ids in first.items())
-    return queue.Line(free, quick), ready, due
+    free = queue.unheld(names, *columns).where(may_be_taken(runs)).with_for_update(of=runs, skip_locked=True)
+    quick = []
+    if not one_writer:
+        table = runs.alias("locked_run")
+        at_hand = queue.unheld(names, *_columns(runs)).where(may_be_taken(runs)).limit(_AHEAD).subquery("at_hand")
+        quick = [_by_id(columns, select(at_hand.c.id).where(*_lockable(table, at_hand)).limit(_ONE))]
+    ready, due = (_line(line, names, columns, one_writer=one_writer) for line in (READY, DUE))
+    return queue.Line(free, *quick), ready, due
+
+
+def _line(line: _Line, names: int, columns: Any, *, one_writer: bool) -> queue.Line:
+    room = has_room(_R.workflow_name, _R.concurrency_key)
+    slow = select(*columns).where(*line.of(runs), *queue.conditions(runs, names, indexed=line.is_ready), room)
+    slow = slow.order_by(*claim_order(runs)).with_for_update(of=runs, skip_locked=True)
+    quick = []
+    for far in (False, True):
+        if one_writer:
+            ids = _id_of(waiting(line, names, 1, far=far, lateral=False))
+        else:
+            ids = _id_of(chosen(line, names, 1, far=far).subquery("chosen_run"))
+        quick.append(_by_id(columns, ids))
+    return queue.Line(slow, *quick)
 
 
 def _by_id(columns: Any, ids: Select[Any]) -> Select[Any]:
     return select(*columns).where(_R.id == queue.one(ids)).with_for_update(of=runs, skip_locked=True)
-
-
-def _line(line: _Line, names: int, columns: Any, ids: Select[Any]) -> queue.Line:
-    room = has_room(_R.workflow_name, _R.concurrency_key)
-    slow = select(*columns).where(*line.of(runs), *queue.conditions(runs, names, indexed=line.is_ready), room)
-    slow = slow.order_by(*claim_order(runs)).with_for_update(of=runs, skip_locked=True)
-    return queue.Line(slow, _by_id(columns, ids))

@@ -7,7 +7,7 @@ delayed runs have partial indexes of their own, so that neither finished runs no
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ScalarSelect, Select, bindparam, exists, literal_column, select, true, union
+from sqlalchemy import ScalarSelect, Select, bindparam, literal_column, select, true, union, union_all
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import FromClause
 
@@ -23,7 +23,9 @@ from persist.workflows.storage.run_rows import COLUMNS, FIELDS
 
 _R, _O = runs.c, workflow_overrides.c
 AHEAD, FEW_AHEAD = 64, 16
-"""So many runs of a line, or of each of several lines, are looked at besides those that are wanted: others may have locked them."""
+"""So many runs of a line, or of each of several lines, are looked at besides those that are wanted: some may be locked."""
+MOST_APART = 256
+"""For so many workflows at once each is looked for by itself; SQLite has a limit."""
 _DUE_AT_ONCE = 1000
 """Among so many delayed runs whose time has come first, those of the highest priority are claimed first."""
 # `|| ''` keeps the planner off the index of all statuses, so that it uses the small partial index of the leased runs
@@ -96,12 +98,20 @@ def ready_of_several(table: FromClause, names: int, rows: int, *columns: Any) ->
     return query.order_by(*claim_order(table)).with_for_update(of=table, skip_locked=True)
 
 
+def each_of_several(names: int, most: int) -> FromClause:
+    """What `first_of_each` finds, for SQLite, which has no LATERAL and plans each workflow by itself."""
+    parts = []
+    for number, name in enumerate(_wanted(names)):
+        table = runs.alias(f"first_{number}")
+        first = select(table.c.id).where(IS_READY, table.c.workflow_name == name, enabled(table.c.workflow_name))
+        parts.append(first.order_by(*claim_order(table)).limit(literal_column(str(most))).subquery(f"each_{number}"))
+    return union_all(*[select(part.c.id) for part in parts]).subquery("ahead")
+
+
 def first_of_several(names: int) -> Select[Any]:
     """What `ready` finds for several workflows, for SQLite, passing no run of another one."""
-    table, wanted = runs.alias("first"), wanted_names(names)
-    first = select(table.c.id).where(IS_READY, table.c.workflow_name == wanted.c.name, enabled(table.c.workflow_name))
-    each = select(one(first.order_by(*claim_order(table)).correlate(wanted)).label("id")).select_from(wanted).subquery("ahead")
-    return select(*COLUMNS, ANY_LIMIT.label("any_limit")).where(_R.id.in_(select(each.c.id))).order_by(*claim_order(runs))
+    ids = select(each_of_several(names, 1).c.id)
+    return select(*COLUMNS, ANY_LIMIT.label("any_limit")).where(_R.id.in_(ids)).order_by(*claim_order(runs))
 
 
 def due(table: FromClause, names: int, *columns: Any) -> Select[Any]:
@@ -123,6 +133,16 @@ def any_unheld(names: int) -> ScalarSelect[Any]:
     return one(unheld(names, _R.id))
 
 
+def any_ready(names: int) -> ScalarSelect[Any]:
+    """The id of a ready run, or NULL; not locked."""
+    table = runs.alias("waiting")
+    if names <= 1:
+        return one(select(table.c.id).where(IS_READY, *conditions(table, names, indexed=True)).order_by(*claim_order(table)))
+    if names > MOST_APART:
+        return one(select(table.c.id).where(IS_READY, *conditions(table, names, indexed=True)))
+    return one(select(each_of_several(names, 1).c.id))
+
+
 def any_due(names: int) -> ScalarSelect[Any]:
     """The id of a delayed run whose time has come, or NULL; not locked."""
     return one(_first_due(names))
@@ -139,14 +159,7 @@ def look(names: int) -> Statement:
 
     Nothing is locked.
     """
-    table = runs.alias("waiting")
-    if names > 1:
-        wanted = wanted_names(names)
-        of_it = exists(select(table.c.id).where(IS_READY, table.c.workflow_name == wanted.c.name).correlate(wanted))
-        waiting = select(wanted.c.name).where(of_it, enabled(wanted.c.name))
-    else:
-        waiting = select(table.c.id).where(IS_READY, *conditions(table, names, indexed=True)).order_by(*claim_order(table))
-    return Statement(select(any_unheld(names), one(waiting), any_due(names), ANY_LIMIT.label("any_limit")))
+    return Statement(select(any_unheld(names), any_ready(names), any_due(names), ANY_LIMIT.label("any_limit")))
 
 
 @cache
@@ -158,36 +171,35 @@ def first_unheld(names: int) -> Statement:
 class Line:
     """A line of waiting runs, of which the first readable one is wanted.
 
-    quick  finds the first run without passing runs that nobody may claim now; None where `slow` does
-    slow   the same in plain words, for a run that the quick query cannot get at: unreadable ones are before it
+    slow     finds it in plain words, passing one run after the other
+    quick    find it without passing runs that nobody may claim now, if they do not meet an unreadable one first; tried in turn
+    is_sure  whether there is nothing to find where the quick ones find nothing
     """
 
     __slots__ = ("_is_sure", "_quick", "_slow")
 
-    def __init__(self, slow: Select[Any], quick: Select[Any] | None = None, *, is_sure: bool = True) -> None:
-        """`is_sure`: whether there is nothing where the quick query finds nothing."""
-        self._quick, self._slow = None if quick is None else Statement(quick.limit(literal_column("1"))), FirstReadable(slow)
-        self._is_sure = is_sure
+    def __init__(self, slow: Select[Any], *quick: Select[Any], is_sure: bool = True) -> None:
+        self._quick = [Statement(query.limit(literal_column("1"))) for query in quick]
+        self._slow, self._is_sure = FirstReadable(slow), is_sure and bool(quick)
 
     def find(self, work: UnitOfWork, **values: Any) -> Row | None:
         """The first readable run of the line, or None."""
-        if self._quick is None:
-            return self._slow.find(work, **values)
-        row = work.row(self._quick, **values)
-        if (row is None and self._is_sure) or (row is not None and not any(map(is_unreadable, row[: len(FIELDS)]))):
-            return row
-        return self._slow.find(work, **values)
+        for statement in self._quick:
+            row = work.row(statement, **values)
+            if row is not None:
+                return self._slow.find(work, **values) if any(map(is_unreadable, row[: len(FIELDS)])) else row
+        return None if self._is_sure else self._slow.find(work, **values)
 
 
 @cache
 def lines(names: int, *, one_writer: bool) -> tuple[Line, Line, Line]:
     """The unheld, the ready and the due runs, locked, in the order in which they are claimed; and whether there are limits."""
     columns = (*COLUMNS, ANY_LIMIT.label("any_limit"))
-    quick = None
-    if names > 1:
-        quick = first_of_several(names) if one_writer else ready_of_several(runs, names, 1, *columns)
+    quick = []
+    if 1 < names <= MOST_APART:
+        quick = [first_of_several(names) if one_writer else ready_of_several(runs, names, 1, *columns)]
     free = unheld(names, *columns).with_for_update(of=runs, skip_locked=True)
-    return Line(free), Line(ready(runs, names, *columns), quick, is_sure=one_writer), Line(due(runs, names, *columns))
+    return Line(free), Line(ready(runs, names, *columns), *quick, is_sure=one_writer), Line(due(runs, names, *columns))
 
 
 def place(run: WorkflowRun) -> tuple[Any, ...]:

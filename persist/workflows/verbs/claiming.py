@@ -20,8 +20,9 @@ from persist.db.values.clock import epoch_ms, instant_after
 from persist.errors import InvalidValue
 from persist.workflows.models import queued_since, runs
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
-from persist.workflows.storage import limit_conditions, limited_queue, queue
+from persist.workflows.storage import limited_queue, queue
 from persist.workflows.storage.hold_guard import is_plain
+from persist.workflows.storage.limit_conditions import ANY_LIMIT
 from persist.workflows.storage.run_rows import FIELDS, GET_RUN, run_value, written_run
 from persist.workflows.verbs import limited_claims, limiting, recovery
 from persist.workflows.verbs.claim_statements import claim_chosen, readable_or_undone, rounded
@@ -94,7 +95,12 @@ def look(work: UnitOfWork, wanted: Wanted) -> NothingToDo | None:
         limiting.know(work, bool(found[-1]))
         if found[-1]:
             one_writer = work.runtime.dialect.one_writer
-            found = work.row(limited_queue.look(len(values), one_writer=one_writer), at=now, now_ms=epoch_ms(now), **values)
+            for far in (False, True):
+                statement = limited_queue.look(len(values), far=far, one_writer=one_writer)
+                found = work.row(statement, at=now, now_ms=epoch_ms(now), **values)
+                if found is None or _is_anything(found[:4]) or not _is_anything(found):
+                    break
+            found = found and found[:4]
     return None if _is_anything(found) else NothingToDo(None if wanted.limit is None else [])
 
 
@@ -190,7 +196,7 @@ def _try_at_once(
 
 @cache
 def _claim_at_once(names: int, rows: int, with_due: bool) -> Statement:
-    """Claim the first runs of the queue, at most `rows`, unless an unheld running run exists, which must be claimed first, or a limit.
+    """Claim the first runs of the queue, at most `rows`, unless an unheld running run exists, which comes first, or a limit.
 
     `rows` is a literal in the statement: Postgres cannot know that a parameter is small, and would sort the queue. Without
     `with_due` it claims nothing while a delayed run is due: how many are due Postgres cannot know either, and would plan each
@@ -201,9 +207,7 @@ def _claim_at_once(names: int, rows: int, with_due: bool) -> Statement:
     def waiting(name: str, find: Any) -> Any:
         table: FromClause = runs.alias(name)
         columns = (table.c.id, table.c.priority, queued_since(table).label("since"), table.c.updated_at)
-        query = find(table, names, *columns).where(
-            ~limit_conditions.ANY_LIMIT, queue.any_unheld(names).is_(None), is_plain(table)
-        )
+        query = find(table, names, *columns).where(~ANY_LIMIT, queue.any_unheld(names).is_(None), is_plain(table))
         if not with_due:
             query = query.where(queue.any_due(names).is_(None))
         return query.limit(most).cte(f"{name}_runs")

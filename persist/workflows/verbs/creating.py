@@ -38,7 +38,9 @@ def checked_key(key: str | None) -> str | None:
     """The concurrency key of a new run. Raises InvalidValue for one that names the limit of a workflow."""
     checked = optional_label("concurrency_key", key)
     if checked is not None and checked.startswith(WORKFLOW_PREFIX):
-        raise InvalidValue("concurrency_key", f"{WORKFLOW_PREFIX!r} begins the keys of workflows: a run has that of its own anyway.")
+        raise InvalidValue(
+            "concurrency_key", f"{WORKFLOW_PREFIX!r} begins the keys of workflows: a run has that of its own anyway."
+        )
     return checked
 
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, select, union_all
 
@@ -17,53 +17,53 @@ from persist.workflows.storage.run_rows import FIELDS
 from persist.workflows.verbs import limiting
 from persist.workflows.verbs.claim_statements import GIVE_BACK, claim_chosen, readable_or_undone, rounded
 
-_ATTEMPTS = 3
+_ATTEMPTS = 4
 """How often a claim begins anew that met locks of others."""
 
 
 def try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]) -> list[WorkflowRun] | None:
     """Try to claim in one round trip, on Postgres: the claimed runs, or None if it is to be done step by step.
 
-    The statement that claims has counted before it got the locks of the limits. So the next one counts again, and what is too many
-    goes back.
+    The statement that claims has counted before it got the locks of the limits. So the next one counts again, and what is too
+    many goes back.
     """
     names, now_ms = len(values), epoch_ms(taken["at"])
     given = {"at": taken["at"], "now_ms": now_ms, **values}
-    for attempt in range(_ATTEMPTS):
-        rows = 1 if attempt else rounded(count)  # several are ranked, also after runs that have no room
-        for with_due in (False, True):
-            mark = None if work.journal is None else work.journal.mark()
-            with work.batch() as batch:
-                statement = _claim_at_once(names, rows, with_due)
-                found = batch.returned_rows(statement, many=count, now_ms=now_ms, **taken, **values)
-                ours = {"worker": taken["worker"], "until": taken["until"], "many": count, "now_ms": now_ms}
-                standings = batch.rows(limit_conditions.standing_of_claimed(), **ours)
-                left = batch.row(limited_queue.look(names, one_writer=False), **given)
-            assert left.result is not None
-            limiting.know(work, bool(left.result[-1]))
-            if found.result:
-                break
-            if all(id is None for id in left.result[:-1]):
-                return []
-            if left.result[0] is not None or left.result[-2] is None:
-                break
-        if not found.result:
-            if left.result[0] is not None:
+    ours = {"worker": taken["worker"], "until": taken["until"], "many": count, "now_ms": now_ms}
+    way, rows = _Way(far=False, with_due=False), rounded(count)
+    for _ in range(_ATTEMPTS):
+        mark = None if work.journal is None else work.journal.mark()
+        with work.batch() as batch:
+            found = batch.returned_rows(_claim_at_once(names, rows, way), many=count, now_ms=now_ms, **taken, **values)
+            standings = batch.rows(limit_conditions.standing_of_claimed(), **ours)
+            left = batch.row(limited_queue.look(names, far=way.far, one_writer=False), **given)
+        assert left.result is not None
+        unheld, ready, due, any_ready, any_due, any_limit = left.result
+        limiting.know(work, any_limit)
+        if found.result:
+            claimed = readable_or_undone(work, found.result, mark)
+            if claimed is None:
                 return None
-            continue
-        claimed = readable_or_undone(work, found.result, mark)
-        if claimed is None:
+            if ready is not None:  # other claims may have passed it over, because its limits were locked
+                for run in claimed:
+                    limiting.announce_freed(work, run)
+            settled = limiting.settle(claimed, standings.result, count, counted=True)
+            _put_back(work, settled.excess, {row[FIELDS.index("id")]: row[-1] for row in found.result})
+            if settled.starts:
+                with work.batch(last=True) as batch:
+                    limiting.count_starts(batch, settled.starts, now_ms)
+            if settled.kept:
+                return settled.kept
+        elif unheld is not None:
             return None
-        if any(id is not None for id in left.result[:-1]):  # it may have been passed over by others because of our locks
-            for run in claimed:
-                limiting.announce_freed(work, run)
-        settled = limiting.settle(claimed, standings.result, count, counted=True)
-        _put_back(work, settled.excess, {row[FIELDS.index("id")]: row[-1] for row in found.result})
-        if settled.starts:
-            with work.batch(last=True) as batch:
-                limiting.count_starts(batch, settled.starts, now_ms)
-        if settled.kept:
-            return settled.kept
+        elif ready is None and due is None:
+            if way.far or (any_ready is None and any_due is None):
+                return []
+            way = _Way(far=True, with_due=True)
+        elif due is not None:
+            way = way._replace(with_due=True)
+        else:
+            rows = 1  # several are ranked, also after runs that have no room
     return None
 
 
@@ -88,18 +88,25 @@ def settled(work: UnitOfWork, run: WorkflowRun, now: datetime, *, placed: bool) 
 
 
 @cache
-def _claim_at_once(names: int, rows: int, with_due: bool) -> Statement:
+def _claim_at_once(names: int, rows: int, way: "_Way") -> Statement:
     """Claim the first runs of the queue for which there is room, as `claiming` does it without limits."""
 
     def waiting(line: Any) -> Any:
-        table = limited_queue.chosen(line, names, rows).subquery(f"{line.word}_chosen")
+        table = limited_queue.chosen(line, names, rows, far=way.far).subquery(f"{line.word}_chosen")
         query = select(*table.c).where(limited_queue.any_unheld(names).is_(None))
-        if not with_due:
-            query = query.where(limited_queue.queue.any_due(names).is_(None))
+        if not way.with_due:
+            query = query.where(limited_queue.first_of(DUE, names, far=False, lateral=True).is_(None))
         return query.cte(f"{line.word}_runs")
 
-    sources = [waiting(READY), *([waiting(DUE)] if with_due else [])]
-    both = union_all(*[select(*one.c) for one in sources]).subquery("both") if with_due else sources[0]
+    sources = [waiting(READY), *([waiting(DUE)] if way.with_due else [])]
+    both = union_all(*[select(*one.c) for one in sources]).subquery("both") if way.with_due else sources[0]
     order = (both.c.priority.desc(), both.c.since, both.c.id)
     many = bindparam("many", type_=Int64())
     return claim_chosen(select(both.c.id, both.c.updated_at).order_by(*order).limit(many).cte("chosen"))
+
+
+class _Way(NamedTuple):
+    """Which runs a claim considers: those far behind the front of the queue, and delayed ones whose time has come."""
+
+    far: bool
+    with_due: bool

@@ -33,10 +33,8 @@ class Limits(Repository):
     """`tx.workflows.limits`. A key is `workflow:NAME`, for all runs of a workflow, or the `concurrency_key` of runs."""
 
     @writes
-    def set(
-        self, key: str, concurrency: int | None = None, rate: int | None = None, per: timedelta | None = None
-    ) -> Limit:
-        """Limit the runs of the key: at most `concurrency` run at once, and at most `rate` are claimed in any time as long as `per`.
+    def set(self, key: str, concurrency: int | None = None, rate: int | None = None, per: timedelta | None = None) -> Limit:
+        """Limit the runs of the key: at most `concurrency` run at once, at most `rate` are claimed in any time as long as `per`.
 
         Replaces what was set before; None limits nothing. Runs that run already go on. Raises InvalidValue.
         """
@@ -89,9 +87,7 @@ class Limits(Repository):
 def _value(row: Row) -> Limit:
     key, concurrency, rate, per_ms, updated_at = row
     per = per_ms if per_ms is None or is_unreadable(per_ms) else _span(per_ms)
-    return construct(
-        Limit, {"key": key, "concurrency": concurrency, "rate": rate, "per": per, "updated_at": updated_at}
-    )
+    return construct(Limit, {"key": key, "concurrency": concurrency, "rate": rate, "per": per, "updated_at": updated_at})
 
 
 def _span(per_ms: int) -> timedelta:

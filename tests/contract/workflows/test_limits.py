@@ -220,7 +220,9 @@ def test_a_changed_limit_holds_for_the_next_claim(store: Any) -> None:
 
 def test_priorities_hold_among_what_has_room(store: Any, clock: Any) -> None:
     limit(store, "acme", 1)
-    low, urgent, full = (queue(store, priority=level, concurrency_key=key) for level, key in [(0, None), (5, "acme"), (4, "acme")])
+    low, urgent, full = (
+        queue(store, priority=level, concurrency_key=key) for level, key in [(0, None), (5, "acme"), (4, "acme")]
+    )
     middle = queue(store, "label", priority=3)
     assert ids(claimed(store)) == [urgent, middle, low]
     do(store, "cancel", urgent)
