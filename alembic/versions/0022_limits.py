@@ -55,9 +55,7 @@ def upgrade() -> None:
         sa.Column("key", label(), nullable=False),
         sa.Column("seq", whole(), nullable=False, autoincrement=False),
         sa.Column("at_ms", whole(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["key"], ["workflow_limits.key"], name=op.f("fk_workflow_starts_key"), ondelete="CASCADE"
-        ),
+        sa.ForeignKeyConstraint(["key"], ["workflow_limits.key"], name=op.f("fk_workflow_starts_key"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("key", "seq", name=op.f("pk_workflow_starts")),
         sqlite_with_rowid=False,
     )

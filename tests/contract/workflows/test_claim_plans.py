@@ -14,11 +14,17 @@ FINISHED = 3000
 IN_ORDER = {
     "SCAN CONSTANT ROW",
     "SCAN main.workflow_overrides",
+    "SCAN main.workflow_limits USING COVERING INDEX sqlite_autoindex_workflow_limits_1",
+    "SCAN each_0",
+    "SCAN each_1",
     "SCAN waiting USING INDEX ix_workflow_runs_ready",
     "SCAN main.workflow_runs USING INDEX ix_workflow_runs_ready",
     "USE TEMP B-TREE FOR ORDER BY",
 }
-"""What SQLite may do from the first row to the last: the index ends with the queue, and what is sorted is due."""
+"""What SQLite may do from the first row to the last: the index ends with the queue, and what is sorted is due.
+
+Whether there are limits the first entry of their index says. `each_…` are the first runs of one of several workflows.
+"""
 
 
 def plant(url: str, status: str, count: int, *, analyze: bool = True) -> None:
