@@ -26,11 +26,11 @@ def ls(database: Database, as_json: bool, quiet: bool) -> None:
     with database.open(read_only=True) as store, store.read() as tx:
         workflows, crons = tx.workflows.workflow_overrides.all(), tx.workflows.cron_overrides.all()
     if as_json:
-        found = {"workflows": workflows, "schedules": crons}
-        say_json({kind: [override.model_dump(mode="json") for override in group] for kind, group in found.items()})
+        of_workflows = [override.model_dump(mode="json") for override in workflows]
+        say_json({"workflows": of_workflows, "schedules": [override.model_dump(mode="json") for override in crons]})
     elif quiet:
-        for override in (*workflows, *crons):
-            say(inline(override.name))
+        for name in (*(one.name for one in workflows), *(one.name for one in crons)):
+            say(inline(name))
     elif not workflows and not crons:
         say("No overrides.", err=True)
     else:

@@ -39,12 +39,13 @@ def test_no_limit_is_passed_by_sixteen_processes(store: Store, workers: list[Wor
     for key, concurrency in limits.items():
         store.workflows.limits.set(key, concurrency)
     store.workflows.limits.set("rated", rate=4, per=PER)
-    keys = {}
+    keys: dict[str, tuple[str, str | None]] = {}
     for number in range(96):
-        name, key = ("build", "label", "check")[number % 3], (None, "acme", "one", "rated")[number % 4]
-        if key == "rated" and number >= 48:
-            key = None
-        keys[queue(store, workflow_name=name, concurrency_key=key, priority=number % 2)] = (f"workflow:{name}", key)
+        name = ("build", "label", "check")[number % 3]
+        under = (None, "acme", "one", "rated")[number % 4]
+        if under == "rated" and number >= 48:
+            under = None
+        keys[queue(store, workflow_name=name, concurrency_key=under, priority=number % 2)] = (f"workflow:{name}", under)
     for worker in workers:
         assert worker.stdin is not None
         worker.stdin.write("go\n")
@@ -52,10 +53,10 @@ def test_no_limit_is_passed_by_sixteen_processes(store: Store, workers: list[Wor
     done = [tuple(one) for worker in workers for one in json.loads(worker.stdout.readline())]
     assert Counter(id for id, _, _ in done) == dict.fromkeys(keys, 1)
     assert store.workflows.runs.count(status="succeeded") == len(keys)
-    changes = defaultdict(list)
+    changes: dict[str | None, list[tuple[float, int]]] = defaultdict(list)
     for id, claimed, ended in done:
-        for key in keys[id]:
-            changes[key] += [(claimed, 1), (ended, -1)]
+        for one in keys[id]:
+            changes[one] += [(claimed, 1), (ended, -1)]
     for key, most in limits.items():
         running = 0
         for _, change in sorted(changes[key]):

@@ -19,8 +19,8 @@ from persist.workflows.models import IS_LEASED, IS_RUNNING, IS_RUNNING_UNDER_KEY
 
 _DAY_MS = 86_400_000
 _now_ms = bindparam("now_ms", type_=Int64())
-_ONE = literal_column("1")
-_PREFIX = literal_column(f"'{WORKFLOW_PREFIX}'")
+_ONE: ColumnElement[Any] = literal_column("1")
+_PREFIX: ColumnElement[Any] = literal_column(f"'{WORKFLOW_PREFIX}'")
 ANY_LIMIT = exists(select(limits.c.key))
 """Whether there is any limit."""
 

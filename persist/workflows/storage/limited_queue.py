@@ -22,9 +22,9 @@ from persist.workflows.storage.limit_conditions import ANY_LIMIT, has_room, lock
 from persist.workflows.storage.run_rows import COLUMNS
 
 _R = runs.c
-_ONE = literal_column("1")
+_ONE: ColumnElement[Any] = literal_column("1")
 _ALL = 2**31
-_AHEAD = literal_column(str(queue.AHEAD))
+_AHEAD: ColumnElement[Any] = literal_column(str(queue.AHEAD))
 
 
 class _Line(NamedTuple):

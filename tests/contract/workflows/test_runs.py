@@ -56,6 +56,7 @@ def test_a_run_comes_back_as_it_was_created(store: Any, other: Any, clock: Any) 
         max_attempts=None,
         failure_kind=None,
         last_error=None,
+        concurrency_key=None,
         phase_history=[],
         context=NESTED,
         scratch=None,
