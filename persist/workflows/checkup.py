@@ -1,28 +1,28 @@
-"""Doctor's checks of workflows: stuck runs, approvals that are pending although their run has ended, and overdue schedules."""
+"""Doctor's checks of workflows: stuck runs, moot approvals, overdue schedules, and limits that let nothing start."""
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import exists, literal_column, or_, select
+from sqlalchemy import and_, exists, literal_column, or_, select
 
 from persist.db.dialects.findings import Problem, Severity
 from persist.db.schema.base import flag_set
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.workflows.models import approvals, runs, schedules, waits
+from persist.workflows.models import approvals, limits, runs, schedules, waits
 from persist.workflows.schemas import ApprovalStatus, RunStatus
 from persist.workflows.transitions import TERMINAL
 
 QUIET = timedelta(hours=24)
 """A run without a lease that has not changed for so long is stuck."""
 
-_R, _A, _S = runs.c, approvals.c, schedules.c
+_R, _A, _S, _L = runs.c, approvals.c, schedules.c, limits.c
 _PENDING = _A.status == literal_column(f"'{ApprovalStatus.PENDING}'")  # a literal: partial index
 
 
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
-    """Yield runs that are stuck, pending approvals of runs that have ended, and schedules that nobody fires."""
+    """Yield stuck runs, pending approvals of runs that have ended, schedules that nobody fires, limits that nothing can keep."""
     now = work.now()
     quiet = select(_R.id, _R.workflow_name, _R.updated_at).where(_R.updated_at < now - QUIET).order_by(_R.updated_at, _R.id)
     unleased = or_(_R.lease_expires_at.is_(None), _R.lease_expires_at <= now)
@@ -52,3 +52,9 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
     for name, due in overdue:
         message = f"nobody has asked for what is due since {due:%Y-%m-%d %H:%M} UTC: run a worker, or call schedules.fire_due()."
         yield Problem("schedule_overdue", Severity.WARNING, f"schedule {name}", message)
+    nothing = or_(_L.concurrency < 1, and_(_L.rate < 1, _L.per_ms > 0))
+    shut: Iterable[Any] = work.found(select(_L.key).where(nothing).order_by(_L.key), unreadable=OnUnreadable.LEAVE_OUT)
+    for (key,) in shut:
+        yield Problem(
+            "limit_shut", Severity.WARNING, f"limit {key}", "no run under it can ever start: set it anew, or delete it."
+        )

@@ -25,6 +25,8 @@ class Run:
     owner: str | None = None
     until: datetime | None = None
     token: int = 0
+    key: str | None = None
+    """The key whose limit it is under."""
 
 
 class Workflows(Machine):
@@ -36,6 +38,30 @@ class Workflows(Machine):
         self.gates: dict[str, tuple[str, str, str]] = {}
         """Status, kind, and whose it is."""
         self.leases: list[tuple[Each, int, str]] = []
+        self.limits: dict[str, int] = {}
+        """How many may run at once, by key."""
+
+    def has_room(self, run: Run) -> bool:
+        """Whether the limits let a run start that has no place yet."""
+        for key, most in self.limits.items():
+            of_it = [one for one in self.runs.values() if key in ("workflow:w", one.key)]
+            placed = [one for one in of_it if one.status == "running" and (one.owner is not None or one.until is None)]
+            if key in ("workflow:w", run.key) and len(placed) >= most:
+                return False
+        return True
+
+    @rule(key=st.sampled_from(["workflow:w", "k"]), most=st.integers(0, 2))
+    def limit(self, key: str, most: int) -> None:
+        def expect(got: Any) -> Any:
+            if most == 0:
+                return self.limits.pop(key, None) is not None
+            self.limits[key] = most
+            return UNSAID
+
+        if most:
+            self.do("workflows.limits.set", key, most, expect=expect)
+        else:
+            self.do("workflows.limits.delete", key, expect=expect)
 
     def held(self, run: Run) -> bool:
         return run.owner is not None and run.until is not None and run.until > self.clock()
@@ -51,17 +77,24 @@ class Workflows(Machine):
             if of == id and answer == "pending":
                 self.gates[gate] = ("rejected", kind, of)
 
-    @rule(id=RUNS, status=st.sampled_from(["running", "queued", "paused", "no"]))
-    def create(self, id: str, status: str) -> None:
+    @rule(id=RUNS, status=st.sampled_from(["running", "queued", "paused", "no"]), key=st.sampled_from([None, "k"]))
+    def create(self, id: str, status: str, key: str | None) -> None:
         def expect(got: Any) -> Any:
             if status == "no":
                 raise Refused("InvalidValue")
             if id in self.runs:
                 raise Refused("Conflict")
-            self.runs[id] = Run(status, self.clock(), self.clock())
+            self.runs[id] = Run(status, self.clock(), self.clock(), key=key)
             return UNSAID
 
-        fields = {"trigger_id": id, "current_phase": "plan", "status": status, "max_restarts": 1, "id": id}
+        fields = {
+            "trigger_id": id,
+            "current_phase": "plan",
+            "status": status,
+            "max_restarts": 1,
+            "id": id,
+            "concurrency_key": key,
+        }
         self.do("workflows.runs.create", "w", **fields, expect=expect)
 
     @rule(id=RUNS, verb=st.sampled_from(["admit", "pause", "resume", "cancel", "requeue", "restart"]))
@@ -125,9 +158,14 @@ class Workflows(Machine):
             now = self.clock()
             while True:
                 let_go = [
-                    (run.until, id) for id, run in self.runs.items() if run.status == "running" and run.until and run.until <= now
+                    (run.until, id)
+                    for id, run in self.runs.items()
+                    if run.status == "running"
+                    and run.until
+                    and run.until <= now
+                    and (run.owner is not None or self.has_room(run))
                 ]
-                queued = [(run.queued, id) for id, run in self.runs.items() if run.status == "queued"]
+                queued = [(run.queued, id) for id, run in self.runs.items() if run.status == "queued" and self.has_room(run)]
                 if not let_go and not queued:
                     return None
                 id = min(let_go or queued)[1]
@@ -237,6 +275,7 @@ class Workflows(Machine):
             "leases": {one.id: (one.lease_owner, one.lease_expires_at) for one in listed if one.status.value not in ENDED},
             "queued": [one.id for one in runs.list_queued()],
             "count": runs.count(status=["running", "paused"]),
+            "limits": {limit.key: limit.concurrency for limit in tx.workflows.limits.list()},
             "gates": {one.id: (one.status.value, one.kind.value) for run in listed for one in approvals.list_for_run(run.id)},
         }
 
@@ -247,5 +286,6 @@ class Workflows(Machine):
             "leases": {id: (run.owner, run.until) for id, run in newest if run.status not in ENDED},
             "queued": [id for id, run in reversed(newest) if run.status == "queued"],
             "count": len([run for run in self.runs.values() if run.status in ("running", "paused")]),
+            "limits": self.limits,
             "gates": {gate: (status, kind) for gate, (status, kind, _) in self.gates.items()},
         }
