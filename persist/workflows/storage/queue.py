@@ -62,12 +62,12 @@ def enabled(name: ColumnElement[Any]) -> ColumnElement[bool]:
 
 
 def conditions(table: FromClause, names: int, *, indexed: bool) -> list[ColumnElement[bool]]:
-    """That a run is of one of the wanted workflows, and of none that was switched off."""
+    """Whether a run is of one of the wanted workflows, and of none that was switched off."""
     return [*_of_names(table, names, indexed=indexed), enabled(table.c.workflow_name)]
 
 
 def is_due(table: FromClause) -> tuple[ColumnElement[bool], ...]:
-    """That a queued run was delayed, and that its time has come. Parameter: `at`."""
+    """Whether a queued run was delayed, and its time has come. Parameter: `at`."""
     return IS_DELAYED, table.c.not_before <= param("at")
 
 

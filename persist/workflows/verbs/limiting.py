@@ -57,7 +57,7 @@ class Standing(NamedTuple):
     running: int
     last: int
     blocked: int
-    """Of the next `many` starts, so many would be too many within the period."""
+    """How many of the next `many` starts would be too many within the period."""
 
     @property
     def is_rated(self) -> bool:
@@ -70,7 +70,7 @@ class Claimed(NamedTuple):
 
     kept: list[WorkflowRun]
     excess: list[WorkflowRun]
-    """Those for which there is no room after all."""
+    """The claimed runs for which there is no room after all."""
     starts: dict[str, tuple[Standing, int]]
     """The starts to be counted, by key."""
 
