@@ -93,7 +93,7 @@ def look(work: UnitOfWork, wanted: Wanted) -> NothingToDo | None:
     found = work.row(queue.look(len(values)), at=now, **values)
     if _is_anything(found) and found is not None:
         limiting.know(work, bool(found[-1]))
-        if found[-1]:
+        if found[-1] and limiting.was_idle(work):  # otherwise there is probably room for the next run, too
             one_writer = work.runtime.dialect.one_writer
             for far in (False, True):
                 statement = limited_queue.look(len(values), far=far, one_writer=one_writer)
@@ -148,6 +148,7 @@ def claim(work: UnitOfWork, wanted: Wanted) -> list[Lease]:
             if settled is not None and settled.starts:
                 limiting.count_starts(batch, settled.starts, epoch_ms(now))
         leases.append(lease_on(written_run(written), wanted.worker))
+    limiting.note_claim(work, found=bool(leases))
     return leases
 
 

@@ -36,17 +36,10 @@ def try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dic
         with work.batch() as batch:
             found = batch.returned_rows(_claim_at_once(names, rows, way), many=count, now_ms=now_ms, **taken, **values)
             standings = batch.rows(limit_conditions.standing_of_claimed(), **ours)
-            left = batch.row(limited_queue.look(names, far=way.far, one_writer=False), **given)
-        assert left.result is not None
-        unheld, ready, due, any_ready, any_due, any_limit = left.result
-        limiting.know(work, any_limit)
         if found.result:
             claimed = readable_or_undone(work, found.result, mark)
             if claimed is None:
                 return None
-            if ready is not None:  # other claims may have passed it over, because its limits were locked
-                for run in claimed:
-                    limiting.announce_freed(work, run)
             settled = limiting.settle(claimed, standings.result, count, counted=True)
             _put_back(work, settled.excess, {row[FIELDS.index("id")]: row[-1] for row in found.result})
             if settled.starts:
@@ -54,7 +47,12 @@ def try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dic
                     limiting.count_starts(batch, settled.starts, now_ms)
             if settled.kept:
                 return settled.kept
-        elif unheld is not None:
+            continue
+        left = work.row(limited_queue.look(names, far=way.far, one_writer=False), **given)
+        assert left is not None
+        unheld, ready, due, any_ready, any_due, any_limit = left
+        limiting.know(work, any_limit)
+        if unheld is not None:
             return None
         elif ready is None and due is None:
             if way.far or (any_ready is None and any_due is None):
@@ -79,10 +77,11 @@ def settled(work: UnitOfWork, run: WorkflowRun, now: datetime, *, placed: bool) 
 
     `placed`: whether it has had its place before, and is taken over.
     """
+    one_writer = work.runtime.dialect.one_writer
     with work.batch() as batch:
-        mine = batch.rows(limit_conditions.lock_of_run(), row_id=run.id)
+        mine = None if one_writer else batch.rows(limit_conditions.lock_of_run(), row_id=run.id)
         standings = batch.rows(limit_conditions.standing_of_run(), row_id=run.id, many=1, now_ms=epoch_ms(now))
-    if not {row[0] for row in standings.result} <= {row[0] for row in mine.result}:
+    if mine is not None and not {row[0] for row in standings.result} <= {row[0] for row in mine.result}:
         return None
     return limiting.settle([run], standings.result, 1, counted=False, placed=placed)
 
