@@ -157,6 +157,8 @@ TYPES = {
     "Schedules.set": "schedule.set",
     "Schedules.remove": "schedule.removed",
     "Schedules.fire_due": "schedule.fired",
+    "Limits.set": "limit.set",
+    "Limits.delete": "limit.deleted",
     "CronOverrides.set": "cron_override.set",
     "CronOverrides.clear": "cron_override.cleared",
     "WorkflowOverrides.set": "workflow_override.set",

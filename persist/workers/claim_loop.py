@@ -14,6 +14,7 @@ from persist.store.store import Store
 from persist.workers.jobs import Job
 from persist.workers.options import WorkerOptions
 from persist.workers.outcomes import Outcomes
+from persist.workflows.limit_values import ANY_WORKFLOW
 from persist.workflows.schemas import Lease
 
 log = logging.getLogger("persist")
@@ -37,6 +38,7 @@ class ClaimLoop:
         self._store, self._options, self._start = store, options, start
         self._outcomes = Outcomes(store, options.retry)
         self._names = frozenset(options.handlers)
+        self._wakers = self._names | {ANY_WORKFLOW}
         self._jobs: dict[str, Job] = {}
         self._changed = threading.Condition()
         """Guards `_jobs` and `_stopping`; notified when a job ends and when the worker is to stop."""
@@ -133,7 +135,7 @@ class ClaimLoop:
         until = time.monotonic() + self._options.poll
         while (left := until - time.monotonic()) > 0 and not self._wakeups.stopped:
             told = self._wakeups.wait(left)
-            if told is None or not self._names.isdisjoint(name for text in told for name in named(text)):
+            if told is None or not self._wakers.isdisjoint(name for text in told for name in named(text)):
                 return
 
     def _claim(self, free: int) -> bool:

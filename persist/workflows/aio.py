@@ -5,6 +5,7 @@ from persist.workflows.repository import Workflows
 from persist.workflows.verbs.approvals import Approvals
 from persist.workflows.verbs.effects import Effects
 from persist.workflows.verbs.executions import Executions
+from persist.workflows.verbs.limits import Limits
 from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
 from persist.workflows.verbs.phase_verbs import Phases
 from persist.workflows.verbs.runs import Runs
@@ -131,6 +132,15 @@ class AsyncSchedules(AsyncRepository[Schedules]):
     fire_due = awaitable(Schedules.fire_due)
 
 
+class AsyncLimits(AsyncRepository[Limits]):
+    """See Limits."""
+
+    set = awaitable(Limits.set)
+    get = awaitable(Limits.get)
+    list = awaitable(Limits.list)
+    delete = awaitable(Limits.delete)
+
+
 class AsyncCronOverrides(AsyncRepository[CronOverrides]):
     """See CronOverrides."""
 
@@ -161,5 +171,6 @@ class AsyncWorkflows:
         self.effects = AsyncEffects(workflows.effects, work)
         self.signals = AsyncSignals(workflows.signals, work)
         self.schedules = AsyncSchedules(workflows.schedules, work)
+        self.limits = AsyncLimits(workflows.limits, work)
         self.cron_overrides = AsyncCronOverrides(workflows.cron_overrides, work)
         self.workflow_overrides = AsyncWorkflowOverrides(workflows.workflow_overrides, work)

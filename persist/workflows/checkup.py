@@ -1,7 +1,7 @@
 """Doctor's checks of workflows.
 
 It names stuck runs, runs that wait for children although these have ended, approvals that are pending although their run has
-ended, and gates and schedules that nobody sees to.
+ended, and gates and schedules that nobody sees to, and limits that let nothing start.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,19 +16,19 @@ from persist.db.schema.base import flag_set
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.workflows.family_values import JoinUntil
-from persist.workflows.models import IS_EXPIRING_GATE, approvals, runs, schedules, waits
+from persist.workflows.models import IS_EXPIRING_GATE, approvals, limits, runs, schedules, waits
 from persist.workflows.schemas import UNFINISHED, ApprovalStatus, RunStatus
 from persist.workflows.transitions import TERMINAL
 
 QUIET = timedelta(hours=24)
 """A run without a lease that has not changed for so long is stuck."""
 
-_R, _A, _S = runs.c, approvals.c, schedules.c
+_R, _A, _S, _L = runs.c, approvals.c, schedules.c, limits.c
 _PENDING = _A.status == literal_column(f"'{ApprovalStatus.PENDING}'")  # a literal: partial index
 
 
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
-    """Yield runs that are stuck, pending approvals of runs that have ended, and what was due and was not done."""
+    """Yield runs that are stuck, pending approvals of runs that have ended, what was due and was not done, and shut limits."""
     now = work.now()
     quiet = select(_R.id, _R.workflow_name, _R.updated_at).where(_R.updated_at < now - QUIET).order_by(_R.updated_at, _R.id)
     unleased = or_(_R.lease_expires_at.is_(None), _R.lease_expires_at <= now)
@@ -66,6 +66,7 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
     for name, due in overdue:
         message = f"nobody has asked for what is due since {due:%Y-%m-%d %H:%M} UTC: run a worker, or call schedules.fire_due()."
         yield Problem("schedule_overdue", Severity.WARNING, f"schedule {name}", message)
+    yield from _shut_limits(work)
 
 
 def _joined(work: UnitOfWork, asked: ColumnElement[bool]) -> Iterator[Problem]:
@@ -80,3 +81,12 @@ def _joined(work: UnitOfWork, asked: ColumnElement[bool]) -> Iterator[Problem]:
     for id, name in waiting:
         message = f"{name} waits for its children, and those that it waits for have ended or are gone: resume it."
         yield Problem("run_joined", Severity.WARNING, f"run {id}", message)
+
+
+def _shut_limits(work: UnitOfWork) -> Iterator[Problem]:
+    nothing = or_(_L.concurrency < 1, and_(_L.rate < 1, _L.per_ms > 0))
+    shut: Iterable[Any] = work.found(select(_L.key).where(nothing).order_by(_L.key), unreadable=OnUnreadable.LEAVE_OUT)
+    for (key,) in shut:
+        yield Problem(
+            "limit_shut", Severity.WARNING, f"limit {key}", "no run under it can ever start: set it anew, or delete it."
+        )

@@ -7,14 +7,14 @@ left out: SQLite picks it and sorts every match.
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, func, text
+from sqlalchemy import CheckConstraint, ForeignKey, Index, func, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import FromClause
 
 from persist.db.changes.event_streams import Streams
 from persist.db.expressions.saturating_sum import whole_total
-from persist.db.schema.base import SCHEMA_TOKEN, Base, flag_default, partial_index, predicate, table_of
+from persist.db.schema.base import ONE_TREE, SCHEMA_TOKEN, Base, flag_default, partial_index, predicate, table_of
 from persist.db.schema.column_types import Bool, EnumText, Float64, FreeText, Int64, IsoMs, Json, Label
 from persist.workflows.family_values import JoinUntil, OnExpiry
 from persist.workflows.schedule_values import CatchUp
@@ -58,6 +58,7 @@ class WorkflowRunRow(Base):
     last_error: Mapped[str | None] = mapped_column(FreeText())
     parent_run_id: Mapped[str | None] = mapped_column(Label())
     join_until: Mapped[JoinUntil | None] = mapped_column(EnumText(JoinUntil))
+    concurrency_key: Mapped[str | None] = mapped_column(Label())
     phase_history: Mapped[Any] = mapped_column(Json(list, required=True), server_default="[]")
     context: Mapped[Any | None] = mapped_column(Json(dict))
     scratch: Mapped[Any | None] = mapped_column(Json(dict))
@@ -211,6 +212,30 @@ class WorkflowScheduleRow(Base):
     context: Mapped[Any | None] = mapped_column(Json(dict))
 
 
+class WorkflowLimitRow(Base):
+    """How many runs of a workflow, or with one concurrency key, may run at once, and be claimed in a period."""
+
+    __tablename__ = "workflow_limits"
+    key: Mapped[str] = mapped_column(Label(), primary_key=True)
+    concurrency: Mapped[int | None] = mapped_column(Int64())
+    rate: Mapped[int | None] = mapped_column(Int64())
+    per_ms: Mapped[int | None] = mapped_column(Int64())
+    updated_at: Mapped[datetime] = mapped_column(IsoMs())
+
+
+class WorkflowStartRow(Base):
+    """One of the last claims under a limit with a rate, numbered by `seq`; as many are kept as the rate allows in a period."""
+
+    __tablename__ = "workflow_starts"
+    key: Mapped[str] = mapped_column(
+        Label(), ForeignKey(f"{SCHEMA_TOKEN}.workflow_limits.key", ondelete="CASCADE"), primary_key=True
+    )
+    seq: Mapped[int] = mapped_column(Int64(), primary_key=True, autoincrement=False)
+    at_ms: Mapped[int] = mapped_column(Int64())
+
+    __table_args__ = (ONE_TREE,)
+
+
 runs = table_of(WorkflowRunRow)
 executions = table_of(ExecutionRow)
 approvals = table_of(WorkflowApprovalRow)
@@ -220,6 +245,8 @@ waits = table_of(WorkflowWaitRow)
 cron_overrides = table_of(CronOverrideRow)
 workflow_overrides = table_of(WorkflowOverrideRow)
 schedules = table_of(WorkflowScheduleRow)
+limits = table_of(WorkflowLimitRow)
+starts = table_of(WorkflowStartRow)
 
 _used = executions.c
 USED_TOKENS = whole_total(_used.input_tokens, _used.output_tokens, _used.cache_read_input_tokens)
@@ -234,6 +261,11 @@ def queued_since(table: FromClause) -> ColumnElement[Any]:
 def claim_order(table: FromClause) -> tuple[ColumnElement[Any], ...]:
     """The order in which queued runs are claimed."""
     return table.c.priority.desc(), queued_since(table), table.c.id
+
+
+def key_group(table: FromClause) -> ColumnElement[Any]:
+    """The concurrency key of a run, empty without one. Every index and query has to say it in these words."""
+    return func.coalesce(table.c.concurrency_key, literal_column("''"))
 
 
 # One index per filter of runs.list, each in the order of the list: it costs the same at a thousand rows and at a million.
@@ -258,6 +290,8 @@ IS_EXPIRING = predicate("expires_at IS NOT NULL")
 # `|| ''` keeps SQLite off the index of all statuses, which has another order
 IS_READY = predicate(f"status || '' = '{RunStatus.QUEUED}' AND not_before IS NULL")
 IS_DELAYED = predicate(f"status || '' = '{RunStatus.QUEUED}' AND not_before IS NOT NULL")
+IS_RUNNING = predicate(f"status || '' = '{RunStatus.RUNNING}'")
+IS_RUNNING_UNDER_KEY = predicate(f"status || '' = '{RunStatus.RUNNING}' AND concurrency_key IS NOT NULL")
 HAS_FAILURE_KIND = predicate("failure_kind IS NOT NULL")
 IS_PENDING = predicate(f"status = '{ApprovalStatus.PENDING}'")
 IS_EXPIRING_GATE = predicate(f"status = '{ApprovalStatus.PENDING}' AND expires_at IS NOT NULL")
@@ -267,6 +301,10 @@ partial_index("ix_workflow_runs_idempotency_key", runs.c.workflow_name, runs.c.i
 partial_index("ix_workflow_runs_unique_trigger", runs.c.workflow_name, runs.c.unique_trigger_id, where=IS_ONLY_RUN, unique=True)
 partial_index("ix_workflow_runs_ready", *claim_order(runs), where=IS_READY)
 partial_index("ix_workflow_runs_workflow_name_ready", runs.c.workflow_name, *claim_order(runs), where=IS_READY)
+partial_index("ix_workflow_runs_key_group_ready", runs.c.workflow_name, key_group(runs), *claim_order(runs), where=IS_READY)
+partial_index("ix_workflow_runs_key_group_delayed", runs.c.workflow_name, key_group(runs), runs.c.not_before, where=IS_DELAYED)
+partial_index("ix_workflow_runs_running_of_workflow", runs.c.workflow_name, where=IS_RUNNING)
+partial_index("ix_workflow_runs_running_under_key", runs.c.concurrency_key, where=IS_RUNNING_UNDER_KEY)
 partial_index("ix_workflow_runs_delayed", runs.c.not_before, where=IS_DELAYED)
 partial_index("ix_workflow_runs_failure_kind_newest", runs.c.failure_kind, *_newest, where=HAS_FAILURE_KIND)
 partial_index("ix_workflow_runs_parent_run_id_newest", runs.c.parent_run_id, *_newest, where=IS_CHILD)
@@ -287,5 +325,6 @@ STREAMS = Streams("workflow", shared="workflows")
 STREAMS.by("id", runs)
 STREAMS.by("workflow_run_id", executions, approvals)
 STREAMS.by("run_id", effects, signals, waits)
-STREAMS.unowned(cron_overrides, workflow_overrides)
+STREAMS.unowned(cron_overrides, workflow_overrides, limits)
 STREAMS.always_shared(schedules)  # although a fire also writes into the streams of the runs that it queues
+starts.info["unlogged"] = True  # what was claimed in the last period is of no use later

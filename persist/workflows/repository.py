@@ -4,6 +4,7 @@ from persist.db.transactions.repository import Domain, on_demand
 from persist.workflows.verbs.approvals import Approvals
 from persist.workflows.verbs.effects import Effects
 from persist.workflows.verbs.executions import Executions
+from persist.workflows.verbs.limits import Limits
 from persist.workflows.verbs.overrides import CronOverrides, WorkflowOverrides
 from persist.workflows.verbs.phase_verbs import Phases
 from persist.workflows.verbs.runs import Runs
@@ -12,7 +13,7 @@ from persist.workflows.verbs.signals import Signals
 
 
 class Workflows(Domain):
-    """Runs, executions, phases, approvals, side effects, signals, schedules, and overrides of schedules and workflows."""
+    """Runs, executions, phases, approvals, side effects, signals, schedules, limits, and overrides of schedules and workflows."""
 
     runs = on_demand(Runs)
     executions = on_demand(Executions)
@@ -21,5 +22,6 @@ class Workflows(Domain):
     effects = on_demand(Effects)
     signals = on_demand(Signals)
     schedules = on_demand(Schedules)
+    limits = on_demand(Limits)
     cron_overrides = on_demand(CronOverrides)
     workflow_overrides = on_demand(WorkflowOverrides)

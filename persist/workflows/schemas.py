@@ -170,6 +170,8 @@ class WorkflowRun(Value):
     """The run that it was created for, which may have been pruned since."""
     join_until: JoinUntil | None
     """What a paused run waits for, if it waits for its children."""
+    concurrency_key: str | None
+    """The key whose limit the run shares with other runs, of whatever workflow."""
     phase_history: list[Any]
     context: dict[str, Any] | None
     scratch: dict[str, Any] | None

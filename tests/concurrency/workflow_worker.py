@@ -6,10 +6,13 @@ Each says on stdout what it did, one JSON value a line, and waits on stdin for a
 import json
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 from persist import Store
-from persist.errors import LeaseLost
+from persist.errors import LeaseLost, StoreBusy
 from persist.workflows.schemas import Lease
 
 
@@ -65,7 +68,37 @@ def hold(store: Store, worker: str, seconds: float) -> None:
         time.sleep(60)
 
 
-COMMANDS = {"drain": drain, "stall": stall, "hold": hold}
+def patiently(verb: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Call until nobody has held the write lock for too long, as a worker does."""
+    while True:
+        with suppress(StoreBusy):
+            return verb(*args, **options)
+
+
+def under_limits(store: Store, worker: str, seconds: float) -> None:
+    """At the word, claim several runs at once and finish them, until every run has ended -> [run, claimed, finished] of each.
+
+    The instants are those that the store had before the claim was committed, and after the end was asked for: while a run was
+    running for certain.
+    """
+    say("ready")
+    sys.stdin.readline()
+    number = int(worker.removeprefix("w"))
+    done = []
+    runs = store.workflows.runs
+    while runs.count(status=["queued", "running"]):
+        leases = patiently(runs.claim, worker, lease=timedelta(seconds=seconds), limit=1 + number % 4)
+        claimed = time.monotonic()
+        for lease in leases:
+            ended = time.monotonic()
+            patiently(runs.complete, lease)
+            done.append([lease.run_id, claimed, ended])
+        if not leases:
+            time.sleep(0.05)
+    say(done)
+
+
+COMMANDS = {"drain": drain, "stall": stall, "hold": hold, "under_limits": under_limits}
 
 if __name__ == "__main__":
     _, command, url, name, lasts = sys.argv

@@ -17,7 +17,7 @@ from persist.maintenance.findings import MAX_PER_CODE
 from persist.programs import create_run_file
 from persist.single_owner_files.run_files import open_run_file
 from persist.testing import FrozenClock
-from persist.workflows.models import approvals
+from persist.workflows.models import approvals, limits
 from tests.maintenance.filled import by_code, codes, filled, opened
 from tests.schema.filling import LONG
 from tests.schema.places import Place
@@ -120,6 +120,16 @@ def test_a_schedule_that_nobody_fires(database_url: str, clock: FrozenClock) -> 
         with store.begin() as tx:
             tx.workflows.schedules.fire_due()
         assert doctor(store) == []
+
+
+def test_a_limit_under_which_nothing_can_start(database_url: str) -> None:
+    with Store.open(database_url) as store:
+        store.workflows.limits.set("acme", 1)
+        assert doctor(store) == []
+        with store.begin() as tx:
+            tx._work._core(sqlalchemy.update(limits).values(concurrency=0), None)
+        (found,) = doctor(store)
+    assert (found.code, found.severity, found.subject) == ("limit_shut", "warning", "limit acme")
 
 
 # ---------------------------------------------------------------- conversations

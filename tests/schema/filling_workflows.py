@@ -111,15 +111,19 @@ def fill_workflows(store: Store, clock: FrozenClock) -> None:
         child = runs.create("publish", trigger_id="tag/1", current_phase="ask", parent_run_id=parent.run_id)
         runs.create("publish", trigger_id="tag/1", current_phase="build", parent_run_id=child.id, status="failed")
         runs.join(parent, "first_failure")
-        about = {"gate": "publish", "summary": HARD, "expires_at": clock() + timedelta(seconds=1)}
-        approvals.pause_for_approval(child.id, marker=("ask", None), on_expiry="resumed", **about)
-        approvals.request(child.id, **{**about, "expires_at": clock() + timedelta(days=1)}, on_expiry="approved")
+        question: dict[str, Any] = {"gate": "publish", "summary": HARD, "expires_at": clock() + timedelta(seconds=1)}
+        approvals.pause_for_approval(child.id, marker=("ask", None), on_expiry="resumed", **question)
+        approvals.request(child.id, **{**question, "expires_at": clock() + timedelta(days=1)}, on_expiry="approved")
         schedules = tx.workflows.schedules
         schedules.set("tick", workflow_name="import", cron="* * * * *", context={"note": HARD}, catch_up="all")
         schedules.set("sunday", workflow_name="import", cron="0 4 * * sun", timezone="Europe/Berlin", enabled=False)
         clock.advance(seconds=60)
         schedules.fire_due()
         approvals.expire_due()
+        tx.workflows.limits.set("tenant/7", concurrency=2, rate=10, per=timedelta(hours=1))
+        tx.workflows.limits.set("workflow:import", concurrency=5)
+        runs.create("sync", **about, concurrency_key="tenant/7")
+        assert runs.claim("worker-3", lease=timedelta(minutes=5), workflow_name="sync") is not None
         tx.workflows.cron_overrides.set("nightly", enabled=False, schedule="0 4 * * *", by="maria")
         tx.workflows.workflow_overrides.set("deploy", enabled=False, by="otto")
 
@@ -164,6 +168,7 @@ def workflows_seen(tx: Transaction) -> dict[str, Any]:
         },
         "approvals": {approval.id: approval.model_dump(mode="json") for approval in approvals},
         "schedules": {schedule.name: schedule.model_dump(mode="json") for schedule in workflows.schedules.list()},
+        "limits": {limit.key: limit.model_dump(mode="json") for limit in workflows.limits.list()},
         "cron_overrides": {override.name: override.model_dump(mode="json") for override in workflows.cron_overrides.all()},
         "workflow_overrides": {
             override.name: override.model_dump(mode="json") for override in workflows.workflow_overrides.all()

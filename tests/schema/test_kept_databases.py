@@ -96,6 +96,7 @@ FILLED = {
     "0018": ["workflow_signals", "workflow_waits"],
     "0019": ["event_consumers"],
     "0021": ["workflow_schedules"],
+    "0024": ["workflow_limits", "workflow_starts"],
 }
 """The tables that a file of that revision, or of a later one, has rows in."""
 

@@ -166,6 +166,9 @@ def _workflows(tx: Any) -> dict[str, Any]:
     workflows.runs.create("triage", **about, id="child", parent_run_id="leased")
     workflows.approvals.request("queued", gate="late", summary="?", id="late", expires_at=START - timedelta(days=1))
     workflows.schedules.set("nightly", workflow_name="triage", cron="* * * * *")
+    workflows.limits.set("tenant/7", concurrency=2, rate=10, per=timedelta(hours=1))
+    workflows.runs.create("sync", **about, status="queued", concurrency_key="tenant/7")
+    workflows.runs.claim("w", lease=timedelta(minutes=5), workflow_name="sync")
     workflows.cron_overrides.set("nightly", enabled=False)
     workflows.workflow_overrides.set("nightly", enabled=False)
     return {"<lease>": lease, "<gate>": gate.id, "<phase>": phase}

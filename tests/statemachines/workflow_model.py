@@ -1,4 +1,4 @@
-"""A plain model of runs: who holds them, at which gates they wait, and how the end of a child lets its parent go on."""
+"""A plain model of runs: who holds them, their limits and gates, and how the end of a child lets its parent go on."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +20,8 @@ class Run:
     owner: str | None = None
     until: datetime | None = None
     token: int = 0
+    key: str | None = None
+    """The key whose limit it is under."""
     parent: str | None = None
     join: str | None = None
     """What it waits for, if it is paused until its children have ended."""
@@ -36,9 +38,20 @@ class WorkflowModel(Machine):
         self.expiring: dict[str, tuple[datetime, str]] = {}
         """When a gate expires, and what becomes of it then."""
         self.leases: list[tuple[Each, Lease]] = []
+        self.limits: dict[str, int] = {}
+        """How many may run at once, by key."""
 
     def held(self, run: Run) -> bool:
         return run.owner is not None and run.until is not None and run.until > self.clock()
+
+    def has_room(self, run: Run) -> bool:
+        """Whether the limits let a run start that has no place yet."""
+        for key, most in self.limits.items():
+            of_it = [one for one in self.runs.values() if key in ("workflow:w", one.key)]
+            placed = [one for one in of_it if one.status == "running" and (one.owner is not None or one.until is None)]
+            if key in ("workflow:w", run.key) and len(placed) >= most:
+                return False
+        return True
 
     def waits(self, id: str) -> bool:
         return any(status == "pending" and run == id for status, _, run in self.gates.values())

@@ -14,12 +14,26 @@ RUNS, GATES = st.sampled_from(["a", "b", "c"]), st.sampled_from(["x", "y"])
 
 
 class Workflows(WorkflowModel):
+    @rule(key=st.sampled_from(["workflow:w", "k"]), most=st.integers(0, 2))
+    def limit(self, key: str, most: int) -> None:
+        def expect(got: Any) -> Any:
+            if most == 0:
+                return self.limits.pop(key, None) is not None
+            self.limits[key] = most
+            return UNSAID
+
+        if most:
+            self.do("workflows.limits.set", key, most, expect=expect)
+        else:
+            self.do("workflows.limits.delete", key, expect=expect)
+
     @rule(
         id=RUNS,
         status=st.sampled_from(["running", "queued", "paused", "no"]),
         parent=st.none() | RUNS,
+        key=st.sampled_from([None, "k"]),
     )
-    def create(self, id: str, status: str, parent: str | None) -> None:
+    def create(self, id: str, status: str, parent: str | None, key: str | None) -> None:
         def expect(got: Any) -> Any:
             if status == "no":
                 raise Refused("InvalidValue")
@@ -29,7 +43,7 @@ class Workflows(WorkflowModel):
                 raise Refused("Conflict")
             if id in self.runs:
                 raise Refused("Conflict")
-            self.runs[id] = Run(status, self.clock(), self.clock(), parent=parent)
+            self.runs[id] = Run(status, self.clock(), self.clock(), parent=parent, key=key)
             return UNSAID
 
         fields = {
@@ -39,6 +53,7 @@ class Workflows(WorkflowModel):
             "max_restarts": 1,
             "id": id,
             "parent_run_id": parent,
+            "concurrency_key": key,
         }
         self.do("workflows.runs.create", "w", **fields, expect=expect)
 
@@ -117,9 +132,14 @@ class Workflows(WorkflowModel):
             now = self.clock()
             while True:
                 let_go = [
-                    (run.until, id) for id, run in self.runs.items() if run.status == "running" and run.until and run.until <= now
+                    (run.until, id)
+                    for id, run in self.runs.items()
+                    if run.status == "running"
+                    and run.until
+                    and run.until <= now
+                    and (run.owner is not None or self.has_room(run))
                 ]
-                queued = [(run.queued, id) for id, run in self.runs.items() if run.status == "queued"]
+                queued = [(run.queued, id) for id, run in self.runs.items() if run.status == "queued" and self.has_room(run)]
                 if not let_go and not queued:
                     return None
                 id = min(let_go or queued)[1]
@@ -285,6 +305,7 @@ class Workflows(WorkflowModel):
             "leases": {one.id: (one.lease_owner, one.lease_expires_at) for one in listed if one.status.value not in ENDED},
             "queued": [one.id for one in runs.list_queued()],
             "count": runs.count(status=["running", "paused"]),
+            "limits": {limit.key: limit.concurrency for limit in tx.workflows.limits.list()},
             "parents": {one.id: (one.parent_run_id, one.join_until if one.status.value == "paused" else None) for one in listed},
             "children": {one.id: [child.id for child in runs.list(parent_run_id=one.id).items] for one in listed},
             "families": {one.id: runs.family(one.id).by_status for one in listed},
@@ -298,6 +319,7 @@ class Workflows(WorkflowModel):
             "leases": {id: (run.owner, run.until) for id, run in newest if run.status not in ENDED},
             "queued": [id for id, run in reversed(newest) if run.status == "queued"],
             "count": len([run for run in self.runs.values() if run.status in ("running", "paused")]),
+            "limits": self.limits,
             "parents": {id: (run.parent, run.join if run.status == "paused" else None) for id, run in newest},
             "children": {id: [one for one, run in newest if run.parent == id] for id, _ in newest},
             "families": {id: dict(Counter(self.runs[one].status for one in self.family(id))) for id, _ in newest},

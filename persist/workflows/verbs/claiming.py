@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, literal_column, null, select, union_all, update
+from sqlalchemy import bindparam, literal_column, select, union_all, update
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import FromClause
 
@@ -16,14 +16,16 @@ from persist.db.transactions.repository import NothingToDo
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_list, check_timedelta
-from persist.db.values.clock import instant_after
+from persist.db.values.clock import epoch_ms, instant_after
 from persist.errors import InvalidValue
 from persist.workflows.models import queued_since, runs
 from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
-from persist.workflows.storage import queue
+from persist.workflows.storage import limited_queue, queue
 from persist.workflows.storage.hold_guard import is_plain
-from persist.workflows.storage.run_rows import COLUMNS, FIELDS, GET_RUN, run_value, written_run
-from persist.workflows.verbs import recovery
+from persist.workflows.storage.limit_conditions import ANY_LIMIT
+from persist.workflows.storage.run_rows import FIELDS, GET_RUN, run_value, written_run
+from persist.workflows.verbs import limited_claims, limiting, recovery
+from persist.workflows.verbs.claim_statements import claim_chosen, readable_or_undone, rounded
 from persist.workflows.verbs.leases import lease_on
 
 _R = runs.c
@@ -41,18 +43,6 @@ _CLAIM = Statement(
         lease_token=param("token"),
         updated_at=param("at"),
     )
-)
-_UNDO_CLAIM = Statement(
-    update(runs)
-    .where(_R.id == _id)
-    .values(
-        status=RunStatus.QUEUED,
-        lease_owner=null(),
-        lease_expires_at=null(),
-        lease_token=_R.lease_token - 1,
-        updated_at=param("at"),
-    ),
-    silent=True,
 )
 
 
@@ -93,22 +83,29 @@ class Wanted:
 
     def values(self) -> dict[str, str]:
         """The names as parameters of the statements for so many names: a power of two, so that there are few statements."""
-        padded = [*self.names, *self.names[-1:] * (_rounded(len(self.names)) - len(self.names))]
+        padded = [*self.names, *self.names[-1:] * (rounded(len(self.names)) - len(self.names))]
         return {f"name_{number}": name for number, name in enumerate(padded)}
-
-
-def _rounded(count: int) -> int:
-    """The power of two from `count` on; 0 stays 0."""
-    return 1 << (count - 1).bit_length() if count else 0
 
 
 def look(work: UnitOfWork, wanted: Wanted) -> NothingToDo | None:
     """Whether there is nothing to claim, by a look that locks nothing."""
-    values = wanted.values()
-    found = work.row(queue.look(len(values)), at=work.now(), **values)
-    if found is not None and any(id is not None for id in found):
-        return None
-    return NothingToDo(None if wanted.limit is None else [])
+    values, now = wanted.values(), work.now()
+    found = work.row(queue.look(len(values)), at=now, **values)
+    if _is_anything(found) and found is not None:
+        limiting.know(work, bool(found[-1]))
+        if found[-1] and limiting.was_idle(work):  # otherwise there is probably room for the next run, too
+            one_writer = work.runtime.dialect.one_writer
+            for far in (False, True):
+                statement = limited_queue.look(len(values), far=far, one_writer=one_writer)
+                found = work.row(statement, at=now, now_ms=epoch_ms(now), **values)
+                if found is None or _is_anything(found[:4]) or not _is_anything(found):
+                    break
+            found = found and found[:4]
+    return None if _is_anything(found) else NothingToDo(None if wanted.limit is None else [])
+
+
+def _is_anything(found: Row | None) -> bool:
+    return found is not None and any(id is not None for id in found[:-1])
 
 
 def claim(work: UnitOfWork, wanted: Wanted) -> list[Lease]:
@@ -124,11 +121,13 @@ def claim(work: UnitOfWork, wanted: Wanted) -> list[Lease]:
     first = None
     if not work.runtime.dialect.one_writer:
         claimed, first = _try_at_once(work, count, taken, values)
+        if claimed is None and limiting.are_known(work):
+            claimed = limited_claims.try_at_once(work, count, taken, values)
         if claimed is not None:
             return [lease_on(run, wanted.worker) for run in claimed]
     leases: list[Lease] = []
     while len(leases) < count:
-        run = _first(work, values, now) if first is None else run_value(first)
+        run = _first(work, values, now) if first is None else run_value(first[: len(FIELDS)])
         first = None
         if run is None:
             break
@@ -136,58 +135,69 @@ def claim(work: UnitOfWork, wanted: Wanted) -> list[Lease]:
         if died and recovery.at_cap(run):
             recovery.fail_by_cap(work, run, "stale: lease expired")
             continue
+        settled = None
+        if limiting.are_known(work) and (settled := limited_claims.settled(work, run, now, placed=died)) is None:
+            break
+        if settled is not None and settled.excess:
+            continue
         with work.batch(last=count == 1) as batch:
             if died:
                 recovery.fail_executions_of_run(work, batch, run, "stale: lease expired")
             batch.run(_CLAIM, row_id=run.id, count=run.restart_count + died, token=run.lease_token + 1, **taken)
             written = batch.row(GET_RUN, row_id=run.id)
+            if settled is not None and settled.starts:
+                limiting.count_starts(batch, settled.starts, epoch_ms(now))
         leases.append(lease_on(written_run(written), wanted.worker))
+    limiting.note_claim(work, found=bool(leases))
     return leases
 
 
 def _first(work: UnitOfWork, values: dict[str, str], now: datetime) -> WorkflowRun | None:
     """The run to be claimed next, locked."""
-    unheld, ready, due = queue.sources(len(values))
-    row = unheld.find(work, at=now, **values)
-    if row is not None:
-        return run_value(row)
-    waiting = [run_value(row) for row in (ready.find(work, **values), due.find(work, at=now, **values)) if row is not None]
-    return min(waiting, key=queue.place, default=None)
+    limited, one_writer = limiting.are_known(work), work.runtime.dialect.one_writer
+    given: dict[str, Any] = {"at": now, **values}
+    if limited:
+        given["now_ms"] = epoch_ms(now)
+    lines = (limited_queue if limited else queue).lines(len(values), one_writer=one_writer)
+    unheld = lines[0].find(work, **given)
+    found = [unheld] if unheld is not None else [row for line in lines[1:] if (row := line.find(work, **given)) is not None]
+    if not limited and any(row[-1] for row in found):
+        limiting.know(work, True)
+        return _first(work, values, now)
+    return min([run_value(row[:-1]) for row in found], key=queue.place, default=None)
 
 
 def _try_at_once(
     work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]
 ) -> tuple[list[WorkflowRun] | None, Row | None]:
     """Try to claim in one round trip: the claimed runs, or None if it is to be done step by step; and the first unheld run."""
+    if limiting.are_known(work):
+        return None, None
     names, mark = len(values), None if work.journal is None else work.journal.mark()
     for with_due in (False, True):
         with work.batch() as batch:
-            found = batch.returned_rows(_claim_at_once(names, _rounded(count), with_due), many=count, **taken, **values)
+            found = batch.returned_rows(_claim_at_once(names, rounded(count), with_due), many=count, **taken, **values)
             unheld = batch.row(queue.first_unheld(names), at=taken["at"], **values)
             left = batch.row(queue.look(names), at=taken["at"], **values)
         if found.result:
             break
+        assert left.result is not None
+        if left.result[-1]:
+            limiting.know(work, True)
+            return None, None
         first = unheld.result
         if first is not None:
             return None, None if any(map(is_unreadable, first)) else first
-        assert left.result is not None
-        if all(id is None for id in left.result):
+        if not _is_anything(left.result):
             return [], None
-        if with_due or left.result[-1] is None:
+        if with_due or left.result[-2] is None:
             return None, None
-    rows = [row[: len(FIELDS)] for row in found.result]
-    if not any(is_unreadable(cell) for row in rows for cell in row):
-        return sorted(map(run_value, rows), key=queue.place), None
-    for row in found.result:
-        work.run(_UNDO_CLAIM, row_id=row[FIELDS.index("id")], at=row[-1])
-    if work.journal is not None and mark is not None:
-        work.journal.rollback_to(mark)
-    return None, None
+    return readable_or_undone(work, found.result, mark), None
 
 
 @cache
 def _claim_at_once(names: int, rows: int, with_due: bool) -> Statement:
-    """Claim the first runs of the queue, at most `rows`, unless an unheld running run exists, which must be claimed first.
+    """Claim the first runs of the queue, at most `rows`, unless an unheld running run exists, which comes first, or a limit.
 
     `rows` is a literal in the statement: Postgres cannot know that a parameter is small, and would sort the queue. Without
     `with_due` it claims nothing while a delayed run is due: how many are due Postgres cannot know either, and would plan each
@@ -198,20 +208,16 @@ def _claim_at_once(names: int, rows: int, with_due: bool) -> Statement:
     def waiting(name: str, find: Any) -> Any:
         table: FromClause = runs.alias(name)
         columns = (table.c.id, table.c.priority, queued_since(table).label("since"), table.c.updated_at)
-        query = find(table, names, *columns).where(queue.any_unheld(names).is_(None), is_plain(table))
+        query = find(table, names, *columns).where(~ANY_LIMIT, queue.any_unheld(names).is_(None), is_plain(table))
         if not with_due:
             query = query.where(queue.any_due(names).is_(None))
         return query.limit(most).cte(f"{name}_runs")
 
-    sources = [waiting("ready", queue.ready), *([waiting("due", queue.due)] if with_due else [])]
+    def ready(table: FromClause, names: int, *columns: Any) -> Any:
+        return queue.ready_of_several(table, names, rows, *columns) if names > 1 else queue.ready(table, names, *columns)
+
+    sources = [waiting("ready", ready), *([waiting("due", queue.due)] if with_due else [])]
     both = union_all(*[select(*one.c) for one in sources]).subquery("both") if with_due else sources[0]
     order = (both.c.priority.desc(), both.c.since, both.c.id)
     chosen = select(both.c.id, both.c.updated_at).order_by(*order).limit(bindparam("many", type_=Int64())).cte("chosen")
-    claimed = {
-        "status": RunStatus.RUNNING,
-        "lease_owner": param("worker"),
-        "lease_expires_at": param("until"),
-        "lease_token": _R.lease_token + 1,
-        "updated_at": param("at"),
-    }
-    return Statement(update(runs).where(_R.id == chosen.c.id).values(claimed).returning(*COLUMNS, chosen.c.updated_at))
+    return claim_chosen(chosen)

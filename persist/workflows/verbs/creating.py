@@ -14,6 +14,7 @@ from persist.db.values.arguments import check_choice, check_count, check_flag, o
 from persist.db.values.clock import as_utc
 from persist.errors import Conflict, InvalidValue, NotFound
 from persist.quoting import named
+from persist.workflows.limit_values import WORKFLOW_PREFIX
 from persist.workflows.models import IS_ONLY_RUN, runs
 from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun
 from persist.workflows.storage.run_rows import COLUMNS, announce_claimable, run_value
@@ -34,6 +35,16 @@ FIRST_PHASE = "start"
 """The phase of runs that a schedule queues."""
 _ATTEMPTS = 5
 """How often an INSERT is tried that meets a run which has ended by the time it is looked for."""
+
+
+def checked_key(key: str | None) -> str | None:
+    """The concurrency key of a new run. Raises InvalidValue for one that names the limit of a workflow."""
+    checked = optional_label("concurrency_key", key)
+    if checked is not None and checked.startswith(WORKFLOW_PREFIX):
+        raise InvalidValue(
+            "concurrency_key", f"{WORKFLOW_PREFIX!r} begins the keys of workflows: a run has that of its own anyway."
+        )
+    return checked
 
 
 class IfExists(StrEnum):

@@ -19,6 +19,7 @@ from persist.workflows.storage.hold_guard import HAS_INSTANTS, WRITABLE, guard_v
 from persist.workflows.storage.payloads import history_item, history_with, marker_of, with_error
 from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, find_run, held_run, written_run
 from persist.workflows.transitions import check_transition
+from persist.workflows.verbs import limiting
 
 RUN_FINISHED = "run_finished"
 """The topic under which the end of a run is announced."""
@@ -131,6 +132,7 @@ def announce(work: UnitOfWork, *ended: Pending[Row | None]) -> list[WorkflowRun]
     finished = [written_run(one) for one in ended]
     for run in finished:
         work.announce(RUN_FINISHED, run)
+        limiting.announce_freed(work, run)
     return finished
 
 

@@ -11,6 +11,7 @@ from persist.workflows.models import IS_CHILD, runs
 from persist.workflows.schemas import UNFINISHED, Lease, RunStatus
 from persist.workflows.storage.run_rows import LOCK_RUN, check_hold, found_run
 from persist.workflows.transitions import check_transition
+from persist.workflows.verbs import limiting
 from persist.workflows.verbs.leases import given_lease
 from persist.workflows.verbs.recovery import fail_executions_of_run
 
@@ -45,6 +46,7 @@ def join(work: UnitOfWork, lease: Lease, until: str) -> Children | None:
     with work.batch(last=True) as batch:
         fail_executions_of_run(work, batch, run, "stale: the run waits for its children")
         batch.run(_JOIN, row_id=run.id, goal=goal, at=now)
+    limiting.announce_freed(work, run)
     return None
 
 

@@ -33,7 +33,7 @@ from persist.workflows.storage.run_rows import (
     written_run,
 )
 from persist.workflows.transitions import TERMINAL, check_transition
-from persist.workflows.verbs import recovery
+from persist.workflows.verbs import limiting, recovery
 
 _R = runs.c
 _FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -157,6 +157,7 @@ def _requeue_run(
         written = batch.row(GET_RUN, row_id=run.id)
     if since == now:
         announce_claimable(work, run)
+    limiting.announce_freed(work, run)
     return written_run(written)
 
 

@@ -13,6 +13,7 @@ from persist.workflows.storage.approval_rows import COLUMNS, approval_value, ins
 from persist.workflows.storage.payloads import history_item, history_with
 from persist.workflows.storage.run_rows import LOCK_RUN, SET_STATUS, check_hold, found_run
 from persist.workflows.transitions import check_transition
+from persist.workflows.verbs import limiting
 
 _A, _R = approvals.c, runs.c
 _NEWEST_OF_GATE = Statement(
@@ -40,6 +41,7 @@ def pause_at_gate(work: UnitOfWork, run: WorkflowRun, question: dict[str, Any], 
     with work.batch(last=True) as batch:
         batch.run(_PAUSE, row_id=run.id, phase=item["phase"], history=history, value=scratch, at=work.now())
         inserted = insert_approval(work, batch, None, run.id, question)
+    limiting.announce_freed(work, run)
     assert inserted.result is not None
     return approval_value(inserted.result)
 
@@ -60,4 +62,5 @@ def wait_at_gate(work: UnitOfWork, run_id: str, question: dict[str, Any], lease:
     else:
         with work.batch(last=True) as batch:
             batch.run(SET_STATUS, row_id=run.id, to=RunStatus.PAUSED, at=work.now())
+        limiting.announce_freed(work, run)
     return None

@@ -13,7 +13,7 @@ from persist.workflows.storage.gates import check_gate
 from persist.workflows.storage.payloads import context_of, small_label
 from persist.workflows.storage.run_rows import SET_STATUS, check_hold, find_run, held_run
 from persist.workflows.transitions import TERMINAL, allowed
-from persist.workflows.verbs import cascading, claiming, completing, creating, joining, leases, progress, recovery
+from persist.workflows.verbs import cascading, claiming, completing, creating, joining, leases, limiting, progress, recovery
 from persist.workflows.verbs.finishing import cancel_run, finish
 from persist.workflows.verbs.run_reads import RunReads
 
@@ -43,6 +43,7 @@ class Runs(RunReads):
         not_before: datetime | None = None,
         max_attempts: int | None = None,
         parent_run_id: str | None = None,
+        concurrency_key: str | None = None,
     ) -> WorkflowRun:
         """Create a run. `context` is an object that never changes again except for its `error`.
 
@@ -51,6 +52,7 @@ class Runs(RunReads):
         `if_exists="conflict"` raises Conflict in both cases. Raises Conflict if the id is taken.
 
         Queued runs of a higher `priority` are claimed first, none before `not_before`. `max_attempts`: see `release`.
+        Runs with one `concurrency_key`, of whatever workflow, share its limit, if `limits.set` sets one.
 
         `parent_run_id`: the run that this one is a child of. Raises NotFound if there is none, Conflict if it has ended.
         """
@@ -73,6 +75,7 @@ class Runs(RunReads):
             "unique_trigger_id": trigger_id if once.unique_trigger else None,
             **turn.fields(known, now),
             "parent_run_id": optional_label("parent_run_id", parent_run_id),
+            "concurrency_key": creating.checked_key(concurrency_key),
             "context": context_of(work, context),
         }
         return creating.create(work, fields, once)
@@ -136,6 +139,7 @@ class Runs(RunReads):
             return False
         with work.batch(last=True) as batch:
             batch.run(SET_STATUS, row_id=id, to=RunStatus.PAUSED, at=work.now())
+        limiting.announce_freed(work, run)
         return True
 
     @writes
@@ -156,7 +160,7 @@ class Runs(RunReads):
 
     @writes
     def admit(self, id: str) -> bool:
-        """queued -> running, for the caller to run; `started_at` does not change."""
+        """queued -> running, for the caller to run, whatever its limits; `started_at` does not change."""
         run = find_run(self._work, id, lock=True)
         if run is None or run.status != RunStatus.QUEUED:
             return False
@@ -240,7 +244,8 @@ class Runs(RunReads):
         """Claim a run for the time `lease`; None if there is none to claim. With `limit` a list of at most so many.
 
         First comes a running run that no worker holds: its worker died, or it was resumed or restarted. Then come queued ones, by
-        priority and by how long they wait; none before its `not_before`, and none of a workflow that was switched off. Many
+        priority and by how long they wait; none before its `not_before`, none of a workflow that was switched off, and none for
+        which its `limits` have no room. Many
         workers may claim at once; each run has one. A dead worker's run has its executions failed as stale and counts as
         restarted; at its cap it fails, and the next one is claimed.
         """

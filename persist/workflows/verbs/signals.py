@@ -19,6 +19,7 @@ from persist.workflows.schemas import Lease, RunStatus, Signal, WorkflowRun
 from persist.workflows.storage.resuming import resume_ungated, resumption
 from persist.workflows.storage.run_rows import LOCK_RUN, SET_STATUS, announce_claimable, check_hold, found_run, get_run, run_value
 from persist.workflows.transitions import TERMINAL, check_transition
+from persist.workflows.verbs import limiting
 from persist.workflows.verbs.leases import given_lease
 
 List = list
@@ -125,6 +126,7 @@ class Signals(Repository):
         with work.batch(last=True) as batch:
             batch.run(_WAIT, run_id=run.id, name=label, since=now, expires_at=until)
             batch.run(SET_STATUS, row_id=run.id, to=RunStatus.PAUSED, at=now)
+        limiting.announce_freed(work, run)
         return None
 
     @reads

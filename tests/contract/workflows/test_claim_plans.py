@@ -7,18 +7,24 @@ import pytest
 
 from persist import Store
 from tests.contract.conftest import Raw
-from tests.contract.workflows.scenes import queue
-from tests.query_plans import Asked, plan, rows_read, scans
+from tests.contract.workflows.scenes import make, queue
+from tests.query_plans import Asked, plan, rows_read, scans, steps
 
 FINISHED = 3000
 IN_ORDER = {
     "SCAN CONSTANT ROW",
     "SCAN main.workflow_overrides",
+    "SCAN main.workflow_limits USING COVERING INDEX sqlite_autoindex_workflow_limits_1",
+    "SCAN each_0",
+    "SCAN each_1",
     "SCAN waiting USING INDEX ix_workflow_runs_ready",
     "SCAN main.workflow_runs USING INDEX ix_workflow_runs_ready",
     "USE TEMP B-TREE FOR ORDER BY",
 }
-"""What SQLite may do from the first row to the last: the index ends with the queue, and what is sorted is due."""
+"""What SQLite may do from the first row to the last: the index ends with the queue, and what is sorted is due.
+
+Whether there are limits the first entry of their index says. `each_…` are the first runs of one of several workflows.
+"""
 
 
 def plant(url: str, status: str, count: int, *, analyze: bool = True) -> None:
@@ -87,3 +93,53 @@ def test_a_claim_looks_at_few_queued_runs(database_url: str, asked: list[Asked])
         assert store.workflows.runs.claim("w", lease=timedelta(hours=1)) is not None
     looked = {rows_read(database_url, statement) for statement in asked if "workflow_runs" in statement[0]}
     assert max(looked) <= 4
+
+
+# ---------------------------------------------------------------- limits, and other workflows
+
+
+@pytest.mark.parametrize("names", [None, ["build"], ["build", "label"]])
+@pytest.mark.parametrize("delayed", [False, True], ids=["ready", "delayed"])
+def test_a_claim_passes_no_run_of_a_full_key(
+    database_url: str, asked: list[Asked], names: list[str] | None, delayed: bool
+) -> None:
+    """However many there are ahead of the run that is claimed: what is read is counted in groups."""
+    with Store.open(database_url) as store:
+        store.workflows.limits.set("full", 1)
+        plant(database_url, "queued", FINISHED)
+        with closing(Raw(database_url)) as raw:
+            due = "'2025-01-01T00:00:00.000Z'" if delayed else "NULL"
+            raw.rows(f"UPDATE workflow_runs SET concurrency_key = 'full', priority = 1, not_before = {due}")
+            raw.rows("ANALYZE")
+        make(store, concurrency_key="full")
+        behind = queue(store, concurrency_key="other")
+        assert store.workflows.runs.claim("w", lease=timedelta(hours=1), workflow_name="nobody") is None
+        asked.clear()
+        leases = store.workflows.runs.claim("w", lease=timedelta(hours=1), workflow_names=names, limit=1)
+        assert [lease.run_id for lease in leases] == [behind]
+    statements = [statement for statement in asked if "workflow_runs" in statement[0]]
+    assert statements
+    for statement in statements:
+        if database_url.startswith("sqlite"):
+            assert steps(database_url, statement) < FINISHED * 5
+        else:
+            assert rows_read(database_url, statement) <= FINISHED / 2, plan(database_url, statement)
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_claim_of_several_workflows_passes_no_run_of_another(database_url: str, asked: list[Asked], limited: bool) -> None:
+    with Store.open(database_url) as store:
+        plant(database_url, "queued", FINISHED)
+        if limited:
+            store.workflows.limits.set("workflow:label", 5)
+        ids = [queue(store, workflow_name="label"), queue(store, workflow_name="check")]
+        assert store.workflows.runs.claim("w", lease=timedelta(hours=1), workflow_name="nobody") is None
+        asked.clear()
+        names = ["label", "check", "deploy"]
+        leases = store.workflows.runs.claim("w", lease=timedelta(hours=1), workflow_names=names, limit=2)
+        assert [lease.run_id for lease in leases] == sorted(ids)
+    for statement in [statement for statement in asked if "workflow_runs" in statement[0]]:
+        if database_url.startswith("sqlite"):
+            assert steps(database_url, statement) < FINISHED
+        else:
+            assert rows_read(database_url, statement) <= 60, plan(database_url, statement)

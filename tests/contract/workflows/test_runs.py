@@ -58,6 +58,7 @@ def test_a_run_comes_back_as_it_was_created(store: Any, other: Any, clock: Any) 
         last_error=None,
         parent_run_id=None,
         join_until=None,
+        concurrency_key=None,
         phase_history=[],
         context=NESTED,
         scratch=None,
