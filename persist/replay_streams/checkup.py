@@ -1,4 +1,4 @@
-"""Findings of `persist doctor` in replay streams: messages that a server cannot send again, since they are no JSON."""
+"""Findings of `persist doctor` in replay streams: messages that a server cannot send again, since their JSON is damaged."""
 
 import json
 from collections.abc import Iterator
@@ -23,18 +23,22 @@ _NEXT = (
 
 
 def checkup(work: UnitOfWork) -> Iterator[Problem]:
-    """A finding for each message that is no JSON object; markers have no message. Messages are read page by page."""
+    """A finding for each message that begins as a JSON object and is none. Messages are read page by page.
+
+    Streams hold any text, so a message that looks like something else is no finding.
+    """
     place = {"in_session": "", "after": ""}
     while page := work.found(_NEXT, place, unreadable=OnUnreadable.LEAVE_OUT):
         for session_id, id, message in page:
-            if not _is_object(message):
-                said = f"it is no JSON object, so that a server of MCP does not send it again to {named(session_id)}."
+            if message.startswith("{") and not _is_json(message):
+                said = f"its JSON is damaged, so that a server of MCP does not send it again to {named(session_id)}."
                 yield Problem("replay_message", Severity.WARNING, f"replay message {id}", said)
         place = {"in_session": page[-1][0], "after": page[-1][1]}
 
 
-def _is_object(message: str) -> bool:
+def _is_json(message: str) -> bool:
     try:
-        return isinstance(json.loads(message), dict)
+        json.loads(message)
     except (ValueError, RecursionError):
         return False
+    return True

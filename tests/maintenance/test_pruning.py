@@ -26,13 +26,14 @@ LEFT = {
     "telemetry": {"status_log": 1, "usage_samples": 0, "tool_history": 0, "agent_tags": 0, "tasks": 1},
     "transcripts": {"transcript_sessions": 0, "transcript_entries": 0},
     "workflows": {
-        "workflow_runs": 8,
-        "workflow_approvals": 3,
+        "workflow_runs": 11,
+        "workflow_approvals": 5,
         "workflow_effects": 3,
         "workflow_signals": 2,
         "workflow_waits": 1,
         "cron_overrides": 1,
         "workflow_overrides": 1,
+        "workflow_limits": 2,
     },
 }
 """Of what is made by `tests.schema.filling`: what still runs, waits or is active, and what an operator said."""
