@@ -90,7 +90,6 @@ def fill_workflows(store: Store, clock: FrozenClock) -> None:
         told = runs.claim("worker-2", lease=timedelta(minutes=5), workflow_name="notify")
         assert told is not None
         tx.workflows.signals.wait(told, "answer", timeout=timedelta(hours=1))
-        runs.release(told)
         executions.start(
             trigger_type="push", trigger_id="push/3", skill="deploy:build", workflow_run_id=lease.run_id, lease=lease
         )

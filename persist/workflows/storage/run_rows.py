@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import select, update
+from sqlalchemy import null, select, update
 
 from persist.db.changes.batch import Pending
 from persist.db.dialects.event_log import RUNS
@@ -20,7 +20,10 @@ COLUMNS = tuple(_R[name] for name in FIELDS)
 GET_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")))
 LOCK_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update())
 
-SET_STATUS = Statement(update(runs).where(_R.id == param("row_id")).values(status=param("to"), updated_at=param("at")))
+_set_status = update(runs).where(_R.id == param("row_id")).values(status=param("to"), updated_at=param("at"))
+SET_STATUS = Statement(_set_status)
+LET_GO = Statement(_set_status.values(lease_owner=null(), lease_expires_at=null()))
+"""As SET_STATUS, and the run's worker holds it no longer."""
 
 
 def run_value(row: Row) -> WorkflowRun:

@@ -221,8 +221,9 @@ class Approvals(Repository):
         """The answer to the run's newest gate of this name; None if there is none yet: the gate is open, and the run is paused.
 
         For a handler, which returns when it gets None and is called again after the answer. A gate that was closed without an
-        answer is returned too: its `status` is rejected. The gate is a phase of the run's history. Raises TransitionError unless
-        the run runs.
+        answer is returned too: its `status` is rejected. The gate is a phase of the run's history. A `lease` has ended when this
+        returns None, so that an answer that comes before the handler has returned finds a run that nobody holds. Raises
+        TransitionError unless the run runs.
         """
         work = self._work
         question = checked_question(

@@ -11,7 +11,7 @@ from persist.workflows.models import approvals, runs
 from persist.workflows.schemas import Approval, ApprovalStatus, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.approval_rows import COLUMNS, approval_value, insert_approval
 from persist.workflows.storage.payloads import history_item, history_with
-from persist.workflows.storage.run_rows import LOCK_RUN, SET_STATUS, check_hold, found_run
+from persist.workflows.storage.run_rows import LET_GO, LOCK_RUN, SET_STATUS, check_hold, found_run
 from persist.workflows.transitions import check_transition
 from persist.workflows.verbs import limiting
 
@@ -35,11 +35,21 @@ _PAUSE = Statement(
 )
 
 
-def pause_at_gate(work: UnitOfWork, run: WorkflowRun, question: dict[str, Any], item: dict[str, Any], scratch: Json) -> Approval:
-    """Open the gate of a locked run, and pause it: `item` joins its history."""
+def pause_at_gate(
+    work: UnitOfWork,
+    run: WorkflowRun,
+    question: dict[str, Any],
+    item: dict[str, Any],
+    scratch: Json,
+    *,
+    let_go: bool = False,
+) -> Approval:
+    """Open the gate of a locked run, and pause it: `item` joins its history. `let_go`: its worker holds it no longer."""
     history = history_with(work, run.phase_history, item)
     with work.batch(last=True) as batch:
         batch.run(_PAUSE, row_id=run.id, phase=item["phase"], history=history, value=scratch, at=work.now())
+        if let_go:
+            batch.run(LET_GO, row_id=run.id, to=RunStatus.PAUSED, at=work.now())
         inserted = insert_approval(work, batch, None, run.id, question)
     limiting.announce_freed(work, run)
     assert inserted.result is not None
@@ -58,9 +68,10 @@ def wait_at_gate(work: UnitOfWork, run_id: str, question: dict[str, Any], lease:
         return approval
     check_transition(run.id, run.status, RunStatus.PAUSED)
     if approval is None:
-        pause_at_gate(work, run, question, history_item(work, question["gate"], None, work.now()), run.scratch)
+        item = history_item(work, question["gate"], None, work.now())
+        pause_at_gate(work, run, question, item, run.scratch, let_go=lease is not None)
     else:
         with work.batch(last=True) as batch:
-            batch.run(SET_STATUS, row_id=run.id, to=RunStatus.PAUSED, at=work.now())
+            batch.run(SET_STATUS if lease is None else LET_GO, row_id=run.id, to=RunStatus.PAUSED, at=work.now())
         limiting.announce_freed(work, run)
     return None

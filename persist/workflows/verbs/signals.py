@@ -17,7 +17,7 @@ from persist.errors import Conflict
 from persist.workflows.models import HAS_KEY, IS_EXPIRING, IS_UNTAKEN, signals, waits
 from persist.workflows.schemas import Lease, RunStatus, Signal, WorkflowRun
 from persist.workflows.storage.resuming import resume_ungated, resumption
-from persist.workflows.storage.run_rows import LOCK_RUN, SET_STATUS, announce_claimable, check_hold, found_run, get_run, run_value
+from persist.workflows.storage.run_rows import LET_GO, LOCK_RUN, announce_claimable, check_hold, found_run, get_run, run_value
 from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs import limiting
 from persist.workflows.verbs.leases import given_lease
@@ -104,7 +104,8 @@ class Signals(Repository):
     def wait(self, lease: Lease, name: str, timeout: timedelta | None = None) -> Signal | None:
         """The oldest signal of this name that nobody has taken; None if there is none yet, and the run is paused until one comes.
 
-        For a handler, which returns when it gets None and is called again after the signal. The signal stays until it is taken.
+        For a handler, which returns when it gets None and is called again after the signal: the lease has ended then, so that a
+        signal that comes before the handler has returned is no signal to it. The signal stays until it is taken.
         After `timeout`, counted from the first call, the run goes on with a signal that is `timed_out`. Raises LeaseLost, and
         TransitionError unless the run runs.
         """
@@ -125,7 +126,7 @@ class Signals(Repository):
             until = waiting.result[1]  # it was resumed by hand
         with work.batch(last=True) as batch:
             batch.run(_WAIT, run_id=run.id, name=label, since=now, expires_at=until)
-            batch.run(SET_STATUS, row_id=run.id, to=RunStatus.PAUSED, at=now)
+            batch.run(LET_GO, row_id=run.id, to=RunStatus.PAUSED, at=now)
         limiting.announce_freed(work, run)
         return None
 

@@ -133,13 +133,16 @@ def test_a_signal_that_came_before_is_not_waited_for(store: Any) -> None:
     assert stored(store, lease.run_id).status == RunStatus.RUNNING
 
 
-def test_a_worker_that_still_holds_the_run_goes_on_with_it(store: Any) -> None:
+def test_a_signal_that_comes_before_the_handler_has_returned_is_not_lost(store: Any) -> None:
     lease = held(store)
-    store.workflows.signals.wait(lease, "paid")
+    assert store.workflows.signals.wait(lease, "paid") is None
     store.workflows.signals.send(lease.run_id, "paid")
-    run = stored(store, lease.run_id)
-    assert (run.status, run.lease_owner, claim(store)) == ("running", lease.worker, None)
-    assert store.workflows.signals.wait(lease, "paid") is not None
+    run = store.workflows.runs.complete(lease)
+    assert (run.status, run.lease_owner) == ("running", None)
+    again = claim(store)
+    assert store.workflows.signals.wait(again, "paid") is not None
+    with pytest.raises(LeaseLost):
+        store.workflows.runs.complete(lease)
 
 
 def test_a_signal_walks_past_no_gate(store: Any) -> None:

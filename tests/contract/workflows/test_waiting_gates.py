@@ -8,7 +8,7 @@ from persist.errors import LeaseLost, NotFound, TransitionError
 from persist.workflows.schemas import Approval
 from tests.contract.conftest import Raw
 from tests.contract.workflows.making import gate_of, make_run, pending, request, respond, run_of
-from tests.contract.workflows.scenes import do, held
+from tests.contract.workflows.scenes import claim, do, held
 
 
 def wait(store: Any, run_id: str, gate: str = "review", **options: Any) -> Approval | None:
@@ -103,12 +103,25 @@ def test_only_a_running_run_waits(store: Any, raw: Raw, status: str) -> None:
         wait(store, "gone")
 
 
+def test_an_answer_that_comes_before_the_handler_has_returned_is_not_lost(store: Any) -> None:
+    lease = held(store)
+    assert wait(store, lease.run_id, lease=lease) is None
+    (id,) = pending(store)
+    with store.begin() as tx:
+        tx.workflows.approvals.resolve_and_resume(id)
+    run = do(store, "complete", lease)
+    assert (run.status, run.lease_owner) == ("running", None)
+    again = claim(store)
+    answer = wait(store, lease.run_id, lease=again)
+    assert answer is not None
+    assert answer.id == id
+
+
 def test_the_lease_of_the_run_is_needed(store: Any, raw: Raw) -> None:
     lease = held(store)
     with pytest.raises(LeaseLost):
         wait(store, lease.run_id)
     assert raw.count("workflow_approvals") == 0
     assert wait(store, lease.run_id, lease=lease) is None
-    do(store, "release", lease)
     with pytest.raises(LeaseLost):
         wait(store, lease.run_id, lease=lease)
