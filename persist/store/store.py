@@ -156,7 +156,7 @@ class Store(Domains):
             if owns_engine:
                 dialect.connections.dispose()
             raise
-        runtime = Runtime(dialect, settings, clock or system_clock, sleep or time.sleep, owns_engine=owns_engine)
+        runtime = Runtime(dialect, settings, clock or dialect.connections.clock, sleep or time.sleep, owns_engine=owns_engine)
         runtime.blob_store = blob_store
         runtime.scopes = scopes = dict(found.scopes)
         runtime.tables = lambda: catalog.metadata.sorted_tables

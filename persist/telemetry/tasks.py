@@ -14,7 +14,6 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import FromClause
 
 from persist.db.expressions.locking import advisory_lock
-from persist.db.expressions.store_time import store_ms
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import Row, Statement, param
@@ -24,7 +23,7 @@ from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.arguments import check_choice, check_count, check_list, check_timedelta, optional_count
-from persist.db.values.clock import MILLISECOND, instant_after
+from persist.db.values.clock import instant_after
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.errors import InvalidValue, LeaseLost
@@ -46,12 +45,11 @@ _TOKENS = 2**63
 
 
 def _has_expired(table: FromClause) -> ColumnElement[bool]:
-    return and_(table.c.state == TaskState.IN_PROGRESS, table.c.claim_expires_at <= store_ms())
+    return and_(table.c.state == TaskState.IN_PROGRESS, table.c.claim_expires_at <= param("given_now"))
 
 
 _held = (*_this_task, _T.state == TaskState.IN_PROGRESS, _T.claim_token == param("held_token"))
-_unexpired = or_(_T.claim_expires_at.is_(None), _T.claim_expires_at > store_ms())
-_until = store_ms() + bindparam("span_ms", type_=Int64())
+_unexpired = or_(_T.claim_expires_at.is_(None), _T.claim_expires_at > param("given_now"))
 
 _ADD = Statement(insert_missing(tasks, "workspace_id", "id"))
 _LOCK_QUEUE = Statement(select(advisory_lock()))
@@ -65,7 +63,7 @@ _BUSY = (
     .where(
         _others.c.workspace_id == param("owner"),
         _others.c.state == TaskState.IN_PROGRESS,
-        or_(_others.c.claim_expires_at.is_(None), _others.c.claim_expires_at > store_ms()),
+        or_(_others.c.claim_expires_at.is_(None), _others.c.claim_expires_at > param("given_now")),
     )
     .scalar_subquery()
 )
@@ -82,11 +80,11 @@ _CLAIM = Statement(
         instance_name=param("instance"),
         claimed_at=param("at"),
         claim_token=param("token"),
-        claim_expires_at=_until,
+        claim_expires_at=param("until"),
     )
     .returning(*_COLUMNS)
 )
-_RENEW = Statement(update(tasks).where(*_held, _unexpired).values(claim_expires_at=_until).returning(*_COLUMNS))
+_RENEW = Statement(update(tasks).where(*_held, _unexpired).values(claim_expires_at=param("until")).returning(*_COLUMNS))
 _CLAIM_OF = Statement(select(_T.state, _T.claim_token).where(*_this_task))
 _end = update(tasks).values(state=param("to_state"), completed_at=param("at"), outcome=param("text"), claim_expires_at=null())
 _CANCEL = Statement(_end.where(*_this_task, _T.state == TaskState.QUEUED))
@@ -152,15 +150,14 @@ class Tasks(Repository):
         instance = work.label("instance_name", instance_name)
         if check_count("max_parallel", max_parallel) == 0:
             raise InvalidValue("max_parallel", "expected 1 or more.")
-        span = None if lease is None else _span_ms(work, lease)
-        time_given = _time_given(work)
+        until, now = None if lease is None else _end_of(work, lease), work.now()
         with work.batch() as batch:
             batch.lock(_LOCK_QUEUE, lock_key=f"persist tasks of {owner}")
-            expired = batch.row(_FIRST_EXPIRED, owner=owner, time_given=time_given)
+            expired = batch.row(_FIRST_EXPIRED, owner=owner, given_now=now)
             queued = batch.row(_FIRST, owner=owner)
         row = expired.result
         if row is not None and any(map(is_unreadable, row)):
-            row = _NEXT_EXPIRED.find(work, owner=owner, time_given=time_given)
+            row = _NEXT_EXPIRED.find(work, owner=owner, given_now=now)
         if row is None:
             row = queued.result
             if row is not None and any(map(is_unreadable, row)):
@@ -178,8 +175,8 @@ class Tasks(Repository):
                 instance=instance,
                 at=second("clock", work.now()),
                 maximum=max_parallel,
-                time_given=time_given,
-                span_ms=span,
+                given_now=now,
+                until=until,
             )
         return None if claimed.result is None else _task(work, claimed.result)
 
@@ -191,9 +188,9 @@ class Tasks(Repository):
         """
         work = self._work
         values = {"owner": resolve_scope(work, "workspace_id", workspace_id), "row_id": work.label("id", id)}
-        span, held = _span_ms(work, lease), check_count("token", token)
+        until, held = _end_of(work, lease), check_count("token", token)
         with work.batch(last=True) as batch:
-            renewed = batch.returned(_RENEW, **values, held_token=held, time_given=_time_given(work), span_ms=span)
+            renewed = batch.returned(_RENEW, **values, held_token=held, given_now=work.now(), until=until)
             found = batch.row(_CLAIM_OF, **values)
         if renewed.result is None:
             _check_claim(id, held, found.result)
@@ -268,7 +265,7 @@ class Tasks(Repository):
             if held is None:
                 changed = batch.run(_END, **end)
             else:
-                changed = batch.run(_END_HELD, **end, held_token=held, time_given=_time_given(work))
+                changed = batch.run(_END_HELD, **end, held_token=held, given_now=work.now())
             found = batch.row(_CLAIM_OF, **values)
         if not changed.result:
             _check_claim(id, held, found.result)
@@ -291,15 +288,8 @@ def _lost(id: str, token: int | None, reason: str) -> LeaseLost:
     return LeaseLost(id, token, reason, kind="task")
 
 
-def _span_ms(work: UnitOfWork, lease: timedelta) -> int:
-    span = check_timedelta("lease", lease, zero=False)
-    instant_after("lease", work.now(), span)
-    return span // MILLISECOND
-
-
-def _time_given(work: UnitOfWork) -> datetime | None:
-    """The time of a caller's clock; None where the server's counts."""
-    return None if work.runtime.server_has_clock else work.now()
+def _end_of(work: UnitOfWork, lease: timedelta) -> datetime:
+    return instant_after("lease", work.now(), check_timedelta("lease", lease, zero=False))
 
 
 def _row(work: UnitOfWork, path: str, item: object, now: datetime) -> dict[str, Any]:

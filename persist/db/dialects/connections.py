@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from persist.db.connections.connection_cache import ConnectionCache
+from persist.db.values.clock import Clock, system_clock
 
 
 class Connections(ABC):
@@ -44,6 +45,9 @@ class Connections(ABC):
     def open_first(self) -> Any:
         """Open the driver connection of the first transaction before an engine exists; None where that is not possible."""
         return None
+
+    clock: Clock = staticmethod(system_clock)
+    """The clock of a store that was given none: the server's, where there is one."""
 
     def check_server(self, driver: Any) -> None:  # noqa: B027  # a file has no server
         """Raise UnsupportedEngine if a first connection reaches a server that persist does not run on."""

@@ -18,7 +18,7 @@ from persist.db.concurrency.writer_lock import WriterLock
 from persist.db.connections.pool_width import width
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.wakeups import Wakeups
-from persist.db.values.clock import Clock, epoch_ms_clock, millisecond_clock, system_clock
+from persist.db.values.clock import Clock, epoch_ms_clock, millisecond_clock
 from persist.db.values.ids import IdMinter
 from persist.db.values.json import JsonLimits
 from persist.errors import (
@@ -65,8 +65,6 @@ class Runtime:
         self.limits = JsonLimits(settings.max_json_bytes, settings.max_json_depth)
         self.clock = clock
         self.clock_ms, self.now = epoch_ms_clock(clock), millisecond_clock(clock)
-        self.server_has_clock = clock is system_clock and not dialect.one_writer
-        """Whether leases go by the clock of the database server: it is one, and the caller gave the store none of its own."""
         self.sleep = sleep
         self.ids = IdMinter(clock)
         self.owns_engine = owns_engine

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from time import time_ns
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from persist.errors import InvalidValue
 from persist.quoting import shown
@@ -16,6 +16,17 @@ _LAST_REAL = math.nextafter(253_402_300_800, 0)
 MILLISECOND = timedelta(milliseconds=1)
 
 
+@runtime_checkable
+class MillisecondClock(Protocol):
+    """A clock that also tells whole milliseconds since 1970, without building a datetime."""
+
+    def __call__(self) -> datetime:
+        """The current time as an aware UTC datetime."""
+
+    def ms(self) -> int:
+        """Whole milliseconds since 1970."""
+
+
 def system_clock() -> datetime:
     """The default clock: the current time as an aware UTC datetime."""
     return datetime.now(UTC)
@@ -25,6 +36,8 @@ def epoch_ms_clock(clock: Clock) -> Callable[[], int]:
     """A function that returns the clock's time in whole milliseconds since 1970 (no datetime is built for the default clock)."""
     if clock is system_clock:
         return lambda: time_ns() // 1_000_000
+    if isinstance(clock, MillisecondClock):
+        return clock.ms
     return lambda: epoch_ms(clock())
 
 
@@ -32,6 +45,8 @@ def millisecond_clock(clock: Clock) -> Callable[[], datetime]:
     """A function that returns the clock's time in UTC, cut to whole milliseconds, the precision of columns."""
     if clock is system_clock:
         return lambda: datetime.fromtimestamp(time_ns() // 1_000_000 / 1000, UTC)  # floats are exact to the ms until 2100
+    if isinstance(clock, MillisecondClock):
+        return lambda: datetime.fromtimestamp(clock.ms() / 1000, UTC)
     return lambda: to_ms(as_utc("clock", clock()))
 
 

@@ -6,10 +6,9 @@ programs know nothing of this: a run that only they have written has no holder.
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, null, or_, select, update
+from sqlalchemy import func, null, or_, update
 
 from persist.db.concurrency.process_owners import is_stale, place_of, this_process_as_owner
-from persist.db.expressions.store_time import store_second
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import LeaseLost, RunHeld
@@ -22,25 +21,19 @@ STALE_AFTER = timedelta(minutes=5)
 """Where nobody can look whether the process of a run still lives, such as on another machine, others wait so long for `seen`."""
 
 _R = runs.c
-NOW = Statement(select(store_second()))
-HOLD = {"held_by": param("holder"), "held_since": store_second(), "seen_at": store_second()}
+HOLD = {"held_by": param("holder"), "held_since": param("second"), "seen_at": param("second")}
 """The columns of a run that this process begins or resumes; the parameters are those of `hold_values`."""
 LET_GO = {"held_by": null(), "held_since": null(), "seen_at": null()}
 SEEN = Statement(
     update(runs)
     .where(_R.id == param("row_id"), _R.status == RunStatus.RUNNING, or_(_R.held_by.is_(None), _R.held_by == param("holder")))
-    .values(held_by=param("holder"), held_since=func.coalesce(_R.held_since, store_second()), seen_at=store_second())
+    .values(held_by=param("holder"), held_since=func.coalesce(_R.held_since, param("second")), seen_at=param("second"))
 )
-
-
-def second_given(work: UnitOfWork) -> datetime | None:
-    """The second of a caller's clock; None where the server's counts."""
-    return None if work.runtime.server_has_clock else this_second(work)
 
 
 def hold_values(work: UnitOfWork) -> dict[str, object]:
     """The parameters of HOLD and SEEN."""
-    return {"holder": this_process_as_owner(), "second_given": second_given(work)}
+    return {"holder": this_process_as_owner(), "second": this_second(work)}
 
 
 def check_free(run: ProgramRun, now: datetime, stale_after: timedelta) -> bool:

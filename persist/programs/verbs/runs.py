@@ -26,13 +26,11 @@ from persist.programs.storage.execution_rows import execution_value
 from persist.programs.storage.run_holders import (
     HOLD,
     LET_GO,
-    NOW,
     SEEN,
     STALE_AFTER,
     check_free,
     hold_values,
     lost,
-    second_given,
 )
 from persist.programs.storage.run_rows import (
     COLUMNS,
@@ -147,13 +145,11 @@ class ProgramRuns(Repository):
         """
         work = self._work
         span = check_timedelta("stale_after", stale_after)
-        with work.batch() as batch:
-            found, at = batch.row(LOCK_RUN, row_id=work.label("id", id)), batch.row(NOW, second_given=second_given(work))
-        if found.result is None:
+        found = work.row(LOCK_RUN, row_id=work.label("id", id))
+        if found is None:
             raise NotFound("program run", id)
-        assert at.result is not None, "it is a SELECT without FROM"
-        run = run_value(found.result)
-        if run.status == RunStatus.COMPLETED or not check_free(run, at.result[0], span) or run.status != RunStatus.RUNNING:
+        run = run_value(found)
+        if run.status == RunStatus.COMPLETED or not check_free(run, this_second(work), span) or run.status != RunStatus.RUNNING:
             check_run(run.id, run.status, RunStatus.RUNNING)
         with work.batch(last=True) as batch:
             batch.run(_RESUME, row_id=run.id, to=RunStatus.RUNNING, at=this_second(work), **hold_values(work))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from persist.db.concurrency.process_owners import this_process_as_owner
-from persist.db.values.clock import system_clock
+from persist.db.dialects.postgres import server_clock
 from persist.errors import InvalidValue, LeaseLost, NotFound, RunHeld, TransitionError
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
@@ -171,10 +171,11 @@ def test_a_wrong_time_is_refused(store: Any, wrong: Any) -> None:
 @pytest.mark.parametrize("backend", ["postgres"])
 def test_on_a_server_its_clock_decides(open_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose clock is ten minutes ahead follows no process that was seen a moment ago."""
-    store = open_store(clock=system_clock)
+    store = open_store(clock=None)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr("persist.programs.storage.run_holders.this_process_as_owner", lambda: ELSEWHERE)
         make(store)
-    monkeypatch.setattr("persist.db.values.clock.time_ns", lambda: time.time_ns() + 600_000_000_000)
+    monkeypatch.setattr(server_clock, "wall_ns", lambda: time.time_ns() + 600_000_000_000)
+    ahead = open_store(clock=None)
     with pytest.raises(RunHeld):
-        do(store, "runs", "resume", RUN, stale_after=MINUTE * 9)
+        do(ahead, "runs", "resume", RUN, stale_after=MINUTE * 9)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from persist.db.values.clock import system_clock
+from persist.db.dialects.postgres import server_clock
 from persist.errors import InvalidValue, LeaseLost
 from persist.testing import FrozenClock
 from tests.contract.conftest import Raw
@@ -185,13 +185,14 @@ def test_on_a_server_its_clock_decides(
     open_store: Callable[..., Any], here: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine whose clock is ten minutes ahead takes nobody's task."""
-    store = open_store(clock=system_clock)
+    store = open_store(clock=None)
     write(store, "tasks", "poll", [task("a")], **here)
     claimed = write(store, "tasks", "claim", "box-1", lease=FIVE, **here)
-    monkeypatch.setattr("persist.db.values.clock.time_ns", lambda: time.time_ns() + 600_000_000_000)
-    assert write(store, "tasks", "claim", "box-2", lease=FIVE, **here) is None
+    monkeypatch.setattr(server_clock, "wall_ns", lambda: time.time_ns() + 600_000_000_000)
+    ahead = open_store(clock=None)
+    assert write(ahead, "tasks", "claim", "box-2", lease=FIVE, **here) is None
     assert (
-        write(store, "tasks", "renew", "a", FIVE, token=claimed.claim_token, **here).claim_expires_at
+        write(ahead, "tasks", "renew", "a", FIVE, token=claimed.claim_token, **here).claim_expires_at
         < claimed.claim_expires_at + FIVE
     )
     assert write(store, "tasks", "complete", "a", token=claimed.claim_token, **here)

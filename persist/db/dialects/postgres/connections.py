@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, event
 from persist.db.connections.connection_cache import ConnectionCache
 from persist.db.dialects.connections import Connections
 from persist.db.dialects.postgres.deferred_commits import DeferredCommits
+from persist.db.dialects.postgres.server_clock import ServerClock
 from persist.db.dialects.postgres.servers import refuse_other_servers
 from persist.db.schema.base import SCHEMA_TOKEN
 from persist.lazy_imports import lazy_module
@@ -31,6 +32,7 @@ class PostgresConnections(Connections):
         self.engine, self.owned = engine, owned
         self._psycopg, self._schema, self._pooled = psycopg, schema, pooled
         self.deferred_commits = DeferredCommits(psycopg)
+        self.clock = self._server_clock = ServerClock()
         self._names: WeakKeyDictionary[Any, pipelining.PreparedNames] = WeakKeyDictionary()
         if owned:
             self.idle = {write: ConnectionCache(2, _IDLE_SECONDS, self._give_back) for write in (True, False)}
@@ -44,15 +46,15 @@ class PostgresConnections(Connections):
         return self.engine.execution_options(schema_translate_map={SCHEMA_TOKEN: self._schema}, **snapshot)
 
     def _look(self, driver: Any, record: Any) -> None:
-        """Disable prepared statements on a new connection that goes through a pooler.
+        """Look at the server's clock, and disable prepared statements on a new connection that goes through a pooler.
 
         A pooler may run a prepared statement in another session, where the name can mean another statement. A pooler sends its
         clients cancel keys of its own, so a pooled connection reports a process id other than pg_backend_pid().
         """
-        found = driver.pgconn.exec_(b"SELECT pg_backend_pid()")
+        found = self._server_clock.ask(driver.pgconn)
         if found.status != self._psycopg.pq.ExecStatus.TUPLES_OK:
             raise self._psycopg.errors.error_from_result(found)
-        pooled = self._pooled or int(found.get_value(0, 0)) != driver.info.backend_pid
+        pooled = self._pooled or int(found.get_value(0, 1)) != driver.info.backend_pid
         self._names[driver] = pipelining.PreparedNames(enabled=not pooled)
         driver.prepare_threshold = None  # psycopg would deallocate all prepared statements, also ours, after a ROLLBACK
 
@@ -62,6 +64,8 @@ class PostgresConnections(Connections):
 
     def check_server(self, driver: Any) -> None:
         refuse_other_servers(driver)
+        if self._server_clock.is_due:
+            self._server_clock.ask(driver.pgconn)
 
     def prepare_database(self, driver: Any) -> None:
         """Do nothing: a Postgres database needs no setup by its clients."""
@@ -72,6 +76,9 @@ class PostgresConnections(Connections):
                 return kept
             self.discard(kept)
         connection = (self.writer if write else self.reader).connect()
+        driver: Any = connection.connection.driver_connection
+        if self._server_clock.is_due:
+            self._server_clock.ask(driver.pgconn)
         if self.owned:
             return connection
         # override the isolation level of the host's engine: AUTOCOMMIT would mean no transaction
