@@ -9,7 +9,7 @@ import pkgutil
 import types
 import typing
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ SAMPLES: dict[Any, list[Any]] = {
     bool: [True, False],
     bytes: [b"\x00\xff"],
     datetime: [datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)],
+    timedelta: [timedelta(seconds=1.5)],
     Any: [{"a": [1, None]}, None, 3],
     Blob: [Blob("msgpack", b"\x00\xff")],
 }
@@ -34,7 +35,7 @@ SAMPLES: dict[Any, list[Any]] = {
 
 def _value_classes() -> list[type[Value]]:
     for module in pkgutil.walk_packages(persist.__path__, "persist."):
-        if module.name.endswith(".schemas"):
+        if module.name.endswith((".schemas", "_values")):
             importlib.import_module(module.name)
     return list(_below(Value))
 
