@@ -1,5 +1,6 @@
 """The clock of the database server, told without asking it each time: the processes that share a server agree on the time."""
 
+import sys
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -15,8 +16,9 @@ def wall_ns() -> int:
 
 def steady_ns() -> int:
     """Nanoseconds on a clock that nobody sets, and that also runs while the machine is suspended, where there is one."""
-    boottime = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic_ns() if boottime is None else time.clock_gettime_ns(boottime)
+    if sys.platform == "linux":
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    return time.monotonic_ns()
 
 
 class ServerClock:
