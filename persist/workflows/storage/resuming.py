@@ -3,11 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import null, update
+from sqlalchemy import delete, null, update
 
 from persist.db.changes.batch import Batch
 from persist.db.statements.prepared import Statement, param
-from persist.workflows.models import runs
+from persist.workflows.models import runs, waits
 from persist.workflows.schemas import RunStatus, WorkflowRun
 from persist.workflows.storage.gates import OPEN_GATE
 from persist.workflows.storage.run_rows import is_live
@@ -25,6 +25,8 @@ _resume = (
     )
 )
 RESUME = Statement(_resume)
+END_WAIT = Statement(delete(waits).where(waits.c.run_id == param("run_id")))
+"""A run no longer waits for a signal."""
 _RESUME_UNGATED = Statement(_resume.where(~OPEN_GATE.statement.exists()))  # type: ignore[attr-defined]  # it is a select
 
 

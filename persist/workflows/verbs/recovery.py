@@ -16,7 +16,7 @@ from persist.quoting import shown
 from persist.workflows.models import IS_UNFINISHED, executions, runs
 from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun
 from persist.workflows.storage.payloads import with_error
-from persist.workflows.storage.resuming import handed_over_at
+from persist.workflows.storage.resuming import END_WAIT, handed_over_at
 from persist.workflows.storage.run_rows import COLUMNS, GET_RUN, announce_claimable, run_value, written_run
 from persist.workflows.verbs.finishing import announce_finished, finish_values, write_finish
 
@@ -171,6 +171,7 @@ def restart(work: UnitOfWork, run: WorkflowRun) -> None:
     try:
         with work.batch(last=True) as batch:
             batch.run(_RESTART, row_id=run.id, new_context=new_context, count=count, maximum=maximum, until=until, at=now)
+            batch.run(END_WAIT, run_id=run.id)
     except Exception as error:
         if not isinstance(work.runtime.translate(error), Conflict):
             raise

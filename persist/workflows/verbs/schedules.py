@@ -3,6 +3,7 @@
 import logging
 from datetime import datetime, timedelta
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
@@ -11,13 +12,14 @@ from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.base import flag_set
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import NothingToDo, Repository, reads, writes, writes_if_needed
+from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 from persist.db.values.arguments import check_choice, check_flag
 from persist.db.values.clock import as_utc, iso_ms
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, PayloadTooLarge
 from persist.quoting import named
 from persist.workflows.fire_times import check_timezone, fires_after, missed, next_fire
 from persist.workflows.models import cron_overrides, schedules
@@ -28,6 +30,8 @@ from persist.workflows.storage.payloads import context_of
 from persist.workflows.verbs import creating
 
 log = logging.getLogger("persist")
+_said: WeakKeyDictionary[Runtime, set[str]] = WeakKeyDictionary()
+"""What a store's log says already of schedules that do not fire, which are tried again and again."""
 
 List = list
 _S, _O = schedules.c, cron_overrides.c
@@ -149,8 +153,19 @@ class Schedules(Repository):
         work, at = self._work, _now(self._work, now)
         fired: List[WorkflowRun] = []
         for *row, cron, switch in work.rows(_DUE, at=at):
-            fired += _fire(work, _value(tuple(row)), cron, at, stopped=switch is False)
+            schedule = _value(tuple(row))
+            try:
+                fired += _fire(work, schedule, cron, at, stopped=switch is False)
+            except (InvalidValue, PayloadTooLarge) as error:  # the others fire, and perhaps a machine that knows its time zone
+                _say_once(work, f"the schedule {named(schedule.name)} does not fire as it is: {error}")
         return fired
+
+
+def _say_once(work: UnitOfWork, what: str) -> None:
+    said = _said.setdefault(work.runtime, set())
+    if what not in said:
+        said.add(what)
+        log.error("%s", what)
 
 
 def _fire(work: UnitOfWork, schedule: Schedule, cron: str, at: datetime, *, stopped: bool) -> list[WorkflowRun]:
@@ -185,12 +200,17 @@ def _next_fire(name: str, cron: str, by: str, timezone: str, at: datetime) -> da
 def _last(cron: str, timezone: str, due: datetime, at: datetime) -> datetime:
     """The last fire until that instant, looked for from ever longer ago, so that a long outage costs nothing."""
     back = timedelta(minutes=1)
+    begin = due
     while at - back > due:
         recent, _ = missed(cron, timezone, at - back, at, _AT_ONCE)
         if len(recent) > 1:
-            return recent[-1]
+            begin = recent[-1]
+            break
         back *= 4
-    return missed(cron, timezone, due, at, _AT_ONCE)[0][-1]
+    fires, _ = missed(cron, timezone, begin, at, _AT_ONCE)
+    while len(fires) == _AT_ONCE:
+        fires, _ = missed(cron, timezone, fires[-1], at, _AT_ONCE)
+    return fires[-1]
 
 
 def _queue(work: UnitOfWork, schedule: Schedule, fire: datetime) -> WorkflowRun | None:

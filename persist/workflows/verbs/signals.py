@@ -1,27 +1,31 @@
 """Signals: what other processes tell a run, kept until the run takes it, and waited for without a process."""
 
+import logging
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, literal_column, select, update
+from sqlalchemy import func, literal_column, select, update
 
 from persist.db.expressions.upsert import insert_missing, upsert
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.repository import NothingToDo, Repository, reads, writes, writes_if_needed
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable, is_unreadable
 from persist.db.values.arguments import check_timedelta, optional_label
 from persist.db.values.clock import instant_after
 from persist.db.values.frozen import construct
 from persist.db.values.json import Json
 from persist.errors import Conflict
+from persist.quoting import shown
 from persist.workflows.models import HAS_KEY, IS_EXPIRING, IS_UNTAKEN, signals, waits
 from persist.workflows.schemas import Lease, RunStatus, Signal, WorkflowRun
-from persist.workflows.storage.resuming import resume_ungated, resumption
+from persist.workflows.storage.resuming import END_WAIT, resume_ungated, resumption
 from persist.workflows.storage.run_rows import LET_GO, LOCK_RUN, announce_claimable, check_hold, found_run, get_run, run_value
 from persist.workflows.transitions import TERMINAL, check_transition
 from persist.workflows.verbs import limiting
 from persist.workflows.verbs.leases import given_lease
 
+log = logging.getLogger("persist")
 List = list
 _S, _W = signals.c, waits.c
 _FIELDS = tuple(Signal.model_fields)
@@ -42,12 +46,12 @@ _TAKE = Statement(
 )
 _WAITS_FOR = Statement(select(_W.name, _W.expires_at).where(_W.run_id == param("run_id")))
 _WAIT = Statement(upsert(waits, "run_id"))
-_END_WAIT = Statement(delete(waits).where(_W.run_id == param("run_id")))
 _DUE = Statement(
     select(_W.run_id)
     .where(IS_EXPIRING, _W.expires_at <= param("at"))
     .order_by(_W.expires_at, _W.run_id)
-    .limit(literal_column("100"))
+    .limit(literal_column("100")),
+    unreadable=OnUnreadable.LEAVE_OUT,  # the others go on
 )
 
 
@@ -166,25 +170,29 @@ def _time_out(work: UnitOfWork, run_id: str) -> Signal | None:
         return None
     name, expires_at = waiting.result
     run = run_value(locked.result)
+    if any(map(is_unreadable, (name, expires_at, run.status, run.lease_owner, run.lease_expires_at, run.lease_token))):
+        log.warning("the run %s waits on: its row, or that of its wait, cannot be read", shown(run_id))
+        return None
     if expires_at is None or expires_at > work.now():
         return None
     if run.status != RunStatus.PAUSED:
-        work.run(_END_WAIT, run_id=run.id)
+        work.run(END_WAIT, run_id=run.id)
         return None
     assert last.result is not None
-    return _deliver(work, run, {"name": name, "payload": None, "seq": last.result[0] + 1, "timed_out": True}, wake=True)
+    told = {"name": name, "payload": None, "seq": last.result[0] + 1, "timed_out": True}
+    return _deliver(work, run, told, wake=True, last=False)
 
 
-def _deliver(work: UnitOfWork, run: WorkflowRun, told: dict[str, Any], *, wake: bool) -> Signal:
-    """Store a signal of a locked run; `wake`: it goes on if it is paused."""
+def _deliver(work: UnitOfWork, run: WorkflowRun, told: dict[str, Any], *, wake: bool, last: bool = True) -> Signal:
+    """Store a signal of a locked run; `wake`: it goes on if it is paused; `last`: the verb writes nothing after it."""
     now = work.now()
     values = {**dict.fromkeys(_FIELDS), "timed_out": False, **told, "run_id": run.id, "sent_at": now}
     goes_on = wake and run.status == RunStatus.PAUSED
     resumed = resumption(run, now) if goes_on else {}
-    with work.batch(last=True) as batch:
+    with work.batch(last=last) as batch:
         sent = batch.returned(_INSERT, **values)
         if wake:
-            batch.run(_END_WAIT, run_id=run.id)
+            batch.run(END_WAIT, run_id=run.id)
         if goes_on:
             resume_ungated(batch, resumed)
     if goes_on:

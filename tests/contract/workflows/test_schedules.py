@@ -1,7 +1,7 @@
 """Schedules queue runs at the times of a cron expression, once however many processes ask."""
 
 import threading
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,10 +10,11 @@ from persist import Store
 from persist.errors import InvalidValue
 from persist.workflows.schedule_values import Schedule
 from persist.workflows.schemas import RunStatus, WorkflowRun
+from tests.contract.conftest import Raw
 from tests.contract.faces import in_one_way
 from tests.contract.workflows.scenes import ask, claim
 
-MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
 def schedules(store: Any, verb: str, *args: Any, **options: Any) -> Any:
@@ -78,6 +79,27 @@ def test_a_run_is_queued_when_it_is_time(store: Any, clock: Any) -> None:
     lease = claim(store)
     assert lease is not None
     assert lease.run_id == run.id
+
+
+def test_the_last_of_thousands_of_missed_fires_is_caught_up_on(store: Any, clock: Any) -> None:
+    clock.set(datetime(2026, 1, 5, tzinfo=UTC) - HOUR)  # an hour before a Monday
+    schedules(store, "set", "mondays", workflow_name="build", cron="* * * * 1", catch_up="one")
+    clock.advance(delta=2 * DAY + HOUR)
+    assert fired(store) == [datetime(2026, 1, 5, 23, 59, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize("spoilt", ["timezone = 'Mars/Base'", "cron = 'never', fires_by = 'never'"])
+def test_a_schedule_that_cannot_be_kept_stops_no_other_one(store: Any, clock: Any, raw: Raw, spoilt: str) -> None:
+    for name in ("bad", "good"):
+        hourly(store, name)
+    raw.rows(f"UPDATE workflow_schedules SET {spoilt} WHERE name = 'bad'")
+    begin = clock()
+    clock.advance(delta=HOUR)
+    assert fired(store) == [begin + HOUR]
+    assert fired(store) == []
+    schedules(store, "set", "bad", workflow_name="build", cron="0 * * * *")
+    clock.advance(delta=HOUR)
+    assert fired(store) == [begin + 2 * HOUR] * 2
 
 
 @pytest.mark.parametrize(("catch_up", "hours"), [("one", [5]), ("all", [1, 2, 3, 4, 5]), ("none", [])])

@@ -209,6 +209,39 @@ def test_a_timeout_counts_from_the_first_call(store: Any, clock: Any) -> None:
     assert [signal.run_id for signal in store.workflows.signals.expire_due()] == [lease.run_id]
 
 
+def test_a_restarted_run_waits_anew(store: Any, clock: Any) -> None:
+    hour = timedelta(hours=1)
+    lease = waiting(store, timeout=hour)
+    do(store, "cancel", lease.run_id)
+    clock.advance(seconds=3000)
+    do(store, "restart", lease.run_id)
+    again = claim(store)
+    assert again is not None
+    assert store.workflows.signals.wait(again, "paid", hour) is None
+    clock.advance(seconds=3000)
+    assert store.workflows.signals.expire_due() == []
+    clock.advance(seconds=600)
+    assert [signal.run_id for signal in store.workflows.signals.expire_due()] == [lease.run_id]
+
+
+def test_all_that_are_due_go_on_at_once(store: Any, clock: Any) -> None:
+    leases = [waiting(store, timeout=timedelta(hours=1)) for _ in range(3)]
+    clock.advance(seconds=3600)
+    found = store.workflows.signals.expire_due()
+    assert {signal.run_id for signal in found} == {lease.run_id for lease in leases}
+    assert {stored(store, lease.run_id).status for lease in leases} == {RunStatus.RUNNING}
+
+
+@pytest.mark.parametrize("table", ["workflow_runs SET lease_expires_at", "workflow_waits SET expires_at"])
+def test_a_row_that_cannot_be_read_keeps_no_other_one_waiting(store: Any, clock: Any, raw: Raw, table: str) -> None:
+    spoilt, whole = (waiting(store, timeout=timedelta(hours=1)) for _ in range(2))
+    key = "id" if table.startswith("workflow_runs") else "run_id"
+    raw.rows(f"UPDATE {table} = '-infinity' WHERE {key} = ?", spoilt.run_id)
+    clock.advance(seconds=3600)
+    assert [signal.run_id for signal in store.workflows.signals.expire_due()] == [whole.run_id]
+    assert raw.value("SELECT status FROM workflow_runs WHERE id = ?", spoilt.run_id) == "paused"
+
+
 def test_a_signal_that_comes_in_time_ends_the_timeout(store: Any, clock: Any) -> None:
     lease = waiting(store, timeout=timedelta(hours=1))
     store.workflows.signals.send(lease.run_id, "paid")
