@@ -10,7 +10,7 @@ from persist.cli.failures import Failed
 from persist.cli.output import Paint, columns, inline, instant, say, say_json
 from persist.cli.run_lines import cost, cut, family_lines, run_lines
 from persist.cli.run_stats import stats
-from persist.workflows.schemas import RunStatus, WorkflowRun, WorkflowRunSummary
+from persist.workflows.schemas import FailureKind, RunStatus, WorkflowRun, WorkflowRunSummary
 
 _TRIGGER = 40
 
@@ -45,6 +45,12 @@ runs.add_command(stats)
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--trigger", metavar="ID", help="Only runs of this trigger.")
 @click.option("--parent", metavar="ID", help="Only runs that were created for this run.")
+@click.option(
+    "--failure-kind",
+    "failure_kind",
+    type=click.Choice([kind.value for kind in FailureKind]),
+    help="Only runs that failed or were cancelled for this reason.",
+)
 @click.option("--since", metavar="INSTANT", callback=_instant, help="Only runs started then or later; UTC unless it says.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option("--after", metavar="CURSOR", help="The page after the one that ended with this cursor.")
@@ -56,6 +62,7 @@ def ls(
     workflow: str | None,
     trigger: str | None,
     parent: str | None,
+    failure_kind: str | None,
     since: datetime | None,
     limit: int,
     after: str | None,
@@ -69,6 +76,7 @@ def ls(
             workflow_name=workflow,
             trigger_id=trigger,
             parent_run_id=parent,
+            failure_kind=failure_kind,
             since=since,
             limit=limit,
             after=after,
@@ -177,6 +185,24 @@ def restart(run: str, database: Database, as_json: bool, quiet: bool) -> None:
     """
     changed = _changed(database, run, "restart", "is neither failed nor cancelled")
     _say_changed(changed, "Restarted", as_json=as_json, quiet=quiet)
+
+
+@runs.command(short_help="Queue a failed or cancelled run again.")
+@click.argument("run")
+@on_database
+@as_json
+@quiet("Print nothing.")
+def retry(run: str, database: Database, as_json: bool, quiet: bool) -> None:
+    """Queue a failed or cancelled run again, last in line: a worker claims it in its turn, and phases that are done stay done.
+
+    Exit code 1 if it is neither.
+    """
+    with database.open_existing() as store, store.begin() as tx:
+        if not tx.workflows.runs.restart(run):
+            raise Failed(f"The workflow run {run!r} is neither failed nor cancelled: it is {tx.workflows.runs.get(run).status}.")
+        tx.workflows.runs.requeue(run)
+        queued = tx.workflows.runs.get(run)
+    _say_changed(queued, "Queued", as_json=as_json, quiet=quiet)
 
 
 def _changed(database: Database, run: str, verb: str, refusal: str, **options: Any) -> WorkflowRun:

@@ -39,7 +39,7 @@ class _Step:
         self._attempt = 0
 
     def _begun(self, effect: Effect) -> None:
-        if effect.state == EffectState.UNKNOWN:
+        if effect.state not in (EffectState.BEGUN, EffectState.DONE):  # another program may have left any word
             raise EffectUnknown(effect.run_id, effect.key, effect.attempts)
         self.due = effect.state == EffectState.BEGUN
         self._attempt = effect.attempts

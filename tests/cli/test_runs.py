@@ -262,7 +262,20 @@ def test_pause_resume_and_restart(command: Command, stored: list[str], database_
         assert [tx.workflows.runs.get(id).status for id in stored] == ["running", "queued", "running", "succeeded"]
 
 
-@pytest.mark.parametrize("verb", ["show", "cancel", "pause", "resume", "restart"])
+def test_retry_puts_a_run_last_in_line(command: Command, stored: list[str], database_url: str) -> None:
+    _, queued, running, succeeded = stored
+    command("runs", "cancel", running)
+    assert command("runs", "ls", "--failure-kind", "cancelled", "-q").stdout == f"{running}\n"
+    assert command("runs", "ls", "--failure-kind", "retries", "-q").stdout == ""
+    assert command("runs", "retry", running).stdout == f"Queued {running}.\n"
+    refused = command("runs", "retry", succeeded)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "neither failed nor cancelled: it is succeeded" in refused.stderr
+    with Store.open(database_url) as store, store.read() as tx:
+        assert [run.id for run in tx.workflows.runs.list_queued()] == [queued, running]
+
+
+@pytest.mark.parametrize("verb", ["show", "cancel", "pause", "resume", "restart", "retry"])
 def test_nobody(command: Command, stored: list[str], verb: str) -> None:
     result = command("runs", verb, "run_nobody")
     assert (result.exit_code, result.stdout) == (1, "")
