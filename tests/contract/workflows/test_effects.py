@@ -7,6 +7,7 @@ import pytest
 
 from persist.errors import Conflict, EffectUnknown, InvalidValue, LeaseLost, NotFound
 from tests.async_portal import Portal
+from tests.contract.conftest import Raw
 from tests.contract.faces import every_way, in_one_way
 from tests.contract.workflows.scenes import NESTED, Around, do, held, make
 
@@ -152,6 +153,15 @@ def test_a_step_that_was_interrupted_is_unknown_until_somebody_decides(store: An
 
 
 @every_way
+def test_an_effect_in_a_state_of_another_program_is_unknown(store: Any, raw: Raw, portal: Portal) -> None:
+    run = make(store)
+    with Around(store.step(run, "k"), portal) as step:
+        step.result = 1
+    raw.rows("UPDATE workflow_effects SET state = 'odd'")
+    with pytest.raises(EffectUnknown), Around(store.step(run, "k"), portal):
+        pass
+
+
 def test_a_block_that_hung_tells_no_failure_of_the_attempt_that_others_began(store: Any, portal: Portal) -> None:
     run, effects = make(store), store.workflows.effects
 
