@@ -53,6 +53,7 @@ PARTS = (
     Part("sessionlog", "Session logs", postgres=False),
     Part("savers", "Checkpointers of LangGraph", peers=True, quick=False),
     Part("integrations", "Integrations", peers=True, quick=False),
+    Part("working", "Workers", quick=False),
     Part("queues", "Queues of other libraries", peers=True, quick=False),
     Part("peers", "The same job in other libraries", peers=True, quick=False),
 )
