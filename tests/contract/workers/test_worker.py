@@ -1,6 +1,9 @@
 """`persist.workflows.Worker`: claiming, handlers, how they end, and stopping."""
 
+import os
+import queue as queues
 import threading
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -60,6 +63,20 @@ def test_handlers_run_at_once_up_to_the_limit(store: Any, portal: Portal) -> Non
     Working(store, portal, {"build": handle}, concurrency=3).run_until_idle()
     assert statuses(store, *ids) == ["succeeded"] * 6
     assert max(running) == 3
+
+
+def test_many_workers_work_in_one_process(store: Any, portal: Portal) -> None:
+    """Also more of them than an event loop has threads in its executor."""
+    names = [f"build-{number}" for number in range(min(32, (os.cpu_count() or 1) + 4) + 1)]
+    ids = [queue(store, workflow_name=name) for name in names]
+    calls: queues.Queue[str] = queues.Queue()
+    with ExitStack() as at_work:
+        for name in names:
+            handlers = {name: lambda run: calls.put(run.id)}
+            at_work.enter_context(Working(store, portal, handlers).at_work())
+        called = [calls.get(timeout=PATIENCE) for _ in names]
+    assert sorted(called) == sorted(ids)
+    assert statuses(store, *ids) == ["succeeded"] * len(ids)
 
 
 def test_a_handler_that_raises_fails_the_run(store: Any, portal: Portal) -> None:
