@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from persist.db.dialects.event_log import RUNS
@@ -185,7 +186,8 @@ class ClaimLoop:
             with self._changed:
                 mine = lease.run_id in self._jobs
             if not mine:
-                runs.release(lease)
+                with suppress(LeaseLost, NotFound):  # ended, or another worker's, since the look
+                    runs.release(lease)
 
     def _try(self, call: Callable[[], T]) -> T | None:
         """Call the database; during an outage, which is logged once, wait a moment and return None."""

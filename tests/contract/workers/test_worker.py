@@ -13,6 +13,7 @@ from persist.errors import InvalidValue, LeaseLost
 from persist.workers import claim_loop
 from persist.workflows import Worker
 from persist.workflows.schemas import Outcome, RunStatus, WorkflowRun
+from persist.workflows.verbs.runs import Runs
 from tests.async_portal import Portal
 from tests.contract.faces import every_way
 from tests.contract.workers.working import PATIENCE, Handler, Working, seen, statuses
@@ -313,6 +314,27 @@ def test_what_an_earlier_process_of_the_name_held_is_released(store: Any, portal
     Working(store, portal, {"build": calls.append}, name="w1").run_until_idle()
     assert [run.lease_token for run in calls] == [2]
     assert statuses(store, id) == ["succeeded"]
+
+
+def test_what_an_earlier_process_held_may_end_before_it_is_released(
+    store: Any, portal: Portal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, other = queue(store), queue(store)
+    for _ in range(2):
+        assert claim(store, "w1") is not None
+    held_by = Runs.held_by
+
+    def then_it_ends(runs: Runs, worker: str) -> Any:
+        leases = held_by(runs, worker)
+        if leases:
+            runs.cancel(over)
+        return leases
+
+    monkeypatch.setattr(Runs, "held_by", then_it_ends)
+    calls: list[str] = []
+    Working(store, portal, {"build": lambda run: calls.append(run.id)}, name="w1").run_until_idle()
+    assert calls == [other]
+    assert statuses(store, other) == ["succeeded"]
 
 
 def test_a_lease_of_a_run_that_it_does_not_hold(store: Any, portal: Portal) -> None:
