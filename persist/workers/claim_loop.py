@@ -16,7 +16,6 @@ from persist.workers.jobs import Job
 from persist.workers.options import WorkerOptions
 from persist.workers.outcomes import Outcomes
 from persist.workflows.limit_values import ANY_WORKFLOW
-from persist.workflows.schemas import Lease
 
 log = logging.getLogger("persist")
 
@@ -66,12 +65,14 @@ class ClaimLoop:
             self._changed.notify_all()
         self._wakeups.stop()
 
-    def job(self, run_id: str) -> Job:
-        """The job of a run that this worker holds. Raises LeaseLost if it holds none."""
+    def job(self, run_id: str, token: int | None = None) -> Job:
+        """The job of a run that this worker holds, by the claim with that token. Raises LeaseLost if it holds none."""
         with self._changed:
             job = self._jobs.get(run_id)
         if job is None or job.is_over:
-            raise LeaseLost(run_id, None, "this worker does not hold it.")
+            raise LeaseLost(run_id, token, "this worker does not hold it.")
+        if token is not None and job.lease.token != token:
+            raise LeaseLost(run_id, token, f"the lease is over: this worker holds the run by the lease {job.lease.token}.")
         return job
 
     def ended(self, job: Job, error: BaseException | None) -> None:
@@ -141,23 +142,28 @@ class ClaimLoop:
 
     def _claim(self, free: int) -> bool:
         """Claim and start up to `free` runs; whether there was one."""
-        asked_at = time.monotonic()
-        leases = self._try(lambda: self._claimed(free))
-        for lease in leases or ():
-            job = Job(lease, self._options.lease.total_seconds(), asked_at)
-            with self._changed:
-                self._jobs[lease.run_id] = job
+        jobs = self._try(lambda: self._claimed(free))
+        for job in jobs or ():
             try:
                 self._start(job)
             except Exception:
                 log.exception("no handler can be started; the run %s is released", job.run.id)
                 job.give_back()
                 self.ended(job, None)
-        return bool(leases)
+        return bool(jobs)
 
-    def _claimed(self, free: int) -> list[Lease]:
-        options = self._options
-        return self._store.workflows.runs.claim(options.name, lease=options.lease, workflow_names=sorted(self._names), limit=free)
+    def _claimed(self, free: int) -> list[Job]:
+        """Claim up to `free` runs, which are the worker's before anything else is done: none of them is a leftover."""
+        options, asked_at = self._options, time.monotonic()
+        names = sorted(self._names)
+        leases = self._store.workflows.runs.claim(options.name, lease=options.lease, workflow_names=names, limit=free)
+        jobs = [Job(lease, options.lease.total_seconds(), asked_at) for lease in leases]
+        with self._changed:
+            former = [self._jobs[job.run.id] for job in jobs if job.run.id in self._jobs]
+            self._jobs.update({job.run.id: job for job in jobs})
+        for job in former:
+            job.lose()
+        return jobs
 
     def _do_what_is_due(self) -> None:
         """Once in a while: gates that expire, schedules that fire. Any worker does it."""
@@ -184,8 +190,8 @@ class ClaimLoop:
         runs = self._store.workflows.runs
         for lease in runs.held_by(self._options.name):
             with self._changed:
-                mine = lease.run_id in self._jobs
-            if not mine:
+                job = self._jobs.get(lease.run_id)
+            if job is None or job.lease.token != lease.token:
                 with suppress(LeaseLost, NotFound):  # ended, or another worker's, since the look
                     runs.release(lease)
 

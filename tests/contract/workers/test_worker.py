@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from persist.errors import InvalidValue, LeaseLost
+from persist.errors import InvalidValue, LeaseLost, Unavailable
 from persist.workers import claim_loop
 from persist.workflows import Worker
 from persist.workflows.schemas import Outcome, RunStatus, WorkflowRun
@@ -306,6 +306,35 @@ def test_whose_lease_is_lost_writes_nothing_more(store: Any, portal: Portal) -> 
     assert statuses(store, id) == ["cancelled"]
 
 
+def test_a_call_whose_run_its_own_worker_claimed_again_writes_nothing_more(store: Any, portal: Portal, clock: Any) -> None:
+    id = queue(store)
+    again, refused = threading.Event(), threading.Event()
+
+    def handle(run: WorkflowRun) -> None:
+        if run.lease_token == 1:
+            clock.advance(seconds=3600)  # nobody renewed the lease in time
+            seen(again)
+            with pytest.raises(LeaseLost):
+                work.worker.lease(run)
+            with pytest.raises(LeaseLost), work.phase(run, "late"):
+                pass
+            with pytest.raises(LeaseLost), work.step(run, "late"):
+                pass
+            assert work.worker.lease(run.id).token == 2
+            refused.set()
+        else:
+            again.set()
+            seen(refused)
+            with work.phase(run, "plan"):
+                pass
+
+    work = Working(store, portal, {"build": handle}, concurrency=2)
+    work.run_until_idle()
+    run = stored(store, id)
+    assert (run.status, run.lease_token, run.restart_count) == (RunStatus.SUCCEEDED, 2, 1)
+    assert [entry["phase"] for entry in run.phase_history] == ["plan"]
+
+
 def test_what_an_earlier_process_of_the_name_held_is_released(store: Any, portal: Portal) -> None:
     id = queue(store)
     lease = claim(store, "w1")
@@ -335,6 +364,25 @@ def test_what_an_earlier_process_held_may_end_before_it_is_released(
     Working(store, portal, {"build": lambda run: calls.append(run.id)}, name="w1").run_until_idle()
     assert calls == [other]
     assert statuses(store, other) == ["succeeded"]
+
+
+def test_the_first_run_that_is_claimed_after_an_outage_is_kept(
+    store: Any, portal: Portal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = queue(store)
+    claim_runs, asked = Runs.claim, []
+
+    def first_away(runs: Runs, *args: Any, **options: Any) -> Any:
+        asked.append(args)
+        if len(asked) == 1:
+            raise Unavailable("the database is away")
+        return claim_runs(runs, *args, **options)
+
+    monkeypatch.setattr(claim_loop, "_OUTAGE", 0.001)
+    monkeypatch.setattr(Runs, "claim", first_away)
+    Working(store, portal, {"build": lambda run: None}, poll=timedelta(hours=1)).run_until_idle()
+    run = stored(store, id)
+    assert (run.status, run.lease_token) == (RunStatus.SUCCEEDED, 1)
 
 
 def test_a_lease_of_a_run_that_it_does_not_hold(store: Any, portal: Portal) -> None:
