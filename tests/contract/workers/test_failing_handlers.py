@@ -1,11 +1,15 @@
 """`persist.workflows.Worker`: handlers that fail, policies of retries, and what is stored of an error."""
 
+import warnings
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
-from persist import Settings
+from persist import AsyncStore, Settings
+from persist.errors import InvalidValue
+from persist.workflows import Worker
 from persist.workflows.schemas import RunStatus, WorkflowRun
 from tests.async_portal import Portal
 from tests.contract.faces import every_way
@@ -105,3 +109,40 @@ def test_an_error_of_any_length_is_stored(
     run = stored(store, id)
     assert (run.status, run.attempt) == (RunStatus.FAILED, attempts or 1)
     assert (run.context or {})["error"].startswith(begin)
+
+
+def test_a_coroutine_is_awaited_or_the_run_fails(store: Any, portal: Portal) -> None:
+    id = queue(store)
+    calls: list[str] = []
+
+    async def handle(run: WorkflowRun) -> None:
+        calls.append(run.id)
+
+    target = getattr(store, "_target", store)
+    worker = Worker(target, {"build": lambda run: handle(run)})
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        if isinstance(target, AsyncStore):
+            portal.call(lambda: worker.run(until_idle=True))  # type: ignore[arg-type, return-value]  # it is an AsyncWorker
+        else:
+            worker.run(until_idle=True)
+    assert not [warning for warning in warned if issubclass(warning.category, RuntimeWarning)]
+    if isinstance(target, AsyncStore):
+        assert (statuses(store, id), calls) == (["succeeded"], [id])
+    else:
+        assert (statuses(store, id), calls) == (["failed"], [])
+        assert "handlers.build: the handler returned a coroutine" in (stored(store, id).context or {})["error"]
+
+
+def test_a_worker_of_a_store_refuses_coroutine_functions(store: Any) -> None:
+    class Handler:
+        async def __call__(self, run: WorkflowRun, config: object = None) -> None: ...
+
+    target = getattr(store, "_target", store)
+    for handler in (Handler(), Handler().__call__, partial(Handler().__call__, config=1)):
+        if isinstance(target, AsyncStore):
+            assert Worker(target, {"build": handler}).name
+        else:
+            with pytest.raises(InvalidValue) as refused:
+                Worker(target, {"build": handler})
+            assert refused.value.path == "handlers.build"
