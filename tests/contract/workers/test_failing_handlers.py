@@ -118,16 +118,17 @@ def test_a_coroutine_is_awaited_or_the_run_fails(store: Any, portal: Portal) -> 
     async def handle(run: WorkflowRun) -> None:
         calls.append(run.id)
 
-    target = getattr(store, "_target", store)
+    target: Any = getattr(store, "_target", store)
+    is_async = isinstance(target, AsyncStore)
     worker = Worker(target, {"build": lambda run: handle(run)})
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        if isinstance(target, AsyncStore):
+        if is_async:
             portal.call(lambda: worker.run(until_idle=True))  # type: ignore[arg-type, return-value]  # it is an AsyncWorker
         else:
             worker.run(until_idle=True)
     assert not [warning for warning in warned if issubclass(warning.category, RuntimeWarning)]
-    if isinstance(target, AsyncStore):
+    if is_async:
         assert (statuses(store, id), calls) == (["succeeded"], [id])
     else:
         assert (statuses(store, id), calls) == (["failed"], [])
@@ -138,9 +139,10 @@ def test_a_worker_of_a_store_refuses_coroutine_functions(store: Any) -> None:
     class Handler:
         async def __call__(self, run: WorkflowRun, config: object = None) -> None: ...
 
-    target = getattr(store, "_target", store)
+    target: Any = getattr(store, "_target", store)
+    is_async = isinstance(target, AsyncStore)
     for handler in (Handler(), Handler().__call__, partial(Handler().__call__, config=1)):
-        if isinstance(target, AsyncStore):
+        if is_async:
             assert Worker(target, {"build": handler}).name
         else:
             with pytest.raises(InvalidValue) as refused:
