@@ -13,7 +13,7 @@ from persist.db.transactions.notifier import named
 from persist.errors import Closed, LeaseLost, NotFound, NotPermitted, PersistError, StoreBusy, Unavailable
 from persist.store.store import Store
 from persist.workers.jobs import Job
-from persist.workers.options import WorkerOptions
+from persist.workers.options import LONGEST_WAIT, WorkerOptions
 from persist.workers.outcomes import Outcomes
 from persist.workflows.limit_values import ANY_WORKFLOW
 
@@ -25,6 +25,8 @@ _OUTAGE = 1.0
 """Seconds between attempts while the database cannot be reached."""
 _RENEWALS = 3
 """How many times a lease is renewed within its length, so that one failed attempt loses nothing."""
+_AT_ONCE = 1000
+"""How many runs one call claims; a worker of more of them calls again."""
 _SOON = 0.05
 """Seconds between looks for work that a running handler may have queued, for a worker that ends when it is idle."""
 _CLEAN_UP = 10.0
@@ -119,7 +121,7 @@ class ClaimLoop:
         self._do_what_is_due()
         ended = self._ended
         free = self._options.concurrency - len(self._held())
-        if free and self._claim(free):
+        if free and self._claim(min(free, _AT_ONCE)):
             return True
         if free and not until_idle:
             self._wait()
@@ -247,7 +249,7 @@ class ClaimLoop:
             self._changed.wait_for(lambda: not self._jobs)
 
     def _keep_leases(self) -> None:
-        while not self._over.wait(self._options.lease.total_seconds() / _RENEWALS):
+        while not self._over.wait(min(self._options.lease.total_seconds() / _RENEWALS, LONGEST_WAIT)):
             for job in self._held():
                 self._renew(job)
 

@@ -14,7 +14,7 @@ from persist.workflows import Worker
 from persist.workflows.schemas import Outcome, RunStatus, WorkflowRun
 from tests.async_portal import Portal
 from tests.contract.faces import every_way
-from tests.contract.workers.working import PATIENCE, Handler, Working, statuses
+from tests.contract.workers.working import PATIENCE, Handler, Working, seen, statuses
 from tests.contract.workflows.scenes import do, queue, stored
 
 pytestmark = every_way
@@ -245,6 +245,7 @@ def test_a_run_that_waits_for_a_signal_goes_on_when_it_came_or_is_late(store: An
         ("handlers", {"handlers": [len]}),
         ("handlers.build", {"handlers": {"build": "no function"}}),
         ("handlers", {"handlers": {7: len}}),
+        ("handlers", {"handlers": {f"build-{number}": len for number in range(1001)}}),
         ("name", {"name": 7}),
         ("lease", {"lease": 60}),
         ("lease", {"lease": timedelta(0)}),
@@ -259,3 +260,31 @@ def test_bad_arguments_are_refused(store: Any, path: str, options: dict[str, Any
     with pytest.raises(InvalidValue) as refused:
         Worker(getattr(store, "_target", store), **{"handlers": {"build": len}, **options})
     assert refused.value.path == path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": 2000},
+        {"lease": timedelta(days=365 * 3000)},
+        {"poll": timedelta.max},
+        {"grace": timedelta.max},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_large_arguments_are_taken(store: Any, portal: Portal, options: dict[str, Any]) -> None:
+    ids = [queue(store) for _ in range(2)]
+    began, go_on = threading.Semaphore(0), threading.Event()
+
+    def handle(run: WorkflowRun) -> None:
+        began.release()
+        seen(go_on)
+
+    work = Working(store, portal, {"build": handle}, **{"concurrency": 2, **options})
+    with work.at_work():
+        for _ in ids:
+            assert began.acquire(timeout=PATIENCE)
+        if "grace" in options:
+            work.stop()  # while its handlers are at work
+        go_on.set()
+    assert statuses(store, *ids) == ["succeeded"] * 2
