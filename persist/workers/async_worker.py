@@ -4,6 +4,8 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from persist.workflows.steps import AsyncStep
 
 log = logging.getLogger("persist")
+
+_STORING = 4
+"""How many handlers' ends a worker stores at a time."""
 
 
 class AsyncWorker(BaseWorker):
@@ -56,13 +61,15 @@ class AsyncWorker(BaseWorker):
 
         def start(job: Job) -> None:
             try:
-                event_loop.call_soon_threadsafe(self._start, loop, job)
+                event_loop.call_soon_threadsafe(self._start, loop, threads, job)
             except RuntimeError:  # the event loop is closed: nobody can run the handler
                 job.give_back()
                 loop.ended(job, None)
 
         loop = self._begin(self._store._store, start)
-        work = asyncio.ensure_future(asyncio.to_thread(loop.run, until_idle=until_idle))
+        # threads of its own: those of the event loop's executor may all be taken, by other workers for as long as they run
+        threads = ThreadPoolExecutor(1 + min(self._options.concurrency, _STORING), thread_name_prefix="persist-worker")
+        work = event_loop.run_in_executor(threads, partial(copy_context().run, loop.run, until_idle=until_idle))
         try:
             with stopping_by_signals(event_loop, self.stop, wanted=signals):
                 await asyncio.shield(work)
@@ -72,6 +79,7 @@ class AsyncWorker(BaseWorker):
             await work
             raise
         finally:
+            threads.shutdown(wait=False)
             self._finish()
 
     def phase(self, run: "WorkflowRun | str", name: str, *, trigger_type: str = "worker") -> "AsyncPhaseBlock":
@@ -82,12 +90,12 @@ class AsyncWorker(BaseWorker):
         """See Worker.step."""
         return self._store.step(self.lease(run), key, input, retry=retry)
 
-    def _start(self, loop: ClaimLoop, job: Job) -> None:
+    def _start(self, loop: ClaimLoop, threads: ThreadPoolExecutor, job: Job) -> None:
         event_loop = asyncio.get_running_loop()
         task = event_loop.create_task(self._handle(job), name=f"persist-run-{job.run.id}")
         self._tasks.add(task)
         job.cancel_handler = partial(_cancel, event_loop, task)
-        task.add_done_callback(partial(self._ended, loop, job))
+        task.add_done_callback(partial(self._ended, loop, threads, job))
         if job.is_over:
             task.cancel()
 
@@ -96,10 +104,13 @@ class AsyncWorker(BaseWorker):
         if inspect.isawaitable(result):
             await result
 
-    def _ended(self, loop: ClaimLoop, job: Job, task: "asyncio.Task[None]") -> None:
+    def _ended(self, loop: ClaimLoop, threads: ThreadPoolExecutor, job: Job, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        asyncio.get_running_loop().run_in_executor(None, loop.ended, job, error)
+        try:
+            threads.submit(loop.ended, job, error)
+        except RuntimeError:  # the worker ended before its handler, whose run it gave back
+            loop.ended(job, error)
 
 
 def _cancel(event_loop: asyncio.AbstractEventLoop, task: "asyncio.Task[None]") -> None:

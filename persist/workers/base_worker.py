@@ -52,12 +52,16 @@ class BaseWorker:
             loop.stop()
 
     def lease(self, run: "WorkflowRun | str") -> "Lease":
-        """The lease under which a handler writes. Raises LeaseLost if this worker does not hold the run any more."""
-        run_id = run if isinstance(run, str) else run.id
+        """The lease under which a handler writes. Raises LeaseLost if this worker does not hold the run any more.
+
+        Give the run as the handler got it: after a lease that was lost, the worker may have claimed the run again, for another
+        call of the handler. An id alone stands for the newest claim.
+        """
+        run_id, token = (run, None) if isinstance(run, str) else (run.id, run.lease_token)
         loop = self._loop
         if loop is None:
-            raise LeaseLost(run_id, None, "this worker does not run.")
-        return loop.job(run_id).lease
+            raise LeaseLost(run_id, token, "this worker does not run.")
+        return loop.job(run_id, token).lease
 
     def _begin(self, store: Store, start: Callable[[Job], None]) -> ClaimLoop:
         if self._loop is not None:

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from persist.db.dialects.event_log import RUNS
@@ -12,10 +13,9 @@ from persist.db.transactions.notifier import named
 from persist.errors import Closed, LeaseLost, NotFound, NotPermitted, PersistError, StoreBusy, Unavailable
 from persist.store.store import Store
 from persist.workers.jobs import Job
-from persist.workers.options import WorkerOptions
+from persist.workers.options import LONGEST_WAIT, WorkerOptions
 from persist.workers.outcomes import Outcomes
 from persist.workflows.limit_values import ANY_WORKFLOW
-from persist.workflows.schemas import Lease
 
 log = logging.getLogger("persist")
 
@@ -25,6 +25,8 @@ _OUTAGE = 1.0
 """Seconds between attempts while the database cannot be reached."""
 _RENEWALS = 3
 """How many times a lease is renewed within its length, so that one failed attempt loses nothing."""
+_AT_ONCE = 1000
+"""How many runs one call claims; a worker of more of them calls again."""
 _SOON = 0.05
 """Seconds between looks for work that a running handler may have queued, for a worker that ends when it is idle."""
 _CLEAN_UP = 10.0
@@ -65,12 +67,14 @@ class ClaimLoop:
             self._changed.notify_all()
         self._wakeups.stop()
 
-    def job(self, run_id: str) -> Job:
-        """The job of a run that this worker holds. Raises LeaseLost if it holds none."""
+    def job(self, run_id: str, token: int | None = None) -> Job:
+        """The job of a run that this worker holds, by the claim with that token. Raises LeaseLost if it holds none."""
         with self._changed:
             job = self._jobs.get(run_id)
         if job is None or job.is_over:
-            raise LeaseLost(run_id, None, "this worker does not hold it.")
+            raise LeaseLost(run_id, token, "this worker does not hold it.")
+        if token is not None and job.lease.token != token:
+            raise LeaseLost(run_id, token, f"the lease is over: this worker holds the run by the lease {job.lease.token}.")
         return job
 
     def ended(self, job: Job, error: BaseException | None) -> None:
@@ -117,7 +121,7 @@ class ClaimLoop:
         self._do_what_is_due()
         ended = self._ended
         free = self._options.concurrency - len(self._held())
-        if free and self._claim(free):
+        if free and self._claim(min(free, _AT_ONCE)):
             return True
         if free and not until_idle:
             self._wait()
@@ -140,23 +144,28 @@ class ClaimLoop:
 
     def _claim(self, free: int) -> bool:
         """Claim and start up to `free` runs; whether there was one."""
-        asked_at = time.monotonic()
-        leases = self._try(lambda: self._claimed(free))
-        for lease in leases or ():
-            job = Job(lease, self._options.lease.total_seconds(), asked_at)
-            with self._changed:
-                self._jobs[lease.run_id] = job
+        jobs = self._try(lambda: self._claimed(free))
+        for job in jobs or ():
             try:
                 self._start(job)
             except Exception:
                 log.exception("no handler can be started; the run %s is released", job.run.id)
                 job.give_back()
                 self.ended(job, None)
-        return bool(leases)
+        return bool(jobs)
 
-    def _claimed(self, free: int) -> list[Lease]:
-        options = self._options
-        return self._store.workflows.runs.claim(options.name, lease=options.lease, workflow_names=sorted(self._names), limit=free)
+    def _claimed(self, free: int) -> list[Job]:
+        """Claim up to `free` runs, which are the worker's before anything else is done: none of them is a leftover."""
+        options, asked_at = self._options, time.monotonic()
+        names = sorted(self._names)
+        leases = self._store.workflows.runs.claim(options.name, lease=options.lease, workflow_names=names, limit=free)
+        jobs = [Job(lease, options.lease.total_seconds(), asked_at) for lease in leases]
+        with self._changed:
+            former = [self._jobs[job.run.id] for job in jobs if job.run.id in self._jobs]
+            self._jobs.update({job.run.id: job for job in jobs})
+        for job in former:
+            job.lose()
+        return jobs
 
     def _do_what_is_due(self) -> None:
         """Once in a while: gates that expire, schedules that fire. Any worker does it."""
@@ -183,9 +192,10 @@ class ClaimLoop:
         runs = self._store.workflows.runs
         for lease in runs.held_by(self._options.name):
             with self._changed:
-                mine = lease.run_id in self._jobs
-            if not mine:
-                runs.release(lease)
+                job = self._jobs.get(lease.run_id)
+            if job is None or job.lease.token != lease.token:
+                with suppress(LeaseLost, NotFound):  # ended, or another worker's, since the look
+                    runs.release(lease)
 
     def _try(self, call: Callable[[], T]) -> T | None:
         """Call the database; during an outage, which is logged once, wait a moment and return None."""
@@ -239,7 +249,7 @@ class ClaimLoop:
             self._changed.wait_for(lambda: not self._jobs)
 
     def _keep_leases(self) -> None:
-        while not self._over.wait(self._options.lease.total_seconds() / _RENEWALS):
+        while not self._over.wait(min(self._options.lease.total_seconds() / _RENEWALS, LONGEST_WAIT)):
             for job in self._held():
                 self._renew(job)
 

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,6 +12,11 @@ from uuid import uuid4
 from persist.db.values.arguments import check_count, check_label, check_timedelta
 from persist.errors import InvalidValue
 from persist.workflows.schemas import WorkflowRun
+
+LONGEST_WAIT = timedelta(days=1).total_seconds()
+"""A worker looks and renews at least so often: no database driver waits for a timeout of years."""
+_MOST = 1000
+"""How many names of workflows one claim takes."""
 
 Handler = Callable[[WorkflowRun], Any]
 """Does the work of a run. For an AsyncStore it may be a coroutine function."""
@@ -52,14 +58,16 @@ class WorkerOptions:
             check_timedelta("lease", lease, zero=False),
             _at_least_one("concurrency", concurrency),
             _callable("retry", retry),
-            check_timedelta("poll", poll, zero=False).total_seconds(),
-            check_timedelta("grace", grace).total_seconds(),
+            min(check_timedelta("poll", poll, zero=False).total_seconds(), LONGEST_WAIT),
+            min(check_timedelta("grace", grace).total_seconds(), threading.TIMEOUT_MAX),
         )
 
 
 def _handlers(handlers: object) -> dict[str, Handler]:
     if not isinstance(handlers, Mapping) or not handlers:
         raise InvalidValue("handlers", "expected a mapping from names of workflows to functions, at least one.")
+    if len(handlers) > _MOST:
+        raise InvalidValue("handlers", f"{len(handlers)} of them are too many for one worker, which takes up to {_MOST}.")
     return {check_label("handlers", name): _callable(f"handlers.{name}", handler) for name, handler in handlers.items()}
 
 

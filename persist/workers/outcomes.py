@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
-from persist.errors import LeaseLost, NotFound, StoreBusy, Unavailable
+from persist.errors import InvalidValue, LeaseLost, NotFound, PayloadTooLarge, StoreBusy, Unavailable
 from persist.store.store import Store
 from persist.workers.jobs import Job
 from persist.workers.options import RetryPolicy
-from persist.workflows.schemas import RunStatus
+from persist.workflows.schemas import RunStatus, WorkflowRun
 from persist.workflows.steps import told
 
 log = logging.getLogger("persist")
@@ -30,17 +31,31 @@ class Outcomes:
 
     def failed(self, job: Job, error: BaseException) -> None:
         """The handler raised: the run is tried again later, or fails. The verb fails one whose last attempt this was."""
-        run, text = job.run, told(error)
+        run, text = job.run, _told(error)
         log.warning("the handler of %s failed in the run %s: %s", run.workflow_name, run.id, text, exc_info=error)
+        pause = self._pause(run, error)
+
+        def store(text: str | None) -> None:
+            if pause is not None:
+                try:
+                    return self._runs.release(job.lease, retry_in=pause, error=text)
+                except InvalidValue as refused:
+                    if refused.path != "retry_in":
+                        raise
+                    log.error("the retry policy's answer cannot be used; the run %s fails: %s", run.id, refused)
+            self._runs.finish(run.id, RunStatus.FAILED.value, error=text, lease=job.lease)
+            return None
+
+        self._store(job, lambda: _fitting(store, text))
+
+    def _pause(self, run: WorkflowRun, error: BaseException) -> timedelta | None:
+        """What the policy answers; a time that is over is no time. The store judges whatever else it may be."""
         try:
             pause = self._retry(run, error)
-        except Exception:
+        except BaseException:  # whatever ends the policy, the run must not stay claimed
             log.exception("the retry policy failed; the run %s fails", run.id)
-            pause = None
-        if pause is not None:
-            self._store(job, lambda: self._runs.release(job.lease, retry_in=pause, error=text))
-        else:
-            self._store(job, lambda: self._runs.finish(run.id, RunStatus.FAILED.value, error=text, lease=job.lease))
+            return None
+        return max(pause, timedelta(0)) if isinstance(pause, timedelta) else pause
 
     def given_back(self, job: Job) -> None:
         """The worker stops before the handler has ended: another one does the work."""
@@ -63,3 +78,21 @@ class Outcomes:
             log.warning("how the handler of the run %s ended is not stored: %s", job.run.id, error)
         except Exception:
             log.exception("how the handler of the run %s ended could not be stored; the run is claimed again", job.run.id)
+
+
+def _told(error: BaseException) -> str:
+    try:
+        return told(error)
+    except BaseException:  # of the caller's class, whose message ends the thread: its run must not stay claimed
+        return f"{type(error).__name__}: its message cannot be read"
+
+
+def _fitting(store: Callable[[str | None], None], text: str | None) -> None:
+    """Store the text, cut in half until it is within the store's caps."""
+    while True:
+        try:
+            return store(text)
+        except PayloadTooLarge:
+            if text is None:
+                raise
+            text = text[: len(text) // 2] or None

@@ -61,7 +61,7 @@ class Worker(BaseWorker):
             WorkerOptions.of(handlers, name=name, lease=lease, concurrency=concurrency, retry=retry, poll=poll, grace=grace)
         )
         for workflow, handler in self._options.handlers.items():
-            if inspect.iscoroutinefunction(handler):
+            if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
                 raise InvalidValue(f"handlers.{workflow}", "a coroutine function needs a worker of an AsyncStore.")
         self._store = store
 
@@ -94,7 +94,17 @@ class Worker(BaseWorker):
     def _work(self, loop: ClaimLoop, job: Job) -> None:
         error: BaseException | None = None
         try:
-            self._options.handlers[job.run.workflow_name](job.run)
+            _check_no_coroutine(job.run.workflow_name, self._options.handlers[job.run.workflow_name](job.run))
         except BaseException as raised:  # whatever ends the handler, its run must not stay claimed
             error = raised
         loop.ended(job, error)
+
+
+def _check_no_coroutine(workflow: str, result: object) -> None:
+    """Raise InvalidValue for an awaitable that a handler returned: nobody would await it, and its work would not be done."""
+    if not inspect.isawaitable(result):
+        return
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns that it was never awaited
+    kind = type(result).__name__
+    raise InvalidValue(f"handlers.{workflow}", f"the handler returned a {kind}, which only a worker of an AsyncStore awaits.")

@@ -1,19 +1,21 @@
 """`persist.workflows.Worker`: claiming, handlers, how they end, and stopping."""
 
+import os
+import queue as queues
 import threading
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from persist.errors import InvalidValue, LeaseLost
-from persist.workers import claim_loop
+from persist.errors import InvalidValue
 from persist.workflows import Worker
 from persist.workflows.schemas import Outcome, RunStatus, WorkflowRun
 from tests.async_portal import Portal
 from tests.contract.faces import every_way
 from tests.contract.workers.working import PATIENCE, Handler, Working, seen, statuses
-from tests.contract.workflows.scenes import claim, do, queue, stored
+from tests.contract.workflows.scenes import do, queue, stored
 
 pytestmark = every_way
 
@@ -62,26 +64,18 @@ def test_handlers_run_at_once_up_to_the_limit(store: Any, portal: Portal) -> Non
     assert max(running) == 3
 
 
-def test_a_handler_that_raises_fails_the_run(store: Any, portal: Portal) -> None:
-    bad, good = queue(store, context={"ok": False}), queue(store, context={"ok": True})
-
-    def handle(run: WorkflowRun) -> None:
-        if not (run.context or {})["ok"]:
-            raise ValueError("no good")
-
-    Working(store, portal, {"build": handle}).run_until_idle()
-    assert statuses(store, bad, good) == ["failed", "succeeded"]
-    assert stored(store, bad).context == {"ok": False, "error": "ValueError: no good"}
-
-
-def test_a_retry_policy_that_fails_fails_the_run(store: Any, portal: Portal) -> None:
-    id = queue(store)
-
-    def handle(run: WorkflowRun) -> None:
-        raise ValueError("boom")
-
-    Working(store, portal, {"build": handle}, retry=lambda run, error: 1 // 0).run_until_idle()
-    assert statuses(store, id) == ["failed"]
+def test_many_workers_work_in_one_process(store: Any, portal: Portal) -> None:
+    """Also more of them than an event loop has threads in its executor."""
+    names = [f"build-{number}" for number in range(min(32, (os.cpu_count() or 1) + 4) + 1)]
+    ids = [queue(store, workflow_name=name) for name in names]
+    calls: queues.Queue[str] = queues.Queue()
+    with ExitStack() as at_work:
+        for name in names:
+            handlers = {name: lambda run: calls.put(run.id)}
+            at_work.enter_context(Working(store, portal, handlers).at_work())
+        called = [calls.get(timeout=PATIENCE) for _ in names]
+    assert sorted(called) == sorted(ids)
+    assert statuses(store, *ids) == ["succeeded"] * len(ids)
 
 
 def test_a_run_is_tried_as_often_as_it_may(store: Any, portal: Portal) -> None:
@@ -241,70 +235,6 @@ def test_a_run_that_waits_for_a_signal_goes_on_when_it_came_or_is_late(store: An
     assert found == {told: False, forgotten: True}
 
 
-# ---------------------------------------------------------------- leases
-
-
-def test_a_lease_is_renewed_while_its_handler_works(
-    store: Any, portal: Portal, clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(claim_loop, "_RENEWALS", 3000)  # often, and a slow machine loses nothing
-    id = queue(store)
-    first = threading.Event()
-
-    def handle(run: WorkflowRun) -> None:
-        until = run.lease_expires_at
-        assert until is not None
-        clock.advance(seconds=0.2)
-        while (now := stored(store, run.id)).lease_expires_at == until:
-            assert now.lease_token == 1
-        assert now.lease_expires_at is not None
-        assert now.lease_expires_at > until
-        first.set()
-
-    Working(store, portal, {"build": handle}).run_until_idle()
-    assert first.is_set()
-    assert stored(store, id).lease_token == 1
-
-
-def test_whose_lease_is_lost_writes_nothing_more(store: Any, portal: Portal) -> None:
-    id = queue(store)
-    began, lost = threading.Event(), threading.Event()
-
-    def handle(run: WorkflowRun) -> None:
-        began.set()
-        try:
-            while True:
-                with work.phase(run, "plan"):
-                    pass
-        except LeaseLost:
-            lost.set()
-            raise
-
-    work = Working(store, portal, {"build": handle}, lease=timedelta(seconds=0.3))
-    with work.at_work():
-        seen(began)
-        do(store, "cancel", id)
-        seen(lost)
-    assert statuses(store, id) == ["cancelled"]
-
-
-def test_what_an_earlier_process_of_the_name_held_is_released(store: Any, portal: Portal) -> None:
-    id = queue(store)
-    lease = claim(store, "w1")
-    assert lease is not None
-    calls: list[WorkflowRun] = []
-    Working(store, portal, {"build": calls.append}, name="w1").run_until_idle()
-    assert [run.lease_token for run in calls] == [2]
-    assert statuses(store, id) == ["succeeded"]
-
-
-def test_a_lease_of_a_run_that_it_does_not_hold(store: Any, portal: Portal) -> None:
-    work = Working(store, portal, {"build": lambda run: None})
-    for run in ("run_nowhere", queue(store)):
-        with pytest.raises(LeaseLost):
-            work.worker.lease(run)
-
-
 # ---------------------------------------------------------------- arguments
 
 
@@ -315,6 +245,7 @@ def test_a_lease_of_a_run_that_it_does_not_hold(store: Any, portal: Portal) -> N
         ("handlers", {"handlers": [len]}),
         ("handlers.build", {"handlers": {"build": "no function"}}),
         ("handlers", {"handlers": {7: len}}),
+        ("handlers", {"handlers": {f"build-{number}": len for number in range(1001)}}),
         ("name", {"name": 7}),
         ("lease", {"lease": 60}),
         ("lease", {"lease": timedelta(0)}),
@@ -329,3 +260,31 @@ def test_bad_arguments_are_refused(store: Any, path: str, options: dict[str, Any
     with pytest.raises(InvalidValue) as refused:
         Worker(getattr(store, "_target", store), **{"handlers": {"build": len}, **options})
     assert refused.value.path == path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": 2000},
+        {"lease": timedelta(days=365 * 3000)},
+        {"poll": timedelta.max},
+        {"grace": timedelta.max},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_large_arguments_are_taken(store: Any, portal: Portal, options: dict[str, Any]) -> None:
+    ids = [queue(store) for _ in range(2)]
+    began, go_on = threading.Semaphore(0), threading.Event()
+
+    def handle(run: WorkflowRun) -> None:
+        began.release()
+        seen(go_on)
+
+    work = Working(store, portal, {"build": handle}, **{"concurrency": 2, **options})
+    with work.at_work():
+        for _ in ids:
+            assert began.acquire(timeout=PATIENCE)
+        if "grace" in options:
+            work.stop()  # while its handlers are at work
+        go_on.set()
+    assert statuses(store, *ids) == ["succeeded"] * 2

@@ -1,0 +1,153 @@
+"""`persist.workflows.Worker`: leases that are renewed, lost, left over, and claimed again."""
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from persist.errors import LeaseLost, Unavailable
+from persist.workers import claim_loop
+from persist.workflows.schemas import RunStatus, WorkflowRun
+from persist.workflows.verbs.runs import Runs
+from tests.async_portal import Portal
+from tests.contract.faces import every_way
+from tests.contract.workers.working import Working, seen, statuses
+from tests.contract.workflows.scenes import claim, do, queue, stored
+
+pytestmark = every_way
+
+
+@pytest.fixture
+def store(open_store: Any) -> Any:
+    return open_store()
+
+
+def test_a_lease_is_renewed_while_its_handler_works(
+    store: Any, portal: Portal, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claim_loop, "_RENEWALS", 3000)  # often, and a slow machine loses nothing
+    id = queue(store)
+    first = threading.Event()
+
+    def handle(run: WorkflowRun) -> None:
+        until = run.lease_expires_at
+        assert until is not None
+        clock.advance(seconds=0.2)
+        while (now := stored(store, run.id)).lease_expires_at == until:
+            assert now.lease_token == 1
+        assert now.lease_expires_at is not None
+        assert now.lease_expires_at > until
+        first.set()
+
+    Working(store, portal, {"build": handle}).run_until_idle()
+    assert first.is_set()
+    assert stored(store, id).lease_token == 1
+
+
+def test_whose_lease_is_lost_writes_nothing_more(store: Any, portal: Portal) -> None:
+    id = queue(store)
+    began, lost = threading.Event(), threading.Event()
+
+    def handle(run: WorkflowRun) -> None:
+        began.set()
+        try:
+            while True:
+                with work.phase(run, "plan"):
+                    pass
+        except LeaseLost:
+            lost.set()
+            raise
+
+    work = Working(store, portal, {"build": handle}, lease=timedelta(seconds=0.3))
+    with work.at_work():
+        seen(began)
+        do(store, "cancel", id)
+        seen(lost)
+    assert statuses(store, id) == ["cancelled"]
+
+
+def test_a_call_whose_run_its_own_worker_claimed_again_writes_nothing_more(store: Any, portal: Portal, clock: Any) -> None:
+    id = queue(store)
+    again, refused = threading.Event(), threading.Event()
+
+    def handle(run: WorkflowRun) -> None:
+        if run.lease_token == 1:
+            clock.advance(seconds=3600)  # nobody renewed the lease in time
+            seen(again)
+            with pytest.raises(LeaseLost):
+                work.worker.lease(run)
+            with pytest.raises(LeaseLost), work.phase(run, "late"):
+                pass
+            with pytest.raises(LeaseLost), work.step(run, "late"):
+                pass
+            assert work.worker.lease(run.id).token == 2
+            refused.set()
+        else:
+            again.set()
+            seen(refused)
+            with work.phase(run, "plan"):
+                pass
+
+    work = Working(store, portal, {"build": handle}, concurrency=2)
+    work.run_until_idle()
+    run = stored(store, id)
+    assert (run.status, run.lease_token, run.restart_count) == (RunStatus.SUCCEEDED, 2, 1)
+    assert [entry["phase"] for entry in run.phase_history] == ["plan"]
+
+
+def test_what_an_earlier_process_of_the_name_held_is_released(store: Any, portal: Portal) -> None:
+    id = queue(store)
+    lease = claim(store, "w1")
+    assert lease is not None
+    calls: list[WorkflowRun] = []
+    Working(store, portal, {"build": calls.append}, name="w1").run_until_idle()
+    assert [run.lease_token for run in calls] == [2]
+    assert statuses(store, id) == ["succeeded"]
+
+
+def test_what_an_earlier_process_held_may_end_before_it_is_released(
+    store: Any, portal: Portal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over, other = queue(store), queue(store)
+    for _ in range(2):
+        assert claim(store, "w1") is not None
+    held_by = Runs.held_by
+
+    def then_it_ends(runs: Runs, worker: str) -> Any:
+        leases = held_by(runs, worker)
+        if leases:
+            runs.cancel(over)
+        return leases
+
+    monkeypatch.setattr(Runs, "held_by", then_it_ends)
+    calls: list[str] = []
+    Working(store, portal, {"build": lambda run: calls.append(run.id)}, name="w1").run_until_idle()
+    assert calls == [other]
+    assert statuses(store, other) == ["succeeded"]
+
+
+def test_the_first_run_that_is_claimed_after_an_outage_is_kept(
+    store: Any, portal: Portal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = queue(store)
+    claim_runs, asked = Runs.claim, []
+
+    def first_away(runs: Runs, *args: Any, **options: Any) -> Any:
+        asked.append(args)
+        if len(asked) == 1:
+            raise Unavailable("the database is away")
+        return claim_runs(runs, *args, **options)
+
+    monkeypatch.setattr(claim_loop, "_OUTAGE", 0.001)
+    monkeypatch.setattr(Runs, "claim", first_away)
+    Working(store, portal, {"build": lambda run: None}, poll=timedelta(hours=1)).run_until_idle()
+    run = stored(store, id)
+    assert (run.status, run.lease_token) == (RunStatus.SUCCEEDED, 1)
+
+
+def test_a_lease_of_a_run_that_it_does_not_hold(store: Any, portal: Portal) -> None:
+    work = Working(store, portal, {"build": lambda run: None})
+    for run in ("run_nowhere", queue(store)):
+        with pytest.raises(LeaseLost):
+            work.worker.lease(run)
