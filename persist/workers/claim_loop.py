@@ -182,8 +182,8 @@ class ClaimLoop:
                 self._try(do)
             except Closed:
                 raise
-            except PersistError as error:
-                if self._told != (told := str(error)):
+            except Exception as error:  # what one kind of sweep cannot do must not end the work on everything else
+                if self._told != (told := f"{type(error).__name__}: {error}"):
                     self._told = told
                     log.exception("what is due in the store cannot be done")
 

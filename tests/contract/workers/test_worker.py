@@ -12,6 +12,9 @@ import pytest
 from persist.errors import InvalidValue
 from persist.workflows import Worker
 from persist.workflows.schemas import Outcome, RunStatus, WorkflowRun
+from persist.workflows.verbs.approvals import Approvals
+from persist.workflows.verbs.schedules import Schedules
+from persist.workflows.verbs.signals import Signals
 from tests.async_portal import Portal
 from tests.contract.faces import every_way
 from tests.contract.workers.working import PATIENCE, Handler, Working, seen, statuses
@@ -233,6 +236,22 @@ def test_a_run_that_waits_for_a_signal_goes_on_when_it_came_or_is_late(store: An
     work.run_until_idle()
     assert statuses(store, told, forgotten) == ["succeeded"] * 2
     assert found == {told: False, forgotten: True}
+
+
+@pytest.mark.parametrize("kind", [Schedules, Signals, Approvals])
+def test_what_is_due_and_cannot_be_done_ends_no_worker(
+    store: Any, portal: Portal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: type
+) -> None:
+    def broken(verbs: object) -> None:
+        raise KeyError("broken")
+
+    monkeypatch.setattr(kind, "fire_due" if kind is Schedules else "expire_due", broken)
+    id = queue(store)
+    Working(store, portal, {"build": lambda run: None}).run_until_idle()
+    assert statuses(store, id) == ["succeeded"]
+    (told,) = [record for record in caplog.records if record.message == "what is due in the store cannot be done"]
+    assert told.exc_info is not None
+    assert told.exc_info[0] is KeyError
 
 
 # ---------------------------------------------------------------- arguments
