@@ -21,7 +21,6 @@ def run_id(database_url: str, clock: FrozenClock) -> str:
         lease = tx.workflows.runs.claim("w", lease=timedelta(hours=1))
         assert lease is not None
         tx.workflows.signals.wait(lease, "paid")
-        tx.workflows.runs.release(lease)
     return lease.run_id
 
 
