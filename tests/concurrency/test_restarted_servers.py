@@ -24,7 +24,7 @@ class Work:
     """What threads and tasks wrote, and what they were told."""
 
     def __init__(self) -> None:
-        self.over = threading.Event()
+        self.opened, self.over = threading.Event(), threading.Event()
         self.written: set[str] = set()
         self.unknown: set[str] = set()
         self.told: list[BaseException] = []
@@ -77,6 +77,7 @@ class Work:
     def of_loop(self, url: str) -> None:
         async def body() -> None:
             async with AsyncStore.open(url) as store:
+                self.opened.set()
                 await asyncio.gather(*(self.of_task(store, f"task-{number}") for number in range(3)))
 
         asyncio.run(body())
@@ -107,6 +108,7 @@ def test_a_restart_in_the_middle_loses_nothing(own_server: Server, how: int) -> 
         for thread in threads:
             thread.start()
         try:
+            assert work.opened.wait(120)  # a server that is restarted before would refuse to open it
             for _ in range(RESTARTS):
                 assert work.goes_on()
                 restart(own_server, how)
