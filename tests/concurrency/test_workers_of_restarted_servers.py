@@ -50,9 +50,8 @@ def test_workers_outlive_restarts(own_server: Server, how: int) -> None:
         for thread in threads:
             thread.start()
         try:
-            assert eventually(
-                lambda: bool(started), seconds=PATIENCE
-            )  # a server that is restarted before would refuse to open it
+            # a server that is restarted before would refuse to open the store
+            assert eventually(lambda: bool(started), seconds=PATIENCE)
             for share in (4, 2):
                 assert eventually(partial(ended, own_server, RUNS // share), seconds=PATIENCE)
                 restart(own_server, how)
