@@ -16,7 +16,7 @@ _R = runs.c
 FIELDS = tuple(ProgramRun.model_fields)
 COLUMNS = tuple(_R[name] for name in FIELDS)
 GET_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")))
-LOCK_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update())
+_LOCK = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update())
 RUN_EXISTS = Statement(select(_R.id).where(_R.id == param("row_id")))
 IS_THERE = exists().where(_R.id == param("row_id"))
 """The condition that the run `row_id` exists, for an INSERT of what belongs to it."""
@@ -29,7 +29,7 @@ def run_value(row: Row) -> ProgramRun:
 
 def get_run(work: UnitOfWork, id: str, *, lock: bool = False) -> ProgramRun:
     """The run, with `lock` locked against other writers. Raises NotFound."""
-    row = work.row(LOCK_RUN if lock else GET_RUN, row_id=work.label("id", id))
+    row = work.row(_LOCK if lock else GET_RUN, row_id=work.label("id", id))
     if row is None:
         raise NotFound("program run", id)
     return run_value(row)

@@ -35,7 +35,6 @@ from persist.programs.storage.run_holders import (
 from persist.programs.storage.run_rows import (
     COLUMNS,
     GET_RUN,
-    LOCK_RUN,
     ask_agents_owner,
     check_found,
     get_run,
@@ -127,13 +126,9 @@ class ProgramRuns(Repository):
         to = check_choice("status", status, RunStatus)
         if to is RunStatus.RUNNING:
             raise InvalidValue("status", "a run finishes as completed, failed or interrupted; resume() goes on with one.")
-        work = self._work
-        run = get_run(work, id, lock=True)
+        run = get_run(self._work, id, lock=True)
         check_run(run.id, run.status, to)
-        with work.batch(last=True) as batch:
-            batch.run(_FINISH, row_id=run.id, to=to, at=this_second(work))
-            written = batch.row(GET_RUN, row_id=run.id)
-        return _written(written)
+        return self._become(run, to, _FINISH)
 
     @writes
     def resume(self, id: str, *, stale_after: timedelta = STALE_AFTER) -> ProgramRun:
@@ -145,16 +140,10 @@ class ProgramRuns(Repository):
         """
         work = self._work
         span = check_timedelta("stale_after", stale_after)
-        found = work.row(LOCK_RUN, row_id=work.label("id", id))
-        if found is None:
-            raise NotFound("program run", id)
-        run = run_value(found)
+        run = get_run(work, id, lock=True)
         if run.status == RunStatus.COMPLETED or not check_free(run, this_second(work), span) or run.status != RunStatus.RUNNING:
             check_run(run.id, run.status, RunStatus.RUNNING)
-        with work.batch(last=True) as batch:
-            batch.run(_RESUME, row_id=run.id, to=RunStatus.RUNNING, at=this_second(work), **hold_values(work))
-            written = batch.row(GET_RUN, row_id=run.id)
-        return _written(written)
+        return self._become(run, RunStatus.RUNNING, _RESUME, **hold_values(work))
 
     @writes
     def seen(self, id: str) -> ProgramRun:
@@ -182,6 +171,14 @@ class ProgramRuns(Repository):
         Bindings are as stored; `bindings.resolve` reads attachments.
         """
         return resume_point(self._work, get_run(self._work, id))
+
+    def _become(self, run: ProgramRun, to: RunStatus, statement: Statement, **holder: object) -> ProgramRun:
+        """Give a locked run another status."""
+        work = self._work
+        with work.batch(last=True) as batch:
+            batch.run(statement, row_id=run.id, to=to, at=this_second(work), **holder)
+            written = batch.row(GET_RUN, row_id=run.id)
+        return _written(written)
 
     @reads
     def audit(self, id: str) -> List[AuditFinding]:

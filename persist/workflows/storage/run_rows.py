@@ -21,9 +21,10 @@ GET_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")))
 LOCK_RUN = Statement(select(*COLUMNS).where(_R.id == param("row_id")).with_for_update())
 
 _set_status = update(runs).where(_R.id == param("row_id")).values(status=param("to"), updated_at=param("at"))
-SET_STATUS = Statement(_set_status)
-LET_GO = Statement(_set_status.values(lease_owner=null(), lease_expires_at=null()))
-"""As SET_STATUS, and the run's worker holds it no longer."""
+NO_LEASE = {"lease_owner": null(), "lease_expires_at": null()}
+"""The columns of a run that nobody holds."""
+SET_STATUS, LET_GO = Statement(_set_status), Statement(_set_status.values(NO_LEASE))
+"""SET_STATUS changes the status alone; after LET_GO the run's worker holds it no longer, either."""
 
 
 def run_value(row: Row) -> WorkflowRun:

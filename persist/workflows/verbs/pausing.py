@@ -11,7 +11,7 @@ from persist.workflows.models import approvals, runs
 from persist.workflows.schemas import Approval, ApprovalStatus, Lease, RunStatus, WorkflowRun
 from persist.workflows.storage.approval_rows import COLUMNS, approval_value, insert_approval
 from persist.workflows.storage.payloads import history_item, history_with
-from persist.workflows.storage.run_rows import LET_GO, LOCK_RUN, SET_STATUS, check_hold, found_run
+from persist.workflows.storage.run_rows import LET_GO, LOCK_RUN, NO_LEASE, SET_STATUS, check_hold, found_run
 from persist.workflows.transitions import check_transition
 from persist.workflows.verbs import limiting
 
@@ -22,7 +22,7 @@ _NEWEST_OF_GATE = Statement(
     .order_by(_A.created_at.desc(), _A.id.desc())
     .limit(1)
 )
-_PAUSE = Statement(
+_pause = (
     update(runs)
     .where(_R.id == param("row_id"))
     .values(
@@ -33,6 +33,7 @@ _PAUSE = Statement(
         updated_at=param("at"),
     )
 )
+_PAUSE, _PAUSE_AND_LET_GO = Statement(_pause), Statement(_pause.values(NO_LEASE))
 
 
 def pause_at_gate(
@@ -47,9 +48,14 @@ def pause_at_gate(
     """Open the gate of a locked run, and pause it: `item` joins its history. `let_go`: its worker holds it no longer."""
     history = history_with(work, run.phase_history, item)
     with work.batch(last=True) as batch:
-        batch.run(_PAUSE, row_id=run.id, phase=item["phase"], history=history, value=scratch, at=work.now())
-        if let_go:
-            batch.run(LET_GO, row_id=run.id, to=RunStatus.PAUSED, at=work.now())
+        batch.run(
+            _PAUSE_AND_LET_GO if let_go else _PAUSE,
+            row_id=run.id,
+            phase=item["phase"],
+            history=history,
+            value=scratch,
+            at=work.now(),
+        )
         inserted = insert_approval(work, batch, None, run.id, question)
     limiting.announce_freed(work, run)
     assert inserted.result is not None
