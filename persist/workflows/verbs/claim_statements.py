@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import null, update
+from sqlalchemy import update
 
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -10,7 +10,7 @@ from persist.db.unreadable.cells import is_unreadable
 from persist.workflows.models import runs
 from persist.workflows.schemas import RunStatus, WorkflowRun
 from persist.workflows.storage import queue
-from persist.workflows.storage.run_rows import COLUMNS, FIELDS, run_value
+from persist.workflows.storage.run_rows import COLUMNS, FIELDS, NO_LEASE, run_value
 
 _R = runs.c
 _id = param("row_id")
@@ -19,8 +19,7 @@ _undo = (
     .where(_R.id == _id)
     .values(
         status=RunStatus.QUEUED,
-        lease_owner=null(),
-        lease_expires_at=null(),
+        **NO_LEASE,
         lease_token=_R.lease_token - 1,
         updated_at=param("at"),
     )

@@ -1,6 +1,6 @@
 """A run waits for its children: it is paused and released, and the end of the last one lets it go on (storage.families)."""
 
-from sqlalchemy import func, null, select, update
+from sqlalchemy import func, select, update
 
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -9,7 +9,7 @@ from persist.db.values.frozen import construct
 from persist.workflows.family_values import Children, JoinUntil
 from persist.workflows.models import IS_CHILD, runs
 from persist.workflows.schemas import UNFINISHED, Lease, RunStatus
-from persist.workflows.storage.run_rows import LOCK_RUN, check_hold, found_run
+from persist.workflows.storage.run_rows import LOCK_RUN, NO_LEASE, check_hold, found_run
 from persist.workflows.transitions import check_transition
 from persist.workflows.verbs import limiting
 from persist.workflows.verbs.leases import given_lease
@@ -23,8 +23,7 @@ _JOIN = Statement(
     .values(
         status=RunStatus.PAUSED,
         join_until=param("goal"),
-        lease_owner=null(),
-        lease_expires_at=null(),
+        **NO_LEASE,
         updated_at=param("at"),
     )
 )

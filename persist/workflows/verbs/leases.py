@@ -7,7 +7,7 @@ waits for a worker because it was resumed or restarted has an expiry but no owne
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import null, select, update
+from sqlalchemy import select, update
 
 from persist.db.statements.prepared import Row, Statement, among, param
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -25,6 +25,7 @@ from persist.workflows.storage.run_rows import (
     COLUMNS,
     GET_RUN,
     LOCK_RUN,
+    NO_LEASE,
     announce_claimable,
     check_hold,
     get_run,
@@ -56,8 +57,7 @@ _requeue = (
     .where(_R.id == _id)
     .values(
         status=RunStatus.QUEUED,
-        lease_owner=null(),
-        lease_expires_at=null(),
+        **NO_LEASE,
         queued_at=param("since"),
         not_before=param("due"),
         updated_at=param("at"),
@@ -65,9 +65,7 @@ _requeue = (
 )
 _REQUEUE = Statement(_requeue)
 _RETRY = Statement(_requeue.values(attempt=param("number"), last_error=param("reason")))
-_CLEAR_LEASE = Statement(
-    update(runs).where(_R.id == _id).values(lease_owner=null(), lease_expires_at=null(), updated_at=param("at"))
-)
+_CLEAR_LEASE = Statement(update(runs).where(_R.id == _id).values(**NO_LEASE, updated_at=param("at")))
 
 
 def held_by(work: UnitOfWork, worker: str) -> list[Lease]:
