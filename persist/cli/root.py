@@ -52,6 +52,7 @@ COMMANDS = {
     "upgrade": ("persist.cli.schema", "upgrade", "Create the tables, or bring them up to date."),
     "current": ("persist.cli.schema", "current", "Print the revision a database is at."),
     "check": ("persist.cli.schema", "check", "Fail unless a database is up to date."),
+    "grants": ("persist.cli.grants", "grants", "Print the SQL that gives a role its rights; no database."),
     "alembic-ini": ("persist.cli.schema", "alembic_ini", "Print an alembic.ini for this installation."),
 }
 """By the name of each command: its module, its function there, and what it is for."""

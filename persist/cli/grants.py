@@ -1,0 +1,31 @@
+"""`persist grants`: the SQL that gives roles of Postgres their rights."""
+
+import click
+
+from persist.cli.output import say
+from persist.db.dialects.postgres.grants import RoleKind
+from persist.schema.grants import grant_script, tenant_script
+
+
+@click.command(short_help="Print the SQL that gives a role its rights; no database.")
+@click.option(
+    "--role", "kind", type=click.Choice([str(kind) for kind in RoleKind]), help="What the role is for; all four if left out."
+)
+@click.option("--name", metavar="NAME", help="The role's name; persist_app and so on if left out.")
+@click.option("--tenant", metavar="NAME", help="A role that sees its own rows alone, in a schema that tenants share.")
+@click.option("--owner", metavar="NAME", help="The role that runs `persist upgrade`; persist_owner if left out.")
+@click.option("--schema", default="persist", show_default=True, metavar="NAME", help="The schema of the tables.")
+def grants(kind: str | None, name: str | None, tenant: str | None, owner: str | None, schema: str) -> None:
+    """Print the SQL that makes roles of Postgres and gives them their rights, for psql. Running it again is harmless.
+
+    Run the owner's part before the first upgrade and the others after it. What roles may do is in docs/operations.md.
+    """
+    if tenant is not None:
+        if kind is not None or name is not None:
+            raise click.UsageError("--tenant is a role of its own: leave out --role and --name.")
+        say(tenant_script(tenant, owner=owner, schema=schema).rstrip("\n"))
+        return
+    if name is not None and kind is None:
+        raise click.UsageError("--name needs --role.")
+    kinds = list(RoleKind) if kind is None else [RoleKind(kind)]
+    say("\n".join(grant_script(one, role=name, owner=owner, schema=schema) for one in kinds).rstrip("\n"))

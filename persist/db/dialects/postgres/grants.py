@@ -1,0 +1,82 @@
+"""The SQL that gives a role of Postgres its rights on the tables of persist, and the one that keeps tenants' rows apart."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+
+class RoleKind(StrEnum):
+    """What a role is for.
+
+    owner      makes and upgrades the tables, and switches the log of events
+    app        reads and writes rows: what a program with a Store needs
+    read-only  reads everything
+    watcher    reads the log of events and nothing else
+    """
+
+    OWNER = "owner"
+    APP = "app"
+    READ_ONLY = "read-only"
+    WATCHER = "watcher"
+
+
+_RIGHTS = {RoleKind.APP: "SELECT, INSERT, UPDATE, DELETE", RoleKind.READ_ONLY: "SELECT"}
+_SEQUENCES = {RoleKind.APP: "SELECT, USAGE, UPDATE", RoleKind.READ_ONLY: "SELECT"}
+TENANT_COLUMN = "row_of_role"
+"""The column with the role that wrote a row, which the server fills in and compares."""
+_POLICY = "rows_of_one_role"
+
+
+def quoted(name: str) -> str:
+    """The name as an identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def grants(kind: RoleKind, role: str, *, owner: str, schema: str, versions: Sequence[str], log: Sequence[str]) -> list[str]:
+    """The statements that make the role and give it its rights. The owner of the schema, or a superuser, may run them repeatedly.
+
+    owner     the role that upgrades, whose later tables the rights include
+    versions  the tables that say at which revision the database is
+    log       the tables of the log of events
+    """
+    to, of, where = quoted(role), quoted(owner), quoted(schema)
+    made = _made(role)
+    if kind is RoleKind.OWNER:
+        return [made, f"CREATE SCHEMA IF NOT EXISTS {where} AUTHORIZATION {to};", f"ALTER SCHEMA {where} OWNER TO {to};"]
+    if kind is RoleKind.WATCHER:
+        tables = ", ".join(f"{where}.{quoted(table)}" for table in (*versions, *log))
+        return [made, f"GRANT USAGE ON SCHEMA {where} TO {to};", f"GRANT SELECT ON {tables} TO {to};"]
+    rights, sequences, later = _RIGHTS[kind], _SEQUENCES[kind], f"ALTER DEFAULT PRIVILEGES FOR ROLE {of} IN SCHEMA {where} GRANT"
+    return [
+        made,
+        f"GRANT USAGE ON SCHEMA {where} TO {to};",
+        f"GRANT {rights} ON ALL TABLES IN SCHEMA {where} TO {to};",
+        f"GRANT {sequences} ON ALL SEQUENCES IN SCHEMA {where} TO {to};",
+        f"{later} {rights} ON TABLES TO {to};",
+        f"{later} {sequences} ON SEQUENCES TO {to};",
+    ]
+
+
+def tenants_apart(schema: str, tables: Sequence[str]) -> list[str]:
+    """The statements after which each role sees and writes the rows alone that it has written, in these tables.
+
+    A row notes the role that inserts it. Rows of before are seen by no such role. The owner of the tables and superusers see all.
+    """
+    statements = []
+    for table in tables:
+        name = f"{quoted(schema)}.{quoted(table)}"
+        statements += [
+            f"ALTER TABLE {name} ADD COLUMN IF NOT EXISTS {TENANT_COLUMN} name;",
+            f"ALTER TABLE {name} ALTER COLUMN {TENANT_COLUMN} SET DEFAULT current_user;",
+            f"ALTER TABLE {name} ENABLE ROW LEVEL SECURITY;",
+            f"DROP POLICY IF EXISTS {_POLICY} ON {name};",
+            f"CREATE POLICY {_POLICY} ON {name} USING ({TENANT_COLUMN} = current_user);",
+        ]
+    return statements
+
+
+def _made(role: str) -> str:
+    literal = "'" + role.replace("'", "''") + "'"
+    return (
+        f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {literal})"
+        f" THEN CREATE ROLE {quoted(role)} LOGIN; END IF; END $$;"
+    )

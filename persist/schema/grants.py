@@ -1,0 +1,53 @@
+"""The rights of Postgres's roles on the tables of persist, as SQL for whoever may grant them."""
+
+from persist.db.dialects.from_url import check_schema
+from persist.db.dialects.postgres.grants import RoleKind, grants, tenants_apart
+from persist.db.schema.base import VERSION_TABLE, table_of
+from persist.db.schema.meta_table import Meta
+from persist.errors import InvalidValue
+from persist.events.models import event_consumers, event_heads, event_log
+from persist.schema.metadata import metadata
+
+_MAX_NAME_BYTES = 63
+_VERSIONS = (VERSION_TABLE, table_of(Meta).name)
+_LOG = (event_log.name, event_heads.name, event_consumers.name)
+SHARED = frozenset(
+    {table.name for table in metadata.sorted_tables if table.info.get("seed") or table.info.get("by_digest")}
+    | {"system_prompts", event_heads.name, event_consumers.name}
+)
+"""Tables whose rows tenants of one schema share: the revision, what every database contains, and what is found by its hash."""
+
+
+def grant_script(kind: RoleKind, *, role: str | None = None, owner: str | None = None, schema: str = "persist") -> str:
+    """The SQL that makes a role of this kind and gives it its rights. Running it again is harmless.
+
+    role    its name; by default persist_<kind>
+    owner   the role that upgrades: the rights include the tables that it makes later. By default persist_owner
+    schema  the schema of the tables
+
+    Raises InvalidValue.
+    """
+    name = _checked("role", _default(kind) if role is None else role)
+    upgrading = _checked("owner", _default(RoleKind.OWNER) if owner is None else owner)
+    statements = grants(kind, name, owner=upgrading, schema=check_schema(schema), versions=_VERSIONS, log=_LOG)
+    return "\n".join(["BEGIN;", *statements, "COMMIT;", ""])
+
+
+def tenant_script(role: str, *, owner: str | None = None, schema: str = "persist") -> str:
+    """The SQL after which the role, and every other role of this kind, reads and writes only the rows that it has written itself.
+
+    The owner of the tables runs it, after each upgrade again: an upgrade may bring tables. Raises InvalidValue.
+    """
+    apart = [table.name for table in metadata.sorted_tables if table.name not in SHARED]
+    script = grant_script(RoleKind.APP, role=role, owner=owner, schema=schema)
+    return "\n".join([script, "BEGIN;", *tenants_apart(check_schema(schema), apart), "COMMIT;", ""])
+
+
+def _default(kind: RoleKind) -> str:
+    return f"persist_{kind.replace('-', '_')}"
+
+
+def _checked(path: str, name: str) -> str:
+    if not isinstance(name, str) or not name or not name.isprintable() or len(name.encode()) > _MAX_NAME_BYTES:
+        raise InvalidValue(path, f"expected the name of a role: printable, of at most {_MAX_NAME_BYTES} bytes.")
+    return name

@@ -1,0 +1,192 @@
+"""What the roles of `persist grants` may do on Postgres, and what they are refused."""
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+from psycopg import sql
+from sqlalchemy import make_url
+
+import persist
+from persist import Store
+from persist.cli import main
+from persist.db.dialects.postgres.grants import RoleKind
+from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
+from persist.maintenance import Severity, doctor
+from persist.schema.grants import SHARED, grant_script, tenant_script
+from persist.schema.metadata import metadata
+from persist.testing import FrozenClock
+from tests.statemachines.both_databases import Undo
+from tests.statemachines.scene import arguments, make, verbs
+
+ABOUT = {"trigger_id": "issue/1", "current_phase": "plan"}
+Role = Callable[[str], str]
+
+
+@pytest.fixture
+def role(empty_postgres_url: str) -> Iterator[Role]:
+    """`role(name)`: the URL of that role, which is dropped in the end."""
+    with ExitStack() as stack:
+
+        def url_of(name: str) -> str:
+            stack.callback(_drop, empty_postgres_url, name)
+            return make_url(empty_postgres_url).set(username=name).render_as_string(hide_password=False)
+
+        yield url_of
+
+
+def _drop(url: str, name: str) -> None:
+    with psycopg.connect(url) as raw:
+        raw.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(sql.Identifier(name)))
+        raw.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
+def new_name(kind: str) -> str:
+    """Roles are of the whole server, which tests share."""
+    return f'persist-"{kind}"-{secrets.token_hex(4)}'
+
+
+def run(url: str, script: str) -> None:
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute(script)
+
+
+@pytest.fixture
+def granted(empty_postgres_url: str, role: Role) -> dict[RoleKind, str]:
+    """A database that the owner's role has made, and the URL of each role. Each script is run twice."""
+    names = {kind: new_name(kind) for kind in RoleKind}
+    urls = {kind: role(name) for kind, name in names.items()}
+    owner = names[RoleKind.OWNER]
+    for kind, name in names.items():
+        for _ in range(2):
+            run(empty_postgres_url, grant_script(kind, role=name, owner=owner))
+        if kind is RoleKind.OWNER:
+            persist.upgrade(urls[kind])
+    return urls
+
+
+def test_the_owner_upgrades_and_switches_the_log(granted: dict[RoleKind, str]) -> None:
+    persist.upgrade(granted[RoleKind.OWNER])
+    with Store.open(granted[RoleKind.OWNER], events=True) as store:
+        assert store.switch_events(False)
+
+
+def test_a_program_may_call_every_verb(granted: dict[RoleKind, str]) -> None:
+    with Store.open(granted[RoleKind.OWNER], clock=FrozenClock()) as store:
+        ids = make(store)
+    with Store.open(granted[RoleKind.APP], clock=FrozenClock()) as store:
+        for verb in verbs():
+            try:
+                with store.begin() as tx:
+                    verb.call(tx, arguments(verb, ids))
+                    raise Undo
+            except Undo:
+                pass
+        with pytest.raises(NotPermitted):
+            store.switch_events(False)
+    with psycopg.connect(granted[RoleKind.APP]) as raw, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        raw.execute("DROP TABLE persist.workflow_runs")
+
+
+def test_who_only_reads_writes_nothing(granted: dict[RoleKind, str]) -> None:
+    with Store.open(granted[RoleKind.OWNER]) as store:
+        run_id = store.workflows.runs.create("triage", **ABOUT).id
+    with Store.open(granted[RoleKind.READ_ONLY], read_only=True) as store, store.read() as tx:
+        assert tx.workflows.runs.get(run_id).id == run_id
+    with Store.open(granted[RoleKind.READ_ONLY]) as store, pytest.raises(NotPermitted):
+        store.workflows.runs.create("triage", **ABOUT)
+
+
+def test_who_watches_reads_the_log_and_no_row(granted: dict[RoleKind, str]) -> None:
+    with Store.open(granted[RoleKind.OWNER], events=True) as store:
+        store.workflows.runs.create("triage", **ABOUT, id="r")
+    with Store.open(granted[RoleKind.WATCHER], read_only=True) as store:
+        assert [event.type for event in store.watch("workflow:r", timeout=0)] == ["run.created"]
+        with store.read() as tx, pytest.raises(NotPermitted):
+            tx.workflows.runs.list()
+
+
+def test_tables_of_later_upgrades_are_included(granted: dict[RoleKind, str]) -> None:
+    run(granted[RoleKind.OWNER], "CREATE TABLE persist.of_later (id int)")
+    run(granted[RoleKind.APP], "INSERT INTO persist.of_later VALUES (1)")
+    run(granted[RoleKind.READ_ONLY], "SELECT * FROM persist.of_later")
+    for kind in (RoleKind.READ_ONLY, RoleKind.WATCHER):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            run(granted[kind], "INSERT INTO persist.of_later VALUES (1)")
+
+
+def test_tenants_of_one_schema_see_their_own_rows_alone(
+    empty_postgres_url: str, role: Role, granted: dict[RoleKind, str]
+) -> None:
+    names = [new_name("maria"), new_name("otto")]
+    maria, otto = map(role, names)
+    owner = make_url(granted[RoleKind.OWNER]).username
+    for name in names:
+        run(empty_postgres_url, tenant_script(name, owner=owner))
+    with Store.open(granted[RoleKind.OWNER], events=True):
+        pass
+    with Store.open(maria, clock=FrozenClock()) as store:
+        ids = make(store)
+        for verb in verbs():
+            try:
+                with store.begin() as tx:
+                    verb.call(tx, arguments(verb, ids))
+                    raise Undo
+            except Undo:
+                pass
+    filled = 0
+    with psycopg.connect(otto) as raw, psycopg.connect(maria) as own:
+        for table in metadata.sorted_tables:
+            count = sql.SQL("SELECT count(*) FROM persist.{}").format(sql.Identifier(table.name))
+            if table.name not in SHARED:
+                assert raw.execute(count).fetchone() == (0,), table.name
+                filled += own.execute(count).fetchone() != (0,)
+    assert filled > 50
+
+
+def test_what_a_tenant_may_not(empty_postgres_url: str, role: Role, granted: dict[RoleKind, str]) -> None:
+    names = [new_name("maria"), new_name("otto")]
+    maria, otto = map(role, names)
+    for name in names:
+        run(empty_postgres_url, tenant_script(name, owner=make_url(granted[RoleKind.OWNER]).username))
+    with Store.open(maria) as store:
+        run_id = store.workflows.runs.create("triage", **ABOUT, status="queued").id
+    with Store.open(otto) as store:
+        runs = store.workflows.runs
+        assert runs.list().items == []
+        assert runs.count() == 0
+        with pytest.raises(NotFound):
+            runs.get(run_id)
+        assert not runs.cancel(run_id)
+        with pytest.raises(Conflict):  # what a recipe in one schema cannot hide: the key is taken
+            runs.create("triage", **ABOUT, id=run_id)
+        assert runs.create("triage", **ABOUT).id != run_id
+    with Store.open(granted[RoleKind.OWNER]) as store:
+        assert {finding.severity for finding in doctor(store) if "row_of_role" in finding.subject} == {Severity.INFO}
+    for change in ("SET row_of_role = current_user", "SET row_of_role = 'other', status = 'queued'"):
+        with psycopg.connect(otto) as raw:
+            assert raw.execute(f"UPDATE persist.workflow_runs {change} WHERE id = %s", [run_id]).rowcount == 0
+    with psycopg.connect(maria) as raw, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        raw.execute("UPDATE persist.workflow_runs SET row_of_role = 'other'")
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "a\x00", "ä" * 40, 5])
+def test_names_that_no_role_has(name: Any) -> None:
+    with pytest.raises(InvalidValue):
+        tenant_script(name)
+    with pytest.raises(InvalidValue):
+        grant_script(RoleKind.APP, owner=name)
+
+
+def test_the_command_prints_the_script() -> None:
+    shown = CliRunner().invoke(main, ["grants", "--role", "app", "--name", "mine"])
+    assert shown.output == grant_script(RoleKind.APP, role="mine")
+    every = CliRunner().invoke(main, ["grants"]).output
+    assert [f'"persist_{kind}"' in every for kind in ("owner", "app", "read_only", "watcher")] == [True] * 4
+    assert CliRunner().invoke(main, ["grants", "--tenant", "acme"]).output == tenant_script("acme")
+    assert CliRunner().invoke(main, ["grants", "--tenant", "acme", "--role", "app"]).exit_code == 2
+    assert CliRunner().invoke(main, ["grants", "--name", "acme"]).exit_code == 2
