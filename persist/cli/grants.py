@@ -3,7 +3,7 @@
 import click
 
 from persist.cli.output import say
-from persist.db.dialects.postgres.grants import RoleKind
+from persist.db.dialects.roles import RoleKind
 from persist.schema.grants import grant_script, tenant_script
 
 

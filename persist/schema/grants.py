@@ -1,7 +1,7 @@
-"""The rights of Postgres's roles on the tables of persist, as SQL for whoever may grant them."""
+"""The rights of a server's roles on the tables of persist, as SQL for those who may grant them."""
 
 from persist.db.dialects.from_url import check_schema
-from persist.db.dialects.postgres.grants import RoleKind, grants, tenants_apart
+from persist.db.dialects.roles import RoleKind, grants, tenants_apart
 from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
 from persist.errors import InvalidValue

@@ -14,16 +14,17 @@ from sqlalchemy import make_url
 import persist
 from persist import Store
 from persist.cli import main
-from persist.db.dialects.postgres.grants import RoleKind
+from persist.db.dialects.findings import Severity
+from persist.db.dialects.roles import RoleKind
 from persist.errors import Conflict, InvalidValue, NotFound, NotPermitted
-from persist.maintenance import Severity, doctor
+from persist.maintenance import doctor
 from persist.schema.grants import SHARED, grant_script, tenant_script
 from persist.schema.metadata import metadata
 from persist.testing import FrozenClock
 from tests.statemachines.both_databases import Undo
 from tests.statemachines.scene import arguments, make, verbs
 
-ABOUT = {"trigger_id": "issue/1", "current_phase": "plan"}
+ABOUT: dict[str, Any] = {"trigger_id": "issue/1", "current_phase": "plan"}
 Role = Callable[[str], str]
 
 
