@@ -47,7 +47,7 @@ def _default(kind: RoleKind) -> str:
     return f"persist_{kind.replace('-', '_')}"
 
 
-def _checked(path: str, name: str) -> str:
+def _checked(path: str, name: object) -> str:
     if not isinstance(name, str) or not name or not name.isprintable() or len(name.encode()) > _MAX_NAME_BYTES:
         raise InvalidValue(path, f"expected the name of a role: printable, of at most {_MAX_NAME_BYTES} bytes.")
     return name
