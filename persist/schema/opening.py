@@ -51,9 +51,9 @@ def prepare(dialect: Dialect, *, migrate: bool | None, may_be_unfinished: bool =
         raise SchemaOutdated(None, HEAD, dialect.tables.upgrade_command())  # connecting would leave an empty file behind
     try:
         driver = dialect.connections.open_first()
-        found = None if driver is None else _found(driver, dialect, HEAD)
+        found = _glance(dialect) if dialect.one_of_many else None if driver is None else _found(driver, dialect, HEAD)
         if found is None:
-            found = _prepared(dialect, migrate=migrate, looked=driver is not None)
+            found = _prepared(dialect, migrate=migrate, looked=driver is not None or dialect.one_of_many)
         else:
             dialect.connections.prepare_database(driver)
         if found.unfinished and not may_be_unfinished:
@@ -63,6 +63,24 @@ def prepare(dialect: Dialect, *, migrate: bool | None, may_be_unfinished: bool =
         raise
     except Exception as error:
         raise (dialect.errors.classify(error) or error) from error
+
+
+def _glance(dialect: Dialect) -> Found | None:
+    """Read the facts in one round trip, on a connection that the stores of other schemas use, too."""
+    connections, transactions = dialect.connections, dialect.transactions
+    connection = connections.connect(write=False)
+    try:
+        driver = transactions.begin(connection, write=False)
+        found = _found(driver, dialect, HEAD, end=lambda: None)
+        if found is None:
+            driver.rollback()
+        else:
+            transactions.end_read(connection, driver)
+    except BaseException:
+        connections.discard(connection)
+        raise
+    connections.release(connection, write=False)
+    return found
 
 
 def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
@@ -86,8 +104,13 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
     return found
 
 
-def _found(driver: Any, dialect: Dialect, revision: str | None) -> Found | None:
-    """Read the facts with one statement, and one more for `has_deltas`; None unless the database is at `revision` (None: any)."""
+def _found(
+    driver: Any, dialect: Dialect, revision: str | None, *, end: Callable[[], object] | None = None
+) -> Found | None:
+    """Read the facts with one statement, and one more for `has_deltas`; None unless the database is at `revision` (None: any).
+
+    `end` is called at the end of all, instead of a rollback.
+    """
     try:
         noted = scopes_at(lambda prepared: dialect.prepared[prepared].one(driver, {}), revision)
         if noted is None:
@@ -108,7 +131,7 @@ def _found(driver: Any, dialect: Dialect, revision: str | None) -> Found | None:
             raise
         return None
     finally:
-        driver.rollback()
+        (end or driver.rollback)()
 
 
 def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None) -> None:

@@ -38,7 +38,7 @@ class TenantStore(Store):
         lent = object.__new__(cls)
         vars(lent).update({name: value for name, value in vars(store).items() if name not in vars(Domains)})
         lent._use, lent._give_back = use, give_back
-        lent._work, lent._recorders = _work_of(store.runtime, use), _Recorders(store._recorders)
+        lent._work, lent._recorders = _work_of(store.runtime, use), _Recorders(use)
         return lent
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class AsyncTenantStore(AsyncStore):
         vars(lent).update({name: value for name, value in vars(store).items() if name not in vars(AsyncDomains)})
         lent._use, lent._give_back = use, give_back
         lent._work = AsyncTransactionPerVerb(lent._run_verb, one_writer=store._runtime.dialect.one_writer)
-        lent._recorders = _Recorders(store._recorders)
+        lent._recorders = _Recorders(use)
         return lent
 
     async def close(self) -> None:
@@ -100,15 +100,15 @@ class AsyncTenantStore(AsyncStore):
 
 
 class _Recorders(WeakGroup[Any]):
-    """The recorders of one use, which are among those of the tenant's store as well."""
+    """The recorders of one use, which lasts at least as long as they do, unless it is ended."""
 
-    def __init__(self, of_store: WeakGroup[Any]) -> None:
+    def __init__(self, use: Use) -> None:
         super().__init__()
-        self._of_store = of_store
+        self._use = use
 
     def add(self, member: Any) -> None:
         super().add(member)
-        self._of_store.add(member)
+        vars(member)["_use"] = self._use
 
 
 def closed_copy(runtime: Runtime) -> Runtime:

@@ -29,7 +29,7 @@ def check_tenant(name: object) -> str:
 
     A name has lower-case letters of ASCII, digits and underscores, begins with a letter, and has at most 63 bytes. Capital
     letters are refused, because some file systems and unquoted SQL do not tell them apart, and letters outside of ASCII, because
-    one of them can be written in several ways. Names that Postgres, Citus, Windows or persist keep for themselves are refused, too.
+    one of them can be written in several ways. Names that the databases, Windows or persist keep for themselves are refused.
     """
     if not isinstance(name, str):
         raise InvalidValue("tenant", f"{named(name)} is not text.")

@@ -31,7 +31,7 @@ class Kept(Generic[S]):
     @property
     def idle(self) -> bool:
         """Whether nobody has it, and nothing that somebody began with it goes on."""
-        if self.store is None or self.face is None or self.uses.members() or self.face._recorders.members():
+        if self.store is None or self.face is None or self.uses.members():
             return False
         runtime = self.store.runtime
         return not (runtime.anything_open() or runtime.watchers.members())
