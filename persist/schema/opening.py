@@ -104,9 +104,7 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
     return found
 
 
-def _found(
-    driver: Any, dialect: Dialect, revision: str | None, *, end: Callable[[], object] | None = None
-) -> Found | None:
+def _found(driver: Any, dialect: Dialect, revision: str | None, *, end: Callable[[], object] | None = None) -> Found | None:
     """Read the facts with one statement, and one more for `has_deltas`; None unless the database is at `revision` (None: any).
 
     `end` is called at the end of all, instead of a rollback.
