@@ -1,7 +1,7 @@
 """The asynchronous face of Tenants: the same names, awaited."""
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +14,7 @@ from persist.store.async_store import AsyncStore
 from persist.store.store import Store
 from persist.tenants.directory import Directory
 from persist.tenants.lent_stores import AsyncTenantStore
-from persist.tenants.open_stores import MAX_OPEN, Kept, OpenStores
+from persist.tenants.open_stores import MAX_OPEN, OpenStores
 from persist.tenants.schemas import Tenant, UpgradeReport
 from persist.tenants.upgrading import Progress
 
@@ -73,8 +73,7 @@ class AsyncTenants:
         # a cancelled caller does not stop the opening: the use that it would have been ends by itself
         taking = asyncio.get_running_loop().run_in_executor(None, self._stores.take, name)
         store, superfluous = await asyncio.shield(taking)
-        for kept in superfluous:
-            await _close(kept)
+        await _close(superfluous)
         return store
 
     async def create(self, name: str, *, server: str | None = None) -> Tenant:
@@ -112,8 +111,7 @@ class AsyncTenants:
         """See Tenants.close."""
         if self._stores.closed:
             return
-        for kept in self._stores.end():
-            await _close(kept)
+        await _close(self._stores.end())
         for pool in self._pools.values():
             pool.close()
         await asyncio.to_thread(self._directory.close)
@@ -147,6 +145,6 @@ class TenantOpening:
             await self._store.close()
 
 
-async def _close(kept: Kept[AsyncStore] | None) -> None:
-    if kept is not None and kept.face is not None:
-        await kept.face.close()
+async def _close(stores: Sequence[AsyncStore]) -> None:
+    for store in stores:
+        await store.close()

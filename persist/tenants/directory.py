@@ -9,6 +9,7 @@ from persist.db.dialects.from_url import check_listen_url, tenant_server
 from persist.db.dialects.tenant_servers import TenantServer
 from persist.db.values.arguments import check_label
 from persist.db.values.clock import Clock
+from persist.db.values.ids import IdMinter
 from persist.db.values.pages import Page, check_limit, decode_cursor, encode_cursor
 from persist.errors import Conflict, InvalidValue, NotFound, SchemaOutdated, UnknownTenant
 from persist.maintenance.copying import CopyReport
@@ -54,6 +55,7 @@ class Directory:
         self._blobs = None if bodies is None else str(bodies).rstrip("/")
         self._listen_url, self._clock, self._sleep = listen_url, clock, sleep
         self.timer = SharedTimer()
+        self._ids: dict[int, IdMinter] = {}
         self.servers = Servers(urls, self._settings, pooler=pooler, rule=rule, map_url=map_url)
 
     # -- stores
@@ -90,7 +92,10 @@ class Directory:
             timer=self.timer,
             may_be_unfinished=unfinished,
         )
-        store.runtime.listen_url = self._listen_url
+        runtime = store.runtime
+        runtime.listen_url = self._listen_url
+        # one minter for all stores with the same clock: each holds some random letters in advance
+        runtime.ids = self._ids.setdefault(id(runtime.clock), runtime.ids)
         return store
 
     def _key(self, name: str) -> str:

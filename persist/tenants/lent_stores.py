@@ -1,6 +1,6 @@
 """The stores that callers get: each is one use of a tenant's store, and closing it ends that use alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any
 
@@ -30,11 +30,11 @@ class TenantStore(Store):
     """The store of a tenant. `close` gives it back: other uses go on, and its connections are kept for the next one."""
 
     _use: Use
-    _give_back: Callable[[Use], None]
+    _give_back: Callable[[Use], Sequence[Store]]
 
     @classmethod
-    def of(cls, store: Store, use: Use, give_back: Callable[[Use], None]) -> "TenantStore":
-        """A use of the store; `give_back` is called at its end."""
+    def of(cls, store: Store, use: Use, give_back: Callable[[Use], Sequence[Store]]) -> "TenantStore":
+        """A use of the store; `give_back` is called at its end, and returns stores to close."""
         lent = object.__new__(cls)
         vars(lent).update({name: value for name, value in vars(store).items() if name not in vars(Domains)})
         lent._use, lent._give_back = use, give_back
@@ -54,7 +54,8 @@ class TenantStore(Store):
                 recorder.close()
         self.runtime = closed_copy(self.runtime)
         self.pinned, self._event_log = PinnedConnection(self.runtime), StoreEventLog(self.runtime)
-        self._give_back(self._use)
+        for superfluous in self._give_back(self._use):
+            superfluous.close()
 
 
 def _work_of(runtime: Runtime, use: Use) -> TransactionPerVerb:
@@ -73,11 +74,11 @@ class AsyncTenantStore(AsyncStore):
     """See TenantStore: the asynchronous store of a tenant."""
 
     _use: Use
-    _give_back: Callable[[Use], None]
+    _give_back: Callable[[Use], Sequence[AsyncStore]]
 
     @classmethod
-    def of(cls, store: AsyncStore, use: Use, give_back: Callable[[Use], None]) -> "AsyncTenantStore":
-        """A use of the store; `give_back` is called at its end."""
+    def of(cls, store: AsyncStore, use: Use, give_back: Callable[[Use], Sequence[AsyncStore]]) -> "AsyncTenantStore":
+        """A use of the store; `give_back` is called at its end, and returns stores to close."""
         lent = object.__new__(cls)
         vars(lent).update({name: value for name, value in vars(store).items() if name not in vars(AsyncDomains)})
         lent._use, lent._give_back = use, give_back
@@ -94,9 +95,10 @@ class AsyncTenantStore(AsyncStore):
             for recorder in self._recorders.members():
                 await recorder.close()
         self._runtime = closed_copy(self._runtime)
-        self._store = TenantStore.of(self._store, self._use, self._give_back)
+        self._store = TenantStore.of(self._store, self._use, lambda use: ())
         self._store.runtime = self._runtime
-        self._give_back(self._use)
+        for superfluous in self._give_back(self._use):
+            await superfluous.close()
 
 
 class _Recorders(WeakGroup[Any]):

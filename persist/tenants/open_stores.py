@@ -3,6 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 from typing import Generic, TypeVar
 
 from persist.db.concurrency.fork_count import PROCESS
@@ -43,7 +44,7 @@ class OpenStores(Generic[S]):
     def __init__(
         self,
         open: Callable[[str], tuple[Store, S]],
-        lend: Callable[[S, Use, Callable[[Use], None]], S],
+        lend: Callable[[S, Use, Callable[[Use], list[S]]], S],
         max_open: int,
     ) -> None:
         self._open, self._lend, self._max = open, lend, max_open
@@ -62,7 +63,7 @@ class OpenStores(Generic[S]):
             self._kept.move_to_end(name)
             return self._lent(kept)
 
-    def take(self, name: str) -> tuple[S, list[Kept[S]]]:
+    def take(self, name: str) -> tuple[S, list[S]]:
         """A use of the tenant's store, opened if it is not open; and those stores that the caller closes for it."""
         waiting = Use()
         while True:
@@ -86,24 +87,24 @@ class OpenStores(Generic[S]):
                 kept.uses.discard(waiting)
             return lent, self._superfluous()
 
-    def remove(self, name: str) -> Kept[S] | None:
-        """Take a tenant's store out, to be closed; None if it is not open. Raises StoreInUse while somebody uses it."""
+    def remove(self, name: str) -> list[S]:
+        """Take a tenant's store out, to be closed, if it is open. Raises StoreInUse while somebody uses it."""
         with self._mutex:
             kept = self._kept.get(name)
             if kept is None:
-                return None
+                return []
             if not kept.idle:
                 raise StoreInUse(f"The tenant {name} is in use in this process; close its stores first.")
-            return self._out(kept)
+            return self._out([kept])
 
-    def end(self) -> list[Kept[S]]:
+    def end(self) -> list[S]:
         """Take all stores out, to be closed; none can be opened afterwards. Raises StoreInUse while a transaction is open."""
         with self._mutex:
             for kept in self._kept.values():
                 if kept.store is not None and kept.store.runtime.anything_open():
                     raise StoreInUse
             self.closed = True
-            return [self._out(kept) for kept in list(self._kept.values())]
+            return self._out(list(self._kept.values()))
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -112,24 +113,26 @@ class OpenStores(Generic[S]):
         assert kept.face is not None
         use = Use()
         kept.uses.add(use)
-        return self._lend(kept.face, use, kept.uses.discard)
 
-    def _superfluous(self) -> list[Kept[S]]:
+        def give_back(use: Use) -> list[S]:
+            kept.uses.discard(use)
+            return self._superfluous()
+
+        return self._lend(kept.face, use, give_back)
+
+    def _superfluous(self) -> list[S]:
+        """Take out what nobody uses above the limit, least recently used first."""
+        if len(self._kept) <= self._max:
+            return []
         with self._mutex:
-            if len(self._kept) <= self._max:
-                return []
-            out = []
-            for kept in list(self._kept.values()):
-                if len(self._kept) <= self._max:
-                    break
-                if kept.idle:
-                    out.append(self._out(kept))
-            return out
+            idle = (kept for kept in self._kept.values() if kept.idle)
+            return self._out(list(islice(idle, max(0, len(self._kept) - self._max))))
 
-    def _out(self, kept: Kept[S]) -> Kept[S]:
-        kept.closed = True
-        self._kept.pop(kept.name, None)
-        return kept
+    def _out(self, stores: list[Kept[S]]) -> list[S]:
+        for kept in stores:
+            kept.closed = True
+            self._kept.pop(kept.name, None)
+        return [kept.face for kept in stores if kept.face is not None]
 
     def _forget(self, kept: Kept[S]) -> None:
         with self._mutex:

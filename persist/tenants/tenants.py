@@ -1,6 +1,6 @@
 """Many tenants behind one object: each has a Store of its own, over connections that all of them share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
@@ -75,9 +75,7 @@ class Tenants:
         if known is not None:
             return known
         store, superfluous = self._stores.take(name)
-        for kept in superfluous:
-            assert kept.store is not None
-            kept.store.close()
+        _close(superfluous)
         return store
 
     def create(self, name: str, *, server: str | None = None) -> Tenant:
@@ -98,9 +96,7 @@ class Tenants:
         in this process; StoreBusy or StoreInUse while another process uses it.
         """
         self._directory.check_drop(name, confirm)
-        kept = self._stores.remove(name)
-        if kept is not None and kept.store is not None:
-            kept.store.close()
+        _close(self._stores.remove(name))
         self._directory.drop(name, confirm, server)
 
     def list(self, *, limit: int = 100, after: str | None = None, server: str | None = None) -> Page[Tenant]:
@@ -129,9 +125,7 @@ class Tenants:
         Stores of it that are open, here and in other processes, still write to the former one: close them before the copy.
         """
         self._directory.assign(name, server)
-        kept = self._stores.remove(name)
-        if kept is not None and kept.store is not None:
-            kept.store.close()
+        _close(self._stores.remove(name))
 
     def close(self) -> None:
         """Close the stores of all tenants, as Store.close does. A second call does nothing.
@@ -140,9 +134,7 @@ class Tenants:
         """
         if self._stores.closed:
             return
-        for kept in self._stores.end():
-            if kept.store is not None:
-                kept.store.close()
+        _close(self._stores.end())
         self._directory.close()
 
     def __enter__(self) -> "Tenants":
@@ -153,3 +145,8 @@ class Tenants:
 
     def __repr__(self) -> str:
         return f"Tenants({len(self._stores)} open)"
+
+
+def _close(stores: Sequence[Store]) -> None:
+    for store in stores:
+        store.close()

@@ -27,7 +27,7 @@ _PLACE = "persist_place_of_a_schema"
 PLACE_OF_CHANNEL = "persist_place_of_a_channel"
 """The name of the channel for notifications of events in such statements."""
 
-_HELD = 8192
+_HELD = 4096
 """Statements of all tenants that are kept ready; one of 1.5 KB each, and another is made from its template in microseconds."""
 
 

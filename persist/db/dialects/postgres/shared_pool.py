@@ -97,6 +97,7 @@ class SharedPool:
         while self._pinned:
             self._let_go(self._pinned.pop()[1])
         self.connections.dispose()
+        self.engine.dispose()  # also of what no store has asked for, such as the list of tenants
 
     def _let_go(self, pinned: Pinned) -> None:
         if not self.connections.usable(pinned.pooled.driver_connection):

@@ -1,0 +1,86 @@
+"""A process that manages tenants, and stops at a point of its work until it is killed.
+
+`python -m tests.concurrency.tenant_worker URL POINT VERB [ARGUMENT …]`. It says "there" at the point, and what came of the verb.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from persist import PersistError, Tenants
+from persist.db.dialects.postgres import tenant_server
+from persist.db.dialects.sqlite import tenant_folder
+from persist.maintenance import copying
+from persist.schema import migrate, opening
+from persist.tenants import directory, tenant_map
+from persist.tenants.schemas import UpgradeOutcome, UpgradeStatus
+
+LONG = 600.0
+
+
+def stop(*_: Any, **__: Any) -> Any:
+    print("there", flush=True)
+    time.sleep(LONG)
+
+
+def stop_at_upgrade(outcome: UpgradeOutcome) -> None:
+    if outcome.status is UpgradeStatus.UPGRADED:
+        stop()
+
+
+def then_stop(function: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **options: Any) -> Any:
+        result = function(*args, **options)
+        stop()
+        return result
+
+    return run
+
+
+def arrange(point: str) -> None:
+    """Stop at the point."""
+    create, transaction = opening._create, tenant_server.PostgresTenants._transaction
+    if point == "before the commit of create":
+        migrate.command.upgrade = then_stop(migrate.command.upgrade)
+        opening._create = lambda connection, dialect, note=None: create(connection, dialect, stop)
+    elif point == "before the commit of drop":
+
+        @contextmanager
+        def stopping(server: Any) -> Iterator[Any]:
+            with transaction(server) as connection:
+                yield connection
+                stop()
+
+        tenant_server.PostgresTenants._transaction = stopping  # type: ignore[method-assign,assignment]  # in this process alone
+        tenant_folder.remove_file = stop
+    elif point == "between creating and copying":
+        directory.copy_store = stop
+    elif point == "before the commit of copy":
+        copying._Copy._check = stop  # type: ignore[method-assign]  # in this process alone
+    elif point == "in the map":
+        directory.Directory._create = staticmethod(stop)  # type: ignore[method-assign,assignment]  # in this process alone
+    elif point == "created and not in the map":
+        tenant_map.TenantMap.change = stop  # type: ignore[method-assign]  # in this process alone
+
+
+def main(url: str, map_url: str, point: str, verb: str, *arguments: str) -> None:
+    """Make Tenants of the server, wait for a line, and call the verb."""
+    arrange(point)
+    with Tenants({"only": url}, map_url=map_url or None) as tenants:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        try:
+            if verb == "drop":
+                tenants.drop(arguments[0], confirm=arguments[0])
+            elif verb == "upgrade_all":
+                tenants.upgrade_all(parallel=1, progress=stop_at_upgrade)
+            else:
+                getattr(tenants, verb)(*arguments)
+            print("done", flush=True)
+        except PersistError as error:
+            print(type(error).__name__, flush=True)
+
+
+main(*sys.argv[1:])
