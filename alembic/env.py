@@ -70,6 +70,9 @@ def run(connection: Connection) -> None:
         if before is not None:
             before(connection)
         context.run_migrations()
+        after = config.attributes.get("after")
+        if after is not None:
+            after(connection)
         if postgres:  # the transaction may be a host's, which goes on
             restored = "SELECT set_config('search_path', :path, true), set_config('lock_timeout', :timeout, true)"
             connection.execute(text(restored), {"path": found[0], "timeout": found[1]})

@@ -139,7 +139,7 @@ def upgrade_with(
     """Upgrade in one transaction on the dialect's writer engine, under the lock that env.py takes.
 
     `within`: a caller's connection, whose transaction is used instead. `only_new`: create the tables where there are none, and
-    upgrade nothing. `after` is called before the commit. Returns False if nothing was done for that reason.
+    upgrade nothing. `after` is called at the end of the transaction. Returns False if nothing was done for that reason.
     """
     settings = config()
     found: str | None = None
@@ -160,11 +160,9 @@ def upgrade_with(
 
     try:
         with _transaction(dialect) if within is None else _savepoint(within, dialect) as connection:
-            settings.attributes.update(connection=connection, schema=dialect.schema, before=before, applied=applied)
+            settings.attributes.update(connection=connection, schema=dialect.schema, before=before, after=after, applied=applied)
             with _one_at_a_time:
                 command.upgrade(settings, "head")
-            if after is not None:
-                after(connection)
         return True
     except _ThereAlreadyError:
         return False

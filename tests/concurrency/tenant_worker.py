@@ -5,7 +5,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,39 +30,32 @@ def stop_at_upgrade(outcome: UpgradeOutcome) -> None:
         stop()
 
 
-def then_stop(function: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any, **options: Any) -> Any:
-        result = function(*args, **options)
-        stop()
-        return result
-
-    return run
-
-
 def arrange(point: str) -> None:
     """Stop at the point."""
-    create, transaction = opening._create, tenant_server.PostgresTenants._transaction
-    if point == "before the commit of create":
-        migrate.command.upgrade = then_stop(migrate.command.upgrade)
-        opening._create = lambda connection, dialect, note=None: create(connection, dialect, stop)
-    elif point == "before the commit of drop":
+    create, upgrade, transaction = opening._create, migrate.upgrade_with, tenant_server.PostgresTenants._transaction
 
-        @contextmanager
-        def stopping(server: Any) -> Iterator[Any]:
-            with transaction(server) as connection:
-                yield connection
-                stop()
+    @contextmanager
+    def stopping(server: Any) -> Iterator[Any]:
+        with transaction(server) as connection:
+            yield connection
+            stop()
 
-        tenant_server.PostgresTenants._transaction = stopping  # type: ignore[method-assign,assignment]  # in this process alone
-        tenant_folder.remove_file = stop
-    elif point == "between creating and copying":
-        directory.copy_store = stop
-    elif point == "before the commit of copy":
-        copying._Copy._check = stop  # type: ignore[method-assign]  # in this process alone
-    elif point == "in the map":
-        directory.Directory._create = staticmethod(stop)  # type: ignore[method-assign,assignment]  # in this process alone
-    elif point == "created and not in the map":
-        tenant_map.TenantMap.change = stop  # type: ignore[method-assign]  # in this process alone
+    places: dict[str, list[tuple[Any, str, Any]]] = {
+        "before the commit of create": [
+            (migrate, "upgrade_with", lambda *given, **options: upgrade(*given, **{**options, "after": stop})),
+            (opening, "_create", lambda connection, dialect, note=None: create(connection, dialect, stop)),
+        ],
+        "before the commit of drop": [
+            (tenant_server.PostgresTenants, "_transaction", stopping),
+            (tenant_folder, "remove_file", stop),
+        ],
+        "between creating and copying": [(directory, "copy_store", stop)],
+        "before the commit of copy": [(copying._Copy, "_check", stop)],
+        "in the map": [(directory.Directory, "_create", staticmethod(stop))],
+        "created and not in the map": [(tenant_map.TenantMap, "change", stop)],
+    }
+    for owner, name, instead in places.get(point, []):
+        setattr(owner, name, instead)
 
 
 def main(url: str, map_url: str, point: str, verb: str, *arguments: str) -> None:

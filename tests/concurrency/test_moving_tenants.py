@@ -6,7 +6,6 @@ Collected only where `PERSIST_TEST_POSTGRES_URL` names a cluster's coordinator: 
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -77,15 +76,12 @@ def _record(store: Store, session: str, said: list[str], over: threading.Event) 
 
 def _work(store: Store, name: str, done: list[str], over: threading.Event) -> None:
     """Queue a run, claim one and end it; `done` has the ids of those whose end was acknowledged."""
-    number = 0
+    runs = store.workflows.runs
     while not over.is_set():
-        number += 1
         try:
-            store.transact(
-                lambda tx: tx.workflows.runs.create("move", trigger_id=f"{name}/{number}", current_phase="p", status="queued")
-            )  # noqa: B023
-            lease: Any = store.workflows.runs.claim(name, lease=timedelta(minutes=1))
+            runs.create("move", trigger_id=name, current_phase="moving", status="queued")
+            lease = runs.claim(name, lease=timedelta(minutes=1))
             if lease is not None:
-                done.append(store.workflows.runs.complete(lease).id)
+                done.append(runs.complete(lease).id)
         except PersistError:
             continue

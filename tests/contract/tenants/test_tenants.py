@@ -18,7 +18,7 @@ def ids(store: Any) -> list[str]:
 
 @every_way
 def test_each_tenant_sees_its_own_rows_alone(tenants: Any) -> None:
-    made = {}
+    made: dict[str, set[str]] = {}
     for name in ("acme", "beta", "acme", "beta"):
         with tenants.open(name) as store:
             session = create(store)
