@@ -52,7 +52,7 @@ class PersistError(Exception):
     """The root of every exception that persist raises on purpose. It can be pickled, so it survives a process pool."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # type: ignore[attr-defined]
+        return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # type: ignore[attr-defined]  # not in its stub
 
 
 class NotFound(PersistError, LookupError):

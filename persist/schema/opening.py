@@ -45,7 +45,7 @@ class Found:
 def prepare(dialect: Dialect, *, migrate: bool | None, may_be_unfinished: bool = False) -> Found:
     """Check the version; create or upgrade the schema if `migrate` is true (None: on SQLite yes, on Postgres no).
 
-    Conflict if a copy into the database has begun and not ended, unless `may_be_unfinished`.
+    Raises Conflict if a copy into the database has begun and not ended, unless `may_be_unfinished`.
     """
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
         raise SchemaOutdated(None, HEAD, dialect.tables.upgrade_command())  # connecting would leave an empty file behind

@@ -149,7 +149,7 @@ class Store(Domains):
         """Open a store on a dialect; for the modules of persist, which choose files and engines themselves.
 
         `owns_engine`: whether closing the store disposes of the dialect, and opening it folds what dead processes left.
-        `timer`: one that several stores share. `may_be_unfinished`: whether a database is opened into which a copy began.
+        `timer`: one of several stores. `may_be_unfinished`: whether a database is opened into which a copy began.
         """
         try:
             blob_store = body_stores.body_store(settings.blobs) if settings.blobs else None
@@ -183,8 +183,7 @@ class Store(Domains):
     ) -> "Store":
         """Open a store over the caller's own engine, which is neither configured nor disposed. The schema must be current."""
         settings = settings or configuration.current_settings()
-        dialect = dialect_of(engine, settings, schema=schema)
-        return cls.on_dialect(dialect, settings, clock, migrate=False, owns_engine=False)
+        return cls.on_dialect(dialect_of(engine, settings, schema=schema), settings, clock, migrate=False, owns_engine=False)
 
     def close(self) -> None:
         """Flush recorders without finishing them, stop timers, close the store's connections. A second call does nothing.

@@ -73,10 +73,10 @@ class Directory:
                 raise UnknownTenant("tenant", name) from None
             if server.shares_connections:
                 raise
-        except NotFound as error:
-            if error.kind == "SQLite file":
-                raise UnknownTenant("tenant", name) from None
-            raise
+        except NotFound:
+            if server.shares_connections:  # the database itself is not there
+                raise
+            raise UnknownTenant("tenant", name) from None
         return self._opened(server, name, migrate=True, unfinished=unfinished)  # a file, which upgrades itself
 
     def _opened(self, server: TenantServer, name: str, *, migrate: bool, unfinished: bool) -> Store:

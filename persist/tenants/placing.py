@@ -43,7 +43,7 @@ class Servers:
             raise
 
     def server(self, key: str) -> TenantServer:
-        """The server of that key; InvalidValue if there is none."""
+        """The server of that key. Raises InvalidValue if there is none."""
         try:
             return self.by_key[key]
         except KeyError:

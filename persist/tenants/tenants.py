@@ -66,7 +66,7 @@ class Tenants:
         return store, store
 
     def open(self, name: str) -> Store:
-        """The store of a tenant; UnknownTenant if there is none. On Postgres an older schema is SchemaOutdated.
+        """The store of a tenant. Raises UnknownTenant, or SchemaOutdated for an older schema on Postgres.
 
         Close it, or use it as a context manager, to give it back; another `open` of the tenant then finds it open. A store that
         nothing refers to any more is given back by itself. One in use is never closed, even beyond `max_open`.
@@ -79,7 +79,7 @@ class Tenants:
         return store
 
     def create(self, name: str, *, server: str | None = None) -> Tenant:
-        """Create a tenant, in one transaction; Conflict if there is one. `server`: its key, where a map is to say it.
+        """Create a tenant, in one transaction. Raises Conflict if there is one. `server`: its key, where a map is to say it.
 
         Of two processes that create the same tenant, one succeeds. A creation that was cut short is ended by calling it again.
         """
@@ -92,8 +92,8 @@ class Tenants:
     def drop(self, name: str, *, confirm: str, server: str | None = None) -> None:
         """Delete a tenant with all its data, and whatever else is in its schema. `confirm`: the name once more.
 
-        `server`: drop what is there, such as the source of a copy. Raises UnknownTenant; StoreInUse while a store of it is in use
-        in this process; StoreBusy or StoreInUse while another process uses it.
+        `server`: drop what is there, such as the source of a copy. Raises UnknownTenant. Raises StoreInUse while a store
+        of the tenant is in use in this process, StoreBusy or StoreInUse while another process uses it.
         """
         self._directory.check_drop(name, confirm)
         _close(self._stores.remove(name))
@@ -115,7 +115,7 @@ class Tenants:
         """Copy a tenant to another server, or under another name, and compare row counts and checksums.
 
         `to`: the key of a server, or a URL. What is there must be empty, else Conflict. A copy that was cut short cannot be
-        opened until `copy` was called again. What is written to the source meanwhile is not in the copy; the source stays.
+        opened until `copy` was called again. What is written to the source during the copy is not in it; the source stays.
         """
         return self._directory.copy(name, to, new_name)
 

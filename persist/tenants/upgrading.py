@@ -80,7 +80,7 @@ def _outdated(servers: Servers, tell: Progress) -> Iterator[_Task]:
                     if outdated.found is not None:
                         yield _Task(name, key, server, outdated.found)
                 except NotFound:
-                    pass  # dropped meanwhile
+                    pass  # somebody dropped it after it was listed
                 except PersistError as error:
                     tell(UpgradeOutcome(name, key, UpgradeStatus.FAILED, None, str(error)))
                 finally:

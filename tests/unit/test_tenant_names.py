@@ -47,9 +47,9 @@ def test_other_names_are_refused_with_the_reason() -> None:
     for name in BAD:
         with pytest.raises(InvalidValue, match="tenant"):
             check_tenant(name)
-    for name in (None, 7, b"acme", ["acme"]):
+    for value in (None, 7, b"acme", ["acme"]):
         with pytest.raises(InvalidValue, match="not text"):
-            check_tenant(name)
+            check_tenant(value)
 
 
 def test_two_tenants_never_share_a_channel_of_notifications() -> None:

@@ -102,7 +102,7 @@ class CompiledStatement:
         """The SQL of the parameters of one row, in an `INSERT … VALUES` for SQLite."""
 
     def with_text(self, change: Callable[[str], str]) -> "CompiledStatement":
-        """The same statement with another SQL text of the same parameters and columns."""
+        """Return the same statement with another SQL text of the same parameters and columns."""
         made = object.__new__(CompiledStatement)
         for name in CompiledStatement.__slots__:
             setattr(made, name, getattr(self, name))

@@ -46,7 +46,7 @@ class WorkerPool:
         self._readers = self._writers if runtime.one_connection else Semaphore(readers, timer)
 
     def for_store(self, runtime: Runtime) -> "WorkerPool":
-        """The same threads and turns for another store, whose connections come from the same pool."""
+        """Share the threads and turns with another store, whose connections come from the same pool."""
         shared = copy(self)
         shared._runtime, shared._lent = runtime, True
         return shared

@@ -133,7 +133,7 @@ class SharedListener:
             poked.close()
 
     def _over(self) -> bool:
-        """Whether the thread ends now; whoever joins afterwards starts another one."""
+        """Whether the thread ends now; a reader that joins afterwards starts another one."""
         with self._lock:
             if self._closed or not self._readers:
                 assert self._poke is not None
