@@ -75,7 +75,7 @@ def test_upgrading_all_says_what_became_of_each_and_fails_if_one_did(run: Run, f
     for name in ("old", "broken"):
         (folder / f"{name}.db").write_bytes((kept / "0001.db").read_bytes())
     with closing(sqlite3.connect(folder / "broken.db")) as raw:
-        raw.execute("CREATE TABLE chat_turns (id INTEGER)")
+        raw.execute("CREATE TABLE workflow_limits (id INTEGER)")
     done = run("upgrade", "--all-schemas", "--parallel", "1")
     assert done.exit_code == 1
     assert "old: upgraded from 0001" in done.stdout
