@@ -109,7 +109,7 @@ class AsyncTenants:
 
     async def close(self) -> None:
         """See Tenants.close."""
-        if self._stores.closed:
+        if self._stores.over:
             return
         await _close(self._stores.end())
         for pool in self._pools.values():

@@ -106,6 +106,11 @@ class OpenStores(Generic[S]):
             self.closed = True
             return self._out(list(self._kept.values()))
 
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing to close: it was closed, or this is a child of the process that made it."""
+        return self.closed or self._forks != PROCESS.forks
+
     def __len__(self) -> int:
         return len(self._kept)
 

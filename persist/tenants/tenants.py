@@ -132,7 +132,7 @@ class Tenants:
 
         Raises StoreInUse while a transaction is open.
         """
-        if self._stores.closed:
+        if self._stores.over:
             return
         _close(self._stores.end())
         self._directory.close()

@@ -3,6 +3,7 @@
 `python -m tests.concurrency.tenant_worker URL POINT VERB [ARGUMENT …]`. It says "there" at the point, and what came of the verb.
 """
 
+import gc
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from persist.maintenance import copying
 from persist.schema import migrate, opening
 from persist.tenants import directory, tenant_map
 from persist.tenants.schemas import UpgradeOutcome, UpgradeStatus
+from tests.concurrency.forked import in_child
 
 LONG = 600.0
 
@@ -58,6 +60,27 @@ def arrange(point: str) -> None:
         setattr(owner, name, instead)
 
 
+def fork(tenants: Tenants) -> None:
+    """Fork while a store is open: the child can neither use nor close it, and the parent goes on."""
+
+    def child() -> list[str]:
+        found = []
+        try:
+            tenants.open("acme")
+        except PersistError as error:
+            found.append(type(error).__name__)
+        tenants.close()
+        gc.collect()
+        return found
+
+    with tenants.open("acme") as store:
+        store.chat.sessions.create(agent="before", model={})
+        assert in_child(child) == ["StoreForked"]
+        store.chat.sessions.create(agent="after", model={})
+    with tenants.open("beta") as store:
+        store.chat.sessions.create(agent="after", model={})
+
+
 def main(url: str, map_url: str, point: str, verb: str, *arguments: str) -> None:
     """Make Tenants of the server, wait for a line, and call the verb."""
     arrange(point)
@@ -65,7 +88,9 @@ def main(url: str, map_url: str, point: str, verb: str, *arguments: str) -> None
         print("ready", flush=True)
         sys.stdin.readline()
         try:
-            if verb == "drop":
+            if verb == "fork":
+                fork(tenants)
+            elif verb == "drop":
                 tenants.drop(arguments[0], confirm=arguments[0])
             elif verb == "upgrade_all":
                 tenants.upgrade_all(parallel=1, progress=stop_at_upgrade)

@@ -55,6 +55,14 @@ def test_of_processes_that_create_a_tenant_together_one_succeeds(server_url: str
         assert sessions(tenants, "gamma") == []
 
 
+def test_a_forked_child_leaves_the_tenants_to_its_parent(server_url: str) -> None:
+    worker = start(server_url, "", "fork")
+    go(worker)
+    assert worker.communicate()[0].strip() == "done"
+    with Tenants(server_url) as tenants:
+        assert len(sessions(tenants, "acme")) == 2
+
+
 def test_a_creation_that_is_killed_leaves_no_tenant_and_is_done_again(server_url: str) -> None:
     kill(server_url, "before the commit of create", "create", "gamma")
     with Tenants(server_url) as tenants:

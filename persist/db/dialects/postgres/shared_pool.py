@@ -8,9 +8,11 @@ import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, Text, func, literal_column, make_url
 
+from persist.db.concurrency.fork_count import in_each_child
 from persist.db.dialects.connections import Pinned
 from persist.db.dialects.event_log import EVENTS, Notify
 from persist.db.dialects.postgres.connections import PostgresConnections
@@ -36,6 +38,21 @@ _FRESH = 1.0
 """Seconds after which a pinned connection that nobody used goes back to the pool."""
 
 
+_pools: WeakSet["SharedPool"] = WeakSet()
+_inherited: list[Any] = []
+
+
+def _after_fork_in_child() -> None:
+    """Leave the connections to the parent: references keep them from being closed in the child."""
+    for pool in list(_pools):
+        _inherited.append((pool, pool.engine.pool))
+        pool.engine.dispose(close=False)
+    _pools.clear()
+
+
+in_each_child(_after_fork_in_child)
+
+
 class SharedPool:
     """The connections of one server to one database, and those that recorders of any schema gave back."""
 
@@ -47,6 +64,7 @@ class SharedPool:
         self._listeners: dict[str | None, SharedListener] = {}
         self._listening = threading.Lock()
         self._pinned: deque[tuple[float, Pinned]] = deque()
+        _pools.add(self)
 
     def of_schema(self, schema: str) -> "SchemaConnections":
         """The connections of a store over one schema."""
