@@ -8,10 +8,9 @@ from sqlalchemy import BLANK_SCHEMA, Connection, MetaData, create_engine, event,
 from sqlalchemy.exc import SAWarning
 
 from persist.db.dialects.from_url import check_schema
+from persist.db.dialects.postgres.schema_locks import EVERYTHING, ONE_SCHEMA
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE
 from persist.schema.metadata import metadata
-
-LOCK = 0x7065727369737430  # any constant: upgrades of one database wait for each other on it
 
 config = context.config
 options = context.get_x_argument(as_dictionary=True)
@@ -62,7 +61,7 @@ def run(connection: Connection) -> None:
             found = connection.execute(text("SELECT current_setting('search_path'), current_setting('lock_timeout')")).one()
             connection.execute(text("SET LOCAL lock_timeout = '30s'"))
             # before CREATE SCHEMA, which two upgrades at once do not survive
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+            connection.execute(text(ONE_SCHEMA), {"everything": EVERYTHING, "schema": schema})
             known = connection.execute(text("SELECT 1 FROM pg_namespace WHERE nspname = :schema"), {"schema": schema})
             if known.first() is None:  # looked for first: IF NOT EXISTS wants the privilege even when it exists
                 connection.execute(text(f'CREATE SCHEMA "{schema}"'))
@@ -71,6 +70,9 @@ def run(connection: Connection) -> None:
         if before is not None:
             before(connection)
         context.run_migrations()
+        after = config.attributes.get("after")
+        if after is not None:
+            after(connection)
         if postgres:  # the transaction may be a host's, which goes on
             restored = "SELECT set_config('search_path', :path, true), set_config('lock_timeout', :timeout, true)"
             connection.execute(text(restored), {"path": found[0], "timeout": found[1]})

@@ -42,6 +42,7 @@ PARTS = (
     Part("reading", "Reading a session"),
     Part("conversations", "Conversations"),
     Part("opening", "Opening a store", postgres=False),
+    Part("tenants", "Tenants", quick=False),
     Part("faces", "AsyncStore", postgres=False),
     Part("memory", "Memory", postgres=False, quick=False),
     Part("vectors", "Search by embedding", quick=False),

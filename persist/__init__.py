@@ -28,6 +28,7 @@ from persist.errors import (
     TransactionOpen,
     TransitionError,
     Unavailable,
+    UnknownTenant,
     UnmanagedDatabase,
     UnreadableRow,
     UnsupportedEngine,
@@ -44,11 +45,14 @@ with lazy_names(globals()):
     from persist.store.async_store import AsyncStore
     from persist.store.store import Store
     from persist.store.transaction import Transaction
+    from persist.tenants.async_tenants import AsyncTenants
+    from persist.tenants.tenants import Tenants
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AsyncStore",
+    "AsyncTenants",
     "BlobUnreadable",
     "Closed",
     "Conflict",
@@ -76,11 +80,13 @@ __all__ = [
     "StoreFull",
     "StoreInUse",
     "StreamProtocolError",
+    "Tenants",
     "Transaction",
     "TransactionAborted",
     "TransactionOpen",
     "TransitionError",
     "Unavailable",
+    "UnknownTenant",
     "UnmanagedDatabase",
     "UnreadableRow",
     "UnsupportedEngine",

@@ -2,6 +2,7 @@
 
     PersistError
     ├── NotFound (LookupError)                    kind, id
+    │   └── UnknownTenant                         kind, id
     ├── Conflict (RuntimeError)                   constraint
     ├── TransitionError (RuntimeError)            subject, current, requested
     │   └── RunHeld                               run_id, host, pid, since, seen_at
@@ -39,6 +40,7 @@
 No driver or SQLAlchemy exception leaves the public API; the original is kept as `__cause__`.
 """
 
+import copyreg
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -50,7 +52,7 @@ class PersistError(Exception):
     """The root of every exception that persist raises on purpose. It can be pickled, so it survives a process pool."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
+        return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # type: ignore[attr-defined]  # not in its stub
 
 
 class NotFound(PersistError, LookupError):
@@ -59,6 +61,10 @@ class NotFound(PersistError, LookupError):
     def __init__(self, kind: str, id: str) -> None:
         self.kind, self.id = kind, id
         super().__init__(f"There is no {kind} {named(id)}.")
+
+
+class UnknownTenant(NotFound):
+    """No server has a tenant of that name (`id`), and none was created."""
 
 
 class Conflict(PersistError, RuntimeError):
@@ -341,10 +347,3 @@ class Unavailable(PersistError, OSError):
         self.outcome: Literal["rolled back", "unknown"] = outcome
         tail = "; it is unknown whether the transaction was committed" if outcome == "unknown" else ""
         super().__init__(f"{reason}{tail}.")
-
-
-def _rebuild(kind: type[PersistError], args: tuple[Any, ...], fields: dict[str, Any]) -> PersistError:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(fields)
-    return error

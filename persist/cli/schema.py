@@ -5,16 +5,30 @@ import click
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import say, say_json
 from persist.errors import NotFound
+from persist.lazy_imports import lazy_modules
 from persist.schema import migrate
 from persist.schema.metadata import HEAD
+
+with lazy_modules(globals()):
+    from persist.cli import tenants
 
 
 @click.command(short_help="Create the tables, or bring them up to date.")
 @on_database
+@click.option("--all-schemas", is_flag=True, help="Every tenant of the server, several at a time; not --schema.")
+@click.option(
+    "--parallel", type=click.IntRange(1, 64), default=4, show_default=True, help="With --all-schemas: how many at a time."
+)
 @as_json
 @quiet("Print nothing.")
-def upgrade(database: Database, as_json: bool, quiet: bool) -> None:
-    """Create the tables, or bring them up to date. Tables of others are left alone; upgrading twice is harmless."""
+def upgrade(database: Database, all_schemas: bool, parallel: int, as_json: bool, quiet: bool) -> None:
+    """Create the tables, or bring them up to date. Tables of others are left alone; upgrading twice is harmless.
+
+    With --all-schemas: each tenant is upgraded in a transaction of its own. One that fails does not stop the others, and the exit
+    code is 1 then. Running it again goes on where it was cut short.
+    """
+    if all_schemas:
+        return tenants.upgrade_every(database.url, parallel, as_json=as_json, quiet=quiet)
     try:
         before = migrate.current(database.url, schema=database.schema)
     except NotFound:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Column, Table, func, select
+from sqlalchemy import Column, Table, delete, func, select
 
 from persist.db.changes.event_streams import logged_tables
 from persist.db.dialects.bulk import Columns, Row
@@ -12,7 +12,7 @@ from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import Statement
-from persist.db.statements.schema_version import EVENTS, OWN_SCOPES
+from persist.db.statements.schema_version import EVENTS, OWN_SCOPES, UNFINISHED
 from persist.db.values.arguments import check_label
 from persist.errors import InvalidValue, StoreCorrupt
 from persist.events.models import LOG_TABLES
@@ -27,6 +27,7 @@ Progress = Callable[[str, int, int], object]
 """Called with a table's name, the steps done and the steps in total. Each row is two steps: written and read back."""
 
 META = table_of(Meta)
+_NO_LONGER_UNFINISHED = Statement(delete(META).where(META.c.key == UNFINISHED), silent=True)
 _COUNT = {table: Statement(select(func.count()).select_from(table)) for table in TABLES}
 
 
@@ -88,6 +89,7 @@ class _Copy:
         if self.source.bulk.identity() == self.target.bulk.identity():
             raise InvalidValue("target", "it is the source itself.")
         self.target.bulk.begin_loading(TABLES)
+        self.target.work.run(_NO_LONGER_UNFINISHED)
         refuse_unless_empty(self.target)
         sums: dict[Table, Checksum] = {}
         totals = {table: self._count(table) for table in TABLES}

@@ -1,5 +1,6 @@
 """Upgrades a database with Alembic, using the revisions in the repository or in the wheel."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -120,10 +121,25 @@ def _savepoint(connection: Connection, dialect: Dialect) -> Iterator[Connection]
         yield connection
 
 
-def upgrade_with(dialect: Dialect, within: Connection | None = None) -> None:
+_one_at_a_time = threading.Lock()
+"""Held while Alembic runs: what its revisions call is global to the process."""
+
+
+class _ThereAlreadyError(Exception):
+    """There are tables, and only new ones were to be made."""
+
+
+def upgrade_with(
+    dialect: Dialect,
+    within: Connection | None = None,
+    *,
+    only_new: bool = False,
+    after: Callable[[Connection], None] | None = None,
+) -> bool:
     """Upgrade in one transaction on the dialect's writer engine, under the lock that env.py takes.
 
-    `within`: a caller's connection, whose transaction is used instead.
+    `within`: a caller's connection, whose transaction is used instead. `only_new`: create the tables where there are none, and
+    upgrade nothing. `after` is called at the end of the transaction. Returns False if nothing was done for that reason.
     """
     settings = config()
     found: str | None = None
@@ -133,14 +149,23 @@ def upgrade_with(dialect: Dialect, within: Connection | None = None) -> None:
     def before(connection: Connection) -> None:
         nonlocal found, checks_passed
         found = found_revision(connection, dialect)
+        if only_new and found is not None:
+            raise _ThereAlreadyError
+        strangers = dialect.tables.names(connection) if only_new else ()
+        if strangers:  # dropping the tenant would take them along
+            raise UnmanagedDatabase(sorted(strangers), reason=f"{dialect.schema} has tables already, which are not a tenant's")
         with suppress(SchemaOutdated):
             verify(connection, dialect)
         checks_passed = True
 
     try:
         with _transaction(dialect) if within is None else _savepoint(within, dialect) as connection:
-            settings.attributes.update(connection=connection, schema=dialect.schema, before=before, applied=applied)
-            command.upgrade(settings, "head")
+            settings.attributes.update(connection=connection, schema=dialect.schema, before=before, after=after, applied=applied)
+            with _one_at_a_time:
+                command.upgrade(settings, "head")
+        return True
+    except _ThereAlreadyError:
+        return False
     except (SchemaTooNew, SchemaUnknown, UnmanagedDatabase):
         raise
     except Exception as error:

@@ -1,6 +1,6 @@
 """Verifies, creates or upgrades the schema of a database before a store is opened on it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,8 +14,8 @@ from persist.db.dialects.interface import Dialect
 from persist.db.schema.base import SCHEMA_TOKEN, table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.compiled import Kind
-from persist.db.statements.schema_version import EVENTS, HEAD, scopes_at, version_table
-from persist.errors import PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
+from persist.db.statements.schema_version import EVENTS, HEAD, UNFINISHED, scopes_at, version_table
+from persist.errors import Conflict, PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
 from persist.lazy_imports import lazy_modules
 from persist.schema.revision import verify
 
@@ -33,23 +33,31 @@ class Found:
     scopes     the owners of the file: run_id, instance_id, workspace_id
     log_revision  the revision at which its log of events was switched on; None while it is off
     has_deltas    whether there are text deltas to fold first; only checked in a writable file
+    unfinished    whether a copy into the database has begun and not ended
     """
 
     scopes: Mapping[str, str]
     log_revision: str | None = None
     has_deltas: bool = False
+    unfinished: bool = False
 
 
-def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
-    """Check the version; create or upgrade the schema if `migrate` is true (None: on SQLite yes, on Postgres no)."""
+def prepare(dialect: Dialect, *, migrate: bool | None, may_be_unfinished: bool = False) -> Found:
+    """Check the version; create or upgrade the schema if `migrate` is true (None: on SQLite yes, on Postgres no).
+
+    Raises Conflict if a copy into the database has begun and not ended, unless `may_be_unfinished`.
+    """
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
         raise SchemaOutdated(None, HEAD, dialect.tables.upgrade_command())  # connecting would leave an empty file behind
     try:
         driver = dialect.connections.open_first()
-        found = None if driver is None else _found(driver, dialect, HEAD)
+        found = _glance(dialect) if dialect.one_of_many else None if driver is None else _found(driver, dialect, HEAD)
         if found is None:
-            return _prepared(dialect, migrate=migrate, looked=driver is not None)
-        dialect.connections.prepare_database(driver)
+            found = _prepared(dialect, migrate=migrate, looked=driver is not None or dialect.one_of_many)
+        else:
+            dialect.connections.prepare_database(driver)
+        if found.unfinished and not may_be_unfinished:
+            raise Conflict("A copy into this database began and did not end; copy again, or drop what is there.")
         return found
     except PersistError:
         raise
@@ -57,9 +65,27 @@ def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
         raise (dialect.errors.classify(error) or error) from error
 
 
+def _glance(dialect: Dialect) -> Found | None:
+    """Read the facts in one round trip, on a connection that the stores of other schemas use, too."""
+    connections, transactions = dialect.connections, dialect.transactions
+    connection = connections.connect(write=False)
+    try:
+        driver = transactions.begin(connection, write=False)
+        found = _found(driver, dialect, HEAD, end=lambda: None)
+        if found is None:
+            driver.rollback()
+        else:
+            transactions.end_read(connection, driver)
+    except BaseException:
+        connections.discard(connection)
+        raise
+    connections.release(connection, write=False)
+    return found
+
+
 def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
     """Verify or upgrade through an engine. `looked`: the first connection has already been checked and was not current."""
-    connection = (dialect.connections.reader if dialect.read_only else dialect.connections.writer).connect()
+    connection = dialect.connections.connect_first(write=not dialect.read_only)
     try:
         driver: Any = connection.connection.driver_connection
         dialect.connections.check_server(driver)
@@ -71,24 +97,27 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
     except BaseException:
         connection.close()
         raise
-    if dialect.one_file:
+    if dialect.one_file or dialect.one_of_many:
         dialect.connections.release(connection, write=not dialect.read_only)
     else:
         connection.close()  # writers and readers share this pool, so one connection suffices at first
     return found
 
 
-def _found(driver: Any, dialect: Dialect, revision: str | None) -> Found | None:
-    """Read the facts with one statement, and one more for `has_deltas`; None unless the database is at `revision` (None: any)."""
+def _found(driver: Any, dialect: Dialect, revision: str | None, *, end: Callable[[], object] | None = None) -> Found | None:
+    """Read the facts with one statement, and one more for `has_deltas`; None unless the database is at `revision` (None: any).
+
+    `end` is called at the end of all, instead of a rollback.
+    """
     try:
         noted = scopes_at(lambda prepared: dialect.prepared[prepared].one(driver, {}), revision)
         if noted is None:
             return None
-        log_revision = noted.pop(EVENTS, None)
+        log_revision, unfinished = noted.pop(EVENTS, None), noted.pop(UNFINISHED, None) is not None
         has_deltas = (
             dialect.path is not None and not dialect.read_only and dialect.prepared[ANY_DELTA].one(driver, {}) is not None
         )
-        return Found(noted, log_revision, has_deltas)
+        return Found(noted, log_revision, has_deltas, unfinished)
     except UnreadableRow as error:
         if revision is not None:
             return None  # `verify` examines it next
@@ -100,7 +129,7 @@ def _found(driver: Any, dialect: Dialect, revision: str | None) -> Found | None:
             raise
         return None
     finally:
-        driver.rollback()
+        (end or driver.rollback)()
 
 
 def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None) -> None:
@@ -125,6 +154,28 @@ def _bring_up(connection: Connection, dialect: Dialect, *, migrate: bool | None)
         connection.rollback()
 
 
+def create_new(dialect: Dialect, *, unfinished: bool = False) -> bool:
+    """Create the tables where there are none, in one transaction. False: somebody has created them already.
+
+    Of processes that do so at the same time, one gets True. `unfinished`: note that a copy is to follow, which ends the note.
+    """
+
+    def note(connection: Connection) -> None:
+        if unfinished:
+            connection.execute(insert(_meta), {"key": UNFINISHED, "value": "copy"})
+
+    if not dialect.one_writer:
+        return migrating.upgrade_with(dialect, only_new=True, after=note)
+    try:
+        with dialect.connections.writer.connect() as connection:
+            dialect.connections.check_server(connection.connection.driver_connection)
+            return _create(connection, dialect, note)
+    except PersistError:
+        raise
+    except Exception as error:
+        raise (dialect.errors.classify(error) or error) from error
+
+
 def _note_head(connection: Connection, dialect: Dialect) -> None:
     """Correct a `_meta.schema_version` that another program left outdated or missing in an up-to-date database."""
     dialect.transactions.begin(connection, write=True)
@@ -133,8 +184,11 @@ def _note_head(connection: Connection, dialect: Dialect) -> None:
     connection.commit()
 
 
-def _create(connection: Connection, dialect: Dialect) -> None:
-    """Create the tables and seed rows of a new file in one transaction, after a second check under the write lock."""
+def _create(connection: Connection, dialect: Dialect, note: Callable[[Connection], None] | None = None) -> bool:
+    """Create the tables and seed rows of a new file in one transaction, after a second check under the write lock.
+
+    False: another process was faster.
+    """
     dialect.transactions.begin(connection, write=True)
     try:
         verify(connection, dialect)
@@ -142,7 +196,7 @@ def _create(connection: Connection, dialect: Dialect) -> None:
         if outdated.found is not None:
             raise
     else:
-        return  # another process was faster
+        return False
     driver = connection.connection.driver_connection
     assert driver is not None
     for statement in ddl(dialect):
@@ -151,7 +205,10 @@ def _create(connection: Connection, dialect: Dialect) -> None:
         for row in table.info.get("seed", ()):
             connection.execute(insert(table), row)
     connection.execute(insert(version_table), {"version_num": HEAD})
+    if note is not None:
+        note(connection)
     connection.commit()
+    return True
 
 
 def ddl(dialect: Dialect) -> Sequence[str]:

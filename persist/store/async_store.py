@@ -98,11 +98,11 @@ class AsyncStore(AsyncDomains):
     its end is awaited: a verb that was about to commit may be done nevertheless.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, worker_pool: WorkerPool | None = None) -> None:
         super().__init__(AsyncTransactionPerVerb(self._run_verb, one_writer=store.runtime.dialect.one_writer))
         self._store = store
         self._runtime = store.runtime
-        self._worker_pool = WorkerPool(store.runtime, store.timer)
+        self._worker_pool = worker_pool or WorkerPool(store.runtime, store.timer)
         self._writer = GroupCommitter(store.pinned)
         self._recorders: WeakGroup[AsyncRecorder] = WeakGroup()
 

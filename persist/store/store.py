@@ -47,7 +47,6 @@ with lazy_modules(globals()):
     from persist.workflows import phase_blocks, steps
     from persist.workflows.verbs import finishing
 
-
 T = TypeVar("T")
 
 
@@ -60,12 +59,12 @@ class Store(Domains):
     `path` is the SQLite file, None elsewhere. `run_id` is the run that owns the file, or None if no run does.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, timer: Timer | None = None) -> None:
         super().__init__(transaction_per_verb(runtime))
         self.runtime = runtime
         self._event_log = StoreEventLog(runtime)
         self.pinned = PinnedConnection(runtime)
-        self.timer = Timer()
+        self.timer = timer or Timer()
         self._recorders: WeakGroup[recorders.Recorder] = WeakGroup()
         self._notifiers = Notifiers(runtime, self.timer)
         self.path: Path | None = runtime.dialect.path
@@ -144,14 +143,17 @@ class Store(Domains):
         *,
         migrate: bool | None = None,
         owns_engine: bool = True,
+        timer: Timer | None = None,
+        may_be_unfinished: bool = False,
     ) -> "Store":
         """Open a store on a dialect; for the modules of persist, which choose files and engines themselves.
 
         `owns_engine`: whether closing the store disposes of the dialect, and opening it folds what dead processes left.
+        `timer`: one of several stores. `may_be_unfinished`: whether a database is opened into which a copy began.
         """
         try:
             blob_store = body_stores.body_store(settings.blobs) if settings.blobs else None
-            found = prepare(dialect, migrate=migrate)
+            found = prepare(dialect, migrate=migrate, may_be_unfinished=may_be_unfinished)
         except BaseException:
             if owns_engine:
                 dialect.connections.dispose()
@@ -164,7 +166,7 @@ class Store(Domains):
             runtime.clock, scopes, dialect.event_log.notify, lambda: runtime.keep_log(False), runtime.wake_watchers
         )
         runtime.keep_log(found.log_revision is not None)
-        store = cls(runtime)
+        store = cls(runtime, timer)
         if found.log_revision not in (None, HEAD) and not dialect.read_only:
             store.switch_events(True)  # tables added by later revisions have no event guard yet
         if found.has_deltas and owns_engine:
@@ -181,8 +183,7 @@ class Store(Domains):
     ) -> "Store":
         """Open a store over the caller's own engine, which is neither configured nor disposed. The schema must be current."""
         settings = settings or configuration.current_settings()
-        dialect = dialect_of(engine, settings, schema=schema)
-        return cls.on_dialect(dialect, settings, clock, migrate=False, owns_engine=False)
+        return cls.on_dialect(dialect_of(engine, settings, schema=schema), settings, clock, migrate=False, owns_engine=False)
 
     def close(self) -> None:
         """Flush recorders without finishing them, stop timers, close the store's connections. A second call does nothing.

@@ -9,6 +9,7 @@ from tests.architecture.sources import ROOT, Source
 
 NAMES = [
     "AsyncStore",
+    "AsyncTenants",
     "BlobUnreadable",
     "Closed",
     "Conflict",
@@ -36,11 +37,13 @@ NAMES = [
     "StoreFull",
     "StoreInUse",
     "StreamProtocolError",
+    "Tenants",
     "Transaction",
     "TransactionAborted",
     "TransactionOpen",
     "TransitionError",
     "Unavailable",
+    "UnknownTenant",
     "UnmanagedDatabase",
     "UnreadableRow",
     "UnsupportedEngine",

@@ -12,6 +12,7 @@ from persist.quoting import shown
 
 EXAMPLES = [
     errors.NotFound("session", "ses_1"),
+    errors.UnknownTenant("tenant", "acme"),
     errors.Conflict("Taken.", constraint="chat_messages.id"),
     errors.RecursionLimitExceeded(101, 100),
     errors.TransitionError("workflow run 'run_1'", "succeeded", "failed"),

@@ -88,3 +88,14 @@ class Timer:
                     log.warning("a timed flush failed: %s", error)
                     timed.due = time.monotonic() + 1.0
             del waiting, late
+
+
+class SharedTimer(Timer):
+    """A timer of several stores: the end of one of them does not end its thread."""
+
+    def stop(self) -> None:
+        """Go on: other stores use the thread."""
+
+    def end(self) -> None:
+        """End the thread, when the last store is closed."""
+        super().stop()

@@ -2,12 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.pool import PoolProxiedConnection
 
 from persist.db.connections.connection_cache import ConnectionCache
 from persist.db.values.clock import Clock, system_clock
+
+
+class Pinned(NamedTuple):
+    """A connection that is checked out for recorders, and the function that restores it for the pool."""
+
+    pooled: PoolProxiedConnection
+    restore: Callable[[], None] | None
 
 
 class Connections(ABC):
@@ -55,6 +63,10 @@ class Connections(ABC):
     @abstractmethod
     def prepare_database(self, driver: Any) -> None:
         """Set up the database for use; called once, after the schema is verified or upgraded and before any other write."""
+
+    def connect_first(self, *, write: bool) -> Connection:
+        """Return the connection on which the schema is verified."""
+        return (self.writer if write else self.reader).connect()
 
     @abstractmethod
     def connect(self, *, write: bool) -> Connection:
@@ -106,6 +118,14 @@ class Connections(ABC):
     @abstractmethod
     def prepare_pinned(self, driver: Any) -> Callable[[], None]:
         """Set up a driver connection that stays checked out for recorders; return a function that restores it."""
+
+    def take_pinned(self) -> "Pinned | None":
+        """A pinned connection that another store on the same server gave back; None where each store has its own."""
+        return None
+
+    def give_back_pinned(self, pinned: "Pinned") -> bool:
+        """Take a pinned connection after a store's write, for whichever store writes next. False: the store keeps it."""
+        return False
 
     def prepare_inline(self, driver: Any) -> Callable[[], None] | None:
         """Set up a connection that raises instead of waiting, as `prepare_pinned` does; None where every commit has to wait."""

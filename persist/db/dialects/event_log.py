@@ -26,6 +26,9 @@ class EventLogSupport(ABC):
     kept: bool = False
     """Whether write transactions record events in the event log; the log's guard triggers refuse writers that do not."""
 
+    channel: str = ""
+    """The channel of those notifications of events that one statement of many schemas sends."""
+
     notify: Notify | None = None
     """Makes the SQL that wakes readers in other processes when the transaction commits; None where none is needed."""
 

@@ -8,6 +8,7 @@ from sqlalchemy.exc import ArgumentError
 
 from persist.db.connections.host_connections import check_connection, check_engine
 from persist.db.dialects.interface import Dialect
+from persist.db.dialects.tenant_servers import TenantServer
 from persist.db.files.paths import check_path
 from persist.errors import InvalidValue, NotFound, UnsupportedEngine
 from persist.lazy_imports import lazy_modules
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 with lazy_modules(globals()):
     from persist.db.dialects.postgres import dialect as postgres
+    from persist.db.dialects.postgres import tenant_server as postgres_tenants
     from persist.db.dialects.sqlite import dialect as sqlite
+    from persist.db.dialects.sqlite import tenant_folder as sqlite_tenants
 
 _SQLITE = {"sqlite", "sqlite+pysqlite"}
 _POSTGRES = {"postgres", "postgresql", "postgresql+psycopg"}
@@ -76,6 +79,24 @@ def _file(url: URL) -> Path | None:
     if not path.parent.is_dir():
         raise NotFound("folder", str(path.parent))
     return path
+
+
+def tenant_server(url: str, settings: "Settings", *, pooler: str | None = None) -> TenantServer:
+    """Create the server of many tenants for `sqlite:///folder`, which must exist, or `postgresql://…`, without connecting."""
+    parsed = _parsed(url)
+    if parsed is not None and parsed.drivername in _POSTGRES:
+        _check_host("url", parsed)
+        return postgres_tenants.PostgresTenants(parsed, pooler=pooler or settings.pooler)
+    if parsed is None or parsed.drivername not in _SQLITE:
+        raise InvalidValue("url", "expected sqlite:///path/to/folder or postgresql://host/database.")
+    if parsed.host or parsed.username or parsed.query or parsed.database in (None, "", ":memory:"):
+        raise InvalidValue("url", "the URL of tenants in files is sqlite:///FOLDER, without host and options.")
+    folder = check_path("url", parsed.database)
+    if folder.is_file():
+        raise InvalidValue("url", f"{folder} is a file, not a folder of tenants' files.")
+    if not folder.is_dir():
+        raise NotFound("folder", str(folder))
+    return sqlite_tenants.SqliteTenants(folder, settings)
 
 
 _SMALL_PAGE = 1024

@@ -14,7 +14,7 @@ from persist.db.dialects.errors import Errors
 from persist.db.dialects.event_log import EventLogSupport
 from persist.db.dialects.tables import Tables
 from persist.db.dialects.transactions import Transactions
-from persist.db.statements.compiled import Kind, compiled_for
+from persist.db.statements.compiled import Kind, StatementsOfSchema, compiled_for
 
 if TYPE_CHECKING:
     from persist.db.statements.prepared import StatementCache
@@ -44,6 +44,8 @@ class Dialect:
     """Whether the statements of a batch are sent together (`queue` and `flush` of what `begin` and `runner` return)."""
     autocommits_single_statement: bool
     """Whether a single statement on the pinned connection commits by itself, durably and without a BEGIN."""
+    one_of_many: bool = False
+    """Whether its connections and statements are shared with the stores of other schemas of the server."""
     write_lock_timeout: float = 10.0
     """Seconds after which the attempts to take the write lock end."""
 
@@ -61,4 +63,6 @@ class Dialect:
     @cached_property
     def prepared(self) -> "StatementCache":
         """The cache of compiled statements for this dialect and schema."""
+        if self.one_of_many and self.schema is not None:
+            return StatementsOfSchema(self.sqlalchemy_dialect, self.schema, self.rereader, self.event_log.channel)
         return compiled_for(self.sqlalchemy_dialect, self.schema, self.rereader)

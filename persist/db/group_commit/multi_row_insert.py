@@ -1,6 +1,7 @@
 """Many rows in one INSERT, for Postgres: sending them row by row costs the driver and the server twice as much."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -19,15 +20,19 @@ class MultiRowInsert:
     """
 
     def __init__(self, prepared: Statement, compiled: StatementCache) -> None:
-        statement: Any = prepared.statement
-        self._single = compiled[prepared]
-        self._whole = compiled.compile(_of_rows(statement))
+        self._single, self._whole = compiled[prepared], compiled[_whole(prepared)]
 
     def run(self, driver: Driver, rows: Sequence[Mapping[str, Any]]) -> int:
         """Execute the INSERT. Return the number of rows written: all of them, or 0."""
         names, args = self._single.names, self._single.args
         text = orjson.dumps([dict(zip(names, args(row), strict=True)) for row in rows]).decode()
         return self._whole.run(driver, {_ROWS: text})
+
+
+@lru_cache(maxsize=64)
+def _whole(prepared: Statement) -> Statement:
+    statement: Any = prepared.statement
+    return Statement(_of_rows(statement))
 
 
 def _of_rows(statement: Insert) -> Insert:

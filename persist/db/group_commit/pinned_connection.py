@@ -9,14 +9,15 @@ from sqlalchemy.pool import PoolProxiedConnection
 from persist.db.changes.batch import RequirementMissed
 from persist.db.changes.driver_statements import DriverStatements, StatementRunner
 from persist.db.changes.journal import COMMITTED
-from persist.db.concurrency.fork_count import PROCESS
 from persist.db.connections.pool_width import check_for_recorders
+from persist.db.dialects.connections import Pinned
+from persist.db.group_commit.exclusive_use import ExclusiveUse
 from persist.db.group_commit.multi_row_insert import MultiRowInsert
 from persist.db.group_commit.tasks import Outcome, SingleRowInsert, WriteTask, by_statement
 from persist.db.statements.prepared import Statement
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.transaction_events import TransactionEvents
-from persist.errors import Closed, Conflict, EventLogSwitched, StoreBusy, StoreForked
+from persist.errors import Conflict, EventLogSwitched, StoreBusy
 
 R = TypeVar("R")
 
@@ -37,7 +38,7 @@ class PinnedConnection:
         self._statements: DriverStatements
         self._events = TransactionEvents()
         self._restore: Callable[[], None] | None = None
-        self._exclusives: dict[str, _Exclusive] = {}
+        self._exclusives: dict[str, ExclusiveUse] = {}
         self._together: dict[Statement, MultiRowInsert] = {}
 
     def run(self, job: WriteTask[R], *, what: str = "feed()") -> R:
@@ -51,10 +52,10 @@ class PinnedConnection:
             except EventLogSwitched:
                 return self._run(job, alone=False)  # from now on this store keeps the log, too
 
-    def _exclusive(self, what: str) -> "_Exclusive":
+    def _exclusive(self, what: str) -> ExclusiveUse:
         found = self._exclusives.get(what)
         if found is None:
-            found = self._exclusives[what] = _Exclusive(self, what)
+            found = self._exclusives[what] = ExclusiveUse(self, what)
         return found
 
     def _run(self, job: WriteTask[R], *, alone: bool = True) -> R:
@@ -135,6 +136,9 @@ class PinnedConnection:
                 return question(self._statements)
             except Exception as error:
                 raise self._ours(error) from error
+            finally:
+                if self.runtime.dialect.one_of_many:
+                    self.give_back()
 
     def run_group(self, jobs: Sequence[WriteTask[Any]], *, what: str = "feed()") -> list[Outcome[Any]]:
         """Run every job in one transaction. If one fails, all are replayed, each in its own savepoint, so that only it fails."""
@@ -237,9 +241,10 @@ class PinnedConnection:
             if not dialect.one_writer:
                 check_for_recorders(connections.writer.pool)
             try:
-                pooled = connections.writer.raw_connection()
+                lent = connections.take_pinned()
+                pooled = connections.writer.raw_connection() if lent is None else lent.pooled
                 driver: Any = pooled.driver_connection
-                self._restore = self._prepare(driver)
+                self._restore = self._prepare(driver) if lent is None else lent.restore
             except Exception as error:
                 if pooled is not None:
                     pooled.invalidate()
@@ -250,6 +255,12 @@ class PinnedConnection:
                 runtime.prepared, self._runner, dialect.to_plain_json, pipelines=dialect.pipelines
             )
         return self._runner
+
+    def give_back(self) -> None:
+        """Let the other stores of a shared server use the connection until the next write of this one."""
+        pooled = self._pooled
+        if pooled is not None and self.runtime.connections.give_back_pinned(Pinned(pooled, self._restore)):
+            self._pooled = self._driver = self._runner = None
 
     def _prepare(self, driver: Any) -> Callable[[], None] | None:
         return self.runtime.connections.prepare_pinned(driver)
@@ -316,28 +327,3 @@ class PinnedConnection:
 
     def _ours(self, error: BaseException, *, committing: bool = False) -> BaseException:
         return self.runtime.commit_error(error) if committing else self.runtime.translate(error)
-
-
-class _Exclusive:
-    """Holds the open store's writer lock (on a one-writer database) and the connection's mutex."""
-
-    __slots__ = ("_lock", "_mutex", "_runtime", "_what")
-
-    def __init__(self, held: PinnedConnection, what: str) -> None:
-        self._runtime, self._mutex, self._what = held.runtime, held.mutex, what
-        self._lock = held.runtime.lock if held.runtime.dialect.one_writer else None
-
-    def __enter__(self) -> None:
-        if self._runtime.forks != PROCESS.forks:
-            raise StoreForked
-        if self._lock is not None:
-            self._lock.acquire(threading.get_ident(), what=self._what)
-        self._mutex.acquire()
-        if self._runtime.closed:  # perhaps while we waited; a connection opened now would leak
-            self.__exit__()
-            raise Closed("store")
-
-    def __exit__(self, *_: object) -> None:
-        self._mutex.release()
-        if self._lock is not None:
-            self._lock.release()

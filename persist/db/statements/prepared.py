@@ -101,6 +101,14 @@ class CompiledStatement:
         self._row = row if names and f" VALUES {row}" in self.sql else None
         """The SQL of the parameters of one row, in an `INSERT … VALUES` for SQLite."""
 
+    def with_text(self, change: Callable[[str], str]) -> "CompiledStatement":
+        """Return the same statement with another SQL text of the same parameters and columns."""
+        made = object.__new__(CompiledStatement)
+        for name in CompiledStatement.__slots__:
+            setattr(made, name, getattr(self, name))
+        made.sql = change(self.sql)
+        return made
+
     def args(self, values: Mapping[str, Any]) -> Sequence[Any]:
         """The driver's positional arguments. Each value is encoded by its column type, once however often it is used."""
         row = [*self._pick(values), *self._constants]
@@ -278,7 +286,7 @@ class StatementCache(dict[Statement, CompiledStatement]):
 
     def __init__(self, dialect: SADialect, schema: str | None, reader: Rereader) -> None:
         super().__init__()
-        self._dialect, self._schema, self.reader = dialect, schema, reader
+        self.dialect, self._schema, self.reader = dialect, schema, reader
 
     def __missing__(self, prepared: Statement) -> CompiledStatement:
         compiled = self[prepared] = self.compile(prepared.statement)
@@ -286,4 +294,4 @@ class StatementCache(dict[Statement, CompiledStatement]):
 
     def compile(self, statement: Executable) -> CompiledStatement:
         """Compile a statement without caching it."""
-        return CompiledStatement(statement, self._dialect, self._schema, self.reader)
+        return CompiledStatement(statement, self.dialect, self._schema, self.reader)

@@ -45,22 +45,27 @@ EVENTS = "events"
 """The key of `_meta` that is there if the event log is on."""
 
 
+UNFINISHED = "unfinished"
+"""The key of `_meta` that is there while a copy into the database has begun and has not ended."""
+
+
 def _meta_value(key: str) -> ScalarSelect[str]:
     return select(_meta.value).where(_meta.key == key).scalar_subquery()
 
 
-_CURRENT = Statement(select(version_table.c.version_num, _meta_value("schema_version"), *map(_meta_value, (*OWN_SCOPES, EVENTS))))
+_NOTED = (*OWN_SCOPES, EVENTS, UNFINISHED)
+_CURRENT = Statement(select(version_table.c.version_num, _meta_value("schema_version"), *map(_meta_value, _NOTED)))
 
 
 def scopes_at(ask: Callable[[Statement], Row | None], revision: str | None) -> dict[str, str] | None:
-    """The keys OWN_SCOPES and EVENTS of `_meta` that are set, read in one statement, which `ask` runs.
+    """The keys OWN_SCOPES, EVENTS and UNFINISHED of `_meta` that are set, read in one statement, which `ask` runs.
 
     None if the version table is empty, or if it or `_meta.schema_version` differs from `revision` (None: any revision).
     """
     row = ask(_CURRENT)
     if row is None or (revision is not None and row[:2] != (revision, revision)):
         return None
-    return {key: value for key, value in zip((*OWN_SCOPES, EVENTS), row[2:], strict=True) if value is not None}
+    return {key: value for key, value in zip(_NOTED, row[2:], strict=True) if value is not None}
 
 
 ADOPTED = "adopted_schema_version"

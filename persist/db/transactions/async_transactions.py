@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from copy import copy
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -36,13 +37,19 @@ class WorkerPool:
     """The worker threads of one store: at least one for every transaction that may be open."""
 
     def __init__(self, runtime: Runtime, timer: Timer) -> None:
-        self._runtime = runtime
+        self._runtime, self._lent = runtime, False
         connections = 2 * MAX + 1 if runtime.pool_width is None else runtime.pool_width
         writers, readers = shares(connections, one_writer=runtime.dialect.one_writer)
         self.workers = Workers(writers + readers + 2)
         # Tasks wait here for their transaction, not on a thread that an open transaction may need, nor for the pool.
         self._writers = Semaphore(writers, timer)
         self._readers = self._writers if runtime.one_connection else Semaphore(readers, timer)
+
+    def for_store(self, runtime: Runtime) -> "WorkerPool":
+        """Share the threads and turns with another store, whose connections come from the same pool."""
+        shared = copy(self)
+        shared._runtime, shared._lent = runtime, True
+        return shared
 
     async def admit(self, lease: Lease, *, writable: bool) -> Semaphore:
         """Wait for one's turn to open a transaction. The caller releases the lease at its end.
@@ -89,8 +96,9 @@ class WorkerPool:
             gate.recover_permits(time.monotonic())
 
     def close(self) -> None:
-        """Close the worker threads, after the last call."""
-        self.workers.close()
+        """Close the worker threads, after the last call; not those of a pool that other stores use."""
+        if not self._lent:
+            self.workers.close()
 
 
 class _Threads(Lease):

@@ -28,6 +28,9 @@ _LAST_ANSWER = 0.5
 class PostgresConnections(Connections):
     """The connections of an engine. `owned`: it is persist's own. `pooled`: they are known to go through a pooler."""
 
+    of_schema = False
+    """Whether the pool belongs to a server that many schemas share, which set it up."""
+
     def __init__(self, psycopg: Any, engine: Engine, schema: str, *, owned: bool, pooled: bool = False) -> None:
         self.engine, self.owned = engine, owned
         self._psycopg, self._schema, self._pooled = psycopg, schema, pooled

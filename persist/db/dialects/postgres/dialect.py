@@ -1,5 +1,6 @@
 """Postgres through psycopg 3: a separate schema, READ COMMITTED writes, snapshot reads, no session state."""
 
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine
@@ -10,6 +11,7 @@ from persist.db.dialects.postgres.connections import PostgresConnections
 from persist.db.dialects.postgres.errors import retryable, tells_rollback, translation
 from persist.db.dialects.postgres.event_log import PostgresEventLog
 from persist.db.dialects.postgres.rereading import REREADER
+from persist.db.dialects.postgres.shared_pool import NO_SCHEMA, SharedEventLog, SharedPool
 from persist.db.dialects.postgres.tables import PostgresTables
 from persist.db.dialects.postgres.timeouts import connection_timeouts
 from persist.db.dialects.postgres.transactions import PostgresTransactions
@@ -19,18 +21,50 @@ from persist.errors import UnsupportedEngine
 
 def postgres_dialect(url: URL, schema: str, *, pooler: str | None = None, read_only: bool = False) -> Dialect:
     """Create the dialect of a Postgres database, reached directly or through a transaction-mode pooler."""
+    psycopg, pooled = _driver(), pooler == "transaction"
+    engine = _engine(url)
+    connections = PostgresConnections(psycopg, engine, schema, owned=True, pooled=pooled)
+    return _dialect(psycopg, connections, PostgresEventLog(engine, schema, pooled=pooled), schema, read_only=read_only)
+
+
+def _driver() -> Any:
     try:
         import psycopg
     except ImportError as error:
         raise UnsupportedEngine("postgresql", "install agent-persist[postgres] for the psycopg driver.") from error
-    url, pooled = url.set(drivername="postgresql+psycopg"), pooler == "transaction"
+    return psycopg
+
+
+def _engine(url: URL) -> Engine:
+    url = url.set(drivername="postgresql+psycopg")
     # persist encodes statements by itself, whatever encoding the URL or the environment asks for
     arguments = {**connection_timeouts(url), "client_encoding": "utf8"}
     # without asking for the types of an extension that no column of persist has
     pool = {"pool_pre_ping": True, "pool_size": 5, "max_overflow": 24}
-    engine = create_engine(url, **pool, connect_args=arguments, use_native_hstore=False)
-    connections = PostgresConnections(psycopg, engine, schema, owned=True, pooled=pooled)
-    return _dialect(psycopg, connections, PostgresEventLog(engine, schema, pooled=pooled), schema, read_only=read_only)
+    return create_engine(url, **pool, connect_args=arguments, use_native_hstore=False)
+
+
+def shared_pool(url: URL, *, pooler: str | None = None, listen_url: str | None = None) -> SharedPool:
+    """Create the pool of connections for the stores of many schemas of a database, without connecting."""
+    psycopg, pooled = _driver(), pooler == "transaction"
+    engine = _engine(url)
+    connections = PostgresConnections(psycopg, engine, NO_SCHEMA, owned=True, pooled=pooled)
+    return SharedPool(psycopg, _dialect(psycopg, connections, PostgresEventLog(engine, NO_SCHEMA, pooled=pooled), NO_SCHEMA))
+
+
+def of_shared_pool(pool: SharedPool, schema: str) -> Dialect:
+    """Create the dialect of one schema's store. What does not depend on the schema is the pool's."""
+    connections = pool.of_schema(schema)
+    event_log = SharedEventLog(pool, schema)
+    return replace(
+        pool.dialect,
+        schema=schema,
+        one_of_many=True,
+        connections=connections,
+        transactions=PostgresTransactions(pool.psycopg, connections, event_log),
+        event_log=event_log,
+        tables=PostgresTables(pool.engine.url, schema),
+    )
 
 
 def of_engine(engine: Engine, schema: str) -> Dialect:

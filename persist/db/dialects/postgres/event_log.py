@@ -18,7 +18,7 @@ class PostgresEventLog(EventLogSupport):
     """The event log in one schema of the engine's database. `pooled`: the engine connects through a transaction-mode pooler."""
 
     def __init__(self, engine: Engine, schema: str, *, pooled: bool) -> None:
-        self._engine, self._schema, self._pooled = engine, schema, pooled
+        self._engine, self._schema, self.pooled = engine, schema, pooled
         self._said_polling = False
         self.notify = notify(schema, EVENTS)
 
@@ -29,7 +29,7 @@ class PostgresEventLog(EventLogSupport):
         return notify(self._schema, topic)
 
     def wakeups(self, listen_url: str | None, topic: str = EVENTS) -> Wakeups:
-        if listen_url is None and self._pooled:
+        if listen_url is None and self.pooled:
             if not self._said_polling:
                 self._said_polling = True
                 log.warning(

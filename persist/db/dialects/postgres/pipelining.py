@@ -20,6 +20,8 @@ _USES_UNPREPARED = 2
 """A statement is prepared when it is executed once more than that on one connection."""
 _MAX_PREPARED = 400
 """Statements that are prepared on one connection; further ones are sent with their text each time."""
+_MAX_COUNTED = 2000
+_MAX_LEFT_OUT = 10_000
 _LOST_PREPARED = frozenset(("26000", "0A000"))
 """SQLSTATEs for a prepared statement that the server no longer has, or whose result changed its type."""
 
@@ -75,13 +77,14 @@ class PreparedNames:
     A pooler may run a statement on another server connection than the one where it was prepared.
     """
 
-    __slots__ = ("_names", "_numbers", "_uses", "enabled")
+    __slots__ = ("_left_out", "_names", "_numbers", "_uses", "enabled")
 
     def __init__(self, *, enabled: bool) -> None:
         self.enabled = enabled
         self._numbers = count()
         self._names: dict[bytes, bytes] = {}
         self._uses: dict[bytes, int] = {}
+        self._left_out = 0
 
     def name_of(self, sql: bytes) -> bytes | None:
         """The name of a prepared statement; None if the server does not have it."""
@@ -89,8 +92,13 @@ class PreparedNames:
 
     def new_name(self, sql: bytes) -> bytes | None:
         """The name under which to prepare the statement now; None if it is not used often enough."""
-        if not self.enabled or len(self._names) >= _MAX_PREPARED:
+        if not self.enabled:
             return None
+        if len(self._names) >= _MAX_PREPARED:
+            self._left_out += 1
+            return None
+        if len(self._uses) >= _MAX_COUNTED:  # a connection of many schemas sees the same statement with each of their names
+            self._uses.clear()
         uses = self._uses[sql] = self._uses.get(sql, 0) + 1
         return b"persist_%d" % next(self._numbers) if uses > _USES_UNPREPARED else None
 
@@ -98,9 +106,16 @@ class PreparedNames:
         """The server has prepared the statement under that name."""
         self._names[sql] = name
 
+    @property
+    def worn(self) -> bool:
+        """Whether so many executions found no room that it is time to prepare what is used now."""
+        return self._left_out >= _MAX_LEFT_OUT
+
     def forget(self) -> None:
         """Prepare every statement again: the server may have lost some."""
         self._names.clear()
+        self._uses.clear()
+        self._left_out = 0
 
 
 class PipelinedConnection:

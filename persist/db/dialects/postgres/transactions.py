@@ -30,7 +30,7 @@ class PostgresTransactions(Transactions):
 
     def __init__(self, psycopg: Any, connections: PostgresConnections, event_log: EventLogSupport) -> None:
         self._psycopg, self._connections, self._event_log = psycopg, connections, event_log
-        if connections.owned:
+        if connections.owned and not connections.of_schema:
             event.listen(connections.engine, "do_execute", _begin_before)
             event.listen(connections.engine, "do_executemany", _begin_before)
 

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Mapping
 from functools import lru_cache, partial
+from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import Text, func, literal
@@ -26,13 +27,15 @@ _BACKSTOP = 2.0
 _RETRY, _SELDOM = 1.0, 30.0
 """Seconds until the next attempt to listen: after the first failure, and at most."""
 
+_LONGEST = 63
 _PATIENCE = 5
 """Timeout of connecting, in seconds."""
 
 
 def channel(schema: str, topic: str = EVENTS) -> str:
     """The name of the notification channel: one for each topic and schema of a database."""
-    return f"persist_{topic}_{schema}"[:63]
+    whole = f"persist_{topic}_{schema}"
+    return whole if len(whole) <= _LONGEST else f"{whole[:46]}_{sha256(whole.encode()).hexdigest()[:16]}"
 
 
 @lru_cache(maxsize=16)

@@ -36,8 +36,10 @@ class SqliteConnections(Connections):
         read_only: bool = False,
         page_size: int | None = None,
         engine: Engine | None = None,
+        must_exist: bool = False,
     ) -> None:
         """`introduce` is called with every new connection; `page_size` is the PRAGMA of a new file, None for SQLite's default."""
+        self._must_exist = read_only or must_exist
         self.path = path
         self.owned = engine is None
         """Whether the connections are persist's own, not those of a caller's engine."""
@@ -124,6 +126,8 @@ class SqliteConnections(Connections):
     def _connect(self, *, query_only: bool) -> sqlite3.Connection:
         assert self.path is not None
         mode = "ro" if self._read_only else "rw" if self.path.exists() else "rwc"
+        if mode == "rwc" and self._must_exist:
+            raise NotFound("SQLite file", str(self.path))
         if mode == "ro" and not self.path.exists():
             raise NotFound("SQLite file", str(self.path))
         if mode == "rwc":

@@ -32,11 +32,21 @@ def sqlite_dialect(
     read_only: bool = False,
     page_size: int | None = None,
     engine: Engine | None = None,
+    must_exist: bool = False,
 ) -> Dialect:
-    """Create the dialect of the file `path`, or of `:memory:` with a single connection. `engine`: the caller's engine for it."""
+    """Create the dialect of the file `path`, or of `:memory:` with a single connection. `engine`: the caller's engine for it.
+
+    `must_exist`: connecting to a missing file raises NotFound, and does not make it.
+    """
     event_log = SqliteEventLog(path)
     connections = SqliteConnections(
-        path, settings, event_log.say_whether_kept, read_only=read_only, page_size=page_size, engine=engine
+        path,
+        settings,
+        event_log.say_whether_kept,
+        read_only=read_only,
+        page_size=page_size,
+        engine=engine,
+        must_exist=must_exist,
     )
     return Dialect(
         name="sqlite",

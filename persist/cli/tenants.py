@@ -1,0 +1,142 @@
+"""`persist tenants`: list, create, drop and copy the tenants of a server."""
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from persist.cli.database import as_json, quiet
+from persist.cli.failures import Failed
+from persist.cli.output import inline, say, say_json
+from persist.errors import UnknownTenant
+from persist.tenants.schemas import UpgradeOutcome, UpgradeReport, UpgradeStatus
+from persist.tenants.tenants import Tenants
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _on_server(command: F) -> F:
+    """--url; the command receives `tenants`."""
+
+    def run(*args: Any, url: str | None, **rest: Any) -> Any:
+        with on_server(url) as tenants:
+            return command(*args, tenants=tenants, **rest)
+
+    run.__doc__, run.__name__ = command.__doc__, command.__name__
+    run.__dict__.update(command.__dict__)
+    help = "sqlite:///FOLDER or postgresql://…; without it PERSIST_DATABASE_URL."
+    return click.option("--url", envvar="PERSIST_DATABASE_URL", help=help)(run)  # type: ignore[return-value]  # click's options
+
+
+def on_server(url: str | None) -> Tenants:
+    """The tenants of the server that the command was given."""
+    if url is None:
+        raise click.UsageError("Which server? Give --url sqlite:///FOLDER or postgresql://…, or set PERSIST_DATABASE_URL.")
+    return Tenants(url)
+
+
+@click.group("tenants", short_help="List, create, drop and copy tenants.")
+def tenants() -> None:
+    """Tenants: a schema each in a Postgres database, or a file each in a folder."""
+
+
+@tenants.command(short_help="List tenants by name.")
+@click.option("-n", "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many.")
+@click.option("--after", metavar="CURSOR", help="Go on after a page: the cursor that it ended with.")
+@_on_server
+@as_json
+@quiet("Print the names alone.")
+def ls(tenants: Tenants, limit: int, after: str | None, as_json: bool, quiet: bool) -> None:
+    """List tenants by name. With --json: an object with `items` and `cursor`."""
+    page = tenants.list(limit=limit, after=after)
+    if as_json:
+        say_json({"items": [{"name": tenant.name} for tenant in page.items], "cursor": page.cursor})
+        return
+    for tenant in page.items:
+        say(tenant.name)
+    if not quiet and not page.items:
+        say("No tenants.", err=True)
+    if not quiet and page.cursor is not None:
+        say(f"More: --after {page.cursor}", err=True)
+
+
+@tenants.command(short_help="Create a tenant.")
+@click.argument("name")
+@_on_server
+@as_json
+@quiet("Print nothing.")
+def create(name: str, tenants: Tenants, as_json: bool, quiet: bool) -> None:
+    """Create the tenant NAME: lower-case letters a to z, digits and underscores, at most 63. Exit code 1 if there is one."""
+    tenant = tenants.create(name)
+    if as_json:
+        say_json({"name": tenant.name})
+    elif not quiet:
+        say(f"Created {tenant.name}.")
+
+
+@tenants.command(short_help="Delete a tenant with all its data.")
+@click.argument("name")
+@_on_server
+@click.option("--yes", metavar="NAME", help="Do not ask: the name of the tenant once more.")
+@quiet("Print nothing.")
+def drop(name: str, tenants: Tenants, yes: str | None, quiet: bool) -> None:
+    """Delete the tenant NAME with all its data, and whatever else is in its schema. It asks for the name once more."""
+    if not tenants.exists(name):
+        raise UnknownTenant("tenant", name)
+    if yes is None:
+        if not sys.stdin.isatty():
+            raise click.UsageError(f"To drop {inline(name)} without being asked, repeat its name: --yes {inline(name)}")
+        yes = click.prompt(f"This deletes all data of {inline(name)}. Its name once more", err=True)
+    tenants.drop(name, confirm=yes)
+    if not quiet:
+        say(f"Dropped {name}.")
+
+
+@tenants.command(short_help="Copy a tenant to another server, and compare.")
+@click.argument("name")
+@click.argument("to", metavar="URL")
+@_on_server
+@click.option("--as", "new_name", metavar="NAME", help="The name of the copy, if it is another one.")
+@as_json
+@quiet("Print nothing.")
+def copy(name: str, to: str, tenants: Tenants, new_name: str | None, as_json: bool, quiet: bool) -> None:
+    """Copy the tenant NAME to the server at URL, sqlite:///FOLDER or postgresql://…, then compare every table.
+
+    The copy must not be there, or be without rows. One that failed or was killed cannot be opened; run it again, or drop it.
+    """
+    report = tenants.copy(name, to, new_name=new_name)
+    if as_json:
+        said = {table: {"rows": rows, "checksum": report.checksums[table]} for table, rows in report.tables.items()}
+        say_json({"tables": said, "left_out": list(report.left_out)})
+    elif not quiet:
+        rows = sum(report.tables.values())
+        say(f"Copied {rows:,} {'row' if rows == 1 else 'rows'} of {name}; both hold the same.")
+
+
+def upgrade_every(url: str | None, parallel: int, *, as_json: bool, quiet: bool) -> None:
+    """Upgrade all tenants of a server: `persist upgrade --all-schemas`. Exit code 1 if one of them failed."""
+
+    def tell(outcome: UpgradeOutcome) -> None:
+        if not quiet and not as_json and outcome.status is UpgradeStatus.UPGRADED:
+            say(f"{outcome.tenant}: upgraded from {outcome.found}")
+        elif not as_json and outcome.status is UpgradeStatus.FAILED:
+            say(f"{outcome.tenant}: {inline(outcome.error or '')}", err=True)
+
+    with on_server(url) as tenants:
+        report = tenants.upgrade_all(parallel=parallel, progress=tell)
+    if as_json:
+        say_json({"items": [_item(outcome) for outcome in report.outcomes]})
+    elif not quiet:
+        say(_summary(report))
+    if report.failed:
+        raise Failed(f"{len(report.failed)} of {len(report.outcomes)} tenants could not be upgraded, and are as they were.")
+
+
+def _item(outcome: UpgradeOutcome) -> dict[str, str | None]:
+    return {"name": outcome.tenant, "status": outcome.status.value, "from": outcome.found, "error": outcome.error}
+
+
+def _summary(report: UpgradeReport) -> str:
+    counts = ", ".join(f"{report.count(status)} {status.value}" for status in UpgradeStatus)
+    return f"{len(report.outcomes)} tenants: {counts}."
