@@ -11,6 +11,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, Engine
 
 from persist.db.connections.host_connections import check_reachable
+from persist.db.connections.pool_width import width
 from persist.db.dialects.from_url import dialect_for, lent_dialect
 from persist.db.dialects.interface import Dialect
 from persist.db.schema.base import SCHEMA_TOKEN
@@ -20,6 +21,9 @@ from persist.schema.revision import found_revision, verify
 from persist.settings import Settings
 
 R = TypeVar("R")
+
+_CONNECTIONS = 2
+"""How many an upgrade needs at once: one holds the lock against other upgrades, the other one works."""
 
 
 def script_dir() -> str:
@@ -52,7 +56,7 @@ def upgrade(database: str | Engine | Connection, *, schema: str | None = None) -
 
 def current(database: str | Engine | Connection, *, schema: str | None = None) -> str | None:
     """The revision a database is at; None where persist was never here. `database` as for `upgrade`."""
-    return _look(database, schema, found_revision)
+    return look(database, schema, found_revision)
 
 
 def check(database: str | Engine | Connection, *, schema: str | None = None) -> None:
@@ -60,7 +64,7 @@ def check(database: str | Engine | Connection, *, schema: str | None = None) -> 
 
     `database` as for `upgrade`.
     """
-    _look(database, schema, verify)
+    look(database, schema, verify)
 
 
 @contextmanager
@@ -75,7 +79,8 @@ def _dialect(database: str | Engine | Connection, schema: str | None, *, read_on
         dialect.connections.dispose()
 
 
-def _look(database: str | Engine | Connection, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
+def look(database: str | Engine | Connection, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
+    """The answer to a question about a database, which is not changed."""
     with _dialect(database, schema, read_only=True) as dialect:
         try:
             if isinstance(database, Connection):
@@ -121,9 +126,10 @@ def _savepoint(connection: Connection, dialect: Dialect) -> Iterator[Connection]
 
 
 def upgrade_with(dialect: Dialect, within: Connection | None = None) -> None:
-    """Upgrade in one transaction on the dialect's writer engine, under the lock that env.py takes.
+    """Upgrade on the dialect's writer engine, under the lock that env.py takes.
 
-    `within`: a caller's connection, whose transaction is used instead.
+    In one transaction on SQLite; on Postgres in one and, for what takes long on large tables, afterwards without one, unless the
+    caller's engine has only one connection. `within`: a caller's connection, in whose transaction everything is done instead.
     """
     settings = config()
     found: str | None = None
@@ -137,9 +143,14 @@ def upgrade_with(dialect: Dialect, within: Connection | None = None) -> None:
             verify(connection, dialect)
         checks_passed = True
 
+    settings.attributes.update(schema=dialect.schema, before=before, applied=applied)
     try:
+        if within is None and not dialect.one_file and width(dialect.connections.writer.pool) >= _CONNECTIONS:
+            settings.attributes.update(engine=dialect.connections.writer)
+            command.upgrade(settings, "head")
+            return
         with _transaction(dialect) if within is None else _savepoint(within, dialect) as connection:
-            settings.attributes.update(connection=connection, schema=dialect.schema, before=before, applied=applied)
+            settings.attributes.update(connection=connection)
             command.upgrade(settings, "head")
     except (SchemaTooNew, SchemaUnknown, UnmanagedDatabase):
         raise
@@ -148,7 +159,9 @@ def upgrade_with(dialect: Dialect, within: Connection | None = None) -> None:
         if not checks_passed:
             raise ours from error
         where = str(dialect.path or dialect.schema)
-        raise MigrationFailed(where, found, HEAD, _failing(settings, found, applied), str(ours)) from error
+        step = settings.attributes.get("step")
+        at = _failing(settings, found, applied) if step is None else step.revision
+        raise MigrationFailed(where, found, HEAD, at, str(ours), None if step is None else str(step)) from error
 
 
 def _failing(settings: Config, found: str | None, applied: list[str]) -> str | None:
