@@ -185,8 +185,8 @@ def partial_index(name: str, *columns: Any, where: ColumnElement[bool], unique: 
 def list_index(name: str, *columns: Any, at: ColumnElement[Any], id: ColumnElement[Any]) -> None:
     """The index of a list, newest first: on SQLite `{name}_newest`, on Postgres `{name}_latest`.
 
-    On SQLite it ends with the id, so that a page is chosen in the index alone. On Postgres the id would double its size, and rows of
-    one instant are sorted as they are read.
+    On SQLite it ends with the id, so that a page is chosen in the index alone. On Postgres the id would double its size, and
+    rows of one instant are sorted as they are read.
     """
     index_on_one("sqlite", f"{name}_newest", *columns, at.desc(), id.desc())
     index_on_one("postgresql", f"{name}_latest", *columns, at.desc())
