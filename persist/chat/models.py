@@ -17,12 +17,12 @@ from persist.db.schema.base import (
     SCHEMA_TOKEN,
     Base,
     containment_index,
+    file_index,
     json_key_set,
     json_label,
     partial_index,
-    postgres_index,
     predicate,
-    sqlite_index,
+    server_index,
     table_of,
 )
 from persist.db.schema.column_types import LONG_LABEL_BYTES, EnumText, EpochMs, Float64, FreeText, Int64, Json, Label
@@ -203,8 +203,8 @@ for _column, *_order in (
     [sessions.c.archived_at],
 ):
     _name = f"ix_chat_sessions_{'_'.join(column.name for column in (_column, *_order))}"
-    sqlite_index(_name, _column, *_order)
-    postgres_index(f"{_name}_if_any", _column, *_order, where=_column.is_not(None))
+    file_index(_name, _column, *_order)
+    server_index(f"{_name}_if_any", _column, *_order, where=_column.is_not(None))
 
 set_for(sessions, fill_percent=80)  # what a session's counters change is then written beside the old version
 

@@ -18,12 +18,12 @@ from persist.db.schema.base import (
     ONE_TREE,
     SCHEMA_TOKEN,
     Base,
+    file_index,
     flag_default,
     list_index,
     partial_index,
-    postgres_index,
     predicate,
-    sqlite_index,
+    server_index,
     table_of,
 )
 from persist.db.schema.column_types import Bool, EnumText, Float64, FreeText, Int64, IsoMs, Json, Label
@@ -309,8 +309,8 @@ HAS_FAILURE_KIND = predicate("failure_kind IS NOT NULL")
 IS_PENDING = predicate(f"status = '{ApprovalStatus.PENDING}'")
 IS_EXPIRING_GATE = predicate(f"status = '{ApprovalStatus.PENDING}' AND expires_at IS NOT NULL")
 
-sqlite_index("idx_workflow_runs_trigger", runs.c.trigger_id, runs.c.status)  # as published
-postgres_index("ix_workflow_runs_trigger_id_unfinished", runs.c.trigger_id, where=IS_UNFINISHED_RUN)
+file_index("idx_workflow_runs_trigger", runs.c.trigger_id, runs.c.status)  # as published
+server_index("ix_workflow_runs_trigger_id_unfinished", runs.c.trigger_id, where=IS_UNFINISHED_RUN)
 partial_index("ix_workflow_runs_leased", runs.c.lease_expires_at, where=IS_LEASED)
 partial_index("ix_workflow_runs_idempotency_key", runs.c.workflow_name, runs.c.idempotency_key, where=HAS_KEY, unique=True)
 partial_index("ix_workflow_runs_unique_trigger", runs.c.workflow_name, runs.c.unique_trigger_id, where=IS_ONLY_RUN, unique=True)

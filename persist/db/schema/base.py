@@ -194,18 +194,16 @@ def list_index(name: str, *columns: Any, at: ColumnElement[Any], id: ColumnEleme
 
 def index_on_one(dialect: str, name: str, *columns: Any, where: ColumnElement[bool] | None = None) -> Index:
     """An index on one of the databases alone; `where`: the condition of a partial one (once `complete_indexes` has run)."""
-    info: dict[str, Any] = {"dialect": dialect}
-    if where is not None:
-        info["where"] = where
-    return Index(name, *columns, info=info).ddl_if(dialect=dialect)
+    partial: dict[str, Any] = {} if where is None else {"sqlite_where": where}
+    return Index(name, *columns, info={"dialect": dialect}, **partial).ddl_if(dialect=dialect)
 
 
-def postgres_index(name: str, *columns: Any, where: ColumnElement[bool] | None = None) -> Index:
+def server_index(name: str, *columns: Any, where: ColumnElement[bool] | None = None) -> Index:
     """An index on Postgres only."""
     return index_on_one("postgresql", name, *columns, where=where)
 
 
-def sqlite_index(name: str, *columns: Any) -> Index:
+def file_index(name: str, *columns: Any) -> Index:
     """An index on SQLite only."""
     return index_on_one("sqlite", name, *columns)
 
@@ -225,6 +223,6 @@ def complete_indexes(metadata: MetaData) -> None:
             if index.info.get("using") == "gin":
                 index.dialect_kwargs["postgresql_using"] = "gin"
                 index.dialect_kwargs["postgresql_ops"] = {column.name: "jsonb_path_ops" for column in index.columns}
-            where = index.info.get("where", index.dialect_kwargs.get("sqlite_where"))
+            where = index.dialect_kwargs.get("sqlite_where")
             if where is not None:
                 index.dialect_kwargs["postgresql_where"] = where
