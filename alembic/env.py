@@ -1,16 +1,22 @@
-"""Runs the revisions: one transaction for the whole upgrade, one upgrade at a time, on both databases."""
+"""Runs the revisions: one upgrade at a time, in one transaction; on Postgres indexes of older tables are made after it.
+
+Who gives a connection, with a transaction of its own, has everything done in that one.
+"""
 
 import os
 import warnings
 
 from alembic import context
-from sqlalchemy import BLANK_SCHEMA, Connection, MetaData, create_engine, event, text
+from alembic.script import ScriptDirectory
+from sqlalchemy import BLANK_SCHEMA, Connection, Engine, MetaData, create_engine, event
 from sqlalchemy.exc import SAWarning
 
 from persist.db.dialects.from_url import check_schema
-from persist.db.dialects.postgres.schema_locks import EVERYTHING, ONE_SCHEMA
+from persist.db.dialects.postgres import upgrading
+from persist.db.dialects.upgrade_steps import Step, StepKind, afterwards, existing_tables
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE
 from persist.schema.metadata import metadata
+from persist.schema.upgrade_steps import steps_between
 
 config = context.config
 options = context.get_x_argument(as_dictionary=True)
@@ -43,9 +49,20 @@ def include_name(name: str | None, type_: str, parents: object) -> bool:
     return f"{SCHEMA_TOKEN}.{name}" in metadata.tables if type_ == "table" else True
 
 
-def run(connection: Connection) -> None:
-    postgres = connection.dialect.name == "postgresql"
-    schema = schema_name() if postgres else None
+def moves() -> bool:
+    """Whether the command is one that changes the revision, such as upgrade, and not `current` or `check`."""
+    try:
+        context.get_revision_argument()
+    except KeyError:
+        return False
+    return True
+
+
+def configure(connection: Connection, schema: str | None, stamps: list[bool]) -> None:
+    def applied(step: object, **_: object) -> None:
+        stamps.append(step.is_stamp)
+        config.attributes.get("applied", []).append(step.up_revision_id)
+
     context.configure(
         connection=connection,
         target_metadata=unqualified(connection.dialect.name),
@@ -54,28 +71,93 @@ def run(connection: Connection) -> None:
         include_name=include_name,
         transaction_per_migration=False,
         transactional_ddl=True,
-        on_version_apply=lambda step, **_: config.attributes.get("applied", []).append(step.up_revision_id),
+        on_version_apply=applied,
     )
+
+
+def call(hook: str, connection: Connection) -> None:
+    """Call what the caller wants done in the transaction, `before` or `after` the revisions."""
+    function = config.attributes.get(hook)
+    if function is not None:
+        function(connection)
+
+
+def run(connection: Connection) -> None:
+    """Everything in the transaction of the connection, or in one that is begun here."""
+    if connection.dialect.name == "postgresql":
+        first_phase(connection, schema_name(), apart=False)
+        return
+    configure(connection, None, [])
     with context.begin_transaction():
-        if postgres:
-            found = connection.execute(text("SELECT current_setting('search_path'), current_setting('lock_timeout')")).one()
-            connection.execute(text("SET LOCAL lock_timeout = '30s'"))
-            # before CREATE SCHEMA, which two upgrades at once do not survive
-            connection.execute(text(ONE_SCHEMA), {"everything": EVERYTHING, "schema": schema})
-            known = connection.execute(text("SELECT 1 FROM pg_namespace WHERE nspname = :schema"), {"schema": schema})
-            if known.first() is None:  # looked for first: IF NOT EXISTS wants the privilege even when it exists
-                connection.execute(text(f'CREATE SCHEMA "{schema}"'))
-            connection.execute(text(f'SET LOCAL search_path = "{schema}"'))
-        before = config.attributes.get("before")
-        if before is not None:
-            before(connection)
+        call("before", connection)
         context.run_migrations()
-        after = config.attributes.get("after")
-        if after is not None:
-            after(connection)
-        if postgres:  # the transaction may be a host's, which goes on
-            restored = "SELECT set_config('search_path', :path, true), set_config('lock_timeout', :timeout, true)"
-            connection.execute(text(restored), {"path": found[0], "timeout": found[1]})
+        call("after", connection)
+
+
+def first_phase(connection: Connection, schema: str, *, apart: bool) -> tuple[str, list[Step]] | None:
+    """On Postgres: the revisions, and with `apart` without what takes long on large tables.
+
+    Returns the revision that was reached and the steps to be done afterwards; None where all is done.
+    """
+    stamps: list[bool] = []
+    config.attributes.get("applied", []).clear()
+    configure(connection, schema, stamps)
+    scripts = ScriptDirectory.from_config(config)
+    rest = None
+    with context.begin_transaction():
+        if moves() and not apart:
+            upgrading.lock_in(connection, schema)  # before CREATE SCHEMA, which two upgrades at once do not survive
+        settings = upgrading.prepare_transaction(connection, schema, apart=apart)
+        call("before", connection)
+        marks = upgrading.marks_in(connection, schema) if moves() else upgrading.Marks()
+        upgrading.go_on_after(connection, schema, marks)
+        if apart:
+            coming = steps_between(scripts, marks.version, scripts.get_current_head(), "postgresql")
+            upgrading.leave_indexes_of(existing_tables(coming), context.get_context().impl)
+        context.run_migrations()
+        now = upgrading.marks_in(connection, schema).version
+        if now is not None and moves() and not any(stamps):
+            steps = steps_between(scripts, marks.version, now, "postgresql")
+            for step in steps:  # tables that were made just now are empty
+                if step.kind == StepKind.VALIDATE and not step.existing:
+                    upgrading.perform(connection, schema, step, writers_go_on=False)
+            left = upgrading.unfinished(connection, schema, afterwards(steps))
+            if left and apart:
+                upgrading.stay_at(connection, schema, marks, now)
+                rest = now, left
+            else:
+                for step in left:
+                    upgrading.perform(connection, schema, step, writers_go_on=False)
+                upgrading.arrive_at(connection, schema, now)
+        call("after", connection)
+        upgrading.restore(connection, settings)
+    return rest
+
+
+def in_phases(engine: Engine) -> None:
+    """On Postgres: one short transaction, then what takes long on large tables, while others write."""
+    schema = schema_name()
+    if not moves():
+        with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
+            first_phase(connection, schema, apart=False)
+        return
+    with upgrading.upgrade_lock(engine, schema) as holder:
+        for attempt in upgrading.attempts():
+            with attempt, engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
+                rest = first_phase(connection, schema, apart=True)
+        if rest is not None:
+            reached, steps = rest
+            with (
+                engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+                upgrading.without_timeouts(connection),
+            ):
+                for step in steps:
+                    config.attributes["step"] = step
+                    for attempt in upgrading.attempts():  # upgrades of two schemas at once may wait for each other's snapshots
+                        with attempt:
+                            upgrading.perform(connection, schema, step, writers_go_on=True)
+            upgrading.arrive_at(holder, schema, reached)
+        holder.commit()
 
 
 def connect(url: str) -> None:
@@ -94,11 +176,15 @@ def connect(url: str) -> None:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     try:
-        with engine.begin() as connection, warnings.catch_warnings():
+        with warnings.catch_warnings():
             # Alembic cannot compare indexes over expressions on SQLite, and says so of each, twice; our tests compare them
             warnings.filterwarnings("ignore", "Skipped unsupported reflection of expression-based index", SAWarning)
             warnings.filterwarnings("ignore", "autogenerate skipping metadata-specified expression-based index", UserWarning)
-            run(connection)
+            if engine.dialect.name == "postgresql":
+                in_phases(engine)
+            else:
+                with engine.begin() as connection:
+                    run(connection)
     finally:
         engine.dispose()
 
@@ -121,9 +207,11 @@ def offline(url: str) -> None:
         context.run_migrations()
 
 
-given = config.attributes.get("connection")
+given, engine = config.attributes.get("connection"), config.attributes.get("engine")
 if given is not None:
     run(given)
+elif engine is not None:
+    in_phases(engine)
 else:
     url = (
         config.attributes.get("url")

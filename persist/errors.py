@@ -31,7 +31,7 @@
     │   ├── SchemaTooNew                          found, known
     │   ├── SchemaUnknown                         found, known, place
     │   ├── UnmanagedDatabase                     tables
-    │   └── MigrationFailed                       path, from_version, to_version, revision
+    │   └── MigrationFailed                       path, from_version, to_version, revision, step
     ├── StoreBusy (OSError)                       waited, reason
     │   └── EventLogSwitched
     ├── StoreFull (OSError)                       path
@@ -302,19 +302,19 @@ class UnmanagedDatabase(SchemaError):
     def __init__(self, tables: Sequence[str], *, reason: str | None = None) -> None:
         self.tables = list(tables)
         shown = ", ".join(self.tables[:5]) + (", …" if len(self.tables) > 5 else "")
-        why = reason or f"Tables named like persist's exist without a persist schema version ({shown})"
-        super().__init__(f"{why}; nothing was changed.")
+        super().__init__(f"{reason or f'Tables named like ours exist without a schema version ({shown})'}; nothing was changed.")
 
 
 class MigrationFailed(SchemaError):
-    """A revision failed; the whole upgrade was rolled back and the database is as it was."""
+    """A revision failed, and the database is as it was; or `step` after all of them did, and old code can be used as before."""
 
-    def __init__(self, path: str, from_version: str | None, to_version: str, revision: str | None, cause: str) -> None:
-        self.path, self.from_version, self.to_version, self.revision = path, from_version, to_version, revision
+    def __init__(
+        self, path: str, from_version: str | None, to_version: str, revision: str | None, cause: str, step: str | None = None
+    ) -> None:
+        self.path, self.from_version, self.to_version, self.revision, self.step = path, from_version, to_version, revision, step
         at = f" at revision {revision}" if revision else ""
-        super().__init__(
-            f"{path}: upgrading from {from_version or 'no revision'} to {to_version} failed{at}, nothing was changed: {cause}"
-        )
+        what = f"and the next upgrade goes on with it ({step})" if step else "nothing was changed"
+        super().__init__(f"{path}: upgrading from {from_version or 'no revision'} to {to_version} failed{at}, {what}: {cause}")
 
 
 class StoreBusy(PersistError, OSError):

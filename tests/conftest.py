@@ -65,7 +65,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`--quick` leaves out every test of Postgres and of the asynchronous face."""
+    """`--quick` leaves out every test of Postgres and of the asynchronous face. Whoever asks for plans measures one server."""
+    for item in items:
+        if "asked" in getattr(item, "fixturenames", ()):
+            item.add_marker("one_server")
     if config.getoption("--quick"):
         left = [item for item in items if not _is_quick(item)]
         items[:] = [item for item in items if _is_quick(item)]

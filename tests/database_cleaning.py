@@ -21,16 +21,22 @@ MARK = "persist-tests-kept"
 MAX_BYTES = 64 * 2**20
 PATIENCE = 2.0
 
-# What a test could leave behind besides rows: relations, columns, constraints, triggers, functions, schemas, settings.
+# What a test could leave behind besides rows: relations, columns, defaults, constraints, indexes, triggers, functions, schemas,
+# settings.
 _OURS = "n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'"
 _STRUCTURE = f"""
-SELECT (SELECT array_agg((n.nspname, c.relname, c.relkind, c.reloptions, c.relacl) ORDER BY n.nspname, c.relname)::text
+SELECT (SELECT array_agg((n.nspname, c.relname, c.relkind, c.reloptions, c.relacl, c.relreplident)
+                         ORDER BY n.nspname, c.relname)::text
             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE {_OURS}),
        (SELECT sum(hashtextextended(columns::text, 0)) FROM (
-            SELECT c.relname, t.attname, t.atttypid, t.attnotnull, t.attisdropped, t.attidentity
-            FROM pg_attribute t JOIN pg_class c ON c.oid = t.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+            SELECT c.relname, t.attname, t.atttypid, t.attnotnull, t.attisdropped, t.attidentity, t.attcollation,
+                   t.atttypmod, pg_get_expr(d.adbin, d.adrelid)
+            FROM pg_attribute t LEFT JOIN pg_attrdef d ON d.adrelid = t.attrelid AND d.adnum = t.attnum
+            JOIN pg_class c ON c.oid = t.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
             WHERE {_OURS} AND t.attnum > 0) columns),
-       (SELECT sum(hashtextextended(conname || convalidated::text, 0)) FROM pg_constraint),
+       (SELECT sum(hashtextextended(conname || convalidated::text || pg_get_constraintdef(oid), 0)) FROM pg_constraint),
+       (SELECT sum(hashtextextended(pg_get_indexdef(i.indexrelid) || i.indisvalid::text, 0))
+            FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE {_OURS}),
        (SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal),
        (SELECT count(*) FROM pg_proc),
        (SELECT array_agg(n.nspname || coalesce(n.nspacl::text, '') ORDER BY n.nspname)::text FROM pg_namespace n
@@ -42,7 +48,9 @@ SELECT (SELECT array_agg((n.nspname, c.relname, c.relkind, c.reloptions, c.relac
 
 # Whoever changes a structure writes to these; counting what was written to them costs a hundredth of looking at them. Since
 # version 15 a server knows of it as soon as the connection that wrote is gone.
-_CATALOGS = "pg_class pg_attribute pg_constraint pg_trigger pg_proc pg_namespace pg_db_role_setting pg_publication"
+_CATALOGS = (
+    "pg_class pg_attribute pg_attrdef pg_constraint pg_index pg_trigger pg_proc pg_namespace pg_db_role_setting pg_publication"
+)
 _WRITTEN = f"""
 SELECT sum(pg_stat_get_tuples_inserted(c) + pg_stat_get_tuples_updated(c) + pg_stat_get_tuples_deleted(c))
     FROM unnest(string_to_array('{_CATALOGS} pg_event_trigger pg_policy', ' ')::regclass[]) c

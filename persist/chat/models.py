@@ -17,13 +17,16 @@ from persist.db.schema.base import (
     SCHEMA_TOKEN,
     Base,
     containment_index,
+    file_index,
     json_key_set,
     json_label,
     partial_index,
     predicate,
+    server_index,
     table_of,
 )
 from persist.db.schema.column_types import LONG_LABEL_BYTES, EnumText, EpochMs, Float64, FreeText, Int64, Json, Label
+from persist.db.schema.table_settings import set_for
 
 _ZERO = text("0")
 
@@ -58,10 +61,7 @@ class ChatSessionRow(Base):
 
     __table_args__ = (
         Index("ix_chat_sessions_agent_updated_at", "agent", "updated_at"),
-        Index("ix_chat_sessions_workspace_root_updated_at", "workspace_root", "updated_at"),
         Index("ix_chat_sessions_updated_at_id", "updated_at", "id"),
-        Index("ix_chat_sessions_parent_id", "parent_id"),
-        Index("ix_chat_sessions_archived_at", "archived_at"),
     )
 
 
@@ -195,6 +195,18 @@ TITLE = json_label(sessions.c.metadata_json, "title")
 OWNED = sessions.c.owner.is_not(None)
 ARCHIVED = sessions.c.archived_at.is_not(None)
 STOP_REQUESTED = turns.c.stop_requested_at.is_not(None)
+
+# On Postgres most sessions are in none of these: they have no such value.
+for _column, *_order in (
+    [sessions.c.workspace_root, sessions.c.updated_at],
+    [sessions.c.parent_id],
+    [sessions.c.archived_at],
+):
+    _name = f"ix_chat_sessions_{'_'.join(column.name for column in (_column, *_order))}"
+    file_index(_name, _column, *_order)
+    server_index(f"{_name}_if_any", _column, *_order, where=_column.is_not(None))
+
+set_for(sessions, fill_percent=80)  # what a session's counters change is then written beside the old version
 
 containment_index("ix_chat_sessions_metadata", sessions.c.metadata_json)
 partial_index("ix_chat_sessions_owner", sessions.c.owner, sessions.c.updated_at, sessions.c.id, where=OWNED)

@@ -4,9 +4,10 @@ import click
 
 from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import say, say_json
+from persist.cli.sizes import size
 from persist.errors import NotFound
 from persist.lazy_imports import lazy_modules
-from persist.schema import migrate
+from persist.schema import migrate, upgrade_plan
 from persist.schema.metadata import HEAD
 
 with lazy_modules(globals()):
@@ -20,15 +21,24 @@ with lazy_modules(globals()):
     "--parallel", type=click.IntRange(1, 64), default=4, show_default=True, help="With --all-schemas: how many at a time."
 )
 @as_json
+@click.option("--plan", is_flag=True, help="Show what would be done, with locks and sizes, and change nothing.")
 @quiet("Print nothing.")
-def upgrade(database: Database, all_schemas: bool, parallel: int, as_json: bool, quiet: bool) -> None:
+def upgrade(database: Database, all_schemas: bool, parallel: int, as_json: bool, plan: bool, quiet: bool) -> None:
     """Create the tables, or bring them up to date. Tables of others are left alone; upgrading twice is harmless.
 
-    With --all-schemas: each tenant is upgraded in a transaction of its own. One that fails does not stop the others, and the exit
-    code is 1 then. Running it again goes on where it was cut short.
+    On a Postgres server, what takes long on large tables is done last, while others write. If it is interrupted, upgrade again.
+
+    With --all-schemas: each tenant is upgraded by itself. One that fails does not stop the others, and the exit code is 1 then.
+    Running it again goes on where it was cut short.
     """
     if all_schemas:
-        return tenants.upgrade_every(database.url, parallel, as_json=as_json, quiet=quiet)
+        if plan:
+            raise click.UsageError("--plan is of one schema: leave out --all-schemas.")
+        tenants.upgrade_every(database.url, parallel, as_json=as_json, quiet=quiet)
+        return
+    if plan:
+        _show(upgrade_plan.plan(database.url, schema=database.schema), as_json=as_json)
+        return
     try:
         before = migrate.current(database.url, schema=database.schema)
     except NotFound:
@@ -38,6 +48,25 @@ def upgrade(database: Database, all_schemas: bool, parallel: int, as_json: bool,
         say_json({"from": before, "revision": HEAD})
     elif not quiet:
         say(f"Up to date already, at {HEAD}." if before == HEAD else f"Upgraded from {before or 'nothing'} to {HEAD}.")
+
+
+def _show(plan: upgrade_plan.Plan, *, as_json: bool) -> None:
+    if as_json:
+        say_json(plan.as_json())
+        return
+    if plan.found == plan.revision:
+        say(f"Up to date already, at {plan.revision}.")
+        return
+    say(f"From {plan.found or 'nothing'} to {plan.revision}:")
+    phase = 0
+    for step in plan.steps:
+        if step.phase != phase:
+            phase = step.phase
+            say("In one transaction:" if phase == 1 else "Then, one by one, while others write:")
+        bytes_ = "" if step.bytes is None else f" ({size(step.bytes)})"
+        say(f"  {step.revision}  {step.step}{bytes_}")
+        if not step.lock.startswith("none"):
+            say(f"        locks {step.lock}")
 
 
 @click.command(short_help="Print the revision a database is at.")

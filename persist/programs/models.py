@@ -14,6 +14,7 @@ from persist.db.changes.event_streams import Streams
 from persist.db.schema.base import SCHEMA_TOKEN, Base, table_of
 from persist.db.schema.column_types import EnumText, FreeText, Int64, Json, Label, SqlSeconds
 from persist.db.schema.scope_columns import key_per_scope, key_within_scope, numbered, scope_column, this_second
+from persist.db.schema.table_settings import set_for
 from persist.programs.schemas import AgentScope, BindingKind, ExecutionStatus, RunStatus
 
 
@@ -141,6 +142,7 @@ FRAME = func.coalesce(bindings.c.execution_id, literal_column("-1"))
 Index("uq_bindings_frame_name", bindings.c.run_id, bindings.c.name, FRAME, unique=True)
 
 bindings.info["key"] = ["run_id", "name", "execution_id"]
+set_for(bindings, whole_row_identity=True)  # the unique index cannot be its identity: it has an expression
 STREAMS = Streams("program", shared="programs")
 STREAMS.by("id", runs)
 STREAMS.by("run_id", executions, bindings, agents, segments, imports)

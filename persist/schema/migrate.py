@@ -12,6 +12,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, Engine
 
 from persist.db.connections.host_connections import check_reachable
+from persist.db.connections.pool_width import width
 from persist.db.dialects.from_url import dialect_for, lent_dialect
 from persist.db.dialects.interface import Dialect
 from persist.db.schema.base import SCHEMA_TOKEN
@@ -21,6 +22,9 @@ from persist.schema.revision import found_revision, verify
 from persist.settings import Settings
 
 R = TypeVar("R")
+
+_CONNECTIONS = 2
+"""How many an upgrade needs at once: one holds the lock against other upgrades, the other one works."""
 
 
 def script_dir() -> str:
@@ -53,7 +57,7 @@ def upgrade(database: str | Engine | Connection, *, schema: str | None = None) -
 
 def current(database: str | Engine | Connection, *, schema: str | None = None) -> str | None:
     """The revision a database is at; None where persist was never here. `database` as for `upgrade`."""
-    return _look(database, schema, found_revision)
+    return look(database, schema, found_revision)
 
 
 def check(database: str | Engine | Connection, *, schema: str | None = None) -> None:
@@ -61,7 +65,7 @@ def check(database: str | Engine | Connection, *, schema: str | None = None) -> 
 
     `database` as for `upgrade`.
     """
-    _look(database, schema, verify)
+    look(database, schema, verify)
 
 
 @contextmanager
@@ -76,7 +80,8 @@ def _dialect(database: str | Engine | Connection, schema: str | None, *, read_on
         dialect.connections.dispose()
 
 
-def _look(database: str | Engine | Connection, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
+def look(database: str | Engine | Connection, schema: str | None, question: Callable[[Connection, Dialect], R]) -> R:
+    """The answer to a question about a database, which is not changed."""
     with _dialect(database, schema, read_only=True) as dialect:
         try:
             if isinstance(database, Connection):
@@ -136,10 +141,12 @@ def upgrade_with(
     only_new: bool = False,
     after: Callable[[Connection], None] | None = None,
 ) -> bool:
-    """Upgrade in one transaction on the dialect's writer engine, under the lock that env.py takes.
+    """Upgrade on the dialect's writer engine, under the lock that env.py takes.
 
-    `within`: a caller's connection, whose transaction is used instead. `only_new`: create the tables where there are none, and
-    upgrade nothing. `after` is called at the end of the transaction. Returns False if nothing was done for that reason.
+    In one transaction on SQLite; on Postgres in one and, for what takes long on large tables, afterwards without one, unless the
+    caller's engine has only one connection. `within`: a caller's connection, in whose transaction everything is done instead.
+    `only_new`: create the tables where there are none, and upgrade nothing, in one transaction, at whose end `after` is called.
+    Returns False if nothing was done for that reason.
     """
     settings = config()
     found: str | None = None
@@ -158,9 +165,16 @@ def upgrade_with(
             verify(connection, dialect)
         checks_passed = True
 
+    settings.attributes.update(schema=dialect.schema, before=before, applied=applied)
     try:
+        in_phases = within is None and not only_new and not dialect.one_file
+        if in_phases and width(dialect.connections.writer.pool) >= _CONNECTIONS:
+            settings.attributes.update(engine=dialect.connections.writer)
+            with _one_at_a_time:
+                command.upgrade(settings, "head")
+            return True
         with _transaction(dialect) if within is None else _savepoint(within, dialect) as connection:
-            settings.attributes.update(connection=connection, schema=dialect.schema, before=before, after=after, applied=applied)
+            settings.attributes.update(connection=connection, after=after)
             with _one_at_a_time:
                 command.upgrade(settings, "head")
         return True
@@ -173,7 +187,9 @@ def upgrade_with(
         if not checks_passed:
             raise ours from error
         where = str(dialect.path or dialect.schema)
-        raise MigrationFailed(where, found, HEAD, _failing(settings, found, applied), str(ours)) from error
+        step = settings.attributes.get("step")
+        at = _failing(settings, found, applied) if step is None else step.revision
+        raise MigrationFailed(where, found, HEAD, at, str(ours), None if step is None else str(step)) from error
 
 
 def _failing(settings: Config, found: str | None, applied: list[str]) -> str | None:

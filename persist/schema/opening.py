@@ -13,6 +13,7 @@ from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.dialects.interface import Dialect
 from persist.db.schema.base import SCHEMA_TOKEN, table_of
 from persist.db.schema.meta_table import Meta
+from persist.db.schema.table_settings import settings_of
 from persist.db.statements.compiled import Kind
 from persist.db.statements.schema_version import EVENTS, HEAD, UNFINISHED, scopes_at, version_table
 from persist.errors import Conflict, PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
@@ -239,5 +240,6 @@ def _table(dialect: SADialect, schema: str | None, table: Table) -> list[str]:
     indexes = sorted(of_dialect, key=lambda index: str(index.name))
     return [
         str(CreateTable(table).compile(**options)),
+        *[str(settings.compile(**options)) for settings in settings_of(table, dialect)],
         *[str(CreateIndex(index).compile(**options)) for index in indexes],
     ]

@@ -14,8 +14,20 @@ from sqlalchemy.sql.expression import FromClause
 
 from persist.db.changes.event_streams import Streams
 from persist.db.expressions.saturating_sum import whole_total
-from persist.db.schema.base import ONE_TREE, SCHEMA_TOKEN, Base, flag_default, partial_index, predicate, table_of
+from persist.db.schema.base import (
+    ONE_TREE,
+    SCHEMA_TOKEN,
+    Base,
+    file_index,
+    flag_default,
+    list_index,
+    partial_index,
+    predicate,
+    server_index,
+    table_of,
+)
 from persist.db.schema.column_types import Bool, EnumText, Float64, FreeText, Int64, IsoMs, Json, Label
+from persist.db.schema.table_settings import set_for
 from persist.workflows.family_values import JoinUntil, OnExpiry
 from persist.workflows.schedule_values import CatchUp
 from persist.workflows.schemas import UNFINISHED, ApprovalKind, ApprovalStatus, EffectState, FailureKind, RunStatus
@@ -64,10 +76,7 @@ class WorkflowRunRow(Base):
     scratch: Mapped[Any | None] = mapped_column(Json(dict))
     node_statuses: Mapped[Any | None] = mapped_column(Json(dict))
 
-    __table_args__ = (
-        CheckConstraint("max_restarts IS NULL OR restart_count <= max_restarts", name="max_restarts"),
-        Index("idx_workflow_runs_trigger", "trigger_id", "status"),
-    )
+    __table_args__ = (CheckConstraint("max_restarts IS NULL OR restart_count <= max_restarts", name="max_restarts"),)
 
 
 class ExecutionRow(Base):
@@ -270,11 +279,14 @@ def key_group(table: FromClause) -> ColumnElement[Any]:
 
 # One index per filter of runs.list, each in the order of the list: it costs the same at a thousand rows and at a million.
 _newest = (runs.c.started_at.desc(), runs.c.id.desc())
-Index("ix_workflow_runs_newest", *_newest)
-Index("ix_workflow_runs_workflow_name_newest", runs.c.workflow_name, *_newest)
-Index("ix_workflow_runs_status_newest", runs.c.status, *_newest)
-Index("ix_workflow_runs_workflow_name_status_newest", runs.c.workflow_name, runs.c.status, *_newest)
-Index("ix_workflow_runs_trigger_id_newest", runs.c.trigger_id, *_newest)
+for _name, _columns in {
+    "ix_workflow_runs": (),
+    "ix_workflow_runs_workflow_name": (runs.c.workflow_name,),
+    "ix_workflow_runs_status": (runs.c.status,),
+    "ix_workflow_runs_workflow_name_status": (runs.c.workflow_name, runs.c.status),
+    "ix_workflow_runs_trigger_id": (runs.c.trigger_id,),
+}.items():
+    list_index(_name, *_columns, at=runs.c.started_at, id=runs.c.id)
 Index("ix_executions_newest", executions.c.started_at.desc(), executions.c.id.desc())
 
 # Values are literals here and in queries: a partial index serves only a query whose text implies its condition.
@@ -282,6 +294,7 @@ IS_LEASED = predicate("lease_expires_at IS NOT NULL")
 IS_UNFINISHED = predicate("finished_at IS NULL")
 HAS_KEY = predicate("idempotency_key IS NOT NULL")
 _UNFINISHED = f"status IN ({', '.join(repr(str(status)) for status in UNFINISHED)})"
+IS_UNFINISHED_RUN = predicate(_UNFINISHED)
 IS_ONLY_RUN = predicate(f"unique_trigger_id IS NOT NULL AND {_UNFINISHED}")
 IS_CHILD = predicate("parent_run_id IS NOT NULL")
 IS_UNFINISHED_CHILD = predicate(f"parent_run_id IS NOT NULL AND {_UNFINISHED}")
@@ -296,6 +309,8 @@ HAS_FAILURE_KIND = predicate("failure_kind IS NOT NULL")
 IS_PENDING = predicate(f"status = '{ApprovalStatus.PENDING}'")
 IS_EXPIRING_GATE = predicate(f"status = '{ApprovalStatus.PENDING}' AND expires_at IS NOT NULL")
 
+file_index("idx_workflow_runs_trigger", runs.c.trigger_id, runs.c.status)  # as published
+server_index("ix_workflow_runs_trigger_id_unfinished", runs.c.trigger_id, where=IS_UNFINISHED_RUN)
 partial_index("ix_workflow_runs_leased", runs.c.lease_expires_at, where=IS_LEASED)
 partial_index("ix_workflow_runs_idempotency_key", runs.c.workflow_name, runs.c.idempotency_key, where=HAS_KEY, unique=True)
 partial_index("ix_workflow_runs_unique_trigger", runs.c.workflow_name, runs.c.unique_trigger_id, where=IS_ONLY_RUN, unique=True)
@@ -320,6 +335,8 @@ partial_index("ix_workflow_approvals_expiring", approvals.c.expires_at, approval
 partial_index("ix_workflow_signals_untaken", signals.c.run_id, signals.c.name, signals.c.seq, where=IS_UNTAKEN)
 partial_index("ix_workflow_signals_idempotency_key", signals.c.run_id, signals.c.idempotency_key, where=HAS_KEY, unique=True)
 partial_index("ix_workflow_waits_expiring", waits.c.expires_at, where=IS_EXPIRING)
+
+set_for(runs, fill_percent=85)  # what a run's phases and contexts change is then written beside the old version
 
 STREAMS = Streams("workflow", shared="workflows")
 STREAMS.by("id", runs)

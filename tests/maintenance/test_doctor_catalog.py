@@ -270,3 +270,21 @@ def test_the_expected_catalog_of_a_file_is_computed_once_for_the_tables_that_the
     assert {table for kind, table, _ in first if kind == "table"} == {"one"}
     with pytest.raises(TypeError):
         first["table", "three", ""] = None  # type: ignore[index]  # whoever compares with it cannot change it
+
+
+def test_a_table_without_an_identity_is_named(own_postgres_url: str, clock: FrozenClock) -> None:
+    place = filled(own_postgres_url, clock)
+    place.run(
+        "ALTER TABLE persist.bindings REPLICA IDENTITY DEFAULT",
+        "ALTER TABLE persist.blobs REPLICA IDENTITY NOTHING",
+        "CREATE TABLE persist.of_a_host (word text)",
+    )
+    with opened(place, clock) as store:
+        found = [finding for finding in doctor(store) if finding.code == "identity_missing"]
+    assert [(finding.severity, finding.subject) for finding in found] == [
+        ("warning", "table bindings"),
+        ("warning", "table blobs"),
+    ]
+    place.run(*(finding.message.partition("run: ")[2].removesuffix(".") for finding in found))
+    with opened(place, clock) as store:
+        assert "identity_missing" not in codes(doctor(store))

@@ -1,7 +1,9 @@
-"""Runs a revision without a database and says what it does that is not additive.
+"""Runs a revision without a database and says what it does that is not additive, or that would block writers of a large table.
 
-Allowed: create a table, add a column that old code need not know, create an index, insert rows, and other SQL that takes
-nothing away. Everything else would break the previous release, which may still run on the result, or rebuild a table.
+Allowed: create a table, add a column that old code need not know, create an index, replace an index by another one, insert rows,
+and other SQL that takes nothing away; on Postgres also a CHECK or foreign key of columns that the revision adds, which is
+validated later. Everything else would break the previous release, which may still run on the result, or rebuild a table.
+An index is made by `op.create_index` alone, which the runner does while others write; SQL that makes one would block them.
 """
 
 import io
@@ -11,12 +13,23 @@ from typing import Any
 from unittest import mock
 
 from alembic.operations import AbstractOperations, BatchOperations, Operations
-from alembic.operations.ops import AddColumnOp, BulkInsertOp, CreateIndexOp, CreateTableOp, ExecuteSQLOp
+from alembic.operations.ops import (
+    AddColumnOp,
+    BulkInsertOp,
+    CreateCheckConstraintOp,
+    CreateForeignKeyOp,
+    CreateIndexOp,
+    CreateTableOp,
+    DropIndexOp,
+    ExecuteSQLOp,
+)
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy.sql.elements import conv
 
 DIALECTS = ("sqlite", "postgresql")
 
-_ALLOWED = (CreateTableOp, AddColumnOp, CreateIndexOp, ExecuteSQLOp, BulkInsertOp)
+_ALLOWED = (CreateTableOp, AddColumnOp, CreateIndexOp, DropIndexOp, ExecuteSQLOp, BulkInsertOp)
+_CONSTRAINTS = (CreateCheckConstraintOp, CreateForeignKeyOp)
 _LITERALS = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
 _TAKES_AWAY = re.compile(
     r"""\b(?: DROP | TRUNCATE | RENAME | REPLACE\s+INTO | PRAGMA | VACUUM | ATTACH
@@ -25,6 +38,11 @@ _TAKES_AWAY = re.compile(
         | ADD\s+(?:CONSTRAINT|CHECK|UNIQUE|PRIMARY|FOREIGN|EXCLUDE) )\b""",
     re.IGNORECASE | re.VERBOSE,
 )
+_RAW_INDEX = re.compile(
+    r"\bCREATE\s+(?:UNIQUE\s+)?INDEX\s+(?:CONCURRENTLY\s+)?(?:IF\s+NOT\s+EXISTS\s+)?(\S+)\s+ON\s+(\S+)", re.IGNORECASE
+)
+_RAW_UPDATE = re.compile(r"\bUPDATE\s+(\w+)", re.IGNORECASE)
+_CALLED = re.compile(r"\w\s*\(")
 _RAW_UNIQUE = re.compile(r"\bCREATE\s+UNIQUE\s+INDEX\s+(?:IF\s+NOT\s+EXISTS\s+)?(\S+)\s+ON\s+(\S+?)\s*\(", re.IGNORECASE)
 _RAW_COLUMN = re.compile(r"\bADD\s+(?:COLUMN\s+)?(.*?NOT\s+NULL.*)", re.IGNORECASE)
 
@@ -47,7 +65,7 @@ def _offences(upgrade: Callable[[], object], dialect: str) -> list[str]:
         except Exception as error:
             # Whoever asks for a connection wants to look at data or at a catalog: a revision must not depend on either.
             recorder.found.append(f"does not run without a database: {type(error).__name__}: {error}")
-    return recorder.found + _in_sql(output.getvalue(), recorder)
+    return recorder.found + recorder.lost_indexes() + _in_sql(output.getvalue(), recorder)
 
 
 class _Recorder:
@@ -58,6 +76,10 @@ class _Recorder:
         """(table, column) of columns that rows of old code leave NULL."""
         self.harmless: set[str] = set()
         """Unique indexes over such a column: NULL is like no other value."""
+        self.indexes: dict[str, str] = {}
+        """The table of each index that is made."""
+        self.dropped: list[tuple[str, str]] = []
+        """(table, index)"""
 
     def watching(self) -> Any:
         """Until the end of the block, every operation passes through here on its way."""
@@ -73,12 +95,18 @@ class _Recorder:
         name = type(operation).__name__
         if isinstance(operations, BatchOperations):
             self.found.append(f"{name} in batch mode, which rebuilds the table and loses what it does not know")
-        if not isinstance(operation, _ALLOWED):
+        if isinstance(operation, _CONSTRAINTS) and operations.migration_context.dialect.name == "postgresql":
+            self._see_constraint(operation)
+        elif not isinstance(operation, _ALLOWED):
             self.found.append(f"{name} is not additive")
         if getattr(operation, "schema", None):
             self.found.append(f"{name} names a schema; env.py sets it")
+        if isinstance(operation, CreateIndexOp):
+            self.indexes[str(operation.index_name)] = operation.table_name
         if isinstance(operation, CreateTableOp):
             self.created.add(operation.table_name)
+        elif isinstance(operation, DropIndexOp):
+            self.dropped.append((str(operation.table_name), str(operation.index_name)))
         elif isinstance(operation, AddColumnOp):
             self._see_column(operation)
         elif isinstance(operation, CreateIndexOp) and operation.unique and operation.table_name not in self.created:
@@ -95,6 +123,31 @@ class _Recorder:
             self.left_null.add((operation.table_name, column.name))
         if column.unique or column.primary_key:
             self.found.append(f"{where} is unique: rows of old code may break it")
+        default = getattr(column.server_default, "arg", None)
+        if default is not None and (column.identity or column.computed or _CALLED.search(_LITERALS.sub("", str(default)))):
+            self.found.append(f"{where} has a default that is computed for each row, which rewrites the table")
+
+    def _see_constraint(self, operation: Any) -> None:
+        table = operation.source_table if isinstance(operation, CreateForeignKeyOp) else operation.table_name
+        where = f"constraint {operation.constraint_name} on {table}"
+        if not operation.kw.get("postgresql_not_valid"):
+            self.found.append(f"{where} reads all rows while writers wait: give it postgresql_not_valid=True")
+        if not isinstance(operation.constraint_name, conv):
+            self.found.append(f"{where}: name it by op.f(), by which the runner finds it to validate it")
+        if isinstance(operation, CreateForeignKeyOp):
+            free = all((table, column) in self.left_null for column in operation.local_cols)
+        else:
+            first, _, rest = str(operation.condition).partition(" ")
+            free = (table, first) in self.left_null and rest.upper().startswith("IS NULL OR ")
+        if not free and table not in self.created:
+            self.found.append(f"{where} is not only about columns that old code leaves NULL: rows of old code may break it")
+
+    def lost_indexes(self) -> list[str]:
+        """The indexes that are dropped without another one on the same table, which the same revision makes in their place."""
+        tables = set(self.indexes.values())
+        return [
+            f"index {name} is dropped and {table} gets none in its place" for table, name in self.dropped if table not in tables
+        ]
 
 
 def _in_sql(text: str, recorder: _Recorder) -> list[str]:
@@ -102,10 +155,20 @@ def _in_sql(text: str, recorder: _Recorder) -> list[str]:
     found = []
     for statement in text.split(";"):
         bare = _LITERALS.sub("''", statement)
-        if hit := _TAKES_AWAY.search(bare):
+        if (hit := _TAKES_AWAY.search(bare)) and not _is_paired(bare, recorder) and not bare.rstrip().endswith("NOT VALID"):
             found.append(f"SQL says {' '.join(hit[0].split())}")
         if (hit := _RAW_UNIQUE.search(bare)) and hit[2].strip('"') not in recorder.created and hit[1] not in recorder.harmless:
             found.append(f"SQL makes a unique index on {hit[2]}")
+        if (hit := _RAW_INDEX.search(bare)) and hit[1].strip('"') not in recorder.indexes:
+            found.append(f"SQL makes an index on {hit[2]}, and writers wait: use op.create_index")
+        if (hit := _RAW_UPDATE.match(bare.strip())) and hit[1] not in {*recorder.created, "_meta", "persist_alembic_version"}:
+            found.append(f"SQL updates rows of {hit[1]}, which others wait for")
         if (hit := _RAW_COLUMN.search(bare)) and "DEFAULT" not in hit[1].upper():
             found.append("SQL adds a column that is NOT NULL without a default")
     return found
+
+
+def _is_paired(statement: str, recorder: _Recorder) -> bool:
+    """Whether the statement is one that `op.drop_index` rendered, of which `lost_indexes` judges."""
+    words = statement.split()
+    return words[:2] == ["DROP", "INDEX"] and words[2] in {name for _, name in recorder.dropped}

@@ -14,7 +14,8 @@ Catalog = set[Fact]
 
 _POSTGRES = {
     "table": """
-        SELECT c.relname, c.relkind::text, c.relpersistence::text, coalesce(array_to_string(c.reloptions, ','), '')
+        SELECT c.relname, c.relkind::text, c.relpersistence::text, coalesce(array_to_string(c.reloptions, ','), ''),
+               c.relreplident::text
         FROM pg_class c WHERE c.relnamespace = %(schema)s::regnamespace AND c.relkind NOT IN ('i', 'c', 't')""",
     "column": """
         SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), CASE WHEN a.attnotnull THEN 'NOT NULL' ELSE '' END,

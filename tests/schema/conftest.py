@@ -56,7 +56,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
 
     def add(*bodies: str) -> list[str]:
         folder = tmp_path / "alembic"
-        shutil.copytree(ROOT / "alembic", folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "alembic", folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
         known = list(persist.schema.metadata.REVISIONS)
         planted: list[str] = []
         for body in bodies:

@@ -35,8 +35,28 @@ def good() -> None:
     op.execute("UPDATE _meta SET value = '0002' WHERE key = 'schema_version'")
 
 
-def test_what_a_revision_may_do() -> None:
-    assert offences(good) == []
+def replaced_index() -> None:
+    op.create_index("ix_chat_sessions_agent_newest", "chat_sessions", ["agent", sa.text("created_at DESC")])
+    op.drop_index("ix_chat_sessions_agent_updated_at", "chat_sessions")
+
+
+def validated_later() -> None:
+    op.create_table("lanes", sa.Column("name", sa.Text(), primary_key=True))
+    op.add_column("chat_sessions", sa.Column("lane", sa.Text()))
+    if op.get_context().dialect.name == "postgresql":
+        op.create_foreign_key(op.f("fk_l"), "chat_sessions", "lanes", ["lane"], ["name"], postgresql_not_valid=True)
+        op.create_check_constraint(op.f("ck_l"), "chat_sessions", "lane IS NULL OR lane <> ''", postgresql_not_valid=True)
+
+
+def settings() -> None:
+    if op.get_context().dialect.name == "postgresql":
+        op.execute("ALTER TABLE bindings REPLICA IDENTITY FULL")
+        op.execute("ALTER TABLE chat_sessions SET (fillfactor = 80)")
+
+
+@pytest.mark.parametrize("revision", [good, replaced_index, validated_later, settings], ids=lambda one: str(one.__name__))
+def test_what_a_revision_may_do(revision: Callable[[], None]) -> None:
+    assert offences(revision) == []
 
 
 def drop_table() -> None:
@@ -141,6 +161,40 @@ def raw_core_statement() -> None:
     op.execute(sa.delete(sa.table("chat_turns")))
 
 
+def raw_index() -> None:
+    op.execute("CREATE INDEX ix ON chat_sessions (agent)")
+
+
+def raw_backfill() -> None:
+    op.execute("UPDATE chat_sessions SET owner = agent")
+
+
+def computed_default() -> None:
+    op.add_column("chat_sessions", sa.Column("lane", sa.Text(), server_default=sa.text("gen_random_uuid()"), nullable=False))
+
+
+def validated_at_once() -> None:
+    op.add_column("chat_sessions", sa.Column("lane", sa.Text()))
+    if op.get_context().dialect.name == "postgresql":
+        op.create_check_constraint(op.f("ck_l"), "chat_sessions", "lane IS NULL OR lane <> ''")
+
+
+def checks_old_rows() -> None:
+    if op.get_context().dialect.name == "postgresql":
+        op.create_check_constraint(op.f("ck_a"), "chat_sessions", "agent <> ''", postgresql_not_valid=True)
+
+
+def checks_without_a_name_to_find() -> None:
+    op.add_column("chat_sessions", sa.Column("lane", sa.Text()))
+    if op.get_context().dialect.name == "postgresql":
+        op.create_check_constraint("ck_l", "chat_sessions", "lane IS NULL OR lane <> ''", postgresql_not_valid=True)
+
+
+def index_replaced_elsewhere() -> None:
+    op.create_index("ix_chat_messages_role", "chat_messages", ["role"])
+    op.drop_index("ix_chat_sessions_agent_updated_at", "chat_sessions")
+
+
 def one_dialect_only() -> None:
     if op.get_context().dialect.name == "postgresql":
         op.execute("TRUNCATE chat_turns")
@@ -155,6 +209,13 @@ def bound_to_a_schema() -> None:
 
 
 PLANTED = [
+    raw_index,
+    raw_backfill,
+    computed_default,
+    validated_at_once,
+    checks_old_rows,
+    checks_without_a_name_to_find,
+    index_replaced_elsewhere,
     drop_table,
     drop_column,
     drop_index,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Text, bindparam, delete, insert, select, update
@@ -23,7 +23,7 @@ from persist.chat.storage.statements import (
     REWRITE_PART,
     SET_METADATA,
     SET_MODEL,
-    TOUCH_SESSION,
+    TOUCH_SESSION_AFTER,
 )
 from persist.db.changes.batch import Batch
 from persist.db.changes.driver_statements import DriverStatements, StatementRunner
@@ -35,6 +35,7 @@ from persist.db.statements.prepared import Statement, param
 from persist.db.values.json import JsonFrame, JsonText, encode
 from persist.errors import Conflict, PersistError
 
+_LAG = timedelta(seconds=1)  # of a session's `updated_at`, while an answer is recorded
 _M, _P, _D, _S = messages.c, parts.c, deltas.c, sessions.c
 _id = param("row_id")
 
@@ -270,7 +271,8 @@ class Flush:
             self._part(db, batch, part)
             batch.run(_TOUCH_MESSAGE, row_id=message_id, at=self.at)
         if self.touch_session and self.model is None:
-            batch.run(TOUCH_SESSION, row_id=self.session_id, at=self.at)
+            lag = timedelta() if self.begin or self.end or self.failed else _LAG
+            batch.run(TOUCH_SESSION_AFTER, row_id=self.session_id, at=self.at, before=self.at - lag)
         if self.failed:
             turns.mark_error(batch, self.session_id, self.owner)
         if self.end:

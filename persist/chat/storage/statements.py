@@ -1,6 +1,6 @@
 """Statements used by several modules of chat. The parameter `row_id` is the row's id."""
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, or_, select, update
 
 from persist.chat.models import messages, parts, sessions
 from persist.db.statements.prepared import Statement, param
@@ -13,6 +13,12 @@ LOCK_SESSION = Statement(select(_S.id).where(_S.id == _id).with_for_update())
 
 # Skipped if updated in this millisecond: loading a history would otherwise write the row and three indexes for each message.
 TOUCH_SESSION = Statement(update(sessions).where(_S.id == _id, _S.updated_at != param("at")).values(updated_at=param("at")))
+TOUCH_SESSION_AFTER = Statement(
+    update(sessions)
+    .where(_S.id == _id, or_(_S.updated_at < param("before"), _S.updated_at > param("at")))
+    .values(updated_at=param("at"))
+)
+"""Set the session's instant if the stored one is older than `before`: its indexes are not written for each chunk of an answer."""
 SET_MODEL = Statement(update(sessions).where(_S.id == _id).values(model_json=param("model"), updated_at=param("at")))
 
 INSERT_MESSAGE = Statement(insert(messages))

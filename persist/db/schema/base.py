@@ -182,6 +182,32 @@ def partial_index(name: str, *columns: Any, where: ColumnElement[bool], unique: 
     return Index(name, *columns, unique=unique, sqlite_where=where)
 
 
+def list_index(name: str, *columns: Any, at: ColumnElement[Any], id: ColumnElement[Any]) -> None:
+    """The index of a list, newest first: on SQLite `{name}_newest`, on Postgres `{name}_latest`.
+
+    On SQLite it ends with the id, so that a page is chosen in the index alone. On Postgres the id would double its size, and
+    rows of one instant are sorted as they are read.
+    """
+    index_on_one("sqlite", f"{name}_newest", *columns, at.desc(), id.desc())
+    index_on_one("postgresql", f"{name}_latest", *columns, at.desc())
+
+
+def index_on_one(dialect: str, name: str, *columns: Any, where: ColumnElement[bool] | None = None) -> Index:
+    """An index on one of the databases alone; `where`: the condition of a partial one (once `complete_indexes` has run)."""
+    partial: dict[str, Any] = {} if where is None else {"sqlite_where": where}
+    return Index(name, *columns, info={"dialect": dialect}, **partial).ddl_if(dialect=dialect)
+
+
+def server_index(name: str, *columns: Any, where: ColumnElement[bool] | None = None) -> Index:
+    """An index on Postgres only."""
+    return index_on_one("postgresql", name, *columns, where=where)
+
+
+def file_index(name: str, *columns: Any) -> Index:
+    """An index on SQLite only."""
+    return index_on_one("sqlite", name, *columns)
+
+
 def containment_index(name: str, column: ColumnElement[Any]) -> Index:
     """An index over all members of a JSON object column, on Postgres only (once `complete_indexes` has run)."""
     return Index(name, column, info={"dialect": "postgresql", "using": "gin"}).ddl_if(dialect="postgresql")

@@ -5,14 +5,13 @@ from datetime import datetime
 
 from sqlalchemy import select
 
-from persist.db.statements.prepared import Statement, among, param
+from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads
 from persist.db.values.pages import Page
 from persist.workflows.family_values import FamilyTotals
-from persist.workflows.models import runs
-from persist.workflows.schemas import Lease, RunRow, RunStatus, WorkflowRun, WorkflowRunSummary
+from persist.workflows.models import IS_UNFINISHED_RUN, runs
+from persist.workflows.schemas import Lease, RunRow, WorkflowRun, WorkflowRunSummary
 from persist.workflows.storage.run_rows import COLUMNS, get_run, run_value
-from persist.workflows.transitions import TERMINAL
 from persist.workflows.verbs import leases, run_lists
 from persist.workflows.verbs.family_reads import family_totals
 
@@ -20,7 +19,7 @@ List = list
 _R = runs.c
 _BY_TRIGGER = Statement(
     select(*COLUMNS)
-    .where(_R.trigger_id == param("trigger_id"), among(_R.status, sorted(set(RunStatus) - TERMINAL)))
+    .where(_R.trigger_id == param("trigger_id"), IS_UNFINISHED_RUN)
     .order_by(_R.started_at.desc(), _R.id.desc())
     .limit(1)
 )

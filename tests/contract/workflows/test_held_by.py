@@ -81,6 +81,7 @@ def test_a_worker_needs_a_name(store: Any, worker: Any) -> None:
 MANY = 3000
 
 
+@pytest.mark.one_server
 def test_it_reads_the_few_runs_that_are_leased(
     counted_store: Any, statements: list[str], open_raw: Callable[[str], Raw], database_url: str
 ) -> None:

@@ -88,5 +88,7 @@ def _names(metadata: MetaData) -> Catalog:
         facts["table", table.name, ""] = Definition("")
         facts |= {("column", table.name, column.name): Definition("") for column in table.columns}
         for index in table.indexes:
+            if index.info.get("dialect", "postgresql") != "postgresql":
+                continue
             facts["unique index" if index.unique else "index", table.name, str(index.name)] = Definition("")
     return facts

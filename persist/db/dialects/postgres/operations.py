@@ -42,6 +42,14 @@ _INDEXES = """
     FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
     JOIN pg_catalog.pg_class t ON t.oid = i.indrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = :schema ORDER BY t.relname, c.relname"""
+_NO_IDENTITY = """
+    SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = :schema AND c.relkind IN ('r', 'p') AND NOT CASE c.relreplident
+        WHEN 'f' THEN true
+        WHEN 'd' THEN EXISTS (SELECT 1 FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+        WHEN 'i' THEN EXISTS (SELECT 1 FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisreplident)
+        ELSE false END
+    ORDER BY c.relname"""
 _SEQUENCES = """
     SELECT t.relname, a.attname, s.oid::regclass::text,
            CASE WHEN has_sequence_privilege(s.oid, 'USAGE, SELECT') THEN coalesce(pg_sequence_last_value(s.oid), 0) END
@@ -114,6 +122,13 @@ class PostgresOperations(DatabaseOperations):
                 )
                 yield Problem("index_invalid", Severity.WARNING, f"index {row['name']}", message)
         ours = {table.name: table for table in tables}
+        for (name,) in self._of_schema(ask, _NO_IDENTITY).fetchall():
+            if name in ours:
+                message = (
+                    "it has no replica identity: once it is published, as for logical replication or a blue/green upgrade, its"
+                    f' updates and deletes fail; run: ALTER TABLE "{self._dialect.schema}"."{name}" REPLICA IDENTITY FULL'
+                )
+                yield Problem("identity_missing", Severity.WARNING, f"table {name}", message)
         for table, column, sequence, last in self._of_schema(ask, _SEQUENCES).fetchall():
             if last is not None and table in ours and column in ours[table].columns:
                 highest = ask(select(func.max(ours[table].columns[column]))).scalar()

@@ -1,0 +1,24 @@
+"""What a replica knows a changed binding by: all its columns, since the table has no primary key.
+
+Additive only: create tables, add columns (nullable, or with a server default), create indexes. Nothing is dropped,
+renamed, narrowed or rebuilt, and code of the previous release must run on the result. Name no schema: env.py sets it.
+Import only alembic and sqlalchemy. Once released, this file is never edited (tests keep its checksum).
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0025"
+down_revision = "0024"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    if op.get_context().dialect.name == "postgresql":
+        op.execute("ALTER TABLE bindings REPLICA IDENTITY FULL")
+    op.execute(sa.text("UPDATE _meta SET value = '0025' WHERE key = 'schema_version'"))
+
+
+def downgrade() -> None:
+    raise RuntimeError("persist's schema only grows: restore a backup instead of downgrading")
