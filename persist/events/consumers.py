@@ -1,7 +1,7 @@
 """`tx.events.consumers`: durable readers of the log, each event at least once, in order, whatever is killed in between.
 
-Positions are given under the lock of the log's head, so no event becomes visible behind one that a consumer has seen. Hence one
-number says all that a consumer has acknowledged.
+A consumer gets an event only once all smaller positions are settled (persist.events.settling), so no event becomes visible behind
+one that it has seen. Hence one number says all that a consumer has acknowledged.
 """
 
 from datetime import datetime, timedelta
@@ -21,8 +21,9 @@ from persist.db.values.clock import instant_after
 from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
 from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound
-from persist.events.models import event_consumers, event_heads, event_log
-from persist.events.schemas import ALL, Consumer, Event, EventBatch
+from persist.events.models import event_consumers, event_log
+from persist.events.schemas import Consumer, Event, EventBatch
+from persist.events.settling import SETTLED, last_of_all, settled_now
 from persist.quoting import named
 
 LEASE = timedelta(minutes=1)
@@ -31,16 +32,14 @@ MAX_TYPES = 100
 """The most types that one consumer can ask for."""
 
 List = list
-_C, _E, _H = event_consumers.c, event_log.c, event_heads.c
+_C, _E = event_consumers.c, event_log.c
 _name = _C.name == param("row_name")
-_last_of_all = select(_H.seq).where(_H.stream_id == ALL).scalar_subquery()
-_behind = func.coalesce(_last_of_all, _C.position) - _C.position
+_behind = func.coalesce(last_of_all.scalar_subquery(), _C.position) - _C.position
 _FIELDS = tuple(Consumer.model_fields)
 _computed: dict[str, ColumnElement[Any]] = {"types": _C.types_json, "behind": _behind.label("behind")}
 _consumer = select(*(_computed[name] if name in _computed else _C[name] for name in _FIELDS))
 _GET = Statement(_consumer.where(_name))
 _LIST = Statement(_consumer.order_by(_C.name).limit(LIMIT))
-_LAST = Statement(select(_H.seq).where(_H.stream_id == ALL))
 _ADD = Statement(insert_missing(event_consumers, "name"))
 _REMOVE = Statement(delete(event_consumers).where(_name))
 _PLACE = Statement(
@@ -93,8 +92,7 @@ class Consumers(Repository):
         wanted = _checked_types(work, types)
         consumer = work.label("name", name)
         if at == "now":
-            last = work.row(_LAST)
-            position = 0 if last is None else last[0]
+            position = settled_now(work)
         else:
             position = 0 if at == "beginning" else _checked_position(at)
         added = {
@@ -132,7 +130,7 @@ class Consumers(Repository):
         now = work.now()
         until = instant_after("lease", now, span)
         with work.batch() as batch:
-            place, last = batch.row(_PLACE, row_name=consumer), batch.row(_LAST)
+            place, last = batch.row(_PLACE, row_name=consumer), batch.row(SETTLED)
             at_once = batch.rows(_EVENTS_AT_ONCE, row_name=consumer, at=now, limit=most)
         row = place.result
         if row is None:
@@ -147,13 +145,14 @@ class Consumers(Repository):
             return _batch(consumer, [], position, token, None)
         wanted = {f"type_{number}": kind for number, kind in enumerate(types or ())}
         rows = at_once.result or work.rows(_next_events(len(wanted)), after=position, limit=most, **wanted)
-        events = [construct(Event, dict(zip(_event_fields, values, strict=True))) for values in rows]
+        found = [construct(Event, dict(zip(_event_fields, values, strict=True))) for values in rows]
+        events = [event for event in found if event.position <= head]
         if events:
             upto = events[-1].position
             with work.batch(last=True) as batch:
                 batch.run(_HAND_OUT, row_name=consumer, new_position=position, token=token + 1, upto=upto, until=until)
             return _batch(consumer, events, upto, token + 1, until)
-        with work.batch(last=True) as batch:  # nothing is waited for up to the head, so it need not be read again
+        with work.batch(last=True) as batch:  # nothing that is wanted is settled, so what is settled need not be read again
             batch.run(_PASS_OVER, row_name=consumer, new_position=head)
         return _batch(consumer, [], head, token, None)
 

@@ -6,7 +6,7 @@ from sqlalchemy import bindparam, select
 
 from persist.db.changes.journal import VerbChanges
 from persist.db.schema.column_types import Int64
-from persist.db.statements.prepared import LIMIT, Statement
+from persist.db.statements.prepared import LIMIT, Row, Statement
 from persist.db.transactions.repository import Repository, on_demand, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_timedelta
@@ -16,6 +16,7 @@ from persist.errors import InvalidValue
 from persist.events.consumers import Consumers
 from persist.events.models import event_log
 from persist.events.schemas import ALL, SNAPSHOT, Event
+from persist.events.settling import MARK, settled_now, settled_part
 from persist.events.trimming import lock_log, streams, trim, trim_each
 
 List = list
@@ -37,22 +38,24 @@ class Events(Repository):
 
     @reads
     def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> List[Event]:
-        """Events in order, at most `limit`: of a stream those with `seq` > `after`, of `*` those with `position` > `after`."""
+        """Events in order, at most `limit`: of a stream those with `seq` > `after`, of `*` those with `position` > `after`.
+
+        Of `*` an event is there once no transaction runs that has a smaller position.
+        """
         work = self._work
         stream, after = work.label("stream_id", stream_id), check_count("after", after)
         if check_count("limit", limit) < 1:
             raise InvalidValue("limit", "expected at least 1.")
         if stream == ALL:
-            rows = work.rows(_OF_ALL, after=after, limit=limit)
-        else:
-            rows = work.rows(_OF_STREAM, stream=stream, after=after, limit=limit)
-        return [construct(Event, dict(zip(_FIELDS, row, strict=True))) for row in rows]
+            return read_all(work, after, limit)[0]
+        return _events(work.rows(_OF_STREAM, stream=stream, after=after, limit=limit))
 
     @writes
     def append(self, stream_id: str, type: str, data: Json) -> Event:
         """Append an event of your own. Raises InvalidValue while the log is off.
 
-        The event is numbered at once, which locks the log: other writing transactions wait until this one ends.
+        The event is numbered at once: until this transaction ends, others that write to the stream wait, and readers of `*` get
+        no event with a greater position.
         """
         work = self._work
         stream, kind = work.label("stream_id", stream_id), work.label("type", type)
@@ -84,6 +87,27 @@ class Events(Repository):
         if stream != ALL:
             return trim(work, stream, before=before, keep=keep_newest)
         return trim_each(work, streams(work), before=before, keep=keep_newest)
+
+
+def read_all(work: UnitOfWork, after: int, limit: int, *, settled: int | None = None) -> tuple[List[Event], bool]:
+    """The events of all streams after a position that are settled, and whether there are others behind them.
+
+    `settled`: a position that was settled before the transaction began.
+    """
+    if settled is None and work.writable and not work.runtime.dialect.one_writer:
+        settled = settled_now(work)  # before the statement that reads, which sees what has ended by then
+    with work.batch() as batch:
+        mark = batch.row(MARK)
+        rows = batch.rows(_OF_ALL, after=after, limit=limit)
+    found = _events(rows.result)
+    if mark.result is None or mark.result[0] is None:
+        return found, False
+    part = settled_part(found, max(after, mark.result[0], settled or 0))
+    return part, len(part) < len(found)
+
+
+def _events(rows: List[Row]) -> List[Event]:
+    return [construct(Event, dict(zip(_FIELDS, row, strict=True))) for row in rows]
 
 
 def _ago(work: UnitOfWork, span: timedelta) -> datetime:

@@ -10,6 +10,7 @@ from persist.db.transactions.repository import Verb
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.events.models import event_heads, event_log
 from persist.events.schemas import ALL
+from persist.events.settling import last_of_all
 from persist.events.switching import is_on
 
 _E, _H = event_log.c, event_heads.c
@@ -21,7 +22,7 @@ _LATEST = Statement(
     .order_by(_E.position.desc())
     .limit(LIMIT)
 )
-_LAST = Statement(select(_H.seq).where(_H.stream_id == ALL))
+_LAST = Statement(last_of_all)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,9 +63,9 @@ class Store(Domains):
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(transaction_per_verb(runtime))
         self.runtime = runtime
-        self._event_log = StoreEventLog(runtime)
-        self.pinned = PinnedConnection(runtime)
         self.timer = Timer()
+        self._event_log = StoreEventLog(runtime, self.timer)
+        self.pinned = PinnedConnection(runtime)
         self._recorders: WeakGroup[recorders.Recorder] = WeakGroup()
         self._notifiers = Notifiers(runtime, self.timer)
         self.path: Path | None = runtime.dialect.path
@@ -160,11 +160,11 @@ class Store(Domains):
         runtime.blob_store = blob_store
         runtime.scopes = scopes = dict(found.scopes)
         runtime.tables = lambda: catalog.metadata.sorted_tables
+        store = cls(runtime)
         runtime.make_log = lambda: log_writing.EventWriter(
-            runtime.clock, scopes, dialect.event_log.notify, lambda: runtime.keep_log(False), runtime.wake_watchers
+            runtime.clock, scopes, dialect.event_log.notify, lambda: runtime.keep_log(False), store._event_log.ended
         )
         runtime.keep_log(found.log_revision is not None)
-        store = cls(runtime)
         if found.log_revision not in (None, HEAD) and not dialect.read_only:
             store.switch_events(True)  # tables added by later revisions have no event guard yet
         if found.has_deltas and owns_engine:
@@ -200,6 +200,7 @@ class Store(Domains):
                 recorder.close()
             self.timer.stop()
             self._notifiers.flush()
+            self._event_log.flush()
             runtime.stop_watchers()
             fold_progressions(runtime, self.begin)
             runtime.closed = True

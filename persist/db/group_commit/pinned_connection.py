@@ -95,7 +95,9 @@ class PinnedConnection:
         self._statements.journal = None
         if self.runtime.log is not None:
             with self.runtime.dialect.event_log.leave_to_database(self._driver):
-                return job.run(self._statements)
+                result = job.run(self._statements)
+            self.runtime.log.ended()
+            return result
         if not isinstance(job, SingleRowInsert):
             return job.run(self._statements)
         if not self._write_rows((job,)):
@@ -263,7 +265,7 @@ class PinnedConnection:
 
     def _committed(self) -> None:
         events = self._events
-        events.committed()
+        events.ended()
         if events.written and self.runtime.observers.wanted(COMMITTED):
             self.runtime.observers.tell(COMMITTED, events.written)
 

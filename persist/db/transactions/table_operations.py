@@ -35,12 +35,30 @@ class TableOperations:
         """Raise NotPermitted with the missing rights if `guard` would be refused."""
         event_guards_of(self._dialect).check_rights(self._connection, tables, on=on)
 
+    def be_brief(self) -> None:
+        """Give up with StoreBusy in this transaction when a lock takes long, so that nobody waits long behind it."""
+        event_guards_of(self._dialect).be_brief(self._connection)
+
+    def number_events(self, log: LogTables) -> bool:
+        """Give positions of the sequence to the events of older releases, too. False: the database takes no triggers."""
+        self._wrote(True)
+        return event_guards_of(self._dialect).number(self._connection, log)
+
     def guard(self, tables: Sequence[Table], log: LogTables) -> None:
         """Create the event guards: they refuse every writer that changes the tables without writing events."""
         self._wrote(True)
         event_guards_of(self._dialect).create(self._connection, tables, log)
 
-    def drop_guard(self) -> None:
-        """Drop the event guards, so that no writer is refused any more."""
+    def unguarded(self, tables: Sequence[Table]) -> int:
+        """How many of the tables have no guard."""
+        return event_guards_of(self._dialect).missing(self._connection, tables)
+
+    def drop_guard(self, tables: Sequence[Table]) -> None:
+        """Drop the event guards of these tables."""
         self._wrote(True)
-        event_guards_of(self._dialect).drop(self._connection)
+        event_guards_of(self._dialect).drop(self._connection, tables)
+
+    def drop_guards(self) -> None:
+        """Drop what is left of the event guards, so that no writer is refused any more."""
+        self._wrote(True)
+        event_guards_of(self._dialect).drop_functions(self._connection)

@@ -1,0 +1,130 @@
+"""Up to which position the events can be read, and telling the readers that it moved on.
+
+A position is settled once the transaction that took it has ended. An event is read as one of all streams only if all smaller
+positions are settled, so that nobody who goes on after it misses one. What is settled is found out in three ways: the mark in the
+row of `*`, which the writers' processes move after commits; positions without a gap from there on; and a look at the locks of
+running writers, for statements that begin after it.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import Text, case, literal, select, update
+
+from persist.db.concurrency.deadline_timer import Timer
+from persist.db.expressions.positions import commits_asynchronously, last_position, settled_position
+from persist.db.statements.prepared import Statement, param
+from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.errors import PersistError
+from persist.events.models import event_heads, event_positions
+from persist.events.schemas import ALL, Event
+
+log = logging.getLogger("persist")
+
+_EVERY = 0.02
+"""Seconds between two notices of one process."""
+_RETRY = 1.0
+
+_H = event_heads.c
+_counts = _H.settled.is_(None)
+SETTLED = Statement(select(case((_counts, _H.seq), else_=settled_position(event_positions))).where(_H.stream_id == ALL))
+"""The last settled position, for statements that begin after this one."""
+MARK = Statement(select(_H.settled).where(_H.stream_id == ALL))
+"""The position up to which all are settled in the snapshot; None if all are."""
+last_of_all = select(case((_counts, _H.seq), else_=last_position(event_positions))).where(_H.stream_id == ALL)
+"""The last position that was given."""
+
+_LOOK = Statement(
+    select(_H.settled, settled_position(event_positions), last_position(event_positions), commits_asynchronously()).where(
+        _H.stream_id == ALL
+    )
+)
+_free_row = select(_H.stream_id).where(_H.stream_id == ALL, _H.settled < param("upto")).with_for_update(skip_locked=True)
+_MOVE = Statement(update(event_heads).where(_H.stream_id.in_(_free_row)).values(settled=param("upto")))
+
+
+def settled_part(events: Sequence[Event], upto: int) -> list[Event]:
+    """The events of all streams up to that position, and those that follow without a gap: no other one can come between them."""
+    for place, event in enumerate(events):
+        if event.position > upto + 1:
+            return list(events[:place])
+        upto = max(upto, event.position)
+    return list(events)
+
+
+class Settler:
+    """Moves the mark after commits, and notifies the readers in other processes, from the store's timer and at most every 20 ms.
+
+    A NOTIFY inside of the writers' transactions would hold a lock of the whole server while they commit.
+    """
+
+    def __init__(self, runtime: Runtime, timer: Timer) -> None:
+        self._runtime, self._timer = runtime, timer
+        self._moved = False
+        self._sent_at = 0.0
+        self._pause = _EVERY
+        self.due: float | None = None
+
+    def __call__(self) -> None:
+        """Look soon: a transaction with events has ended."""
+        self._runtime.wake_watchers()
+        self._pause = _EVERY
+        if not self._moved:
+            self._moved = True
+            self.due = max(time.monotonic(), self._sent_at + _EVERY)
+            self._timer.watch(self)
+
+    def on_timer(self, now: float) -> None:
+        """Look now; and later again while an earlier position is not settled, or after a failure."""
+        self.due = None
+        self.flush()
+
+    def flush(self) -> None:
+        """Move the mark and notify now."""
+        if not self._moved:
+            return
+        self._moved = False
+        try:
+            settled = _in_transaction(self._runtime, self._move)
+        except PersistError as error:
+            log.warning("readers in other processes could not be notified: %s", error)
+            settled, self._pause = False, _RETRY
+        self._sent_at = time.monotonic()
+        if not settled and not self._moved:
+            self._moved, self.due = True, self._sent_at + self._pause
+            self._pause = min(self._pause * 1.5, _RETRY)
+            self._timer.watch(self)
+
+    def _move(self, work: UnitOfWork) -> bool:
+        found = work.row(_LOOK)
+        notify = self._runtime.dialect.event_log.notify
+        assert notify is not None, "a database without sequences notices its changes by itself"
+        if found is None:
+            return True
+        mark, settled, last, _ = found
+        if mark is not None and settled > mark:
+            work.run(_MOVE, upto=settled)
+        list(work.select(select(notify(literal("", Text())))))
+        return mark is None or settled >= last
+
+
+def _in_transaction(runtime: Runtime, run: Callable[[UnitOfWork], bool]) -> bool:
+    work = UnitOfWork(runtime, writable=True, is_snapshot=True)
+    work.begin()
+    try:
+        found = run(work)
+    except BaseException:
+        work.rollback()
+        raise
+    work.commit()
+    return found
+
+
+def settled_now(work: UnitOfWork) -> int:
+    """The last settled position, for statements that begin later; 0 for an empty log."""
+    row = work.row(SETTLED)
+    return 0 if row is None else int(row[0])
+
+
