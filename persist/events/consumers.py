@@ -91,10 +91,7 @@ class Consumers(Repository):
         work = self._work
         wanted = _checked_types(work, types)
         consumer = work.label("name", name)
-        if at == "now":
-            position = settled_now(work)
-        else:
-            position = 0 if at == "beginning" else _checked_position(at)
+        position = settled_now(work) if at == "now" else 0 if at == "beginning" else _checked_position(at)
         added = {
             "name": consumer,
             "position": position,

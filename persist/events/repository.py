@@ -8,6 +8,7 @@ from persist.db.changes.journal import VerbChanges
 from persist.db.schema.column_types import Int64
 from persist.db.statements.prepared import LIMIT, Row, Statement
 from persist.db.transactions.repository import Repository, on_demand, reads, writes
+from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_timedelta
 from persist.db.values.frozen import construct
@@ -28,6 +29,7 @@ _after = bindparam("after", type_=Int64())
 _OF_STREAM = Statement(
     select(*_columns).where(_E.stream_id == bindparam("stream"), _E.seq > _after).order_by(_E.seq).limit(LIMIT)
 )
+_POSITIONS = Statement(select(_E.position).where(_E.position > _after, _E.position <= bindparam("upto", type_=Int64())))
 _OF_ALL = Statement(select(*_columns).where(_E.position > _after).order_by(_E.position).limit(LIMIT))
 
 
@@ -47,7 +49,10 @@ class Events(Repository):
         if check_count("limit", limit) < 1:
             raise InvalidValue("limit", "expected at least 1.")
         if stream == ALL:
-            return read_all(work, after, limit)[0]
+            events, behind = read_all(work, after, limit)
+            if behind and not work.writable and work.runtime.owns_engine and not work.runtime.one_connection:
+                return confirmed(work, after, events, behind)
+            return events
         return _events(work.rows(_OF_STREAM, stream=stream, after=after, limit=limit))
 
     @writes
@@ -89,8 +94,8 @@ class Events(Repository):
         return trim_each(work, streams(work), before=before, keep=keep_newest)
 
 
-def read_all(work: UnitOfWork, after: int, limit: int, *, settled: int | None = None) -> tuple[List[Event], bool]:
-    """The events of all streams after a position that are settled, and whether there are others behind them.
+def read_all(work: UnitOfWork, after: int, limit: int, *, settled: int | None = None) -> tuple[List[Event], List[Event]]:
+    """The events of all streams after a position that are settled, and those behind them.
 
     `settled`: a position that was settled before the transaction began.
     """
@@ -101,9 +106,22 @@ def read_all(work: UnitOfWork, after: int, limit: int, *, settled: int | None = 
         rows = batch.rows(_OF_ALL, after=after, limit=limit)
     found = _events(rows.result)
     if mark.result is None or mark.result[0] is None:
-        return found, False
+        return found, []
     part = settled_part(found, max(after, mark.result[0], settled or 0))
-    return part, len(part) < len(found)
+    return part, found[len(part) :]
+
+
+def confirmed(work: UnitOfWork, after: int, events: List[Event], behind: List[Event]) -> List[Event]:
+    """The events of a snapshot with those behind them between which there is no other one, now that all others have ended.
+
+    A position that is missing in the snapshot was rolled back, or its transaction has ended since. Another look tells which.
+    """
+    settled = in_snapshot(work.runtime, settled_now)
+    base, last = events[-1].position if events else after, min(settled, behind[-1].position)
+    there = in_snapshot(work.runtime, lambda other: other.rows(_POSITIONS, after=base, upto=last))
+    seen = {event.position for event in behind}
+    upto = min((position - 1 for (position,) in there if position not in seen), default=last)
+    return events + settled_part(behind, upto)
 
 
 def _events(rows: List[Row]) -> List[Event]:

@@ -126,5 +126,3 @@ def settled_now(work: UnitOfWork) -> int:
     """The last settled position, for statements that begin later; 0 for an empty log."""
     row = work.row(SETTLED)
     return 0 if row is None else int(row[0])
-
-

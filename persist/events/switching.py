@@ -3,9 +3,9 @@
 The log is on if a row of `_meta` says so. Triggers in the database, the guard, then refuse writes that are not logged: a log
 that some writers skip is worse than none. A store that is refused this way keeps the log from then on.
 
-No step keeps other writers waiting for long: the switch, the guard of each table and the snapshot of each stream have transactions
-of their own. `_meta` says how far they are, so that a switch that was killed is gone on with. Until every table is guarded the row
-has another value than the database's revision.
+No step keeps other writers waiting for long: the switch, the guard of each table and the snapshot of each stream have
+transactions of their own. `_meta` says how far they are, so that a switch that was killed is gone on with. Until every table is
+guarded the row has another value than the database's revision.
 """
 
 import json
@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Table, bindparam, delete, func, select, update
@@ -39,6 +40,8 @@ Run = Callable[[Callable[[UnitOfWork], Any]], Any]
 SNAPSHOTS = "events_snapshots"
 """The key of `_meta` that says how far the snapshots are; see Progress."""
 _GUARDING = "guarding"
+_TOGETHER = 8
+"""Tables that are guarded in one transaction if nobody writes to them."""
 PATIENCE = 60.0
 """Seconds for which a step is tried again that would have kept other writers waiting."""
 
@@ -51,7 +54,9 @@ _FORGET = Statement(delete(_meta).where(_meta.c.key == param("row_key")))
 _PROGRESS = Statement(select(_meta.c.value).where(_meta.c.key == SNAPSHOTS))
 _PROGRESS_LOCKED = Statement(select(_meta.c.value).where(_meta.c.key == SNAPSHOTS).with_for_update())
 _COUNTER = Statement(select(_H.logging, _H.seq, _H.settled).where(_H.stream_id == ALL).with_for_update())
-_COUNT = Statement(merge(event_heads, "stream_id", seq="new", logging="new").values(stream_id=ALL, seq=param("seq"), logging=True))
+_COUNT = Statement(
+    merge(event_heads, "stream_id", seq="new", logging="new").values(stream_id=ALL, seq=param("seq"), logging=True)
+)
 _LAST = Statement(select(func.coalesce(func.max(event_log.c.position), 0)))
 _RAISE = Statement(select(raised_sequence(event_positions, bindparam("last_used", type_=Int64()))))
 _LAST_TAKEN = Statement(select(last_position(event_positions)))
@@ -75,6 +80,12 @@ class Progress:
     upto: int | None = None
 
 
+def is_unfinished(work: UnitOfWork) -> bool:
+    """Whether snapshots are missing of a log that was switched on."""
+    progress = progress_of(work)
+    return progress is not None and progress.upto is None
+
+
 def switch_on(run: Run, work_tables: Sequence[Table], logs: Callable[[], None]) -> bool:
     """Switch the log on for every writer. False if it was on, and nothing was left to do.
 
@@ -87,8 +98,8 @@ def switch_on(run: Run, work_tables: Sequence[Table], logs: Callable[[], None]) 
         _patiently(run, lambda work: _begin(work, fresh=noted is None))
         logs()
         if _patiently(run, _number):
-            for table in tables:
-                _patiently(run, lambda work, table=table: _guard(work, table))
+            for at in range(0, len(tables), _TOGETHER):
+                _guard_each(run, tables[at : at + _TOGETHER])
         run(_guarded)
     progress = run(progress_of)
     if progress is None or progress.upto is not None:
@@ -148,11 +159,20 @@ def _number(work: UnitOfWork) -> bool:
     return work.whole_tables.number_events(LOG_TABLES)
 
 
-def _guard(work: UnitOfWork, table: Table) -> None:
-    """The lock waits for whoever wrote to the table without logging."""
-    work.whole_tables.be_brief()
-    work.whole_tables.lock([table])
-    work.whole_tables.guard([table], LOG_TABLES)
+def _guard_each(run: Run, tables: Sequence[Table]) -> None:
+    """Guard tables together if nobody writes to them, or else one by one."""
+    try:
+        run(lambda work: _guard(work, tables, at_once=True))
+    except StoreBusy:
+        for table in tables:
+            _patiently(run, partial(_guard, tables=[table]))
+
+
+def _guard(work: UnitOfWork, tables: Sequence[Table], *, at_once: bool = False) -> None:
+    """The lock waits for transactions that wrote to a table without logging."""
+    work.whole_tables.be_brief(at_once=at_once)
+    work.whole_tables.lock(tables)
+    work.whole_tables.guard(tables, LOG_TABLES)
 
 
 def _guarded(work: UnitOfWork) -> None:
@@ -172,7 +192,7 @@ def _write_snapshots(run: Run, tables: Sequence[Table]) -> None:
             time.sleep(0.01)
         run(lambda work: _locked_note(work, lambda old: Progress(since=last, after=old.after, streams=old.streams)))
     for place, stream in every_stream_in_order(run, tables):
-        if not run(lambda work, place=place, stream=stream: _write_one(work, place, stream, tables)):
+        if not run(partial(_write_one, place=place, stream=stream, tables=tables)):
             return
     run(_finish)
 
@@ -232,8 +252,8 @@ def switch_off(run: Run, work_tables: Sequence[Table]) -> bool:
         return False
     run(lambda work: work.whole_tables.check_guard(tables, on=False))
     run(lambda work: work.run(_NOTE, key=EVENTS, value=_GUARDING))
-    for table in tables:  # whoever knows that the log is on goes on logging meanwhile
-        _patiently(run, lambda work, table=table: _unguard(work, table))
+    for table in tables:  # stores that know that the log is on go on logging meanwhile
+        _patiently(run, partial(_unguard, table=table))
     return bool(_patiently(run, _stop))
 
 

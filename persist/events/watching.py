@@ -108,11 +108,11 @@ class Watcher:
         return Events(work).read(self._stream, after=self._after, limit=_BATCH)
 
     def _read_all(self) -> list[Event]:
-        events, more = in_snapshot(self._runtime, lambda work: read_all(work, self._after, _BATCH))
-        if more and not events:
+        events, behind = in_snapshot(self._runtime, lambda work: read_all(work, self._after, _BATCH))
+        if behind and not events:
             settled = in_snapshot(self._runtime, settled_now)
-            events, more = in_snapshot(self._runtime, lambda work: read_all(work, self._after, _BATCH, settled=settled))
-        if events or not more:
+            events, behind = in_snapshot(self._runtime, lambda work: read_all(work, self._after, _BATCH, settled=settled))
+        if events or not behind:
             self._held_back = None
         else:
             self._held_back = self._held_back or _SOON

@@ -2,9 +2,9 @@
 
 The heads of their streams are updated first and stay locked until the commit, so a stream's numbers have no gap and follow its
 commits. Positions come from a sequence (persist.db.expressions.positions), while the row of `*` says so in `settled`, and no
-transaction waits for another one's. A transaction takes them when it has locked its heads: positions follow numbers in each stream,
-and come after those of everything that the transaction has seen. Otherwise, as on SQLite and where an older release has switched
-the log on, the row of `*` counts them, and stays locked until the commit.
+transaction waits for another one's. A transaction takes them when it has locked its heads: positions follow numbers in each
+stream, and come after those of everything that the transaction has seen. Otherwise, as on SQLite and where an older release has
+switched the log on, the row of `*` counts them, and stays locked until the commit.
 """
 
 from collections import Counter

@@ -7,8 +7,9 @@ from persist.db.changes.journal import COMMITTED
 from persist.db.concurrency.deadline_timer import Timer
 from persist.db.transactions.repository import Verb
 from persist.db.transactions.runtime import Runtime
-from persist.db.values.arguments import check_flag
+from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_flag
 from persist.errors import InvalidValue, ReadOnlyTransaction
 from persist.lazy_imports import lazy_modules
 from persist.store.transaction import TransactionBlock, work_of
@@ -61,6 +62,11 @@ class StoreEventLog:
             changed = switching.switch_off(self._step, tables)
         runtime.keep_log(on)
         return changed
+
+    def open_as(self, on: bool | None) -> None:
+        """Switch the log as the opening of the store asks, and go on where switching it on was stopped."""
+        if on is not None and (on != self.on or (on and in_snapshot(self._runtime, switching.is_unfinished))):
+            self.switch(on)
 
     def _step(self, run: Callable[[UnitOfWork], R]) -> R:
         with TransactionBlock(self._runtime, writable=True) as tx, Verb(work_of(tx), "switch_events", writes=True):

@@ -127,8 +127,7 @@ class Store(Domains):
         store = cls.on_dialect(dialect, settings, clock, sleep, migrate=migrate)
         store.runtime.listen_url = listen_url
         try:
-            if events is not None and events != store.logs_events:
-                store.switch_events(events)
+            store._event_log.open_as(events)
         except BaseException:
             store.close()
             raise

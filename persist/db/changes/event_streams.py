@@ -92,8 +92,10 @@ class DeltaTable:
 
 @dataclass(frozen=True, slots=True)
 class LogTables:
-    """The tables that a database's own triggers log to, the stream whose head counts the positions of all events on SQLite, and
-    the sequence that gives them on Postgres.
+    """The tables that a database's own triggers log to.
+
+    all        the stream whose head counts the positions of all events on SQLite
+    positions  the sequence that gives them on Postgres
     """
 
     log: Table

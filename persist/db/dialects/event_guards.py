@@ -54,8 +54,8 @@ class EventGuards(ABC):
         """Lock the tables against writes of other transactions until this transaction ends."""
 
     @abstractmethod
-    def be_brief(self, connection: Connection) -> None:
-        """Give up in this transaction when a lock takes long, so that nobody waits long behind it: StoreBusy."""
+    def be_brief(self, connection: Connection, *, at_once: bool) -> None:
+        """Give up in this transaction when a lock takes long, or is taken (`at_once`), so that nobody waits long behind it."""
 
     def missing(self, connection: Connection, tables: Sequence[Table]) -> int:
         """How many of the tables have no trigger."""

@@ -2,8 +2,8 @@
 
 A transaction takes its positions from a sequence, and may commit long after another one that took later positions. So before it
 takes any it takes a shared advisory lock, which ends with the transaction. The lock's key is the sequence and the number that the
-sequence had then: every position of that transaction is greater. Whoever finds no lock with a smaller number knows that the
-positions so far are those of transactions that have ended. A lock is given up after its transaction has become visible.
+sequence had then: every position of that transaction is greater. If there is no lock with a smaller number, the positions
+so far are those of transactions that have ended. A lock is given up after its transaction has become visible.
 Other transactions, of any database of the server, delay nobody. On SQLite, which has one writer, these elements are NULL.
 """
 
@@ -13,15 +13,19 @@ from sqlalchemy import BigInteger, Sequence, Text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.visitors import InternalTraversal
 from sqlalchemy.types import TypeEngine
+
+from persist.db.sqlalchemy_private import made_of
 
 _WRAP = 2**32
 
 
+@made_of(sequence=InternalTraversal.dp_named_ddl_element)
 class _Positions(ColumnElement[Any]):
     """An element about the positions of one sequence."""
 
-    inherit_cache = False  # compiled once per store, as part of a prepared statement
+    inherit_cache = True
     type: TypeEngine[Any] = BigInteger()
 
     def __init__(self, sequence: Sequence) -> None:
@@ -31,25 +35,34 @@ class _Positions(ColumnElement[Any]):
 class next_position(_Positions):  # noqa: N801  # reads as the SQL it stands for
     """The next position."""
 
+    inherit_cache = True
 
-class last_position(_Positions):  # noqa: N801
+
+class last_position(_Positions):  # noqa: N801  # reads as the SQL it stands for
     """The last position that was given, to a transaction that may still run or was rolled back; 0 for none."""
 
+    inherit_cache = True
 
-class position_lock(_Positions):  # noqa: N801
+
+class position_lock(_Positions):  # noqa: N801  # reads as the SQL it stands for
     """Takes the lock that a transaction needs before it takes positions. It waits for nobody."""
+
+    inherit_cache = True
 
     type = Text()
 
 
-class settled_position(_Positions):  # noqa: N801
+class settled_position(_Positions):  # noqa: N801  # reads as the SQL it stands for
     """No other transaction that runs has a position up to this one.
 
     It holds for statements that begin after the one with this element has ended, and so not for the same snapshot.
     """
 
+    inherit_cache = True
 
-class raised_sequence(_Positions):  # noqa: N801
+
+@made_of(sequence=InternalTraversal.dp_named_ddl_element, position=InternalTraversal.dp_clauseelement)
+class raised_sequence(_Positions):  # noqa: N801  # reads as the SQL it stands for
     """Uses the sequence up to a position, unless it is there or beyond. Setting it would take a privilege that writers lack."""
 
     def __init__(self, sequence: Sequence, position: ColumnElement[int]) -> None:
@@ -57,10 +70,10 @@ class raised_sequence(_Positions):  # noqa: N801
         self.position = position
 
 
-class commits_asynchronously(ColumnElement[Any]):  # noqa: N801
+@made_of()
+class commits_asynchronously(ColumnElement[Any]):  # noqa: N801  # reads as the SQL it stands for
     """Lets the transaction return from COMMIT before it is on disk: for what may be lost with the server."""
 
-    inherit_cache = True
     type = Text()
 
 
@@ -95,12 +108,12 @@ def _render_settled(element: settled_position, compiler: SQLCompiler, **kw: Any)
     named = _named(element, compiler)
     # The inner query reads the sequence first: its result is an argument of the look at the locks.
     return (
-        "(SELECT least(l.last, (SELECT min(l.last - mod(mod(l.last, {wrap}) - CAST(k.objid AS bigint) + {wrap}, {wrap})) "
+        f"(SELECT least(l.last, (SELECT min(l.last - mod(mod(l.last, {_WRAP}) - CAST(k.objid AS bigint) + {_WRAP}, {_WRAP})) "
         "FROM pg_catalog.pg_locks k WHERE k.locktype = 'advisory' AND k.objsubid = 2 AND k.granted "
-        "AND k.classid = CAST({named} AS oid) AND k.pid IS DISTINCT FROM pg_backend_pid() "
+        f"AND k.classid = CAST({named} AS oid) AND k.pid IS DISTINCT FROM pg_backend_pid() "
         "AND k.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))) "
-        "FROM (SELECT coalesce(pg_sequence_last_value({named}), 0) AS last OFFSET 0) l)"
-    ).format(wrap=_WRAP, named=named)
+        f"FROM (SELECT coalesce(pg_sequence_last_value({named}), 0) AS last OFFSET 0) l)"
+    )
 
 
 @compiles(raised_sequence, "postgresql")

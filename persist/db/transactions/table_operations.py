@@ -31,13 +31,24 @@ class TableOperations:
         """Lock the tables against changes by other transactions until this one ends."""
         event_guards_of(self._dialect).lock_tables(self._connection, tables)
 
+    def suspend_references(self, tables: Sequence[Table]) -> Sequence[str]:
+        """Check no foreign key of these tables until `restore_references`, which gets what is returned, or the COMMIT."""
+        return self._dialect.tables.suspend_references(self._connection, tables)
+
+    def restore_references(self, suspended: Sequence[str]) -> None:
+        """Check the foreign keys again, those of the rows that are there, too."""
+        self._dialect.tables.restore_references(self._connection, suspended)
+
     def check_guard(self, tables: Sequence[Table], *, on: bool) -> None:
         """Raise NotPermitted with the missing rights if `guard` would be refused."""
         event_guards_of(self._dialect).check_rights(self._connection, tables, on=on)
 
-    def be_brief(self) -> None:
-        """Give up with StoreBusy in this transaction when a lock takes long, so that nobody waits long behind it."""
-        event_guards_of(self._dialect).be_brief(self._connection)
+    def be_brief(self, *, at_once: bool = False) -> None:
+        """Give up with StoreBusy in this transaction when a lock takes long, so that nobody waits long behind it.
+
+        `at_once`: when the lock is taken.
+        """
+        event_guards_of(self._dialect).be_brief(self._connection, at_once=at_once)
 
     def number_events(self, log: LogTables) -> bool:
         """Give positions of the sequence to the events of older releases, too. False: the database takes no triggers."""

@@ -60,8 +60,8 @@ class PostgresEventGuards(EventGuards):
         named = ", ".join(f'"{self._schema}"."{table.name}"' for table in tables)
         connection.exec_driver_sql(f"LOCK TABLE {named} IN SHARE ROW EXCLUSIVE MODE")
 
-    def be_brief(self, connection: Connection) -> None:
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_BRIEF_MS}ms'")
+    def be_brief(self, connection: Connection, *, at_once: bool) -> None:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{1 if at_once else _BRIEF_MS}ms'")
 
     def missing(self, connection: Connection, tables: Sequence[Table]) -> int:
         names = [table.name for table in tables]

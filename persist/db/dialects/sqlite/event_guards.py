@@ -23,7 +23,7 @@ class SqliteEventGuards(EventGuards):
         """Do nothing: every release counts positions in the row of all streams."""
         return True
 
-    def be_brief(self, connection: Connection) -> None:
+    def be_brief(self, connection: Connection, *, at_once: bool) -> None:
         """Do nothing: the transaction has its lock already."""
 
     def drop(self, connection: Connection, tables: Sequence[Table]) -> None:
