@@ -6,10 +6,9 @@ one that it has seen. Hence one number says all that a consumer has acknowledged
 
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
-from sqlalchemy import bindparam, delete, func, null, or_, select, update
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import bindparam, delete, null, or_, select, update
 
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.column_types import Int64
@@ -23,7 +22,7 @@ from persist.db.values.pages import check_limit
 from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound
 from persist.events.models import event_consumers, event_log
 from persist.events.schemas import Consumer, Event, EventBatch
-from persist.events.settling import SETTLED, last_of_all, settled_now
+from persist.events.settling import Look, settled_now
 from persist.quoting import named
 
 LEASE = timedelta(minutes=1)
@@ -34,10 +33,8 @@ MAX_TYPES = 100
 List = list
 _C, _E = event_consumers.c, event_log.c
 _name = _C.name == param("row_name")
-_behind = func.coalesce(last_of_all.scalar_subquery(), _C.position) - _C.position
-_FIELDS = tuple(Consumer.model_fields)
-_computed: dict[str, ColumnElement[Any]] = {"types": _C.types_json, "behind": _behind.label("behind")}
-_consumer = select(*(_computed[name] if name in _computed else _C[name] for name in _FIELDS))
+_FIELDS = tuple(name for name in Consumer.model_fields if name != "behind")
+_consumer = select(*(_C.types_json if name == "types" else _C[name] for name in _FIELDS))
 _GET = Statement(_consumer.where(_name))
 _LIST = Statement(_consumer.order_by(_C.name).limit(LIMIT))
 _ADD = Statement(insert_missing(event_consumers, "name"))
@@ -104,9 +101,9 @@ class Consumers(Repository):
         }
         with work.batch(last=True) as batch:
             batch.run(_ADD, **added)
-            found = batch.row(_GET, row_name=consumer)
+            found, last = batch.row(_GET, row_name=consumer), Look(batch, given=True)
         assert found.result is not None
-        made = _value(found.result)
+        made = _value(found.result, last)
         if made.types != wanted:
             raise Conflict(
                 f"The consumer {named(name)} gets events of other types; remove it first.", constraint="event_consumers"
@@ -127,7 +124,7 @@ class Consumers(Repository):
         now = work.now()
         until = instant_after("lease", now, span)
         with work.batch() as batch:
-            place, last = batch.row(_PLACE, row_name=consumer), batch.row(SETTLED)
+            place, settled = batch.row(_PLACE, row_name=consumer), Look(batch)
             at_once = batch.rows(_EVENTS_AT_ONCE, row_name=consumer, at=now, limit=most)
         row = place.result
         if row is None:
@@ -137,7 +134,7 @@ class Consumers(Repository):
         position, token, lease_position, expires_at, types = row
         if lease_position is not None and expires_at is not None and expires_at > now:
             return _batch(consumer, [], max(position, lease_position), token, None)
-        head = 0 if last.result is None else last.result[0]
+        head = settled.position
         if head <= position:
             return _batch(consumer, [], position, token, None)
         wanted = {f"type_{number}": kind for number, kind in enumerate(types or ())}
@@ -181,15 +178,20 @@ class Consumers(Repository):
     @reads
     def get(self, name: str) -> Consumer:
         """How far the consumer is. Raises NotFound."""
-        row = self._work.row(_GET, row_name=self._work.label("name", name))
-        if row is None:
+        consumer = self._work.label("name", name)
+        with self._work.batch() as batch:
+            row, last = batch.row(_GET, row_name=consumer), Look(batch, given=True)
+        if row.result is None:
             raise NotFound("consumer", name)
-        return _value(row)
+        return _value(row.result, last)
 
     @reads
     def list(self, *, limit: int = 100) -> List[Consumer]:
         """The consumers by name, at most `limit`."""
-        return [_value(row) for row in self._work.rows(_LIST, limit=check_limit(limit))]
+        most = check_limit(limit)
+        with self._work.batch() as batch:
+            rows, last = batch.rows(_LIST, limit=most), Look(batch, given=True)
+        return [_value(row, last) for row in rows.result]
 
     @writes
     def remove(self, name: str) -> bool:
@@ -203,8 +205,9 @@ def _lost(name: str, token: int | None, reason: str) -> LeaseLost:
     return LeaseLost(name, token, reason, kind="consumer")
 
 
-def _value(row: Row) -> Consumer:
-    return construct(Consumer, dict(zip(_FIELDS, row, strict=True)))
+def _value(row: Row, last: Look) -> Consumer:
+    found = dict(zip(_FIELDS, row, strict=True))
+    return construct(Consumer, {**found, "behind": max(0, last.position - found["position"])})
 
 
 def _batch(consumer: str, events: List[Event], position: int, token: int, expires_at: datetime | None) -> EventBatch:

@@ -10,8 +10,9 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Text, case, literal, select, update
+from sqlalchemy import Text, literal, select, update
 
+from persist.db.changes.batch import Batch
 from persist.db.concurrency.deadline_timer import Timer
 from persist.db.expressions.positions import commits_asynchronously, last_position, settled_position
 from persist.db.statements.prepared import Statement, param
@@ -28,19 +29,14 @@ _EVERY = 0.02
 _RETRY = 1.0
 
 _H = event_heads.c
-_counts = _H.settled.is_(None)
-SETTLED = Statement(select(case((_counts, _H.seq), else_=settled_position(event_positions))).where(_H.stream_id == ALL))
-"""The last settled position, for statements that begin after this one."""
+# Statements about the sequence name no table: on a distributed server they would run where the table is, without the sequence.
+_COUNTER = Statement(select(_H.settled, _H.seq).where(_H.stream_id == ALL))
+_SETTLED = Statement(select(settled_position(event_positions)))
+_LAST = Statement(select(last_position(event_positions)))
 MARK = Statement(select(_H.settled).where(_H.stream_id == ALL))
 """The position up to which all are settled in the snapshot; None if all are."""
-last_of_all = select(case((_counts, _H.seq), else_=last_position(event_positions))).where(_H.stream_id == ALL)
-"""The last position that was given."""
 
-_LOOK = Statement(
-    select(_H.settled, settled_position(event_positions), last_position(event_positions), commits_asynchronously()).where(
-        _H.stream_id == ALL
-    )
-)
+_LOOK = Statement(select(settled_position(event_positions), last_position(event_positions), commits_asynchronously()))
 _free_row = select(_H.stream_id).where(_H.stream_id == ALL, _H.settled < param("upto")).with_for_update(skip_locked=True)
 _MOVE = Statement(update(event_heads).where(_H.stream_id.in_(_free_row)).values(settled=param("upto")))
 
@@ -98,16 +94,17 @@ class Settler:
             self._timer.watch(self)
 
     def _move(self, work: UnitOfWork) -> bool:
-        found = work.row(_LOOK)
+        with work.batch() as batch:
+            mark, found = batch.row(MARK), batch.row(_LOOK)
         notify = self._runtime.dialect.event_log.notify
         assert notify is not None, "a database without sequences notices its changes by itself"
-        if found is None:
-            return True
-        mark, settled, last, _ = found
-        if mark is not None and settled > mark:
+        counts = mark.result is None or mark.result[0] is None
+        assert found.result is not None
+        settled, last, _ = found.result
+        if not counts and mark.result is not None and settled > mark.result[0]:
             work.run(_MOVE, upto=settled)
         list(work.select(select(notify(literal("", Text())))))
-        return mark is None or settled >= last
+        return counts or settled >= last
 
 
 def _in_transaction(runtime: Runtime, run: Callable[[UnitOfWork], bool]) -> bool:
@@ -122,7 +119,33 @@ def _in_transaction(runtime: Runtime, run: Callable[[UnitOfWork], bool]) -> bool
     return found
 
 
+class Look:
+    """A look at the positions, which travels with the statements of a batch: settled ones, or (`given`) all that were given.
+
+    What it finds settled is so for statements that begin after it.
+    """
+
+    def __init__(self, batch: Batch, *, given: bool = False) -> None:
+        self._counter, self._found = batch.row(_COUNTER), batch.row(_LAST if given else _SETTLED)
+
+    @property
+    def position(self) -> int:
+        """The last position that was found, once the block of the batch was left; 0 for none."""
+        counter, found = self._counter.result, self._found.result
+        if counter is None or found is None:
+            return 0
+        return int(counter[1] if counter[0] is None else found[0])
+
+
 def settled_now(work: UnitOfWork) -> int:
     """The last settled position, for statements that begin later; 0 for an empty log."""
-    row = work.row(SETTLED)
-    return 0 if row is None else int(row[0])
+    with work.batch() as batch:
+        look = Look(batch)
+    return look.position
+
+
+def last_given(work: UnitOfWork) -> int:
+    """The last position that was given, to a transaction that may still run or was rolled back; 0 for none."""
+    with work.batch() as batch:
+        look = Look(batch, given=True)
+    return look.position

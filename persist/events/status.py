@@ -11,7 +11,7 @@ from persist.db.transactions.repository import Verb
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.events.models import event_heads, event_log
 from persist.events.schemas import ALL
-from persist.events.settling import last_of_all
+from persist.events.settling import last_given
 from persist.events.switching import is_on, progress_of
 
 _E, _H = event_log.c, event_heads.c
@@ -23,7 +23,6 @@ _LATEST = Statement(
     .order_by(_E.position.desc())
     .limit(LIMIT)
 )
-_LAST = Statement(last_of_all)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +68,10 @@ def latest_streams(work: UnitOfWork, limit: int) -> list[Stream]:
 def log_status(work: UnitOfWork) -> LogStatus:
     """The status of the log. It counts all events, so its cost grows with the log."""
     with Verb(work, "standing", writes=False):
-        events, streams, last = work.row(_EVENTS), work.row(_STREAMS), work.row(_LAST)
+        events, streams, last = work.row(_EVENTS), work.row(_STREAMS), last_given(work)
         assert events is not None
         assert streams is not None
         on, progress = is_on(work), progress_of(work)
         guarded = on and not work.whole_tables.unguarded(logged_tables(work.runtime.tables()))
         under_way = None if progress is None or progress.upto is not None else progress.streams
-        return LogStatus(on, guarded, under_way, events[0], streams[0], 0 if last is None else last[0], events[1])
+        return LogStatus(on, guarded, under_way, events[0], streams[0], last, events[1])

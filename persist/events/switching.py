@@ -252,14 +252,15 @@ def switch_off(run: Run, work_tables: Sequence[Table]) -> bool:
         return False
     run(lambda work: work.whole_tables.check_guard(tables, on=False))
     run(lambda work: work.run(_NOTE, key=EVENTS, value=_GUARDING))
-    for table in tables:  # stores that know that the log is on go on logging meanwhile
+    for table in tables:  # stores that know that the log is on go on logging
         _patiently(run, partial(_unguard, table=table))
     return bool(_patiently(run, _stop))
 
 
 def _unguard(work: UnitOfWork, table: Table) -> None:
-    work.whole_tables.be_brief()
-    work.whole_tables.drop_guard([table])
+    if not work.whole_tables.unguarded([table]):
+        work.whole_tables.be_brief()
+        work.whole_tables.drop_guard([table])
 
 
 def _stop(work: UnitOfWork) -> bool:

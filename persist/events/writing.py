@@ -8,17 +8,18 @@ switched the log on, the row of `*` counts them, and stays locked until the comm
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Table, Text, and_, bindparam, case, cast, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Table, Text, and_, bindparam, case, cast, func, insert, literal, select, update
 
+from persist.db.changes.batch import Batch, Pending
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.changes.event_streams import key_of, place_of
 from persist.db.changes.journal import Change, Op, VerbChanges
 from persist.db.dialects.event_log import MAX_PAYLOAD, Notify
-from persist.db.expressions.positions import next_position, position_lock
+from persist.db.expressions.positions import is_distributed, next_position, position_lock
 from persist.db.expressions.upsert import merging
 from persist.db.formats.json_rows import JsonRows
 from persist.db.schema.column_types import Int64
@@ -44,7 +45,10 @@ _logging = and_(_all.c.stream_id == ALL, _all.c.logging)
 _of_stream = and_(_own.c.stream_id == _stream, _own.c.stream_id != _all.c.stream_id, _logging)
 _counts = _all.c.settled.is_(None)
 _COUNT = Statement(update(event_heads).where(_H.stream_id == ALL, _H.logging, _H.settled.is_(None)).values(seq=_H.seq + _many))
-_LOCK = Statement(select(position_lock(event_positions)).select_from(_all).where(_logging, ~_counts))
+# Without a table: on a distributed server they would run where the table is, without the sequence.
+_LOCK = Statement(select(position_lock(event_positions)))
+_TAKE = Statement(select(next_position(event_positions)))
+_IS_DISTRIBUTED = Statement(select(is_distributed()))
 _COUNT_STREAM = Statement(
     merging(
         insert(event_heads).from_select(["stream_id", "seq"], select(_stream, _many).select_from(_all).where(_logging)),
@@ -52,22 +56,25 @@ _COUNT_STREAM = Statement(
         seq="sum",
     )
 )
-# A counted number is that of the last event, which the heads have by now, less the events that come after it.
-_INSERT = Statement(
-    insert(event_log)
-    .from_select(
-        ["position", "stream_id", "seq", "type", "at", "data"],
-        select(
-            case((_counts, _all.c.seq - bindparam("after_in_all", type_=Int64())), else_=next_position(event_positions)),
-            _own.c.stream_id,
-            _own.c.seq - bindparam("after_in_stream", type_=Int64()),
-            bindparam("kind", type_=_E.type.type),
-            bindparam("now", type_=_E.at.type),
-            bindparam("content", type_=_E.data.type),
-        ).where(_of_stream),
+
+
+def _insert(position: ColumnElement[int]) -> Statement:
+    # A counted number is that of the last event, which the heads have by now, less the events that come after it.
+    counted = case((_counts, _all.c.seq - bindparam("after_in_all", type_=Int64())), else_=position)
+    names = ["position", "stream_id", "seq", "type", "at", "data"]
+    values = select(
+        counted,
+        _own.c.stream_id,
+        _own.c.seq - bindparam("after_in_stream", type_=Int64()),
+        bindparam("kind", type_=_E.type.type),
+        bindparam("now", type_=_E.at.type),
+        bindparam("content", type_=_E.data.type),
     )
-    .returning(_E.position, _E.seq)
-)
+    return Statement(insert(event_log).from_select(names, values.where(_of_stream)).returning(_E.position, _E.seq))
+
+
+_INSERT = _insert(next_position(event_positions))
+_INSERT_AT = _insert(bindparam("taken", type_=Int64()))
 
 
 @cache
@@ -90,6 +97,8 @@ class EventWriter:
     ) -> None:
         self._clock, self._scopes, self._notice = clock, scopes, None if notify is None else _notice(notify)
         self._takes_positions = notify is not None
+        self._apart: bool | None = None
+        """Whether positions are taken by statements of their own, before the rows that have them; None: unknown."""
         self._switched_off, self.ended = switched_off, settle
         """`ended` is called after the end of a transaction that had events: it wakes the readers."""
 
@@ -98,19 +107,26 @@ class EventWriter:
         event_fields = [fields for verb in verb_changes for fields in self._event_fields(verb)]
         after_in_stream = Counter(stream for stream, _, _ in event_fields)
         after_in_all, at = len(event_fields), to_ms(self._clock())
-        streams, sent = sorted(after_in_stream), []
+        streams = sorted(after_in_stream)
+        sent: list[Pending[Any]] = []
+        apart = self._takes_apart(db)
+        if apart:
+            with db.batch() as batch:
+                self._count(batch, after_in_stream)
+                taken = [batch.row(_TAKE) for _ in event_fields]
         with db.batch(last=True) as batch:
-            batch.run(_COUNT, many=len(event_fields))
-            for stream in streams:
-                batch.run(_COUNT_STREAM, stream=stream, many=after_in_stream[stream])
-            if self._takes_positions:
-                batch.row(_LOCK)
+            if not apart:
+                self._count(batch, after_in_stream)
             for stream, kind, data in event_fields:
                 after_in_all -= 1
                 after_in_stream[stream] -= 1
                 after = {"after_in_all": after_in_all, "after_in_stream": after_in_stream[stream]}
                 content = encode(data, "data", _ANY_SIZE)
-                sent.append(batch.returned(_INSERT, stream=stream, kind=kind, now=at, content=content, **after))
+                row = {"stream": stream, "kind": kind, "now": at, "content": content, **after}
+                number = taken[len(sent)].result if apart else None
+                sent.append(
+                    batch.returned(_INSERT, **row) if number is None else batch.returned(_INSERT_AT, taken=number[0], **row)
+                )
             if self._notice is not None and db.joined:
                 for stream in streams:
                     batch.row(self._notice, stream=stream)
@@ -123,6 +139,21 @@ class EventWriter:
             event = {"stream_id": stream, "seq": seq, "position": position, "type": kind, "at": at, "data": data}
             events.append(construct(Event, event))
         return events
+
+    def _takes_apart(self, db: StatementRunner) -> bool:
+        if not self._takes_positions:
+            return False
+        if self._apart is None:
+            found = db.row(_IS_DISTRIBUTED)
+            self._apart = found is not None and bool(found[0])
+        return self._apart
+
+    def _count(self, batch: Batch, events: Mapping[str, int]) -> None:
+        batch.run(_COUNT, many=sum(events.values()))
+        for stream in sorted(events):
+            batch.run(_COUNT_STREAM, stream=stream, many=events[stream])
+        if self._takes_positions:
+            batch.row(_LOCK)
 
     def _event_fields(self, verb: VerbChanges) -> Iterator[tuple[str, str, Any]]:
         """(stream, type, data) of a verb's events: one for each stream it changed, more if it has over MAX_CHANGES changes."""

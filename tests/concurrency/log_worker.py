@@ -1,6 +1,6 @@
 """Processes that write the log of events: `python -m tests.concurrency.log_worker COMMAND URL …`.
 
-`write URL SEED ROUNDS`   transactions of random length in shared streams, some of them rolled back; it says how many events it kept
+`write URL SEED ROUNDS`   transactions of random length, some of them rolled back; it says how many events it kept
 `chat URL SESSION…`       changes of all kinds to sessions and conversations, until a line comes
 `on URL STREAMS`          switches the log on, and dies when it has written that many snapshots
 `trim URL STREAMS`        trims every stream, and dies when it has trimmed that many
@@ -13,12 +13,14 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
+from unittest import mock
 
 from persist import Store
 from persist.cli import main as command_line
 from persist.errors import Conflict, NotFound
-from persist.events import switching, trimming
+from persist.events import repository, snapshots, trimming
 
 STREAMS = ("a", "b", "c", "d")
 
@@ -35,13 +37,13 @@ def write(url: str, seed: str, rounds: str) -> None:
     chance, kept = random.Random(int(seed)), 0
     with Store.open(url) as store:
         print("ready", flush=True)
-        for number in range(int(rounds)):
+        for _ in range(int(rounds)):
             streams = sorted(chance.sample(STREAMS, chance.randint(1, 3)))
             gives_up, pause = chance.random() < 0.2, chance.uniform(0, 0.01)
 
             def note(tx: Any, streams: list[str] = streams, pause: float = pause, gives_up: bool = gives_up) -> None:
                 for stream in streams:
-                    tx.events.append(stream, "noted", [seed, number])
+                    tx.events.append(stream, "noted", seed)
                     time.sleep(pause)
                 if gives_up:
                     raise GaveUpError
@@ -56,14 +58,19 @@ def write(url: str, seed: str, rounds: str) -> None:
 
 def chat(url: str, *sessions: str) -> None:
     told = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.readline(), told.set()), daemon=True).start()
+
+    def listen() -> None:
+        sys.stdin.readline()
+        told.set()
+
+    threading.Thread(target=listen, daemon=True).start()
     chance, number = random.Random(os.getpid()), 0
     with Store.open(url) as store:
         print("ready", flush=True)
         while not told.is_set():
             number += 1
             try:
-                store.transact(lambda tx: change(tx, chance, sessions, number), attempts=20)
+                store.transact(partial(change, chance=chance, sessions=sessions, number=number), attempts=20)
             except (NotFound, Conflict):  # another process has deleted it
                 continue
     print(number, flush=True)
@@ -90,7 +97,7 @@ def change(tx: Any, chance: random.Random, sessions: tuple[str, ...], number: in
 
 
 def on(url: str, streams: str) -> None:
-    left, write_one = int(streams), switching.write_locked_snapshot
+    left, write_one = int(streams), snapshots.write_locked_snapshot
 
     def counted(*arguments: Any) -> None:
         nonlocal left
@@ -99,8 +106,7 @@ def on(url: str, streams: str) -> None:
         left -= 1
         write_one(*arguments)
 
-    switching.write_locked_snapshot = counted
-    with Store.open(url, events=True):
+    with mock.patch("persist.events.switching.write_locked_snapshot", counted), Store.open(url, events=True):
         print("finished", flush=True)
 
 
@@ -114,15 +120,13 @@ def trim(url: str, streams: str) -> None:
         left -= 1
         return delete(*arguments, **options)
 
-    from persist.events import repository
-
-    repository.trim = counted
-    command_line(["events", "trim", "--keep", "0", "--url", url])
+    with mock.patch.object(repository, "trim", counted):
+        command_line(["events", "trim", "--keep", "0", "--url", url])
 
 
 def last(url: str) -> None:
     store = Store.open(url)
-    store.runtime.log.ended = die  # type: ignore[union-attr,method-assign,misc]  # it dies where it would tell
+    store.runtime.log.ended = die  # type: ignore[union-attr,method-assign]  # it dies where it would tell
     with store.begin() as tx:
         tx.events.append("audit", "noted", "the last")
 

@@ -27,7 +27,7 @@ def raw(store: Store, database_url: str) -> Iterator[Raw]:
 
 
 def stored(raw: Raw) -> list[tuple[int, str, int]]:
-    return raw.rows("SELECT position, stream_id, seq FROM event_log ORDER BY position")  # type: ignore[return-value]
+    return raw.rows("SELECT position, stream_id, seq FROM event_log ORDER BY position")
 
 
 def told(found: list[Event]) -> list[tuple[int, str, int]]:
@@ -98,9 +98,7 @@ def test_nobody_waits_for_a_long_transaction_with_an_event(store: Store, open_st
 
 
 @pytest.mark.parametrize("backend", ["postgres"])
-def test_other_transactions_of_the_server_delay_no_reader(
-    store: Store, open_store: Callable[..., Any], database_url: str
-) -> None:
+def test_transactions_without_events_delay_no_reader(store: Store, open_store: Callable[..., Any], database_url: str) -> None:
     store.switch_events(True)
     session = create(store)
     with psycopg.connect(database_url) as host, open_store().begin() as tx:
