@@ -140,6 +140,10 @@ class EventWriter:
             events.append(construct(Event, event))
         return events
 
+    def database_logs(self, db: StatementRunner) -> bool:
+        """Whether the database itself logs a text delta that one statement inserts: a distributed one takes no triggers."""
+        return not self._takes_apart(db)
+
     def _takes_apart(self, db: StatementRunner) -> bool:
         if not self._takes_positions:
             return False

@@ -59,7 +59,7 @@ class PinnedConnection:
 
     def _run(self, job: WriteTask[R], *, alone: bool = True) -> R:
         self._ready()
-        if alone and job.single and self._autocommits():
+        if alone and job.single and self._autocommits() and self._database_logs():
             try:
                 return self._run_alone(job)
             except Exception as error:
@@ -90,6 +90,9 @@ class PinnedConnection:
         """Whether a single statement may commit by itself. The database then writes its events, and no observer is notified."""
         runtime = self.runtime
         return runtime.dialect.autocommits_single_statement and (runtime.log is None or not runtime.observers.wanted(COMMITTED))
+
+    def _database_logs(self) -> bool:
+        return self.runtime.log is None or self.runtime.log.database_logs(self._statements)
 
     def _run_alone(self, job: WriteTask[R]) -> R:
         self._statements.journal = None

@@ -49,6 +49,9 @@ class EventLog(Protocol):
     def write(self, db: StatementRunner, changes: Sequence[Any]) -> Sequence[Any]:
         """Number and store the events, as the last statements of a transaction, and return them."""
 
+    def database_logs(self, db: StatementRunner) -> bool:
+        """Whether the database itself logs a text delta that one statement inserts."""
+
     def ended(self) -> None:
         """Take note that a transaction with events has ended, and wake the readers."""
 
