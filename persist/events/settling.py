@@ -2,13 +2,14 @@
 
 A position is settled once the transaction that took it has ended. An event is read as one of all streams only if all smaller
 positions are settled, so that nobody who goes on after it misses one. What is settled is found out in three ways: the mark in the
-row of `*`, which the writers' processes move after commits; positions without a gap from there on; and a look at the locks of
+row of `*`, which the writers' processes move now and then; positions without a gap from there on; and a look at the locks of
 running writers, for statements that begin after it.
 """
 
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from sqlalchemy import Text, literal, select, update
 
@@ -24,8 +25,10 @@ from persist.events.schemas import ALL, Event
 
 log = logging.getLogger("persist")
 
-_EVERY = 0.02
+_EVERY = 0.05
 """Seconds between two notices of one process."""
+_MARK_EVERY = 1.0
+"""Seconds between two moves of the mark by one process. Readers can do without it; it spares them to look far."""
 _RETRY = 1.0
 
 _H = event_heads.c
@@ -51,72 +54,78 @@ def settled_part(events: Sequence[Event], upto: int) -> list[Event]:
 
 
 class Settler:
-    """Moves the mark after commits, and notifies the readers in other processes, from the store's timer and at most every 20 ms.
+    """Moves the mark after commits, and notifies the readers in other processes, from the store's timer and at most every 50 ms.
 
     A NOTIFY inside of the writers' transactions would hold a lock of the whole server while they commit.
     """
 
     def __init__(self, runtime: Runtime, timer: Timer) -> None:
         self._runtime, self._timer = runtime, timer
-        self._moved = False
-        self._sent_at = 0.0
-        self._pause = _EVERY
+        self._changed = False
+        self._sent_at = self._marked_at = 0.0
+        self._unmarked = False
+        """Whether events are not settled yet, or settled beyond the mark."""
         self.due: float | None = None
 
     def __call__(self) -> None:
-        """Look soon: a transaction with events has ended."""
+        """Notify soon: a transaction with events has ended."""
         self._runtime.wake_watchers()
-        self._pause = _EVERY
-        if not self._moved:
-            self._moved = True
-            self.due = max(time.monotonic(), self._sent_at + _EVERY)
-            self._timer.watch(self)
+        if not self._changed:
+            self._changed = True
+            self._look_at(max(time.monotonic(), self._sent_at + _EVERY))
 
     def on_timer(self, now: float) -> None:
-        """Look now; and later again while an earlier position is not settled, or after a failure."""
+        """Do what is due, and look again later if the mark has to move."""
         self.due = None
-        self.flush()
+        self._flush(mark=self._marked_at + _MARK_EVERY <= now)
+        if self._unmarked:
+            self._look_at(max(now, self._marked_at) + _MARK_EVERY)
 
     def flush(self) -> None:
-        """Move the mark and notify now."""
-        if not self._moved:
+        """Notify, and move the mark now: the store is about to close."""
+        self._flush(mark=True)
+
+    def _flush(self, *, mark: bool) -> None:
+        changed, self._changed = self._changed, False
+        self._unmarked = self._unmarked or changed
+        if not changed and not (mark and self._unmarked):
             return
-        self._moved = False
+        self._sent_at = time.monotonic()
         try:
-            settled = _in_transaction(self._runtime, self._move)
+            _in_transaction(self._runtime, partial(self._tell, mark=mark))
         except PersistError as error:
             log.warning("readers in other processes could not be notified: %s", error)
-            settled, self._pause = False, _RETRY
-        self._sent_at = time.monotonic()
-        if not settled and not self._moved:
-            self._moved, self.due = True, self._sent_at + self._pause
-            self._pause = min(self._pause * 1.5, _RETRY)
+            self._changed = self._changed or changed
+            self._look_at(self._sent_at + _RETRY)
+
+    def _look_at(self, due: float) -> None:
+        if self.due is None or due < self.due:
+            self.due = due
             self._timer.watch(self)
 
-    def _move(self, work: UnitOfWork) -> bool:
-        with work.batch() as batch:
-            mark, found = batch.row(MARK), batch.row(_LOOK)
+    def _tell(self, work: UnitOfWork, *, mark: bool) -> None:
         notify = self._runtime.dialect.event_log.notify
         assert notify is not None, "a database without sequences notices its changes by itself"
-        counts = mark.result is None or mark.result[0] is None
-        assert found.result is not None
-        settled, last, _ = found.result
-        if not counts and mark.result is not None and settled > mark.result[0]:
-            work.run(_MOVE, upto=settled)
+        with work.batch() as batch:
+            found, place = batch.row(_LOOK), batch.row(MARK)
         list(work.select(select(notify(literal("", Text())))))
-        return counts or settled >= last
+        if mark and found.result is not None:
+            settled, last, _ = found.result
+            marked = None if place.result is None else place.result[0]
+            if marked is not None and settled > marked:
+                work.run(_MOVE, upto=settled)
+            self._unmarked, self._marked_at = marked is not None and settled < last, self._sent_at
 
 
-def _in_transaction(runtime: Runtime, run: Callable[[UnitOfWork], bool]) -> bool:
+def _in_transaction(runtime: Runtime, run: Callable[[UnitOfWork], None]) -> None:
     work = UnitOfWork(runtime, writable=True, is_snapshot=True)
     work.begin()
     try:
-        found = run(work)
+        run(work)
     except BaseException:
         work.rollback()
         raise
     work.commit()
-    return found
 
 
 class Look:
