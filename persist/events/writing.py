@@ -19,7 +19,7 @@ from persist.db.changes.driver_statements import StatementRunner
 from persist.db.changes.event_streams import key_of, place_of
 from persist.db.changes.journal import Change, Op, VerbChanges
 from persist.db.dialects.event_log import MAX_PAYLOAD, Notify
-from persist.db.expressions.positions import is_distributed, next_position, position_lock
+from persist.db.expressions.positions import next_position, position_lock
 from persist.db.expressions.upsert import merging
 from persist.db.formats.json_rows import JsonRows
 from persist.db.schema.column_types import Int64
@@ -48,7 +48,6 @@ _COUNT = Statement(update(event_heads).where(_H.stream_id == ALL, _H.logging, _H
 # Without a table: on a distributed server they would run where the table is, without the sequence.
 _LOCK = Statement(select(position_lock(event_positions)))
 _TAKE = Statement(select(next_position(event_positions)))
-_IS_DISTRIBUTED = Statement(select(is_distributed()))
 _COUNT_STREAM = Statement(
     merging(
         insert(event_heads).from_select(["stream_id", "seq"], select(_stream, _many).select_from(_all).where(_logging)),
@@ -94,11 +93,13 @@ class EventWriter:
         notify: Notify | None,
         switched_off: Callable[[], None],
         settle: Callable[[], None],
+        *,
+        distributed: bool = False,
     ) -> None:
         self._clock, self._scopes, self._notice = clock, scopes, None if notify is None else _notice(notify)
         self._takes_positions = notify is not None
-        self._apart: bool | None = None
-        """Whether positions are taken by statements of their own, before the rows that have them; None: unknown."""
+        self._apart = distributed and self._takes_positions
+        """Whether positions are taken by statements of their own, before the rows that have them."""
         self._switched_off, self.ended = switched_off, settle
         """`ended` is called after the end of a transaction that had events: it wakes the readers."""
 
@@ -109,7 +110,7 @@ class EventWriter:
         after_in_all, at = len(event_fields), to_ms(self._clock())
         streams = sorted(after_in_stream)
         sent: list[Pending[Any]] = []
-        apart = self._takes_apart(db)
+        apart = self._apart
         if apart:
             with db.batch() as batch:
                 self._count(batch, after_in_stream)
@@ -140,17 +141,10 @@ class EventWriter:
             events.append(construct(Event, event))
         return events
 
-    def database_logs(self, db: StatementRunner) -> bool:
+    @property
+    def database_logs(self) -> bool:
         """Whether the database itself logs a text delta that one statement inserts: a distributed one takes no triggers."""
-        return not self._takes_apart(db)
-
-    def _takes_apart(self, db: StatementRunner) -> bool:
-        if not self._takes_positions:
-            return False
-        if self._apart is None:
-            found = db.row(_IS_DISTRIBUTED)
-            self._apart = found is not None and bool(found[0])
-        return self._apart
+        return not self._apart
 
     def _count(self, batch: Batch, events: Mapping[str, int]) -> None:
         batch.run(_COUNT, many=sum(events.values()))

@@ -1,6 +1,7 @@
 """The event log of a store: switch it on or off, watch its streams, call back after each commit."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from persist.db.changes.journal import COMMITTED
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from persist.events.schemas import Event
 
 with lazy_modules(globals()):
-    from persist.events import settling, switching, watching
+    from persist.events import settling, switching, watching, writing
 
 R = TypeVar("R")
 
@@ -29,6 +30,14 @@ class StoreEventLog:
     def __init__(self, runtime: Runtime, timer: Timer) -> None:
         self._runtime, self._timer = runtime, timer
         self._settler: settling.Settler | None = None
+
+    def prepare(self, *, distributed: bool) -> None:
+        """Set up how the runtime makes the writer of the log. `distributed`: tables may be on other nodes of a cluster."""
+        runtime = self._runtime
+        off, notify = partial(runtime.keep_log, False), runtime.dialect.event_log.notify
+        runtime.make_log = lambda: writing.EventWriter(
+            runtime.clock, runtime.scopes, notify, off, self.ended, distributed=distributed
+        )
 
     def ended(self) -> None:
         """Wake the readers of the log after the end of a transaction with events."""

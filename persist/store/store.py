@@ -41,7 +41,6 @@ with lazy_modules(globals()):
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
     from persist.chat.recording import recovery
-    from persist.events import writing as log_writing
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
     from persist.workflows import phase_blocks, steps
@@ -157,12 +156,10 @@ class Store(Domains):
             raise
         runtime = Runtime(dialect, settings, clock or dialect.connections.clock, sleep or time.sleep, owns_engine=owns_engine)
         runtime.blob_store = blob_store
-        runtime.scopes = scopes = dict(found.scopes)
+        runtime.scopes = dict(found.scopes)
         runtime.tables = lambda: catalog.metadata.sorted_tables
         store = cls(runtime)
-        runtime.make_log = lambda: log_writing.EventWriter(
-            runtime.clock, scopes, dialect.event_log.notify, lambda: runtime.keep_log(False), store._event_log.ended
-        )
+        store._event_log.prepare(distributed=found.distributed)
         runtime.keep_log(found.log_revision is not None)
         if found.log_revision not in (None, HEAD) and not dialect.read_only:
             store.switch_events(True)  # tables added by later revisions have no event guard yet

@@ -9,7 +9,7 @@ Other transactions, of any database of the server, delay nobody. On SQLite, whic
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Sequence, Text
+from sqlalchemy import BigInteger, Sequence, Text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
@@ -71,13 +71,6 @@ class raised_sequence(_Positions):  # noqa: N801  # reads as the SQL it stands f
 
 
 @made_of()
-class is_distributed(ColumnElement[Any]):  # noqa: N801  # reads as the SQL it stands for
-    """Whether tables may be on other nodes, where a sequence is not."""
-
-    type = Boolean()
-
-
-@made_of()
 class commits_asynchronously(ColumnElement[Any]):  # noqa: N801  # reads as the SQL it stands for
     """Lets the transaction return from COMMIT before it is on disk: for what may be lost with the server."""
 
@@ -86,7 +79,6 @@ class commits_asynchronously(ColumnElement[Any]):  # noqa: N801  # reads as the 
 
 @compiles(_Positions, "sqlite")
 @compiles(commits_asynchronously, "sqlite")
-@compiles(is_distributed, "sqlite")
 def _render_lite(element: ColumnElement[Any], compiler: SQLCompiler, **kw: Any) -> str:
     return "NULL"
 
@@ -94,11 +86,6 @@ def _render_lite(element: ColumnElement[Any], compiler: SQLCompiler, **kw: Any) 
 @compiles(commits_asynchronously, "postgresql")
 def _render_asynchronous(element: commits_asynchronously, compiler: SQLCompiler, **kw: Any) -> str:
     return "set_config('synchronous_commit', 'off', true)"
-
-
-@compiles(is_distributed, "postgresql")
-def _render_distributed(element: is_distributed, compiler: SQLCompiler, **kw: Any) -> str:
-    return "EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus')"
 
 
 @compiles(next_position, "postgresql")

@@ -92,7 +92,7 @@ class PinnedConnection:
         return runtime.dialect.autocommits_single_statement and (runtime.log is None or not runtime.observers.wanted(COMMITTED))
 
     def _database_logs(self) -> bool:
-        return self.runtime.log is None or self.runtime.log.database_logs(self._statements)
+        return self.runtime.log is None or self.runtime.log.database_logs
 
     def _run_alone(self, job: WriteTask[R]) -> R:
         self._statements.journal = None

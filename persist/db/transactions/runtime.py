@@ -49,7 +49,8 @@ class EventLog(Protocol):
     def write(self, db: StatementRunner, changes: Sequence[Any]) -> Sequence[Any]:
         """Number and store the events, as the last statements of a transaction, and return them."""
 
-    def database_logs(self, db: StatementRunner) -> bool:
+    @property
+    def database_logs(self) -> bool:
         """Whether the database itself logs a text delta that one statement inserts."""
 
     def ended(self) -> None:
