@@ -105,8 +105,8 @@ class _Window:
     """The events between the switch of the log and its last snapshot, where others were written in between.
 
     An event of a stream may come before the stream's snapshot, and so before the rows that it refers to or deletes. So all of
-    these events are applied, no foreign key is checked meanwhile, and what is left without a parent is deleted at the end, as it
-    was in the source together with the parent.
+    these events are applied, no foreign key is checked until the window ends, and what is left without a parent is deleted at
+    the end, as it was in the source together with the parent.
     """
 
     def __init__(self, read: UnitOfWork, write: UnitOfWork, progress: Progress | None) -> None:
