@@ -10,6 +10,7 @@ from persist.cli.database import Database, as_json, on_database, quiet
 from persist.cli.output import Paint, columns, inline, instant, say, say_json
 from persist.events.schemas import ALL
 from persist.events.status import latest_streams, log_status
+from persist.events.trimming import streams as every_head
 from persist.maintenance.snapshots import looking
 
 _HEAD = ("STREAM", "EVENTS", "LAST (UTC)", "TYPE")
@@ -27,9 +28,9 @@ def events() -> None:
 def on(database: Database, as_json: bool, quiet: bool) -> None:
     """Switch the log on, for everybody who writes to the database: a writer that does not keep it is refused.
 
-    What the database holds becomes one snapshot of each stream; other writers wait until that is done. On SQLite only
-    persist can write to the file while the log is on, and the sqlite3 command line cannot. With --json: an object with
-    `on` and `changed`.
+    What the database holds becomes one snapshot of each stream, while others go on writing; the command goes on where one was
+    stopped. On SQLite only persist can write to the file while the log is on, and the sqlite3 command line cannot. With
+    --json: an object with `on` and `changed`.
     """
     _switch(database, on=True, as_json=as_json, quiet=quiet)
 
@@ -60,7 +61,8 @@ def _switch(database: Database, *, on: bool, as_json: bool, quiet: bool) -> None
 def status(database: Database, as_json: bool, quiet: bool) -> None:
     """Whether the log is on, and how much is in it.
 
-    With --json: an object with `on`, `events`, `streams`, `position`, the number of the newest event, and `oldest`.
+    With --json: an object with `on`, `guarded`, `snapshots`, `events`, `streams`, `position`, the number of the newest event, and
+    `oldest`. A log that is not guarded lacks what is written by those who do not keep it: the database takes no triggers.
     """
     with database.open(read_only=True) as store, looking(store, "events status") as work:
         found = log_status(work)
@@ -71,8 +73,11 @@ def status(database: Database, as_json: bool, quiet: bool) -> None:
         say(word)
     else:
         oldest = "-" if found.oldest is None else f"{instant(found.oldest)} UTC"
+        notes = [("guard", "none: the database takes no triggers")] if found.on and not found.guarded else []
+        if found.snapshots is not None:
+            notes.append(("snapshots", f"{found.snapshots:,} streams so far; `persist events on` goes on"))
         counts = [(name, f"{getattr(found, name):,}") for name in ("events", "streams", "position")]
-        for line in columns([("log", word), *counts, ("oldest", oldest)]):
+        for line in columns([("log", word), *notes, *counts, ("oldest", oldest)]):
             say(line)
 
 
@@ -119,8 +124,12 @@ def trim(database: Database, stream: str, older_than: timedelta | None, keep: in
     """
     if older_than is None and keep is None:
         raise click.UsageError("Which events? Give --older-than AGE, or --keep N, or both.")
-    with database.open_existing() as store, store.begin() as tx:
-        deleted = tx.events.trim(stream, older_than=older_than, keep=keep)
+    with database.open_existing() as store:
+        names = [stream]
+        if stream == ALL:  # each in a transaction of its own, so that nobody waits for all
+            with looking(store, "events trim") as work:
+                names = every_head(work)
+        deleted = sum(store.events.trim(name, older_than=older_than, keep=keep) for name in names)
     if as_json:
         say_json({"deleted": deleted})
     elif not quiet:

@@ -1,15 +1,14 @@
 """`tx.events.consumers`: durable readers of the log, each event at least once, in order, whatever is killed in between.
 
-Positions are given under the lock of the log's head, so no event becomes visible behind one that a consumer has seen. Hence one
-number says all that a consumer has acknowledged.
+A consumer gets an event only once all smaller positions are settled (persist.events.settling), so no event becomes visible behind
+one that it has seen. Hence one number says all that a consumer has acknowledged.
 """
 
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
-from sqlalchemy import bindparam, delete, func, null, or_, select, update
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy import bindparam, delete, null, or_, select, update
 
 from persist.db.expressions.upsert import insert_missing
 from persist.db.schema.column_types import Int64
@@ -21,8 +20,9 @@ from persist.db.values.clock import instant_after
 from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
 from persist.errors import Conflict, InvalidValue, LeaseLost, NotFound
-from persist.events.models import event_consumers, event_heads, event_log
-from persist.events.schemas import ALL, Consumer, Event, EventBatch
+from persist.events.models import event_consumers, event_log
+from persist.events.schemas import Consumer, Event, EventBatch
+from persist.events.settling import Look, settled_now
 from persist.quoting import named
 
 LEASE = timedelta(minutes=1)
@@ -31,16 +31,12 @@ MAX_TYPES = 100
 """The most types that one consumer can ask for."""
 
 List = list
-_C, _E, _H = event_consumers.c, event_log.c, event_heads.c
+_C, _E = event_consumers.c, event_log.c
 _name = _C.name == param("row_name")
-_last_of_all = select(_H.seq).where(_H.stream_id == ALL).scalar_subquery()
-_behind = func.coalesce(_last_of_all, _C.position) - _C.position
-_FIELDS = tuple(Consumer.model_fields)
-_computed: dict[str, ColumnElement[Any]] = {"types": _C.types_json, "behind": _behind.label("behind")}
-_consumer = select(*(_computed[name] if name in _computed else _C[name] for name in _FIELDS))
+_FIELDS = tuple(name for name in Consumer.model_fields if name != "behind")
+_consumer = select(*(_C.types_json if name == "types" else _C[name] for name in _FIELDS))
 _GET = Statement(_consumer.where(_name))
 _LIST = Statement(_consumer.order_by(_C.name).limit(LIMIT))
-_LAST = Statement(select(_H.seq).where(_H.stream_id == ALL))
 _ADD = Statement(insert_missing(event_consumers, "name"))
 _REMOVE = Statement(delete(event_consumers).where(_name))
 _PLACE = Statement(
@@ -92,11 +88,7 @@ class Consumers(Repository):
         work = self._work
         wanted = _checked_types(work, types)
         consumer = work.label("name", name)
-        if at == "now":
-            last = work.row(_LAST)
-            position = 0 if last is None else last[0]
-        else:
-            position = 0 if at == "beginning" else _checked_position(at)
+        position = settled_now(work) if at == "now" else 0 if at == "beginning" else _checked_position(at)
         added = {
             "name": consumer,
             "position": position,
@@ -109,9 +101,9 @@ class Consumers(Repository):
         }
         with work.batch(last=True) as batch:
             batch.run(_ADD, **added)
-            found = batch.row(_GET, row_name=consumer)
+            found, last = batch.row(_GET, row_name=consumer), Look(batch, given=True)
         assert found.result is not None
-        made = _value(found.result)
+        made = _value(found.result, last)
         if made.types != wanted:
             raise Conflict(
                 f"The consumer {named(name)} gets events of other types; remove it first.", constraint="event_consumers"
@@ -132,7 +124,7 @@ class Consumers(Repository):
         now = work.now()
         until = instant_after("lease", now, span)
         with work.batch() as batch:
-            place, last = batch.row(_PLACE, row_name=consumer), batch.row(_LAST)
+            place, settled = batch.row(_PLACE, row_name=consumer), Look(batch)
             at_once = batch.rows(_EVENTS_AT_ONCE, row_name=consumer, at=now, limit=most)
         row = place.result
         if row is None:
@@ -142,18 +134,19 @@ class Consumers(Repository):
         position, token, lease_position, expires_at, types = row
         if lease_position is not None and expires_at is not None and expires_at > now:
             return _batch(consumer, [], max(position, lease_position), token, None)
-        head = 0 if last.result is None else last.result[0]
+        head = settled.position
         if head <= position:
             return _batch(consumer, [], position, token, None)
         wanted = {f"type_{number}": kind for number, kind in enumerate(types or ())}
         rows = at_once.result or work.rows(_next_events(len(wanted)), after=position, limit=most, **wanted)
-        events = [construct(Event, dict(zip(_event_fields, values, strict=True))) for values in rows]
+        found = [construct(Event, dict(zip(_event_fields, values, strict=True))) for values in rows]
+        events = [event for event in found if event.position <= head]
         if events:
             upto = events[-1].position
             with work.batch(last=True) as batch:
                 batch.run(_HAND_OUT, row_name=consumer, new_position=position, token=token + 1, upto=upto, until=until)
             return _batch(consumer, events, upto, token + 1, until)
-        with work.batch(last=True) as batch:  # nothing is waited for up to the head, so it need not be read again
+        with work.batch(last=True) as batch:  # nothing that is wanted is settled, so what is settled need not be read again
             batch.run(_PASS_OVER, row_name=consumer, new_position=head)
         return _batch(consumer, [], head, token, None)
 
@@ -185,15 +178,20 @@ class Consumers(Repository):
     @reads
     def get(self, name: str) -> Consumer:
         """How far the consumer is. Raises NotFound."""
-        row = self._work.row(_GET, row_name=self._work.label("name", name))
-        if row is None:
+        consumer = self._work.label("name", name)
+        with self._work.batch() as batch:
+            row, last = batch.row(_GET, row_name=consumer), Look(batch, given=True)
+        if row.result is None:
             raise NotFound("consumer", name)
-        return _value(row)
+        return _value(row.result, last)
 
     @reads
     def list(self, *, limit: int = 100) -> List[Consumer]:
         """The consumers by name, at most `limit`."""
-        return [_value(row) for row in self._work.rows(_LIST, limit=check_limit(limit))]
+        most = check_limit(limit)
+        with self._work.batch() as batch:
+            rows, last = batch.rows(_LIST, limit=most), Look(batch, given=True)
+        return [_value(row, last) for row in rows.result]
 
     @writes
     def remove(self, name: str) -> bool:
@@ -207,8 +205,9 @@ def _lost(name: str, token: int | None, reason: str) -> LeaseLost:
     return LeaseLost(name, token, reason, kind="consumer")
 
 
-def _value(row: Row) -> Consumer:
-    return construct(Consumer, dict(zip(_FIELDS, row, strict=True)))
+def _value(row: Row, last: Look) -> Consumer:
+    found = dict(zip(_FIELDS, row, strict=True))
+    return construct(Consumer, {**found, "behind": max(0, last.position - found["position"])})
 
 
 def _batch(consumer: str, events: List[Event], position: int, token: int, expires_at: datetime | None) -> EventBatch:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import UniqueConstraint
+from sqlalchemy import Sequence, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from persist.db.changes.event_streams import LogTables
@@ -29,7 +29,9 @@ class EventRow(Base):
 class EventHeadRow(Base):
     """The last `seq` given in a stream; in the row of `*`, which stands for all streams, the last position.
 
-    `first_seq`: the oldest `seq` not trimmed, or the next one if all are. `logging`, in the row of `*`: whether the log is on.
+    `first_seq`: the oldest `seq` not trimmed, or the next one if all are. In the row of `*`, `logging`: whether the log is on;
+    `settled`: not NULL while positions come from the sequence `event_positions`, and then no running transaction has one of the
+    positions up to it. `seq` counts the positions while `settled` is NULL.
     """
 
     __tablename__ = "event_heads"
@@ -37,6 +39,7 @@ class EventHeadRow(Base):
     seq: Mapped[int] = mapped_column(Int64())
     first_seq: Mapped[int] = mapped_column(Int64(), server_default="1")
     logging: Mapped[bool] = mapped_column(Bool(), server_default=flag_default(True))
+    settled: Mapped[int | None] = mapped_column(Int64())
 
     __table_args__ = (ONE_TREE,)
 
@@ -62,4 +65,7 @@ event_log = table_of(EventRow)
 event_heads = table_of(EventHeadRow)
 event_consumers = table_of(EventConsumerRow)
 
-LOG_TABLES = LogTables(event_log, event_heads, ALL)
+event_positions = Sequence("event_positions", metadata=Base.metadata)
+"""Gives the positions on Postgres. SQLite, which has one writer, has no sequences and counts them in the row of `*`."""
+
+LOG_TABLES = LogTables(event_log, event_heads, ALL, event_positions.name)

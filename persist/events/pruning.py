@@ -29,7 +29,8 @@ class OldEvents(Pruning):
     """Streams whose first event is older than the cut. `keep` counts events within each stream."""
 
     table = event_log
-    batch = 50
+    batch = 1
+    """A stream for each transaction, so that its writers wait for no other one."""
 
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         return work.rows(_OLD, after="" if after is None else after[0], before=cut.before, maximum=LOOK)

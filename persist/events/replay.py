@@ -10,7 +10,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from persist.db.changes.event_streams import key_of
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue
-from persist.events.schemas import VERSION, Event
+from persist.events.schemas import SNAPSHOT, SNAPSHOT_CONTINUED, VERSION, Event
 from persist.events.writing import plain_rows
 
 
@@ -29,6 +29,7 @@ class Replay:
 
     def apply(self, event: Event) -> None:
         """Apply one event. Events without changes, as a caller's own, do nothing. InvalidValue: unknown version or table."""
+        is_snapshot = event.type in (SNAPSHOT, SNAPSHOT_CONTINUED)
         data = event.data
         if not isinstance(data, dict) or "changes" not in data:
             return
@@ -40,6 +41,8 @@ class Replay:
                 raise InvalidValue(f"event {event.position}", f"there is no table {change['table']!r}.")
             if change["op"] == "put":
                 self._put(table, change["row"])
+                if is_snapshot:  # which has the pieces, too, that events before it may have written
+                    self._forget_pieces(table, change["row"])
             elif change["op"] == "set":
                 self._set(table, change["key"], change["row"])
             else:
@@ -68,7 +71,11 @@ class Replay:
             self._work.change(update(table).where(self._matches(table, self._values(table, key))).values(row))
         tail = self._tails.get(table.name)
         if tail is not None and tail[2] in row:
-            rows, part, _ = tail
+            self._forget_pieces(table, key)
+
+    def _forget_pieces(self, table: Table, key: Mapping[str, Any]) -> None:
+        if table.name in self._tails:
+            rows, part, _ = self._tails[table.name]
             (link,) = rows.c[part].foreign_keys
             self._work.change(delete(rows).where(rows.c[part] == key[link.column.name]))
 

@@ -6,8 +6,9 @@ from sqlalchemy import bindparam, select
 
 from persist.db.changes.journal import VerbChanges
 from persist.db.schema.column_types import Int64
-from persist.db.statements.prepared import LIMIT, Statement
+from persist.db.statements.prepared import LIMIT, Row, Statement
 from persist.db.transactions.repository import Repository, on_demand, reads, writes
+from persist.db.transactions.snapshots import in_snapshot
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_timedelta
 from persist.db.values.frozen import construct
@@ -16,6 +17,7 @@ from persist.errors import InvalidValue
 from persist.events.consumers import Consumers
 from persist.events.models import event_log
 from persist.events.schemas import ALL, SNAPSHOT, Event
+from persist.events.settling import MARK, settled_now, settled_part
 from persist.events.trimming import lock_log, streams, trim, trim_each
 
 List = list
@@ -27,6 +29,7 @@ _after = bindparam("after", type_=Int64())
 _OF_STREAM = Statement(
     select(*_columns).where(_E.stream_id == bindparam("stream"), _E.seq > _after).order_by(_E.seq).limit(LIMIT)
 )
+_POSITIONS = Statement(select(_E.position).where(_E.position > _after, _E.position <= bindparam("upto", type_=Int64())))
 _OF_ALL = Statement(select(*_columns).where(_E.position > _after).order_by(_E.position).limit(LIMIT))
 
 
@@ -37,22 +40,27 @@ class Events(Repository):
 
     @reads
     def read(self, stream_id: str, *, after: int = 0, limit: int = 1000) -> List[Event]:
-        """Events in order, at most `limit`: of a stream those with `seq` > `after`, of `*` those with `position` > `after`."""
+        """Events in order, at most `limit`: of a stream those with `seq` > `after`, of `*` those with `position` > `after`.
+
+        Of `*` an event is there once no transaction runs that has a smaller position.
+        """
         work = self._work
         stream, after = work.label("stream_id", stream_id), check_count("after", after)
         if check_count("limit", limit) < 1:
             raise InvalidValue("limit", "expected at least 1.")
         if stream == ALL:
-            rows = work.rows(_OF_ALL, after=after, limit=limit)
-        else:
-            rows = work.rows(_OF_STREAM, stream=stream, after=after, limit=limit)
-        return [construct(Event, dict(zip(_FIELDS, row, strict=True))) for row in rows]
+            events, behind = read_all(work, after, limit)
+            if behind and not work.writable and work.runtime.owns_engine and not work.runtime.one_connection:
+                return confirmed(work, after, events, behind)
+            return events
+        return _events(work.rows(_OF_STREAM, stream=stream, after=after, limit=limit))
 
     @writes
     def append(self, stream_id: str, type: str, data: Json) -> Event:
         """Append an event of your own. Raises InvalidValue while the log is off.
 
-        The event is numbered at once, which locks the log: other writing transactions wait until this one ends.
+        The event is numbered at once: until this transaction ends, others that write to the stream wait, and readers of `*` get
+        no event with a greater position.
         """
         work = self._work
         stream, kind = work.label("stream_id", stream_id), work.label("type", type)
@@ -84,6 +92,40 @@ class Events(Repository):
         if stream != ALL:
             return trim(work, stream, before=before, keep=keep_newest)
         return trim_each(work, streams(work), before=before, keep=keep_newest)
+
+
+def read_all(work: UnitOfWork, after: int, limit: int, *, settled: int | None = None) -> tuple[List[Event], List[Event]]:
+    """The events of all streams after a position that are settled, and those behind them.
+
+    `settled`: a position that was settled before the transaction began.
+    """
+    if settled is None and work.writable and not work.runtime.dialect.one_writer:
+        settled = settled_now(work)  # before the statement that reads, which sees what has ended by then
+    with work.batch() as batch:
+        mark = batch.row(MARK)
+        rows = batch.rows(_OF_ALL, after=after, limit=limit)
+    found = _events(rows.result)
+    if mark.result is None or mark.result[0] is None:
+        return found, []
+    part = settled_part(found, max(after, mark.result[0], settled or 0))
+    return part, found[len(part) :]
+
+
+def confirmed(work: UnitOfWork, after: int, events: List[Event], behind: List[Event]) -> List[Event]:
+    """The events of a snapshot with those behind them between which there is no other one, now that all others have ended.
+
+    A position that is missing in the snapshot was rolled back, or its transaction has ended since. Another look tells which.
+    """
+    settled = in_snapshot(work.runtime, settled_now)
+    base, last = events[-1].position if events else after, min(settled, behind[-1].position)
+    there = in_snapshot(work.runtime, lambda other: other.rows(_POSITIONS, after=base, upto=last))
+    seen = {event.position for event in behind}
+    upto = min((position - 1 for (position,) in there if position not in seen), default=last)
+    return events + settled_part(behind, upto)
+
+
+def _events(rows: List[Row]) -> List[Event]:
+    return [construct(Event, dict(zip(_FIELDS, row, strict=True))) for row in rows]
 
 
 def _ago(work: UnitOfWork, span: timedelta) -> datetime:

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Table, bindparam, select
+from sqlalchemy import Table, bindparam, delete, select
 
 from persist.db.changes.event_streams import key_of, parent, place_of
 from persist.db.changes.journal import VerbChanges
+from persist.db.expressions.upsert import merge
 from persist.db.schema.column_types import Label
-from persist.db.statements.prepared import Statement
+from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.row_chunks import chunks
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.errors import InvalidValue
@@ -20,15 +21,36 @@ from persist.events.writing import MAX_CHANGES, plain_rows
 _ROWS = 200
 _HEADS = Statement(select(event_heads.c.stream_id).where(event_heads.c.stream_id != ALL))
 _stream = bindparam("stream", type_=Label())
+_LOCK_HEAD = Statement(merge(event_heads, "stream_id", seq="sum").values(stream_id=param("stream_id"), seq=0))
+_HEAD = Statement(select(event_heads.c.seq).where(event_heads.c.stream_id == _stream))
+_FORGET_UNUSED = Statement(delete(event_heads).where(event_heads.c.stream_id == _stream, event_heads.c.seq == 0))
+
+
+def every_stream(work: UnitOfWork, tables: Sequence[Table]) -> tuple[set[str], set[str]]:
+    """The streams that have rows or had events: shared ones, whether they do or not, and others.
+
+    Shared ones come first in snapshots: rows of others may refer to theirs.
+    """
+    shared = {rule.shared for table in tables if (rule := place_of(table)) is not None}
+    stream_names = {stream for table in tables for stream in _stream_names(work, table)}
+    return shared, (stream_names | {stream for (stream,) in work.rows(_HEADS)}) - shared
 
 
 def write_snapshots(work: UnitOfWork, tables: Sequence[Table]) -> None:
-    """Write a snapshot of every stream that has rows or had events. Shared streams first: rows of others may refer to theirs."""
-    shared = {rule.shared for table in tables if (rule := place_of(table)) is not None}
-    stream_names = {stream for table in tables for stream in _stream_names(work, table)}
+    """Write a snapshot of every stream that has rows or had events."""
+    shared, others = every_stream(work, tables)
     with_head = {stream for (stream,) in work.rows(_HEADS)}
-    for stream in sorted(shared) + sorted((stream_names | with_head) - shared):
+    for stream in sorted(shared) + sorted(others):
         write_snapshot(work, stream, tables, empty=stream in with_head)
+
+
+def write_locked_snapshot(work: UnitOfWork, stream: str, tables: Sequence[Table]) -> None:
+    """Write the snapshot of a stream while others write to it: they wait for its head, if only for their numbers."""
+    work.run(_LOCK_HEAD, stream_id=stream)
+    head = work.row(_HEAD, stream=stream)
+    assert head is not None
+    write_snapshot(work, stream, tables, empty=head[0] > 0)
+    work.run(_FORGET_UNUSED, stream=stream)
 
 
 def write_snapshot(work: UnitOfWork, stream: str, tables: Sequence[Table], *, empty: bool = True) -> None:

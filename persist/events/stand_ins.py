@@ -69,6 +69,11 @@ def _logging(work: UnitOfWork, row: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"logging": row["stream_id"] != ALL or is_on(work)}
 
 
+def _settled(work: UnitOfWork, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """NULL where positions are counted, or else the beginning: it moves on with the next commit."""
+    return {"settled": None if work.runtime.dialect.one_writer or row["stream_id"] != ALL or not is_on(work) else 0}
+
+
 def _span(work: UnitOfWork, stream: str) -> tuple[int | None, int | None]:
     found = work.row(_LAST_OF_ALL) if stream == ALL else work.row(_LAST, stream=stream)
     return (None, None) if found is None else (found[0], found[1])
@@ -91,4 +96,5 @@ STAND_INS: StandIns = {
     _H.seq: _last_given,
     _H.first_seq: _first_kept,
     _H.logging: _logging,
+    _H.settled: _settled,
 }

@@ -5,12 +5,14 @@ from datetime import datetime
 
 from sqlalchemy import and_, func, select
 
+from persist.db.changes.event_streams import logged_tables
 from persist.db.statements.prepared import LIMIT, Statement
 from persist.db.transactions.repository import Verb
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.events.models import event_heads, event_log
 from persist.events.schemas import ALL
-from persist.events.switching import is_on
+from persist.events.settling import last_given
+from persist.events.switching import is_on, progress_of
 
 _E, _H = event_log.c, event_heads.c
 _EVENTS = Statement(select(func.count(_E.position), func.min(_E.at)))
@@ -21,7 +23,6 @@ _LATEST = Statement(
     .order_by(_E.position.desc())
     .limit(LIMIT)
 )
-_LAST = Statement(select(_H.seq).where(_H.stream_id == ALL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class LogStatus:
     """The status of one database's event log.
 
     on        whether the log is on
+    guarded   whether the database refuses writers that do not keep the log; some refuse the triggers that it takes
+    snapshots how many streams have a snapshot since the log was switched on, while others still lack theirs; else None
     events    the number of events now in the log
     streams   the number of streams that have or had events
     position  the last position given, 0 for none: the number of events ever written
@@ -36,6 +39,8 @@ class LogStatus:
     """
 
     on: bool
+    guarded: bool
+    snapshots: int | None
     events: int
     streams: int
     position: int
@@ -63,7 +68,10 @@ def latest_streams(work: UnitOfWork, limit: int) -> list[Stream]:
 def log_status(work: UnitOfWork) -> LogStatus:
     """The status of the log. It counts all events, so its cost grows with the log."""
     with Verb(work, "standing", writes=False):
-        events, streams, last = work.row(_EVENTS), work.row(_STREAMS), work.row(_LAST)
+        events, streams, last = work.row(_EVENTS), work.row(_STREAMS), last_given(work)
         assert events is not None
         assert streams is not None
-        return LogStatus(is_on(work), events[0], streams[0], 0 if last is None else last[0], events[1])
+        on, progress = is_on(work), progress_of(work)
+        guarded = on and not work.whole_tables.unguarded(logged_tables(work.runtime.tables()))
+        under_way = None if progress is None or progress.upto is not None else progress.streams
+        return LogStatus(on, guarded, under_way, events[0], streams[0], last, events[1])

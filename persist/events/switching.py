@@ -2,70 +2,291 @@
 
 The log is on if a row of `_meta` says so. Triggers in the database, the guard, then refuse writes that are not logged: a log
 that some writers skip is worse than none. A store that is refused this way keeps the log from then on.
+
+No step keeps other writers waiting for long: the switch, the guard of each table and the snapshot of each stream have
+transactions of their own. `_meta` says how far they are, so that a switch that was killed is gone on with. Until every table is
+guarded the row has another value than the database's revision.
 """
 
-from sqlalchemy import delete, func, select, update
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from sqlalchemy import Table, bindparam, delete, func, select, update
 
 from persist.db.changes.event_streams import logged_tables
+from persist.db.expressions.positions import last_position, raised_sequence
 from persist.db.expressions.upsert import merge, upsert
 from persist.db.schema.base import table_of
+from persist.db.schema.column_types import Int64
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Statement, param
 from persist.db.statements.schema_version import EVENTS
 from persist.db.transactions.unit_of_work import UnitOfWork
-from persist.events.models import LOG_TABLES, event_heads, event_log
+from persist.errors import StoreBusy
+from persist.events.models import LOG_TABLES, event_heads, event_log, event_positions
 from persist.events.schemas import ALL
-from persist.events.snapshots import write_snapshots
+from persist.events.settling import settled_now
+from persist.events.snapshots import every_stream, write_locked_snapshot
+
+R = TypeVar("R")
+Run = Callable[[Callable[[UnitOfWork], Any]], Any]
+"""Runs a step in a transaction of its own, and returns what it returns."""
+
+SNAPSHOTS = "events_snapshots"
+"""The key of `_meta` that says how far the snapshots are; see Progress."""
+_GUARDING = "guarding"
+_TOGETHER = 8
+"""Tables that are guarded in one transaction if nobody writes to them."""
+PATIENCE = 60.0
+"""Seconds for which a step is tried again that would have kept other writers waiting."""
 
 _meta = table_of(Meta)
 _H = event_heads.c
 _ON = Statement(select(_meta.c.value).where(_meta.c.key == EVENTS))
 _REVISION = Statement(select(_meta.c.value).where(_meta.c.key == "schema_version"))
 _NOTE = Statement(upsert(_meta, "key"))
-_FORGET = Statement(delete(_meta).where(_meta.c.key == EVENTS))
-_LOGGING = Statement(select(_H.logging).where(_H.stream_id == ALL).with_for_update())
-_COUNT = Statement(merge(event_heads, "stream_id", logging="new").values(stream_id=ALL, seq=param("seq"), logging=True))
+_FORGET = Statement(delete(_meta).where(_meta.c.key == param("row_key")))
+_PROGRESS = Statement(select(_meta.c.value).where(_meta.c.key == SNAPSHOTS))
+_PROGRESS_LOCKED = Statement(select(_meta.c.value).where(_meta.c.key == SNAPSHOTS).with_for_update())
+_COUNTER = Statement(select(_H.logging, _H.seq, _H.settled).where(_H.stream_id == ALL).with_for_update())
+_COUNT = Statement(
+    merge(event_heads, "stream_id", seq="new", logging="new").values(stream_id=ALL, seq=param("seq"), logging=True)
+)
 _LAST = Statement(select(func.coalesce(func.max(event_log.c.position), 0)))
-_STOP = Statement(update(event_heads).where(_H.stream_id == ALL).values(logging=False))
+_RAISE = Statement(select(raised_sequence(event_positions, bindparam("last_used", type_=Int64()))))
+_LAST_TAKEN = Statement(select(last_position(event_positions)))
+_TAKE = Statement(update(event_heads).where(_H.stream_id == ALL).values(settled=param("upto")))
+_STOP = Statement(update(event_heads).where(_H.stream_id == ALL).values(logging=False, settled=None, seq=param("last_used")))
 
 
-def switch_on(work: UnitOfWork) -> bool:
-    """Switch the log on for every writer, from this transaction's commit on. False if it was on.
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the snapshots are that follow switching the log on.
 
-    Existing rows are logged as one snapshot of each stream.
+    since    the position after which every change of a row is an event
+    after    where among the streams the last one is of which there is a snapshot; empty before the first
+    streams  how many streams have been looked at
+    upto     the position of the last snapshot once all are written; None before
     """
-    tables = logged_tables(work.runtime.tables())
-    if work.row(_ON) != work.row(_REVISION):
-        work.whole_tables.check_guard(tables, on=True)
-    work.whole_tables.lock(tables)
-    revision, noted, counting = work.row(_REVISION), work.row(_ON), work.row(_LOGGING)
+
+    since: int
+    after: str = ""
+    streams: int = 0
+    upto: int | None = None
+
+
+def is_unfinished(work: UnitOfWork) -> bool:
+    """Whether snapshots are missing of a log that was switched on."""
+    progress = progress_of(work)
+    return progress is not None and progress.upto is None
+
+
+def switch_on(run: Run, work_tables: Sequence[Table], logs: Callable[[], None]) -> bool:
+    """Switch the log on for every writer. False if it was on, and nothing was left to do.
+
+    Existing rows are logged as one snapshot of each stream. `logs` is called once this store has to log.
+    """
+    tables = logged_tables(work_tables)
+    noted, revision = run(_noted)
+    if noted != revision:
+        run(lambda work: _check(work, tables))
+        _patiently(run, lambda work: _begin(work, fresh=noted is None))
+        logs()
+        if _patiently(run, _number):
+            for at in range(0, len(tables), _TOGETHER):
+                _guard_each(run, tables[at : at + _TOGETHER])
+        run(_guarded)
+    progress = run(progress_of)
+    if progress is None or progress.upto is not None:
+        return noted is None
+    _write_snapshots(run, tables)
+    return True
+
+
+def _noted(work: UnitOfWork) -> tuple[str | None, str]:
+    noted, revision = work.row(_ON), work.row(_REVISION)
     assert revision is not None, "an open store has its revision noted"
-    was_on = noted is not None and counting is not None and bool(counting[0])
-    if was_on and noted == revision:
-        return False
-    if not was_on:
+    return (None if noted is None else noted[0]), revision[0]
+
+
+def _check(work: UnitOfWork, tables: Sequence[Table]) -> None:
+    work.whole_tables.check_guard(tables, on=True)
+    every_stream(work, tables)  # none may be called as all streams together
+
+
+def _begin(work: UnitOfWork, *, fresh: bool) -> None:
+    """From this transaction's commit on stores log that are opened or refused. Positions come from the sequence on a server."""
+    work.whole_tables.be_brief()
+    counter = work.row(_COUNTER)
+    noted, _ = _noted(work)
+    if noted is None or counter is None or not counter[0]:
         last = work.row(_LAST)
         assert last is not None
-        work.run(_COUNT, seq=last[0])
-        work.runtime.keep_log(True)
-        write_snapshots(work, tables)
-    work.whole_tables.guard(tables, LOG_TABLES)
-    work.run(_NOTE, key=EVENTS, value=revision[0])
-    return not was_on
+        used = max(last[0], 0 if counter is None else counter[1])
+        work.run(_COUNT, seq=used)
+        take_positions(work)
+        if fresh:
+            _note(work, Progress(since=0))
+    else:
+        take_positions(work)
+    work.run(_NOTE, key=EVENTS, value=_GUARDING)
 
 
-def switch_off(work: UnitOfWork) -> bool:
-    """Switch the log off for every writer. Its events are kept. False if it was off."""
-    tables = logged_tables(work.runtime.tables())
-    if is_on(work):
-        work.whole_tables.check_guard(tables, on=False)
+def take_positions(work: UnitOfWork) -> None:
+    """Give positions by the sequence from now on, above all that were given; on SQLite by the count."""
+    counter, last = work.row(_COUNTER), work.row(_LAST)
+    if counter is None or last is None:
+        return
+    used = max(last[0], counter[1])
+    if work.runtime.dialect.one_writer:
+        if counter[2] is not None:
+            work.run(_COUNT, seq=used)
+            work.run(_TAKE, upto=None)
+        return
+    if used:
+        work.row(_RAISE, last_used=used)
+    if counter[2] is None:
+        work.run(_TAKE, upto=used)
+
+
+def _number(work: UnitOfWork) -> bool:
+    work.whole_tables.be_brief()
+    return work.whole_tables.number_events(LOG_TABLES)
+
+
+def _guard_each(run: Run, tables: Sequence[Table]) -> None:
+    """Guard tables together if nobody writes to them, or else one by one."""
+    try:
+        run(lambda work: _guard(work, tables, at_once=True))
+    except StoreBusy:
+        for table in tables:
+            _patiently(run, partial(_guard, tables=[table]))
+
+
+def _guard(work: UnitOfWork, tables: Sequence[Table], *, at_once: bool = False) -> None:
+    """The lock waits for transactions that wrote to a table without logging."""
+    work.whole_tables.be_brief(at_once=at_once)
     work.whole_tables.lock(tables)
-    if not is_on(work):
+    work.whole_tables.guard(tables, LOG_TABLES)
+
+
+def _guarded(work: UnitOfWork) -> None:
+    noted, revision = _noted(work)
+    if noted is not None:
+        work.run(_NOTE, key=EVENTS, value=revision)
+
+
+def _write_snapshots(run: Run, tables: Sequence[Table]) -> None:
+    """Write the snapshots that are missing, one stream after the other. Several processes may do so at once."""
+    if run(progress_of).since == 0:
+        last = run(lambda work: work.row(_LAST))[0]
+        deadline = time.monotonic() + PATIENCE
+        while run(settled_now) < last:  # a writer without the log may still be on its way
+            if time.monotonic() > deadline:
+                raise StoreBusy(PATIENCE, "another transaction has written events and goes on")
+            time.sleep(0.01)
+        run(lambda work: _locked_note(work, lambda old: Progress(since=last, after=old.after, streams=old.streams)))
+    for place, stream in every_stream_in_order(run, tables):
+        if not run(partial(_write_one, place=place, stream=stream, tables=tables)):
+            return
+    run(_finish)
+
+
+def every_stream_in_order(run: Run, tables: Sequence[Table]) -> list[tuple[str, str]]:
+    """(place, stream) of the streams that are left, in the order of their snapshots; a place sorts as its stream does."""
+    shared, others = run(lambda work: every_stream(work, tables))
+    places = [(f"0{stream}", stream) for stream in sorted(shared)] + [(f"1{stream}", stream) for stream in sorted(others)]
+    progress = run(progress_of)
+    return [] if progress is None else [found for found in places if found[0] > progress.after]
+
+
+def _write_one(work: UnitOfWork, place: str, stream: str, tables: Sequence[Table]) -> bool:
+    progress = _locked(work)
+    if progress is None or progress.upto is not None:
         return False
-    work.run(_STOP)
-    work.whole_tables.drop_guard()
-    work.run(_FORGET)
+    if place > progress.after:
+        write_locked_snapshot(work, stream, tables)
+        _note(work, Progress(progress.since, place, progress.streams + 1))
     return True
+
+
+def _finish(work: UnitOfWork) -> None:
+    last = work.row(_LAST)
+    assert last is not None
+    _locked_note(work, lambda old: Progress(old.since, old.after, old.streams, last[0]))
+
+
+def _locked_note(work: UnitOfWork, change: Callable[[Progress], Progress]) -> None:
+    progress = _locked(work)
+    if progress is not None and progress.upto is None:
+        _note(work, change(progress))
+
+
+def progress_of(work: UnitOfWork) -> Progress | None:
+    """How far the snapshots are; None if the log is off, or an older release has switched it on."""
+    return _read(work.row(_PROGRESS))
+
+
+def _locked(work: UnitOfWork) -> Progress | None:
+    return _read(work.row(_PROGRESS_LOCKED))
+
+
+def _read(row: Sequence[Any] | None) -> Progress | None:
+    return None if row is None else Progress(**json.loads(row[0]))
+
+
+def _note(work: UnitOfWork, progress: Progress) -> None:
+    text = json.dumps({name: getattr(progress, name) for name in ("since", "after", "streams", "upto")})
+    work.run(_NOTE, key=SNAPSHOTS, value=text)
+
+
+def switch_off(run: Run, work_tables: Sequence[Table]) -> bool:
+    """Switch the log off for every writer. Its events are kept. False if it was off."""
+    tables = logged_tables(work_tables)
+    if not run(is_on):
+        return False
+    run(lambda work: work.whole_tables.check_guard(tables, on=False))
+    run(lambda work: work.run(_NOTE, key=EVENTS, value=_GUARDING))
+    for table in tables:  # stores that know that the log is on go on logging
+        _patiently(run, partial(_unguard, table=table))
+    return bool(_patiently(run, _stop))
+
+
+def _unguard(work: UnitOfWork, table: Table) -> None:
+    if not work.whole_tables.unguarded([table]):
+        work.whole_tables.be_brief()
+        work.whole_tables.drop_guard([table])
+
+
+def _stop(work: UnitOfWork) -> bool:
+    work.whole_tables.be_brief()
+    counter, last = work.row(_COUNTER), work.row(_LAST)
+    if not is_on(work) or counter is None or last is None:
+        return False
+    taken = work.row(_LAST_TAKEN)
+    work.run(_STOP, last_used=max(counter[1], last[0], (taken and taken[0]) or 0))
+    work.whole_tables.drop_guards()
+    for key in (EVENTS, SNAPSHOTS):
+        work.run(_FORGET, row_key=key)
+    return True
+
+
+def _patiently(run: Run, step: Callable[[UnitOfWork], R]) -> R:
+    """Try a step again that found a lock taken: nobody is to wait behind it."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            found: R = run(step)
+            return found
+        except StoreBusy:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.02, 0.1))
 
 
 def is_on(work: UnitOfWork) -> bool:

@@ -17,7 +17,7 @@ from persist.events.snapshots import write_snapshot
 
 _E, _H = event_log.c, event_heads.c
 _stream, _upto = bindparam("stream", type_=Label()), bindparam("upto", type_=Int64())
-_COUNT = Statement(select(_H.seq).where(_H.stream_id == ALL).with_for_update())
+_COUNT = Statement(select(_H.seq).where(_H.stream_id == ALL, _H.settled.is_(None)).with_for_update())
 _HEADS = Statement(select(_H.stream_id).where(_H.stream_id != ALL).order_by(_H.stream_id), unreadable=OnUnreadable.LEAVE_OUT)
 _waiting = _E.position > select(func.min(event_consumers.c.position)).scalar_subquery()
 _first_waiting = select(func.min(_E.seq)).where(_E.stream_id == _stream, _waiting).scalar_subquery()
@@ -36,7 +36,7 @@ _FIRST = Statement(update(event_heads).where(_H.stream_id == _stream).values(fir
 
 
 def lock_log(work: UnitOfWork) -> None:
-    """Lock the count of all events, before any stream's head: the order of locks that writers of events use."""
+    """Lock the count of all events, where it is used, before any stream's head: the order of locks that writers of events use."""
     work.row(_COUNT)
 
 
@@ -49,7 +49,8 @@ def trim(work: UnitOfWork, stream: str, *, before: datetime | None, keep: int) -
     """Delete events of a stream older than `before` (None: of any age) except its newest `keep`; the number deleted.
 
     Events that a consumer has not acknowledged stay: it would never see them. The log must be locked, so that none is added
-    behind the back of the statement that looks for them.
+    behind the back of the statement that looks for them. The lock of the stream's head does the same where positions come from
+    a sequence.
     """
     head = work.row(_HEAD, stream=stream)
     if head is None:

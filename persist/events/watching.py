@@ -9,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.snapshots import in_snapshot
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_count, check_label
 from persist.errors import InvalidValue, StoreBusy, Unavailable
-from persist.events.repository import Events
+from persist.events.repository import Events, read_all
 from persist.events.schemas import ALL, Event
+from persist.events.settling import settled_now
 
 log = logging.getLogger("persist")
 
@@ -21,6 +23,9 @@ _BATCH = 200
 
 _MAX_WAIT = 5.0
 """The longest wait in seconds. After each wait the log is read again, even without a notification."""
+
+_SOON, _LATER = 0.005, 0.5
+"""Seconds until the next look while events wait for a transaction with a smaller position: first, and at most."""
 
 _OUTAGE = 1.0
 """Seconds between reads while the database cannot be read."""
@@ -41,6 +46,8 @@ class Watcher:
         self._timeout = timeout
         self._deadline: float | None = None
         self._outage = False
+        self._held_back: float | None = None
+        """Seconds to wait if there are events that cannot be read yet."""
         self._wakeups = runtime.dialect.event_log.wakeups(runtime.listen_url)
         runtime.watchers.add(self._wakeups)
 
@@ -79,19 +86,36 @@ class Watcher:
         left = _MAX_WAIT if self._deadline is None else max(0.0, min(_MAX_WAIT, self._deadline - time.monotonic()))
         if self._outage:
             self._wakeups.pause(min(left, _OUTAGE))
+        elif self._held_back is not None:
+            self._wakeups.wait(min(left, self._held_back))
+            self._held_back = min(self._held_back * 1.5, _LATER)
         else:
             self._wakeups.wait(left)
 
     def _read(self) -> list[Event]:
         """The next events, from a read transaction that ends before this returns. [] during an outage, which is only logged."""
         try:
-            events = in_snapshot(self._runtime, lambda work: Events(work).read(self._stream, after=self._after, limit=_BATCH))
+            events = self._read_all() if self._stream == ALL else in_snapshot(self._runtime, self._read_stream)
         except (Unavailable, StoreBusy) as error:
             if not self._outage:
                 log.warning("the log of events cannot be read now: %s", error)
             self._outage = True
             return []
         self._outage = False
+        return events
+
+    def _read_stream(self, work: UnitOfWork) -> list[Event]:
+        return Events(work).read(self._stream, after=self._after, limit=_BATCH)
+
+    def _read_all(self) -> list[Event]:
+        events, behind = in_snapshot(self._runtime, lambda work: read_all(work, self._after, _BATCH))
+        if behind and not events:
+            settled = in_snapshot(self._runtime, settled_now)
+            events, behind = in_snapshot(self._runtime, lambda work: read_all(work, self._after, _BATCH, settled=settled))
+        if events or not behind:
+            self._held_back = None
+        else:
+            self._held_back = self._held_back or _SOON
         return events
 
     def stop(self) -> None:

@@ -1,21 +1,25 @@
 """Writing the event log: the changes of a transaction become events, numbered by its last statements.
 
-The counter row of `*` is updated first and stays locked until the commit. So logging transactions commit one after the other,
-in the order of their positions, and a reader that has read up to a position has seen all events before it. (An identity column
-cannot promise that: a later number may become visible first, and a reader past it never sees the earlier one.)
+The heads of their streams are updated first and stay locked until the commit, so a stream's numbers have no gap and follow its
+commits. Positions come from a sequence (persist.db.expressions.positions), while the row of `*` says so in `settled`, and no
+transaction waits for another one's. A transaction takes them when it has locked its heads: positions follow numbers in each
+stream, and come after those of everything that the transaction has seen. Otherwise, as on SQLite and where an older release has
+switched the log on, the row of `*` counts them, and stays locked until the commit.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Table, Text, and_, bindparam, cast, func, insert, literal, select, update
+from sqlalchemy import ColumnElement, Table, Text, and_, bindparam, case, cast, func, insert, literal, select, update
 
+from persist.db.changes.batch import Batch, Pending
 from persist.db.changes.driver_statements import StatementRunner
 from persist.db.changes.event_streams import key_of, place_of
 from persist.db.changes.journal import Change, Op, VerbChanges
 from persist.db.dialects.event_log import MAX_PAYLOAD, Notify
+from persist.db.expressions.positions import next_position, position_lock
 from persist.db.expressions.upsert import merging
 from persist.db.formats.json_rows import JsonRows
 from persist.db.schema.column_types import Int64
@@ -24,7 +28,7 @@ from persist.db.values.clock import Clock, to_ms
 from persist.db.values.frozen import construct
 from persist.db.values.json import JsonLimits, encode
 from persist.errors import InvalidValue
-from persist.events.models import event_heads, event_log
+from persist.events.models import event_heads, event_log, event_positions
 from persist.events.schemas import ALL, OTHER, TYPES, VERSION, Event
 
 MAX_CHANGES = 1000
@@ -39,7 +43,11 @@ _stream = bindparam("stream", type_=_TEXT)
 _all, _own = event_heads.alias("all_streams"), event_heads.alias("own_stream")
 _logging = and_(_all.c.stream_id == ALL, _all.c.logging)
 _of_stream = and_(_own.c.stream_id == _stream, _own.c.stream_id != _all.c.stream_id, _logging)
-_COUNT = Statement(update(event_heads).where(_H.stream_id == ALL, _H.logging).values(seq=_H.seq + _many))
+_counts = _all.c.settled.is_(None)
+_COUNT = Statement(update(event_heads).where(_H.stream_id == ALL, _H.logging, _H.settled.is_(None)).values(seq=_H.seq + _many))
+# Without a table: on a distributed server they would run where the table is, without the sequence.
+_LOCK = Statement(select(position_lock(event_positions)))
+_TAKE = Statement(select(next_position(event_positions)))
 _COUNT_STREAM = Statement(
     merging(
         insert(event_heads).from_select(["stream_id", "seq"], select(_stream, _many).select_from(_all).where(_logging)),
@@ -47,27 +55,30 @@ _COUNT_STREAM = Statement(
         seq="sum",
     )
 )
-# An event's numbers are those of the last event, which the heads have by now, less the events that come after it.
-_INSERT = Statement(
-    insert(event_log)
-    .from_select(
-        ["position", "stream_id", "seq", "type", "at", "data"],
-        select(
-            _all.c.seq - bindparam("after_in_all", type_=Int64()),
-            _own.c.stream_id,
-            _own.c.seq - bindparam("after_in_stream", type_=Int64()),
-            bindparam("kind", type_=_E.type.type),
-            bindparam("now", type_=_E.at.type),
-            bindparam("content", type_=_E.data.type),
-        ).where(_of_stream),
+
+
+def _insert(position: ColumnElement[int]) -> Statement:
+    # A counted number is that of the last event, which the heads have by now, less the events that come after it.
+    counted = case((_counts, _all.c.seq - bindparam("after_in_all", type_=Int64())), else_=position)
+    names = ["position", "stream_id", "seq", "type", "at", "data"]
+    values = select(
+        counted,
+        _own.c.stream_id,
+        _own.c.seq - bindparam("after_in_stream", type_=Int64()),
+        bindparam("kind", type_=_E.type.type),
+        bindparam("now", type_=_E.at.type),
+        bindparam("content", type_=_E.data.type),
     )
-    .returning(_E.position, _E.seq)
-)
+    return Statement(insert(event_log).from_select(names, values.where(_of_stream)).returning(_E.position, _E.seq))
+
+
+_INSERT = _insert(next_position(event_positions))
+_INSERT_AT = _insert(bindparam("taken", type_=Int64()))
 
 
 @cache
 def _notice(notify: Notify) -> Statement:
-    """Wakes the readers in other processes with the number of a stream's last event, when the transaction commits."""
+    """Wakes the readers in other processes when a caller's transaction commits: nobody else learns of its commit."""
     payload = func.substr(cast(_own.c.seq, Text()) + literal(" ", Text()) + _own.c.stream_id, 1, MAX_PAYLOAD)
     return Statement(select(notify(payload)).where(_of_stream))
 
@@ -81,28 +92,43 @@ class EventWriter:
         scopes: dict[str, str],
         notify: Notify | None,
         switched_off: Callable[[], None],
-        wake_watchers: Callable[[], None],
+        settle: Callable[[], None],
+        *,
+        distributed: bool = False,
     ) -> None:
         self._clock, self._scopes, self._notice = clock, scopes, None if notify is None else _notice(notify)
-        self._switched_off, self._wake_watchers = switched_off, wake_watchers
+        self._takes_positions = notify is not None
+        self._apart = distributed and self._takes_positions
+        """Whether positions are taken by statements of their own, before the rows that have them."""
+        self._switched_off, self.ended = switched_off, settle
+        """`ended` is called after the end of a transaction that had events: it wakes the readers."""
 
     def write(self, db: StatementRunner, verb_changes: Sequence[VerbChanges]) -> list[Event]:
         """Number and store the events of these changes, in one batch. No events if another process switched the log off."""
         event_fields = [fields for verb in verb_changes for fields in self._event_fields(verb)]
         after_in_stream = Counter(stream for stream, _, _ in event_fields)
         after_in_all, at = len(event_fields), to_ms(self._clock())
-        streams, sent = sorted(after_in_stream), []
+        streams = sorted(after_in_stream)
+        sent: list[Pending[Any]] = []
+        apart = self._apart
+        if apart:
+            with db.batch() as batch:
+                self._count(batch, after_in_stream)
+                taken = [batch.row(_TAKE) for _ in event_fields]
         with db.batch(last=True) as batch:
-            batch.run(_COUNT, many=len(event_fields))
-            for stream in streams:
-                batch.run(_COUNT_STREAM, stream=stream, many=after_in_stream[stream])
+            if not apart:
+                self._count(batch, after_in_stream)
             for stream, kind, data in event_fields:
                 after_in_all -= 1
                 after_in_stream[stream] -= 1
                 after = {"after_in_all": after_in_all, "after_in_stream": after_in_stream[stream]}
                 content = encode(data, "data", _ANY_SIZE)
-                sent.append(batch.returned(_INSERT, stream=stream, kind=kind, now=at, content=content, **after))
-            if self._notice is not None:
+                row = {"stream": stream, "kind": kind, "now": at, "content": content, **after}
+                number = taken[len(sent)].result if apart else None
+                sent.append(
+                    batch.returned(_INSERT, **row) if number is None else batch.returned(_INSERT_AT, taken=number[0], **row)
+                )
+            if self._notice is not None and db.joined:
                 for stream in streams:
                     batch.row(self._notice, stream=stream)
         events = []
@@ -115,9 +141,17 @@ class EventWriter:
             events.append(construct(Event, event))
         return events
 
-    def committed(self, events: Sequence[Event]) -> None:
-        """Called after the commit: wake the watchers in this process."""
-        self._wake_watchers()
+    @property
+    def database_logs(self) -> bool:
+        """Whether the database itself logs a text delta that one statement inserts: a distributed one takes no triggers."""
+        return not self._apart
+
+    def _count(self, batch: Batch, events: Mapping[str, int]) -> None:
+        batch.run(_COUNT, many=sum(events.values()))
+        for stream in sorted(events):
+            batch.run(_COUNT_STREAM, stream=stream, many=events[stream])
+        if self._takes_positions:
+            batch.row(_LOCK)
 
     def _event_fields(self, verb: VerbChanges) -> Iterator[tuple[str, str, Any]]:
         """(stream, type, data) of a verb's events: one for each stream it changed, more if it has over MAX_CHANGES changes."""

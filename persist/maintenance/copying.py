@@ -16,6 +16,7 @@ from persist.db.statements.schema_version import EVENTS, OWN_SCOPES, UNFINISHED
 from persist.db.values.arguments import check_label
 from persist.errors import InvalidValue, StoreCorrupt
 from persist.events.models import LOG_TABLES
+from persist.events.switching import take_positions
 from persist.maintenance.blob_copying import copy_bodies
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.empty_store import FIXED, refuse_unless_empty
@@ -99,9 +100,11 @@ class _Copy:
             sums[table] = self._table(table, totals[table])
         self.target.bulk.end_loading()
         if self.logs:  # the log was copied completely, and the copy continues it
+            self.target.work.whole_tables.number_events(LOG_TABLES)
             self.target.work.whole_tables.guard(logged_tables(TABLES), LOG_TABLES)
         for table in TABLES:
             self._check(table, sums[table])
+        take_positions(self.target.work)  # the sequence goes on above the copied positions
         copy_bodies(self.source.work, self.target.store.runtime)
         return {str(t.name): sums[t].rows for t in TABLES}, {str(t.name): str(sums[t]) for t in TABLES}
 

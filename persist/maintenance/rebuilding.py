@@ -1,11 +1,13 @@
 """Rebuilds a database from its event log."""
 
-from sqlalchemy import bindparam, func, select
+from collections.abc import Sequence
+
+from sqlalchemy import ForeignKeyConstraint, Table, and_, bindparam, delete, exists, func, literal, not_, select, update
 
 from persist.chat.storage.folding import fold_all
 from persist.conversations.storage.progression_folding import fold_some
 from persist.db.changes.event_streams import logged_tables, place_of
-from persist.db.schema.column_types import Label
+from persist.db.schema.column_types import Int64, Label
 from persist.db.statements.prepared import Statement
 from persist.db.transactions.own_scope import claim_file
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -13,9 +15,9 @@ from persist.errors import Conflict, NotFound
 from persist.events.models import event_heads, event_log
 from persist.events.replay import Replay
 from persist.events.repository import Events
-from persist.events.schemas import ALL, SNAPSHOT, Event
+from persist.events.schemas import ALL, SNAPSHOT, SNAPSHOT_CONTINUED, Event
 from persist.events.snapshots import write_snapshots
-from persist.events.switching import is_on
+from persist.events.switching import Progress, is_on, progress_of
 from persist.maintenance.blob_copying import copy_blobs
 from persist.schema.metadata import metadata
 from persist.store.store import Store
@@ -26,6 +28,13 @@ _LOGGED = logged_tables(metadata.sorted_tables)
 _E, _H = event_log.c, event_heads.c
 _STARTS = Statement(select(_E.stream_id, func.max(_E.position)).where(_E.type == SNAPSHOT).group_by(_E.stream_id))
 _TRIMMED = Statement(select(_H.stream_id).where(_H.first_seq > 1, _H.stream_id != ALL).order_by(_H.stream_id))
+_BETWEEN = Statement(
+    select(func.count()).where(
+        _E.position > bindparam("since", type_=Int64()),
+        _E.position <= bindparam("upto", type_=Int64()),
+        _E.type.not_in([literal(SNAPSHOT), literal(SNAPSHOT_CONTINUED)]),
+    )
+)
 _KNOWN = Statement(select(_H.stream_id).where(_H.stream_id == bindparam("stream", type_=Label())))
 
 
@@ -65,14 +74,24 @@ def _rebuild(source: Store, target: Store, stream_id: str | None) -> None:
                 target.runtime.scopes[scope] = owner
             else:
                 owners[scope] = owner
+        progress = progress_of(read)
+        if progress is not None and progress.upto is None:
+            raise Conflict(
+                f"The snapshots of {progress.streams:,} streams are written, and others are missing: run `persist events on`.",
+                constraint="event_log",
+            )
+        window = _Window(read, write, progress)
         replay = Replay(write, {table.name: table for table in _LOGGED}, owners)
         starts = {row[0]: row[1] for row in read.rows(_STARTS)}
         after = 0
         while events := Events(read).read(ALL, after=after, limit=_BATCH):
             for event in events:
-                if (wanted is None or event.stream_id in wanted) and event.position >= starts.get(event.stream_id, 0):
+                window.reach(event.position)
+                begun = window.is_open or event.position >= starts.get(event.stream_id, 0)
+                if (wanted is None or event.stream_id in wanted) and begun:
                     _apply(replay, event, write)
             after = events[-1].position
+        window.close()
         copy_blobs(read, write, unnamed=wanted is None)
         write.advance_sequences(_LOGGED)
         fold_all(write)
@@ -80,6 +99,53 @@ def _rebuild(source: Store, target: Store, stream_id: str | None) -> None:
             pass
         if logs and is_on(write):
             write_snapshots(write, _LOGGED)
+
+
+class _Window:
+    """The events between the switch of the log and its last snapshot, where others were written in between.
+
+    An event of a stream may come before the stream's snapshot, and so before the rows that it refers to or deletes. So all of
+    these events are applied, no foreign key is checked until the window ends, and what is left without a parent is deleted at
+    the end, as it was in the source together with the parent.
+    """
+
+    def __init__(self, read: UnitOfWork, write: UnitOfWork, progress: Progress | None) -> None:
+        self._write, self.is_open = write, False
+        self._suspended: Sequence[str] = ()
+        self._since = self._upto = 0
+        if progress is not None and progress.upto is not None:
+            others = read.row(_BETWEEN, since=progress.since, upto=progress.upto)
+            if others is not None and others[0]:
+                self._since, self._upto = progress.since, progress.upto
+
+    def reach(self, position: int) -> None:
+        """Begin or end the window, if the event at this position is behind where it does."""
+        if not self.is_open and self._since < position <= self._upto:
+            self.is_open = True
+            self._suspended = self._write.whole_tables.suspend_references(_LOGGED)
+        elif self.is_open and position > self._upto:
+            self.close()
+
+    def close(self) -> None:
+        """End the window if it is open."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        while any(self._adopt_or_delete(table, key) for table in _LOGGED for key in table.foreign_key_constraints):
+            pass
+        self._write.whole_tables.restore_references(self._suspended)
+
+    def _adopt_or_delete(self, table: Table, key: ForeignKeyConstraint) -> bool:
+        parent = key.referred_table.alias("parent")
+        matches = [
+            parent.c[element.column.name] == table.c[column.name]
+            for column, element in zip(key.columns, key.elements, strict=True)
+        ]
+        without = and_(*(column.is_not(None) for column in key.columns), not_(exists().where(*matches).correlate(table)))
+        if key.ondelete == "SET NULL":
+            names = {column.name: None for column in key.columns if column.nullable}
+            return bool(self._write.change(update(table).where(without).values(names)))
+        return bool(self._write.change(delete(table).where(without)))
 
 
 def _apply(replay: Replay, event: Event, write: UnitOfWork) -> None:

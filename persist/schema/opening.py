@@ -15,7 +15,7 @@ from persist.db.schema.base import SCHEMA_TOKEN, table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.schema.table_settings import settings_of
 from persist.db.statements.compiled import Kind
-from persist.db.statements.schema_version import EVENTS, HEAD, UNFINISHED, scopes_at, version_table
+from persist.db.statements.schema_version import DISTRIBUTED, EVENTS, HEAD, UNFINISHED, scopes_at, version_table
 from persist.errors import Conflict, PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
 from persist.lazy_imports import lazy_modules
 from persist.schema.revision import verify
@@ -35,12 +35,14 @@ class Found:
     log_revision  the revision at which its log of events was switched on; None while it is off
     has_deltas    whether there are text deltas to fold first; only checked in a writable file
     unfinished    whether a copy into the database has begun and not ended
+    distributed   whether tables may be on other nodes of a cluster
     """
 
     scopes: Mapping[str, str]
     log_revision: str | None = None
     has_deltas: bool = False
     unfinished: bool = False
+    distributed: bool = False
 
 
 def prepare(dialect: Dialect, *, migrate: bool | None, may_be_unfinished: bool = False) -> Found:
@@ -115,10 +117,11 @@ def _found(driver: Any, dialect: Dialect, revision: str | None, *, end: Callable
         if noted is None:
             return None
         log_revision, unfinished = noted.pop(EVENTS, None), noted.pop(UNFINISHED, None) is not None
+        distributed = noted.pop(DISTRIBUTED, None) is not None
         has_deltas = (
             dialect.path is not None and not dialect.read_only and dialect.prepared[ANY_DELTA].one(driver, {}) is not None
         )
-        return Found(noted, log_revision, has_deltas, unfinished)
+        return Found(noted, log_revision, has_deltas, unfinished, distributed)
     except UnreadableRow as error:
         if revision is not None:
             return None  # `verify` examines it next

@@ -1,13 +1,17 @@
 """The event log of a store: switch it on or off, watch its streams, call back after each commit."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from persist.db.changes.journal import COMMITTED
+from persist.db.concurrency.deadline_timer import Timer
 from persist.db.transactions.repository import Verb
 from persist.db.transactions.runtime import Runtime
+from persist.db.transactions.snapshots import in_snapshot
+from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag
-from persist.errors import InvalidValue
+from persist.errors import InvalidValue, ReadOnlyTransaction
 from persist.lazy_imports import lazy_modules
 from persist.store.transaction import TransactionBlock, work_of
 
@@ -15,14 +19,40 @@ if TYPE_CHECKING:
     from persist.events.schemas import Event
 
 with lazy_modules(globals()):
-    from persist.events import switching, watching
+    from persist.events import settling, switching, watching, writing
+
+R = TypeVar("R")
 
 
 class StoreEventLog:
     """Switches and follows the event log of one store. The methods of Store with the same purpose say more."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, timer: Timer) -> None:
+        self._runtime, self._timer = runtime, timer
+        self._settler: settling.Settler | None = None
+
+    def prepare(self, *, distributed: bool) -> None:
+        """Set up how the runtime makes the writer of the log. `distributed`: tables may be on other nodes of a cluster."""
+        runtime = self._runtime
+        off, notify = partial(runtime.keep_log, False), runtime.dialect.event_log.notify
+        runtime.make_log = lambda: writing.EventWriter(
+            runtime.clock, runtime.scopes, notify, off, self.ended, distributed=distributed
+        )
+
+    def ended(self) -> None:
+        """Wake the readers of the log after the end of a transaction with events."""
+        if self._runtime.dialect.event_log.notify is None:
+            self._runtime.wake_watchers()
+            return
+        if self._settler is None:
+            self._settler = settling.Settler(self._runtime, self._timer)
+        self._settler()
+
+    def flush(self) -> None:
+        """Tell the readers what they have not been told yet: the store is about to close."""
+        if self._settler is not None:
+            self._timer.forget(self._settler)  # other stores may share the timer, and it goes on
+            self._settler.flush()
 
     @property
     def on(self) -> bool:
@@ -30,16 +60,27 @@ class StoreEventLog:
         return self._runtime.log is not None
 
     def switch(self, on: bool) -> bool:
-        """Switch the event log on or off in one transaction; whether that changed anything."""
-        was_on = self.on
-        try:
-            with TransactionBlock(self._runtime, writable=True) as tx, Verb(work_of(tx), "switch_events", writes=True):
-                changed = (switching.switch_on if check_flag("on", on) else switching.switch_off)(work_of(tx))
-        except BaseException:
-            self._runtime.keep_log(was_on)
-            raise
-        self._runtime.keep_log(on)
+        """Switch the event log on or off in short transactions; whether that changed anything."""
+        runtime = self._runtime
+        runtime.refuse_inside_transaction("switch_events()")
+        if runtime.read_only:
+            raise ReadOnlyTransaction("switch_events")
+        tables = runtime.tables()
+        if check_flag("on", on):
+            changed = switching.switch_on(self._step, tables, lambda: runtime.keep_log(True))
+        else:
+            changed = switching.switch_off(self._step, tables)
+        runtime.keep_log(on)
         return changed
+
+    def open_as(self, on: bool | None) -> None:
+        """Switch the log as the opening of the store asks, and go on where switching it on was stopped."""
+        if on is not None and (on != self.on or (on and in_snapshot(self._runtime, switching.is_unfinished))):
+            self.switch(on)
+
+    def _step(self, run: Callable[[UnitOfWork], R]) -> R:
+        with TransactionBlock(self._runtime, writable=True) as tx, Verb(work_of(tx), "switch_events", writes=True):
+            return run(work_of(tx))
 
     def watch(self, stream_id: str, after: int, timeout: float | None) -> "Iterator[Event]":
         """Follow one stream after the event with number `after`, or all streams after that log position."""

@@ -41,7 +41,6 @@ with lazy_modules(globals()):
     from persist.chat.recording import options as recording
     from persist.chat.recording import recorder as recorders
     from persist.chat.recording import recovery
-    from persist.events import writing as log_writing
     from persist.schema import adopt as adopting
     from persist.schema import metadata as catalog
     from persist.workflows import phase_blocks, steps
@@ -62,9 +61,9 @@ class Store(Domains):
     def __init__(self, runtime: Runtime, timer: Timer | None = None) -> None:
         super().__init__(transaction_per_verb(runtime))
         self.runtime = runtime
-        self._event_log = StoreEventLog(runtime)
-        self.pinned = PinnedConnection(runtime)
         self.timer = timer or Timer()
+        self._event_log = StoreEventLog(runtime, self.timer)
+        self.pinned = PinnedConnection(runtime)
         self._recorders: WeakGroup[recorders.Recorder] = WeakGroup()
         self._notifiers = Notifiers(runtime, self.timer)
         self.path: Path | None = runtime.dialect.path
@@ -126,8 +125,7 @@ class Store(Domains):
         store = cls.on_dialect(dialect, settings, clock, sleep, migrate=migrate)
         store.runtime.listen_url = listen_url
         try:
-            if events is not None and events != store.logs_events:
-                store.switch_events(events)
+            store._event_log.open_as(events)
         except BaseException:
             store.close()
             raise
@@ -160,13 +158,11 @@ class Store(Domains):
             raise
         runtime = Runtime(dialect, settings, clock or dialect.connections.clock, sleep or time.sleep, owns_engine=owns_engine)
         runtime.blob_store = blob_store
-        runtime.scopes = scopes = dict(found.scopes)
+        runtime.scopes = dict(found.scopes)
         runtime.tables = lambda: catalog.metadata.sorted_tables
-        runtime.make_log = lambda: log_writing.EventWriter(
-            runtime.clock, scopes, dialect.event_log.notify, lambda: runtime.keep_log(False), runtime.wake_watchers
-        )
-        runtime.keep_log(found.log_revision is not None)
         store = cls(runtime, timer)
+        store._event_log.prepare(distributed=found.distributed)
+        runtime.keep_log(found.log_revision is not None)
         if found.log_revision not in (None, HEAD) and not dialect.read_only:
             store.switch_events(True)  # tables added by later revisions have no event guard yet
         if found.has_deltas and owns_engine:
@@ -201,6 +197,7 @@ class Store(Domains):
                 recorder.close()
             self.timer.stop()
             self._notifiers.flush()
+            self._event_log.flush()
             runtime.stop_watchers()
             fold_progressions(runtime, self.begin)
             runtime.closed = True

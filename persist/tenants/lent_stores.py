@@ -53,7 +53,7 @@ class TenantStore(Store):
             for recorder in self._recorders.members():
                 recorder.close()
         self.runtime = closed_copy(self.runtime)
-        self.pinned, self._event_log = PinnedConnection(self.runtime), StoreEventLog(self.runtime)
+        self.pinned, self._event_log = PinnedConnection(self.runtime), StoreEventLog(self.runtime, self.timer)
         for superfluous in self._give_back(self._use):
             superfluous.close()
 

@@ -5,10 +5,12 @@ from collections.abc import Callable
 import pytest
 from alembic import command
 from sqlalchemy import insert
+from sqlalchemy.schema import CreateSequence
 
 import persist
 from persist.db.dialects.from_url import dialect_for
 from persist.db.statements.schema_version import version_table
+from persist.events.models import event_positions
 from persist.schema.metadata import HEAD, metadata
 from persist.schema.opening import ddl
 from persist.settings import Settings
@@ -34,6 +36,7 @@ def by_models(place: Place) -> None:
     with dialect.connections.writer.begin() as connection:
         for statement in ddl(dialect):
             connection.exec_driver_sql(statement)
+        connection.execute(CreateSequence(event_positions))
         for table in metadata.sorted_tables:
             for row in table.info.get("seed", ()):
                 connection.execute(insert(table), row)

@@ -14,6 +14,8 @@ class StatementRunner(Protocol):
 
     @property
     def journal(self) -> Journal | None: ...
+    @property
+    def joined(self) -> bool: ...
     def rows(self, prepared: Statement, **values: Any) -> list[Row]: ...
     def row(self, prepared: Statement, **values: Any) -> Row | None: ...
     def run(self, prepared: Statement, **values: Any) -> int: ...
@@ -39,6 +41,9 @@ class DriverStatements:
         """Whether the events are being stored with which that transaction ends."""
         self.committing = False
         """Whether a batch was sent with the COMMIT, and its answer has not arrived."""
+
+    joined = False
+    """Whether the transaction is a caller's."""
 
     def begin_event(self, name: str, stream: str | None = None) -> None:
         """Begin an event of that name: the changes that follow belong to it."""

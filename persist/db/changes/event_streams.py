@@ -92,11 +92,16 @@ class DeltaTable:
 
 @dataclass(frozen=True, slots=True)
 class LogTables:
-    """The tables that a database's own triggers log to, and the stream whose head counts the positions of all events."""
+    """The tables that a database's own triggers log to.
+
+    all        the stream whose head counts the positions of all events on SQLite
+    positions  the sequence that gives them on Postgres
+    """
 
     log: Table
     heads: Table
     all: str
+    positions: str
 
     @property
     def columns(self) -> tuple[str, ...]:

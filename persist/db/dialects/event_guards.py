@@ -31,8 +31,19 @@ class EventGuards(ABC):
         """Create the triggers, which refuse every change of the tables by a writer that does not record events."""
 
     @abstractmethod
-    def drop(self, connection: Connection) -> None:
-        """Drop the triggers."""
+    def number(self, connection: Connection, log: LogTables) -> bool:
+        """Create the trigger that gives positions to the events of older releases, where positions come from a sequence.
+
+        False: the database takes no triggers, and so has no guards either.
+        """
+
+    @abstractmethod
+    def drop(self, connection: Connection, tables: Sequence[Table]) -> None:
+        """Drop the triggers of these tables."""
+
+    @abstractmethod
+    def drop_functions(self, connection: Connection) -> None:
+        """Drop what the triggers share, and every trigger that is left."""
 
     @abstractmethod
     def check_rights(self, connection: Connection, tables: Sequence[Table], *, on: bool) -> None:
@@ -41,3 +52,11 @@ class EventGuards(ABC):
     @abstractmethod
     def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
         """Lock the tables against writes of other transactions until this transaction ends."""
+
+    @abstractmethod
+    def be_brief(self, connection: Connection, *, at_once: bool) -> None:
+        """Give up in this transaction when a lock takes long, or is taken (`at_once`), so that nobody waits long behind it."""
+
+    def missing(self, connection: Connection, tables: Sequence[Table]) -> int:
+        """How many of the tables have no trigger."""
+        return 0

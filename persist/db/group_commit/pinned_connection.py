@@ -60,7 +60,7 @@ class PinnedConnection:
 
     def _run(self, job: WriteTask[R], *, alone: bool = True) -> R:
         self._ready()
-        if alone and job.single and self._autocommits():
+        if alone and job.single and self._autocommits() and self._database_logs():
             try:
                 return self._run_alone(job)
             except Exception as error:
@@ -92,11 +92,16 @@ class PinnedConnection:
         runtime = self.runtime
         return runtime.dialect.autocommits_single_statement and (runtime.log is None or not runtime.observers.wanted(COMMITTED))
 
+    def _database_logs(self) -> bool:
+        return self.runtime.log is None or self.runtime.log.database_logs
+
     def _run_alone(self, job: WriteTask[R]) -> R:
         self._statements.journal = None
         if self.runtime.log is not None:
             with self.runtime.dialect.event_log.leave_to_database(self._driver):
-                return job.run(self._statements)
+                result = job.run(self._statements)
+            self.runtime.log.ended()
+            return result
         if not isinstance(job, SingleRowInsert):
             return job.run(self._statements)
         if not self._write_rows((job,)):
@@ -274,7 +279,7 @@ class PinnedConnection:
 
     def _committed(self) -> None:
         events = self._events
-        events.committed()
+        events.ended()
         if events.written and self.runtime.observers.wanted(COMMITTED):
             self.runtime.observers.tell(COMMITTED, events.written)
 

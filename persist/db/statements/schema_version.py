@@ -7,9 +7,10 @@ from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, Scala
 
 from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
+from persist.db.statements.distribution import is_distributed
 from persist.db.statements.prepared import Row, Statement
 
-HEAD = "0026"
+HEAD = "0027"
 """The newest revision in alembic/versions."""
 
 REVISIONS = tuple(f"{number:04d}" for number in range(1, int(HEAD) + 1))
@@ -53,19 +54,24 @@ def _meta_value(key: str) -> ScalarSelect[str]:
     return select(_meta.value).where(_meta.key == key).scalar_subquery()
 
 
+DISTRIBUTED = "distributed"
+"""The key among the facts of `scopes_at` that is there if tables may be on other nodes of a cluster."""
+
 _NOTED = (*OWN_SCOPES, EVENTS, UNFINISHED)
-_CURRENT = Statement(select(version_table.c.version_num, _meta_value("schema_version"), *map(_meta_value, _NOTED)))
+_FACTS = map(_meta_value, _NOTED)
+_CURRENT = Statement(select(version_table.c.version_num, _meta_value("schema_version"), *_FACTS, is_distributed()))
 
 
 def scopes_at(ask: Callable[[Statement], Row | None], revision: str | None) -> dict[str, str] | None:
-    """The keys OWN_SCOPES, EVENTS and UNFINISHED of `_meta` that are set, read in one statement, which `ask` runs.
+    """The keys OWN_SCOPES, EVENTS and UNFINISHED of `_meta` that are set, and DISTRIBUTED, read in one statement, run by `ask`.
 
     None if the version table is empty, or if it or `_meta.schema_version` differs from `revision` (None: any revision).
     """
     row = ask(_CURRENT)
     if row is None or (revision is not None and row[:2] != (revision, revision)):
         return None
-    return {key: value for key, value in zip(_NOTED, row[2:], strict=True) if value is not None}
+    found = {key: value for key, value in zip(_NOTED, row[2:-1], strict=True) if value is not None}
+    return {**found, DISTRIBUTED: "yes"} if row[-1] else found
 
 
 ADOPTED = "adopted_schema_version"

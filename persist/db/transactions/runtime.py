@@ -50,8 +50,12 @@ class EventLog(Protocol):
     def write(self, db: StatementRunner, changes: Sequence[Any]) -> Sequence[Any]:
         """Number and store the events, as the last statements of a transaction, and return them."""
 
-    def committed(self, events: Sequence[Any]) -> None:
-        """Take note that the events are durable now."""
+    @property
+    def database_logs(self) -> bool:
+        """Whether the database itself logs a text delta that one statement inserts."""
+
+    def ended(self) -> None:
+        """Take note that a transaction with events has ended, and wake the readers."""
 
 
 class Runtime:
@@ -202,8 +206,8 @@ class Runtime:
             raise TransactionOpen(what)
 
     def anything_open(self) -> bool:
-        """Whether any transaction is open. Snapshots of event-log watchers do not count."""
-        return bool(self._writing) or any(not owner.is_snapshot for owner in list(self._reading))
+        """Whether any transaction is open. Those of the store itself, as of watchers of the event log, do not count."""
+        return any(not owner.is_snapshot for owner in (*self._writing, *self._reading))
 
     @contextmanager
     def closing(self) -> Iterator[None]:

@@ -31,16 +31,45 @@ class TableOperations:
         """Lock the tables against changes by other transactions until this one ends."""
         event_guards_of(self._dialect).lock_tables(self._connection, tables)
 
+    def suspend_references(self, tables: Sequence[Table]) -> Sequence[str]:
+        """Check no foreign key of these tables until `restore_references`, which gets what is returned, or the COMMIT."""
+        return self._dialect.tables.suspend_references(self._connection, tables)
+
+    def restore_references(self, suspended: Sequence[str]) -> None:
+        """Check the foreign keys again, those of the rows that are there, too."""
+        self._dialect.tables.restore_references(self._connection, suspended)
+
     def check_guard(self, tables: Sequence[Table], *, on: bool) -> None:
         """Raise NotPermitted with the missing rights if `guard` would be refused."""
         event_guards_of(self._dialect).check_rights(self._connection, tables, on=on)
+
+    def be_brief(self, *, at_once: bool = False) -> None:
+        """Give up with StoreBusy in this transaction when a lock takes long, so that nobody waits long behind it.
+
+        `at_once`: when the lock is taken.
+        """
+        event_guards_of(self._dialect).be_brief(self._connection, at_once=at_once)
+
+    def number_events(self, log: LogTables) -> bool:
+        """Give positions of the sequence to the events of older releases, too. False: the database takes no triggers."""
+        self._wrote(True)
+        return event_guards_of(self._dialect).number(self._connection, log)
 
     def guard(self, tables: Sequence[Table], log: LogTables) -> None:
         """Create the event guards: they refuse every writer that changes the tables without writing events."""
         self._wrote(True)
         event_guards_of(self._dialect).create(self._connection, tables, log)
 
-    def drop_guard(self) -> None:
-        """Drop the event guards, so that no writer is refused any more."""
+    def unguarded(self, tables: Sequence[Table]) -> int:
+        """How many of the tables have no guard."""
+        return event_guards_of(self._dialect).missing(self._connection, tables)
+
+    def drop_guard(self, tables: Sequence[Table]) -> None:
+        """Drop the event guards of these tables."""
         self._wrote(True)
-        event_guards_of(self._dialect).drop(self._connection)
+        event_guards_of(self._dialect).drop(self._connection, tables)
+
+    def drop_guards(self) -> None:
+        """Drop what is left of the event guards, so that no writer is refused any more."""
+        self._wrote(True)
+        event_guards_of(self._dialect).drop_functions(self._connection)

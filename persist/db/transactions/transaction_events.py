@@ -31,10 +31,10 @@ class TransactionEvents:
         self.written += events
         return bool(events)
 
-    def committed(self) -> None:
-        """Tell the log that the stored events are durable."""
+    def ended(self) -> None:
+        """Tell the log that the transaction has ended: the events are durable now, or their positions stay unused."""
         if self.written and self.log is not None:
-            self.log.committed(self.written)
+            self.log.ended()
 
 
 NO_EVENTS = TransactionEvents()

@@ -95,8 +95,7 @@ class UnitOfWork:
             self.ending = True
             self._store_events()
         self.transaction.commit()
-        if self.events.written:
-            self.events.committed()
+        self.events.ended()
 
     def _store_events(self) -> None:
         """Store the transaction's events as its last statements; if that fails, roll back."""
@@ -135,6 +134,7 @@ class UnitOfWork:
         """Roll back; never raises for a connection that is already lost."""
         try:
             self.transaction.rollback()
+            self.events.ended()
         finally:
             undo_announcements(self.announcements)
 

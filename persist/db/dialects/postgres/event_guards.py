@@ -3,14 +3,23 @@
 from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Connection, Table
+from sqlalchemy.exc import DBAPIError
 
 from persist.db.changes.event_streams import DeltaTable, LogTables, delta_table_of
 from persist.db.dialects.event_guards import CHANGES, ESCAPE_CHARACTER, MESSAGE, PREFIX, EventGuards
 from persist.db.dialects.postgres.rights import check_guard_rights
-from persist.db.dialects.postgres.wakeups import channel
+from persist.db.expressions.positions import lock_call
 
 SETTING = "persist.keeps_event_log"
+NUMBERS = "persist.numbers_events"
+"""The setting of a transaction that takes its positions from the sequence; older releases count them."""
 SQLSTATE = "PE001"
+_REFUSED = "triggers are not supported"
+"""What Citus says of a distributed table, as an internal error."""
+_BRIEF_MS = 40
+_GUARDED = """
+    SELECT count(*) FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE t.tgname = %s AND n.nspname = %s AND c.relname = ANY(%s)"""
 
 
 class PostgresEventGuards(EventGuards):
@@ -23,8 +32,26 @@ class PostgresEventGuards(EventGuards):
         for statement in _triggers(self._schema, tables, log):
             connection.exec_driver_sql(statement)
 
-    def drop(self, connection: Connection) -> None:
-        for suffix in ("", "_piece"):  # CASCADE also drops every trigger of the function
+    def number(self, connection: Connection, log: LogTables) -> bool:
+        savepoint = connection.begin_nested()
+        try:
+            for statement in _numbering(self._schema, log):
+                connection.exec_driver_sql(statement)
+        except DBAPIError as error:
+            if _REFUSED not in str(error.orig):
+                raise
+            savepoint.rollback()
+            return False
+        savepoint.commit()
+        return True
+
+    def drop(self, connection: Connection, tables: Sequence[Table]) -> None:
+        for table in tables:
+            for suffix in ("", "_piece"):
+                connection.exec_driver_sql(f'DROP TRIGGER IF EXISTS "{PREFIX}{suffix}" ON "{self._schema}"."{table.name}"')
+
+    def drop_functions(self, connection: Connection) -> None:
+        for suffix in ("", "_piece", "_position"):  # CASCADE also drops every trigger of the function
             connection.exec_driver_sql(f'DROP FUNCTION IF EXISTS "{self._schema}".{PREFIX}{suffix}() CASCADE')
 
     def check_rights(self, connection: Connection, tables: Sequence[Table], *, on: bool) -> None:
@@ -33,6 +60,13 @@ class PostgresEventGuards(EventGuards):
     def lock_tables(self, connection: Connection, tables: Sequence[Table]) -> None:
         named = ", ".join(f'"{self._schema}"."{table.name}"' for table in tables)
         connection.exec_driver_sql(f"LOCK TABLE {named} IN SHARE ROW EXCLUSIVE MODE")
+
+    def be_brief(self, connection: Connection, *, at_once: bool) -> None:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{1 if at_once else _BRIEF_MS}ms'")
+
+    def missing(self, connection: Connection, tables: Sequence[Table]) -> int:
+        names = [table.name for table in tables]
+        return len(names) - int(connection.exec_driver_sql(_GUARDED, (PREFIX, self._schema, names)).scalar_one())
 
 
 def _triggers(schema: str, tables: Sequence[Table], log: LogTables) -> Iterator[str]:
@@ -60,19 +94,36 @@ def _function(name: str, body: str) -> str:
     return f"CREATE OR REPLACE FUNCTION {name} RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$"
 
 
+def _numbering(schema: str, log: LogTables) -> Iterator[str]:
+    """The trigger that gives an older release's events their positions, from which its own count would not be free."""
+    function, sequence = f'"{schema}".{PREFIX}_position()', _sequence(schema, log)
+    older = f"current_setting('{NUMBERS}', true) IS DISTINCT FROM 'on'"
+    logs = f"(current_setting('{SETTING}', true) = 'on' OR pg_trigger_depth() > 0)"
+    position = log.log.c.position.name
+    yield _function(function, f"BEGIN PERFORM {lock_call(sequence)}; NEW.{position} := nextval({sequence}); RETURN NEW; END")
+    yield (
+        f'CREATE OR REPLACE TRIGGER "{PREFIX}_position" BEFORE INSERT ON "{schema}".{log.log.name} '
+        f"FOR EACH ROW WHEN ({older} AND {logs}) EXECUTE FUNCTION {function}"
+    )
+
+
+def _sequence(schema: str, log: LogTables) -> str:
+    return f"""CAST('"{schema}".{log.positions}' AS regclass)"""
+
+
 def _log_piece(schema: str, pieces: DeltaTable, refuse: str, log: LogTables) -> str:
     heads, head = f'"{schema}".{log.heads.name}', log.heads.c
-    count = f"UPDATE {heads} SET {head.seq.name} = {head.seq.name} + 1 WHERE {head.stream_id.name} ="
+    sequence = _sequence(schema, log)
     escaped = " OR ".join(f"strpos(NEW.{name}, chr({ESCAPE_CHARACTER})) > 0" for name in pieces.texts)
     row = f"jsonb_build_object('table', '{pieces.table}', 'op', 'put', 'row', to_jsonb(NEW))"
     return (
-        f"DECLARE place bigint; stream text; number bigint; BEGIN IF {escaped} THEN {refuse} END IF; "
-        f"{count} '{log.all}' AND {head.logging.name} RETURNING {head.seq.name} INTO STRICT place; "
+        f"DECLARE stream text; number bigint; BEGIN IF {escaped} THEN {refuse} END IF; "
         f'SELECT {pieces.stream} INTO STRICT stream FROM "{schema}".{pieces.parent} '
         f"WHERE {pieces.parent_key} = NEW.{pieces.link}; "
-        f"{count} stream RETURNING {head.seq.name} INTO STRICT number; "
+        f"UPDATE {heads} SET {head.seq.name} = {head.seq.name} + 1 WHERE {head.stream_id.name} = stream "
+        f"RETURNING {head.seq.name} INTO STRICT number; "
+        f"PERFORM set_config('{NUMBERS}', 'on', true), {lock_call(sequence)}; "
         f'INSERT INTO "{schema}".{log.log.name} ({", ".join(log.columns)}) '
-        f"VALUES (place, stream, number, '{pieces.type}', "
-        f"NEW.{pieces.at}, jsonb_build_object('v', 1, 'changes', jsonb_build_array({row}))); "
-        f"PERFORM pg_notify('{channel(schema)}', number || ' ' || stream); RETURN NULL; END"
+        f"VALUES (nextval({sequence}), stream, number, '{pieces.type}', "
+        f"NEW.{pieces.at}, jsonb_build_object('v', 1, 'changes', jsonb_build_array({row}))); RETURN NULL; END"
     )

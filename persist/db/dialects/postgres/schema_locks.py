@@ -8,7 +8,10 @@ ONE_SCHEMA = (
 Releases before this statement took `everything` alone, and exclusively: they and this code wait for each other.
 """
 
-ONE_SCHEMA_NOW = "SELECT pg_try_advisory_xact_lock_shared(CAST(:everything AS BIGINT)) AND pg_try_advisory_xact_lock(1885696627, hashtext(:schema))"
+ONE_SCHEMA_NOW = (
+    "SELECT pg_try_advisory_xact_lock_shared(CAST(:everything AS BIGINT))"
+    " AND pg_try_advisory_xact_lock(1885696627, hashtext(:schema))"
+)
 """Takes the locks of ONE_SCHEMA, or tells that another process has one of them."""
 
 EVERYTHING = 0x7065727369737430

@@ -8,6 +8,11 @@ from persist.db.dialects.postgres.timeouts import SECRETS
 from persist.db.dialects.tables import Tables
 from persist.db.values.command_words import command_word
 
+_REFERENCES = """
+    SELECT c.relname, k.conname, pg_get_constraintdef(k.oid) FROM pg_catalog.pg_constraint k
+    JOIN pg_catalog.pg_class c ON c.oid = k.conrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE k.contype = 'f' AND n.nspname = %s AND c.relname = ANY(%s) ORDER BY c.relname, k.conname"""
+
 
 class PostgresTables(Tables):
     """The tables of one schema of the database at `url`."""
@@ -26,6 +31,12 @@ class PostgresTables(Tables):
                     named = f'"{self._schema}"."{table.name}"'
                     query = f'SELECT setval(pg_get_serial_sequence(%s, %s), (SELECT max("{column.name}") FROM {named}))'
                     connection.exec_driver_sql(query, (named, column.name))
+
+    def suspend_references(self, connection: Connection, tables: Sequence[Table]) -> Sequence[str]:
+        found = connection.exec_driver_sql(_REFERENCES, (self._schema, [table.name for table in tables])).all()
+        for table, name, _ in found:
+            connection.exec_driver_sql(f'ALTER TABLE "{self._schema}"."{table}" DROP CONSTRAINT "{name}"')
+        return [f'ALTER TABLE "{self._schema}"."{table}" ADD CONSTRAINT "{name}" {rule}' for table, name, rule in found]
 
     def upgrade_command(self) -> str:
         schema = "" if self._schema == "persist" else f" --schema {self._schema}"

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, event
 from persist.db.concurrency.writer_lock import Waiting
 from persist.db.dialects.event_log import EventLogSupport
 from persist.db.dialects.postgres.connections import PostgresConnections
-from persist.db.dialects.postgres.event_guards import SETTING
+from persist.db.dialects.postgres.event_guards import NUMBERS, SETTING
 from persist.db.dialects.postgres.timeouts import interrupt
 from persist.db.dialects.transactions import AUTOCOMMIT, Transactions
 from persist.db.expressions.locking import LOCK_TIMEOUT
@@ -61,7 +61,7 @@ class PostgresTransactions(Transactions):
 
         A pooler's next client must not find these settings, so they are never made for the session.
         """
-        logged = f", set_config('{SETTING}', 'on', true)" if self._event_log.kept else ""
+        logged = f", set_config('{SETTING}', 'on', true), set_config('{NUMBERS}', 'on', true)" if self._event_log.kept else ""
         return f"SELECT set_config('lock_timeout', '{LOCK_TIMEOUT}', true){logged}".encode()
 
     def end_read(self, connection: Connection, driver: Any) -> None:
@@ -83,6 +83,7 @@ class PostgresTransactions(Transactions):
             connection.begin()
         if self._event_log.kept:
             connection.exec_driver_sql(f"SET LOCAL {SETTING} = 'on'")
+            connection.exec_driver_sql(f"SET LOCAL {NUMBERS} = 'on'")
 
     def runner(self, driver: Any) -> Any:
         return pipelining.PipelinedConnection(driver, self._connections.names(driver))

@@ -65,7 +65,7 @@ def upgrade_lock(engine: Engine, schema: str) -> Iterator[Connection]:
 
 
 def lock_in(connection: Connection, schema: str) -> None:
-    """Take the lock of the schema's upgrades in a caller's transaction, which holds it until it ends; another upgrade is waited for."""
+    """Take the lock of the schema's upgrades in a caller's transaction, which holds it until it ends. Another one is awaited."""
     deadline = time.monotonic() + _JOINED_SECONDS
     while not _locked(connection, schema):
         if time.monotonic() > deadline:  # fails with the server's own error, unless it is free just now

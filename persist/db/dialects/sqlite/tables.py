@@ -22,5 +22,9 @@ class SqliteTables(Tables):
     def advance_sequences(self, connection: Connection, tables: Sequence[Table]) -> None:
         """Do nothing: SQLite generates the number after the highest one in the table."""
 
+    def suspend_references(self, connection: Connection, tables: Sequence[Table]) -> Sequence[str]:
+        connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+        return ()
+
     def upgrade_command(self) -> str:
         return f"persist upgrade --url {command_word(f'sqlite:///{self._path}')}"

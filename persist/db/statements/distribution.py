@@ -1,0 +1,27 @@
+"""Whether a database is spread over the nodes of a cluster, in SQL."""
+
+from typing import Any
+
+from sqlalchemy import Boolean
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ColumnElement
+
+from persist.db.sqlalchemy_private import made_of
+
+
+@made_of()
+class is_distributed(ColumnElement[Any]):  # noqa: N801  # reads as the SQL it stands for
+    """Whether tables may be on other nodes, where a sequence is not."""
+
+    type = Boolean()
+
+
+@compiles(is_distributed, "sqlite")
+def _render_lite(element: is_distributed, compiler: SQLCompiler, **kw: Any) -> str:
+    return "NULL"
+
+
+@compiles(is_distributed, "postgresql")
+def _render_pg(element: is_distributed, compiler: SQLCompiler, **kw: Any) -> str:
+    return "EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus')"
