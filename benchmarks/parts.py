@@ -39,6 +39,7 @@ PARTS = (
     Part("claims", "Claims of many workers", quick=False),
     Part("network", "On a network", quick=False),
     Part("growth", "Growth", quick=False),
+    Part("counting", "Counts", quick=False),
     Part("reading", "Reading a session"),
     Part("conversations", "Conversations"),
     Part("opening", "Opening a store", postgres=False),

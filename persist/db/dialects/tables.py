@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import Connection, Table
 
@@ -16,6 +17,10 @@ class Tables(ABC):
     @abstractmethod
     def advance_sequences(self, connection: Connection, tables: Sequence[Table]) -> None:
         """Advance the sequences of these tables past their highest ids, after rows with explicit ids were inserted."""
+
+    @abstractmethod
+    def expected_rows(self, driver: Any, sql: str, args: Sequence[Any]) -> int | None:
+        """How many rows the planner expects of a compiled SELECT, which is not executed; None if it does not say."""
 
     @abstractmethod
     def upgrade_command(self) -> str:

@@ -1,6 +1,7 @@
 """The tables of a schema on Postgres."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import URL, Connection, Table, text
 
@@ -26,6 +27,12 @@ class PostgresTables(Tables):
                     named = f'"{self._schema}"."{table.name}"'
                     query = f'SELECT setval(pg_get_serial_sequence(%s, %s), (SELECT max("{column.name}") FROM {named}))'
                     connection.exec_driver_sql(query, (named, column.name))
+
+    def expected_rows(self, driver: Any, sql: str, args: Sequence[Any]) -> int | None:
+        ((plan,),) = driver.execute(f"EXPLAIN (FORMAT JSON) {sql}", args).fetchall()
+        top = plan[0]["Plan"]
+        # a plan for other servers, as Citus makes it, has a number that no statistics stand behind
+        return None if top["Node Type"] == "Custom Scan" else int(top["Plan Rows"])
 
     def upgrade_command(self) -> str:
         schema = "" if self._schema == "persist" else f" --schema {self._schema}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, Table
 
@@ -21,6 +22,9 @@ class SqliteTables(Tables):
 
     def advance_sequences(self, connection: Connection, tables: Sequence[Table]) -> None:
         """Do nothing: SQLite generates the number after the highest one in the table."""
+
+    def expected_rows(self, driver: Any, sql: str, args: Sequence[Any]) -> int | None:
+        """None: SQLite's planner knows proportions, and these only as they were at the last ANALYZE."""
 
     def upgrade_command(self) -> str:
         return f"persist upgrade --url {command_word(f'sqlite:///{self._path}')}"
