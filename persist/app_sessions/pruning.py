@@ -3,7 +3,8 @@
 from sqlalchemy import exists, or_
 
 from persist.app_sessions.models import BELOW, artifact_blobs, artifact_versions, artifacts, memories, sessions
-from persist.db.operations.pruning import AgedRows, Below, Pruning
+from persist.db.operations.bounded_deletion import Below
+from persist.db.operations.pruning import AgedRows, Pruning
 
 _S, _A, _M = sessions.c, artifacts.c, memories.c
 

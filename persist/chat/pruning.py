@@ -8,7 +8,8 @@ from sqlalchemy import Table, select
 from persist.chat.models import deltas, messages, part_blobs, parts, prompts, sessions, step_usage, turns
 from persist.chat.storage.turns import TURN, running_sessions
 from persist.db.expressions.locking import lock_table
-from persist.db.operations.pruning import LOOK, AgedRows, Below, Condition, Cut, Ids, Pruning, Removed, delete_rows
+from persist.db.operations.bounded_deletion import Below, Condition, Ids, Units, delete_rows
+from persist.db.operations.pruning import LOOK, AgedRows, Cut, Pruning, Removed
 from persist.db.schema.base import json_key_set
 from persist.db.statements.prepared import Row
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -44,6 +45,18 @@ SESSIONS = AgedRows(
         Below(step_usage, lambda ids: step_usage.c.message_id.in_(select(_M.id).where(_M.session_id.in_(ids)))),
         Below(messages, lambda ids: _M.session_id.in_(ids)),
         Below(turns, lambda ids: _T.session_id.in_(ids)),
+    ),
+    units=Units(
+        messages,
+        _M.id,
+        lambda ids: _M.session_id.in_(ids),
+        order=(_M.created_at, _M.id),
+        below=(
+            Below(deltas, lambda ids: deltas.c.part_id.in_(select(_P.id).where(_P.message_id.in_(ids)))),
+            Below(part_blobs, lambda ids: part_blobs.c.part_id.in_(select(_P.id).where(_P.message_id.in_(ids)))),
+            Below(parts, lambda ids: _P.message_id.in_(ids)),
+            Below(step_usage, lambda ids: step_usage.c.message_id.in_(ids)),
+        ),
     ),
 )
 

@@ -11,7 +11,8 @@ from persist.conversations.schemas import PruneReport, Status
 from persist.conversations.storage import deletion as removal
 from persist.conversations.storage.locking import OF_SESSIONS
 from persist.db.changes.batch import Batch
-from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed, delete_rows
+from persist.db.operations.bounded_deletion import delete_rows
+from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed
 from persist.db.schema.arrays import among_labels
 from persist.db.schema.column_types import Float64, Int64
 from persist.db.statements.prepared import Row, Statement, param

@@ -1,6 +1,7 @@
 """Deletes old finished rows in batches. Each batch is checked again and deleted in one transaction."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
@@ -159,10 +160,18 @@ def _batches(run: Run, pruning: Pruning, cut: Cut) -> Iterator[Removed]:
     while True:
         found = run(partial(pruning.look, cut=cut, after=last), writes=False)
         for some in pruning.batches(found):
-            removed = run(partial(pruning.remove, cut=cut, found=some))
-            yield removed
-            for start in range(0, len(removed.followers), BATCH):
-                yield run(partial(pruning.follow, followers=removed.followers[start : start + BATCH]))
+            yield from _removals(run, pruning, cut, some)
         if len(found) < LOOK:
             return
         last = found[-1]
+
+
+def _removals(run: Run, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Iterator[Removed]:
+    """Delete a batch, in as many transactions as its size takes."""
+    begun = False
+    while found:
+        removed = run(partial(pruning.remove, cut=replace(cut, begun=begun), found=found))
+        yield removed
+        for start in range(0, len(removed.followers), BATCH):
+            yield run(partial(pruning.follow, followers=removed.followers[start : start + BATCH]))
+        found, begun = removed.rest, removed.begun

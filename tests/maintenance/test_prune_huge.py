@@ -1,0 +1,162 @@
+"""Pruning what is too much for one transaction: bounded parts, and between any two of them a valid store."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+
+from persist import Store
+from persist.blobs.pruning import UnnamedBlobs
+from persist.db.dialects.findings import Severity
+from persist.db.operations.pruning import ROWS, Pruning
+from persist.maintenance import doctor, prune
+from persist.testing import FrozenClock
+from tests.contract.chat.scenes import create
+from tests.contract.conftest import Raw
+from tests.maintenance.pruning_scenes import DAY, DOMAINS, age, everything, forty_days_later
+from tests.subprocesses import Worker
+
+TABLES = ("chat_sessions", "chat_messages", "chat_parts")
+
+
+@pytest.fixture
+def store(database_url: str, clock: FrozenClock) -> Iterator[Store]:
+    with Store.open(database_url, clock=clock) as store:
+        yield store
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
+    """The most dependent rows that a transaction may delete in this test, of every kind of item."""
+    most: int = getattr(request, "param", 10)
+    for kind in (Pruning, UnnamedBlobs):
+        monkeypatch.setattr(kind, "rows", most)
+    return most
+
+
+def long_chat(store: Store, messages: int, parts: int = 2) -> str:
+    session = create(store)
+    with store.begin() as tx:
+        for number in range(messages):
+            said = [{"type": "text", "text": f"{number}, {part}"} for part in range(parts)]
+            tx.chat.messages.append(session, role="user", parts=said)
+    return session
+
+
+def counts(url: str) -> list[int]:
+    with closing(Raw(url)) as raw:
+        return [raw.count(table) for table in TABLES]
+
+
+def errors(store: Store) -> list[str]:
+    return [f"{one.code}: {one.message}" for one in doctor(store) if one.severity == Severity.ERROR]
+
+
+@pytest.mark.parametrize("rows", [1], indirect=True)
+@pytest.mark.parametrize("what", DOMAINS)
+def test_parts_delete_what_a_whole_deletes(database_url: str, monkeypatch: pytest.MonkeyPatch, rows: int, what: str) -> None:
+    everything(database_url)
+    with forty_days_later(database_url) as store:
+        with monkeypatch.context() as undone:
+            undone.setattr(Pruning, "rows", ROWS)
+            expected = prune(store, what, older_than=30 * DAY, dry_run=True)
+        before = errors(store)
+        report = prune(store, what, older_than=30 * DAY, progress=lambda gone: sound(store, before))
+        assert (report.tables, sorted(report.files)) == (expected.tables, sorted(expected.files))
+        assert prune(store, what, older_than=30 * DAY).tables == {}
+
+
+def sound(store: Store, before: list[str]) -> None:
+    """Between two transactions nothing is there that doctor calls an error."""
+    assert errors(store) == before
+
+
+def test_a_long_chat_goes_in_transactions_of_so_many_rows(store: Store, database_url: str, clock: FrozenClock, rows: int) -> None:
+    session = long_chat(store, 25)
+    age(clock)
+    told: list[int] = []
+
+    def look(gone: int) -> None:
+        told.append(gone)
+        with store.read() as tx:
+            left = tx.chat.messages.list(session) if tx.chat.sessions.list().items else []
+        # messages are whole, and those that are left are the newest
+        assert [[part["text"] for part in one["parts"]] for one in left] == [
+            [f"{number}, {part}" for part in range(2)] for number in range(25 - len(left), 25)
+        ]
+
+    report = prune(store, "chat", older_than=30 * DAY, progress=look)
+    assert report.tables == {"chat_messages": 25, "chat_parts": 50, "chat_sessions": 1}
+    steps = [after - before for before, after in zip([0, *told], told, strict=False)]
+    assert max(steps) <= 2 * rows  # so many rows below messages, and as many messages
+    assert len(steps) > 3
+    assert counts(database_url) == [0, 0, 0]
+
+
+def test_a_message_of_many_parts_goes_in_parts(store: Store, database_url: str, clock: FrozenClock, rows: int) -> None:
+    session = long_chat(store, 1, parts=45)
+    age(clock)
+    seen: list[int] = []
+
+    def look(gone: int) -> None:
+        with store.read() as tx:
+            if tx.chat.sessions.list().items:
+                seen.append(sum(len(one["parts"]) for one in tx.chat.messages.list(session)))
+
+    assert prune(store, "chat", older_than=30 * DAY, progress=look).total == 47
+    assert seen == [35, 25, 15, 5, 0][: len(seen)]
+    assert len(seen) >= 4
+
+
+def test_a_chat_that_is_used_again_keeps_what_is_left(store: Store, clock: FrozenClock, rows: int) -> None:
+    session = long_chat(store, 25)
+    age(clock)
+    used: list[int] = []
+
+    def use(gone: int) -> None:
+        used.append(gone)
+        with store.begin() as tx:
+            if len(used) == 1:
+                tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "once more"}])
+
+    prune(store, "chat", older_than=30 * DAY, progress=use)
+    with store.read() as tx:
+        left = tx.chat.messages.list(session)
+    assert left[-1]["parts"][0]["text"] == "once more"
+    assert 15 < len(left) < 26
+    assert used == [15, 15]  # the second transaction left it alone
+
+
+def test_small_chats_still_go_together(store: Store, clock: FrozenClock, rows: int) -> None:
+    for _ in range(7):
+        long_chat(store, 1, parts=1)
+    age(clock)
+    told: list[int] = []
+    prune(store, "chat", older_than=30 * DAY, progress=told.append)
+    assert told[0] >= 3 * 3  # three chats of three rows each in the first transaction
+    assert told[-1] == 21
+
+
+def test_a_prune_that_is_killed_in_a_long_chat_is_continued(store: Store, database_url: str, clock: FrozenClock) -> None:
+    session = long_chat(store, 60)
+    short = long_chat(store, 1)
+    worker = Worker("tests.maintenance.pruning_worker", database_url, "chat", 500, 10)
+    try:
+        assert int(worker.stdout.readline()) > 0
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(30)
+    finally:
+        worker.close()
+    sessions, messages, parts = counts(database_url)
+    assert parts == 2 * messages
+    with store.read() as tx:
+        for chat in tx.chat.sessions.list().items:
+            assert chat.id in (session, short)
+            assert all(len(one["parts"]) == 2 for one in tx.chat.messages.list(chat.id))
+    assert errors(store) == []
+    clock.advance(seconds=1)
+    report = prune(store, "chat", older_than=timedelta(0))
+    assert report.tables.get("chat_sessions", 0) == sessions
+    assert counts(database_url) == [0, 0, 0]
