@@ -4,11 +4,14 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from persist import Store
 from persist.blobs.pruning import UnnamedBlobs
+from persist.conversations import pruning as conversations
 from persist.db.dialects.findings import Severity
 from persist.db.operations.pruning import ROWS, Pruning
 from persist.maintenance import doctor, prune
@@ -31,7 +34,7 @@ def store(database_url: str, clock: FrozenClock) -> Iterator[Store]:
 def rows(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
     """The most dependent rows that a transaction may delete in this test, of every kind of item."""
     most: int = getattr(request, "param", 10)
-    for kind in (Pruning, UnnamedBlobs):
+    for kind in (Pruning, UnnamedBlobs, *map(type, conversations.PRUNINGS)):
         monkeypatch.setattr(kind, "rows", most)
     return most
 
@@ -137,6 +140,67 @@ def test_small_chats_still_go_together(store: Store, clock: FrozenClock, rows: i
     prune(store, "chat", older_than=30 * DAY, progress=told.append)
     assert told[0] >= 3 * 3  # three chats of three rows each in the first transaction
     assert told[-1] == 21
+
+
+def long_conversation(store: Store, messages: int) -> None:
+    """Its progression and that of its branch name the same messages."""
+    with store.begin() as tx:
+        tx.conversations.sessions.create(id="long", status="completed")
+        branch = tx.conversations.branches.create("long", id="branch")
+        made: list[dict[str, Any]] = [
+            {"id": f"m{n:03}", "created_at": 1.5, "role": "user", "content": "x"} for n in range(messages)
+        ]
+        tx.conversations.messages.put_many(made)
+        ids = [str(message["id"]) for message in made]
+        tx.conversations.progressions.replace(branch.progression_id, ids)
+        tx.conversations.progressions.replace(tx.conversations.sessions.get("long").progression_id, ids)
+
+
+def shown(store: Store, branch: str) -> list[str]:
+    with store.read() as tx:
+        return [message.id for message in tx.conversations.branches.history(branch)]
+
+
+def test_a_long_conversation_becomes_shorter_from_its_end(store: Store, clock: FrozenClock, rows: int, database_url: str) -> None:
+    long_conversation(store, 35)
+    with store.begin() as tx:
+        fork = tx.conversations.branches.fork("branch", at=30)
+    age(clock)
+    told, lengths = [0], []
+
+    def look(gone: int) -> None:
+        told.append(gone)
+        with store.read() as tx:
+            there = tx.conversations.sessions.list().items
+        if there:
+            left = shown(store, "branch")
+            assert left == [f"m{number:03}" for number in range(len(left))]
+            assert shown(store, fork.id) == left[:30]
+            assert errors(store) == []
+            lengths.append(len(left))
+
+    report = prune(store, "conversations", older_than=30 * DAY, progress=look)
+    assert report.tables == {"branches": 2, "messages": 35, "progression_members": 70, "progressions": 3, "sessions": 1}
+    assert max(after - before for before, after in pairwise(told)) <= 2 * rows
+    assert lengths == sorted(lengths, reverse=True)
+    assert len(set(lengths)) >= 3
+    with closing(Raw(database_url)) as raw:
+        assert [raw.count(table) for table in report.tables] == [0] * 5
+
+
+def test_what_a_fork_of_a_long_conversation_shows_stays(store: Store, clock: FrozenClock, rows: int, database_url: str) -> None:
+    """A fork that another program has put into another session."""
+    long_conversation(store, 35)
+    with store.begin() as tx:
+        tx.conversations.sessions.create(id="young", status="running")
+        fork = tx.conversations.branches.fork("branch")
+    with closing(Raw(database_url)) as raw:
+        raw.rows("UPDATE branches SET session_id = 'young' WHERE id = ?", fork.id)
+    inherited = shown(store, fork.id)
+    age(clock)
+    assert prune(store, "conversations", older_than=30 * DAY).tables["sessions"] == 1
+    assert shown(store, fork.id) == inherited == [f"m{number:03}" for number in range(35)]
+    assert errors(store) == []
 
 
 def test_a_prune_that_is_killed_in_a_long_chat_is_continued(store: Store, database_url: str, clock: FrozenClock) -> None:
