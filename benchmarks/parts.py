@@ -49,6 +49,7 @@ PARTS = (
     Part("programs", "Scopes of programs", postgres=False),
     Part("telemetry", "Telemetry", quick=False),
     Part("events", "The log of events", quick=False),
+    Part("holding", "Long holds", quick=False),
     Part("backup", "Backup", postgres=False, quick=False),
     Part("copying", "Copying", quick=False),
     Part("sessionlog", "Session logs", postgres=False),

@@ -26,6 +26,7 @@ WEBHOOKS = AgedRows(
     _W.owner,
     _W.id,
     may_go=~exists().where(_T.owner == _W.owner, _T.task_id == _W.task_id),
+    alone=False,
 )
 
 PRUNINGS: tuple[Pruning, ...] = (TASKS, WEBHOOKS)

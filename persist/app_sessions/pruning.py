@@ -22,6 +22,7 @@ ARTIFACTS = AgedRows(
     may_go=~exists().where(
         _S.app_name == _A.app_name, _S.user_id == _A.user_id, or_(_A.session_id == "", _A.session_id == _S.session_id)
     ),
+    alone=False,
     below=[
         Below(artifact_blobs, lambda ids: artifact_blobs.c.artifact_id.in_(ids)),
         Below(artifact_versions, lambda ids: artifact_versions.c.artifact_id.in_(ids)),

@@ -174,7 +174,7 @@ class _Sessions(Pruning):
 
     table = sessions
     batch = _BATCH
-    rows = 5_000  # places of progressions
+    rows = 2_000  # places of progressions
 
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         query = select(_S.updated_at, _S.id, _in_pool + _in_branches).where(_may_go).order_by(_S.updated_at, _S.id).limit(LOOK)

@@ -30,9 +30,9 @@ def running(store: Store, *, trial: bool) -> Iterator[Run]:
 
         def run(step: Callable[[UnitOfWork], T], /, *, writes: bool = True) -> T:
             if writes:
-                return store.transact(lambda tx: _framed(work_of(tx), step))
+                return store.transact(lambda tx: framed(work_of(tx), step))
             with store.read() as tx:
-                return _framed(work_of(tx), step)
+                return framed(work_of(tx), step)
 
         yield run
         return
@@ -42,12 +42,12 @@ def running(store: Store, *, trial: bool) -> Iterator[Run]:
             work.transaction.may_be_long = True  # no other writer waits for the copy's lock
 
         def try_out(step: Callable[[UnitOfWork], T], /, *, writes: bool = True) -> T:
-            return _framed(work, step)
+            return framed(work, step)
 
         yield try_out
 
 
-def _framed(work: UnitOfWork, step: Callable[[UnitOfWork], T]) -> T:
+def framed(work: UnitOfWork, step: Callable[[UnitOfWork], T]) -> T:
     """Run a step as a verb, which translates driver errors into PersistErrors."""
     with Verb(work, "maintenance", writes=work.writable):
         return step(work)

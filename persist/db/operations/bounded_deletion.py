@@ -54,6 +54,15 @@ def fitting(work: UnitOfWork, below: Sequence[Below], ids: Ids, most: int) -> in
     return count
 
 
+def count_below(work: UnitOfWork, below: Sequence[Below], ids: Ids) -> Counter[str]:
+    """How many rows of each table depend on the ids."""
+    rows: Counter[str] = Counter()
+    for one in below:
+        found: Sequence[Row] = work.found(select(func.count()).select_from(one.table).where(one.of(ids)))
+        rows[one.table.name] += int(found[0][0])
+    return rows
+
+
 def delete_below(work: UnitOfWork, below: Sequence[Below], ids: Ids) -> Counter[str]:
     """Delete all rows that depend on the ids; how many of each table."""
     rows: Counter[str] = Counter()
@@ -65,9 +74,10 @@ def delete_below(work: UnitOfWork, below: Sequence[Below], ids: Ids) -> Counter[
 def delete_some(work: UnitOfWork, below: Sequence[Below], units: Units | None, id: Any, most: int) -> Counter[str]:
     """Delete at most `most` of the rows that depend on the id, first whole units; how many of each table."""
     if units is not None:
-        query = select(units.key).where(units.of([id])).order_by(*units.order).limit(literal(most))
+        half = max(most // 2, 1)  # as many units, and as many rows below them
+        query = select(units.key).where(units.of([id])).order_by(*units.order).limit(literal(half))
         keys = [row[0] for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]
-        count = fitting(work, units.below, keys, most)
+        count = fitting(work, units.below, keys, half)
         if count:
             rows = delete_below(work, units.below, keys[:count])
             rows[units.table.name] += delete_rows(work, units.table, units.key.in_(keys[:count]))
@@ -94,7 +104,7 @@ def _delete_first(work: UnitOfWork, below: Sequence[Below], id: Any, most: int) 
 
 def _exceeds(work: UnitOfWork, below: Sequence[Below], ids: Ids, most: int) -> bool:
     left = most
-    for one in below:
+    for one in reversed(below):  # what depends on the ids directly first: where there is much of it, nothing else is read
         some = select(literal(1).label("one")).select_from(one.table).where(one.of(ids)).limit(literal(left + 1)).subquery()
         found: Sequence[Row] = work.found(select(func.count()).select_from(some))
         left -= int(found[0][0])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Table, Update, and_, func, literal, select, tuple_
+from sqlalchemy import Select, Table, Update, and_, func, literal, select, tuple_
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.operations.bounded_deletion import (
@@ -18,6 +18,7 @@ from persist.db.operations.bounded_deletion import (
     Condition,
     Ids,
     Units,
+    count_below,
     delete_below,
     delete_rows,
     delete_some,
@@ -31,7 +32,7 @@ LOOK = 20_000
 """The maximum number of candidates that one `Pruning.look` returns."""
 BATCH = 500
 """The number of candidates that one transaction deletes, with their dependent rows, if these are few enough."""
-ROWS = 2_000
+ROWS = 1_000
 """The number of dependent rows that one transaction deletes at most."""
 
 
@@ -92,6 +93,13 @@ class Pruning(ABC):
         for start in range(0, len(found), self.batch):
             yield found[start : start + self.batch]
 
+    def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence["Pruning"]) -> Removed | None:
+        """What a prune would remove, counted without a lock, after the `earlier` ones of the same prune have removed theirs.
+
+        None: only a trial can tell.
+        """
+        return None
+
     def follow(self, work: UnitOfWork, followers: Sequence[Any]) -> Removed:
         """Delete those followers that no row refers to any more. After an interrupted prune, the next one finds them."""
         return Removed()
@@ -109,6 +117,7 @@ class AgedRows(Pruning):
     below      the dependent rows, which are deleted first
     units      of these the rows that are deleted whole, with what depends on them, if an item has too many for one transaction
     mark       is done to a row when a part of its dependent rows has gone, and the others are left to another transaction
+    alone      what may go does not depend on what other prunings of the domain have deleted
     spared     returns those of the (locked) keys that must not be deleted after all
     files      returns the files to which the rows refer, for `Removed.files`
     """
@@ -126,25 +135,46 @@ class AgedRows(Pruning):
         below: Sequence[Below] = (),
         units: Units | None = None,
         mark: Update | None = None,
+        alone: bool = True,
         spared: Callable[[UnitOfWork, Ids], Collection[Any]] | None = None,
         files: Callable[[UnitOfWork, Ids], list[str]] | None = None,
     ) -> None:
         self.table, self._at, self._key = table, at, key
         self._only, self._per, self._min_kept = only, per, min_kept
+        self._alone = alone
         self._order = order or (at, *key)
         self._may_go = [condition for condition in (only, may_go) if condition is not None]
         self._below, self._units, self._mark, self._spared, self._files = below, units, mark, spared, files
 
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         place = (self._at, *self._key)
-        query = select(*place).where(self._at < cut.before, *self._may_go).order_by(*place).limit(LOOK)
-        keep = max(cut.keep, self._min_kept)
-        if keep:
-            query = query.where(self._identity.not_in(self._newest(keep)))
+        query = self.candidates(cut).with_only_columns(*place).order_by(*place).limit(LOOK)
         if after is not None:
             last = [literal(value, column.type) for value, column in zip(after, place, strict=True)]
             query = query.where(tuple_(*place) > tuple_(*last))
         return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
+
+    def candidates(self, cut: Cut) -> Select[Any]:
+        """SELECT of the keys of all rows that may go, but for those that `spared` knows."""
+        query = select(*self._key).where(self._at < cut.before, *self._may_go)
+        keep = max(cut.keep, self._min_kept)
+        return query.where(self._identity.not_in(self._newest(keep))) if keep else query
+
+    def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
+        if earlier and not self._alone:
+            return None
+        counted = Removed()
+        last: Row | None = None
+        while found := self.look(work, cut, last):
+            for some in self.batches(found):
+                ids = [row[1] for row in some]
+                spared = () if self._spared is None else self._spared(work, ids)
+                ids = [id for id in ids if id not in spared]
+                counted.rows[self.table.name] += len(ids)
+                counted.rows += count_below(work, self._below, ids)
+                counted.files += [] if self._files is None else self._files(work, ids)
+            last = found[-1]
+        return counted
 
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         removed = Removed()
