@@ -203,6 +203,18 @@ def test_what_a_fork_of_a_long_conversation_shows_stays(store: Store, clock: Fro
     assert errors(store) == []
 
 
+def test_where_one_writes_a_prune_leaves_the_lock_to_others(database_url: str, clock: FrozenClock, rows: int) -> None:
+    """Between two transactions; on a server, where others need other rows, it does not pause."""
+    pauses: list[float] = []
+    with Store.open(database_url, clock=clock, sleep=pauses.append) as store:
+        long_chat(store, 25)
+        age(clock)
+        told: list[int] = []
+        prune(store, "chat", older_than=30 * DAY, progress=told.append)
+        assert len(pauses) == (len(told) - 1 if store.path else 0)
+        assert all(pause > 0 for pause in pauses)
+
+
 @pytest.mark.parametrize("backend", ["postgres"])
 def test_a_dry_run_on_a_server_counts_and_locks_nothing(store: Store, database_url: str, clock: FrozenClock) -> None:
     """It counts what a writer holds; and says what the prune then removes."""
