@@ -8,7 +8,7 @@ from persist.db.operations.pruning import Pruning
 from persist.maintenance import prune
 
 
-def main(url: str, what: str, batch: str, rows: str = "1000") -> None:
+def main(url: str, what: str, batch: str, rows: str = "500") -> None:
     """In small batches, so that it can be killed between two of them."""
     Pruning.batch, Pruning.rows = int(batch), int(rows)
     with Store.open(url) as store:

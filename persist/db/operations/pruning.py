@@ -32,7 +32,7 @@ LOOK = 20_000
 """The maximum number of candidates that one `Pruning.look` returns."""
 BATCH = 500
 """The number of candidates that one transaction deletes, with their dependent rows, if these are few enough."""
-ROWS = 1_000
+ROWS = 500
 """The number of dependent rows that one transaction deletes at most."""
 
 
