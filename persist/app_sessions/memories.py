@@ -12,8 +12,8 @@ from persist.app_sessions import validation as validation
 from persist.app_sessions.models import memories
 from persist.app_sessions.schemas import FoundMemory, NewMemory
 from persist.app_sessions.scopes import next_position
+from persist.db.expressions.like_pattern import like
 from persist.db.expressions.upsert import insert_missing, upsert
-from persist.db.schema.column_types import FreeText
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -42,18 +42,17 @@ _FORGET = Statement(
 _ENTRY = Statement(select(_M.entry).where(*_of_session, _M.id == param("memory_id")))
 
 
-def _like(column: ColumnElement[str], name: str) -> ColumnElement[bool]:
-    return column.like(bindparam(name, type_=FreeText()), escape=_ESCAPE)
-
-
 @cache
 def _matching(ascii_words: int, other_words: int) -> Statement:
     """The SELECT of the memories that have any of so many words, and how many of them each has.
 
     ASCII words are found as whole words, others anywhere in the text: many languages are written without blanks.
     """
-    has: list[ColumnElement[bool]] = [_like(_M.words, f"word_{number}") for number in range(ascii_words)]
-    has += [or_(_like(_M.words, f"whole_{number}"), _like(_M.text, f"part_{number}")) for number in range(other_words)]
+    has: list[ColumnElement[bool]] = [like(_M.words, f"word_{number}", escape=_ESCAPE) for number in range(ascii_words)]
+    has += [
+        or_(like(_M.words, f"whole_{number}", escape=_ESCAPE), like(_M.text, f"part_{number}", escape=_ESCAPE))
+        for number in range(other_words)
+    ]
     count: Any = sum((case((one, literal(1)), else_=literal(0)) for one in has[1:]), case((has[0], literal(1)), else_=literal(0)))
     return Statement(
         select(_M.session_id, _M.id, _M.place, _M.position, count).where(*_of_user, _M.deleted_at.is_(None), or_(*has))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Column, Table, select
+from sqlalchemy import Column, LargeBinary, Table, select
 
 from persist.app_sessions.shapes import SHAPES as OF_APP_SESSIONS
 from persist.chat.shapes import SHAPES as OF_CHAT
@@ -13,6 +13,7 @@ from persist.checkpoints.shapes import SHAPES as OF_CHECKPOINTS
 from persist.conversations.shapes import SHAPES as OF_CONVERSATIONS
 from persist.db.changes.event_streams import key_of
 from persist.db.dialects.raw_rows import Cells, RawRows
+from persist.db.schema.column_types import FreeText, Json
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.schema.shapes import Shapes
 from persist.db.statements.schema_version import version_table
@@ -39,6 +40,8 @@ SHAPES: Shapes = {
 """By column, the conditions that a value must meet besides those of the column type."""
 
 _MAX_SHOWN_CHARACTERS = 40
+_CONTENT = (FreeText, Json, LargeBinary)
+"""The types of columns that hold what callers store; others hold names, numbers, instants and words of a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ def bad_cells(raw: RawRows, columns: Sequence[Column[Any]], values: Sequence[Any
             if not raw.may_be_null(column):
                 found.append(Bad(column.name, f"{column.name} holds nothing, and must hold something."))
         elif (reason := _reader(column)(value)) is not None:
-            found.append(Bad(column.name, f"{column.name} holds {_short(value)}, which is {reason}."))
+            found.append(Bad(column.name, f"{column.name} holds {_described(column, value)}, which is {reason}."))
     return found
 
 
@@ -122,6 +125,15 @@ def _in_table(raw: RawRows, table: Table) -> Iterator[BadRow]:
 @cache
 def _reader(column: Column[Any]) -> Reader:
     return reader_of(column, SHAPES.get(column))
+
+
+def _described(column: Column[Any], value: Any) -> str:
+    """A stored value for messages: content, which may be a secret, by its size alone."""
+    if not isinstance(column.type, _CONTENT):
+        return _short(value)
+    if isinstance(value, str):
+        return f"text of {len(value)} characters"
+    return f"{len(value)} bytes" if isinstance(value, bytes) else "a number"
 
 
 def _short(value: Any) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, delete, func, or_, select, tuple_
 
+from persist.db.expressions.like_pattern import like
 from persist.db.expressions.upsert import merge
 from persist.db.statements.prepared import LIMIT, Row, Statement, param
 from persist.db.transactions.own_scope import public_scope, resolve_scope
@@ -34,9 +35,7 @@ _DELETE = Statement(delete(links).where(_of_owner, _L.url == param("of_url")))
 # Other programs may spell the same link's URL and pieces differently. But every spelling contains the digits of its number,
 # perhaps after zeros: this narrows the rows down, and `_rows` then compares canonical URLs.
 _SAME_DIGITS = Statement(
-    select(*_COLUMNS)
-    .where(_of_owner, or_(_L.url.like(param("digits")), _L.url.like(param("padded"))))
-    .order_by(_L.fetched_at.desc(), _L.url)
+    select(*_COLUMNS).where(_of_owner, or_(like(_L.url, "digits"), like(_L.url, "padded"))).order_by(_L.fetched_at.desc(), _L.url)
 )
 _ALL = Statement(select(*_COLUMNS).where(_of_owner).order_by(_L.url))
 _other = links.alias("other")

@@ -37,6 +37,28 @@ def test_a_claim_passes_it_by(runs: Any) -> None:
     assert [lease and lease.run_id for lease in claimed] == ["good", "late", None]
 
 
+@pytest.mark.parametrize("limit", [None, 3])
+def test_a_claim_in_a_transaction_of_its_own_passes_it_by_and_leaves_it_as_it_was(runs: Any, raw: Any, limit: int | None) -> None:
+    kept = "SELECT status, lease_owner, lease_expires_at, lease_token, updated_at FROM workflow_runs WHERE id = 'bad'"
+    before = raw.rows(kept)
+    claim = runs.workflows.runs.claim
+    if limit is None:
+        claimed = [claim("w", lease=timedelta(minutes=5)) for _ in range(3)]
+        assert claimed.pop() is None
+    else:
+        claimed = claim("w", lease=timedelta(minutes=5), limit=limit)
+    assert [lease.run_id for lease in claimed] == ["good", "late"]
+    assert raw.rows(kept) == before
+    assert [runs.workflows.runs.complete(lease).status for lease in claimed] == ["succeeded", "succeeded"]
+
+
+def test_a_worker_that_has_claimed_a_run_ends_it_whatever_became_of_its_context(runs: Any, raw: Any) -> None:
+    lease = runs.workflows.runs.claim("w", lease=timedelta(minutes=5))
+    raw.rows("UPDATE workflow_runs SET context = '[]' WHERE id = ?", lease.run_id)
+    assert runs.workflows.runs.complete(lease).context is None
+    assert raw.rows("SELECT status FROM workflow_runs WHERE id = ?", lease.run_id) == [("succeeded",)]
+
+
 @pytest.mark.parametrize("reason", [None, "enough"])
 def test_a_run_ends_without_what_is_broken(runs: Any, raw: Any, reason: str | None) -> None:
     with runs.begin() as tx:

@@ -156,7 +156,7 @@ def test_a_file_of_one_run(tmp_path: Path) -> None:
         with closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
             raw.execute("UPDATE execution SET metadata = 'not json', status = 'thinking'")
         (finding,) = [one for one in doctor(store) if one.severity == "error"]
-        assert (finding.subject, finding.message) == ("execution 1", "metadata holds 'not json', which is no JSON.")
+        assert (finding.subject, finding.message) == ("execution 1", "metadata holds text of 8 characters, which is no JSON.")
         assert [one.fixed for one in doctor(store, fix=True) if one.code == "unreadable"] == [True]
         assert [one for one in doctor(store) if one.code == "unreadable"] == []
         assert [row.key for row in quarantined(store)] == ["1"]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import exc
 
 from persist.db.connections.host_connections import ONLY_INSIDE_RUN_SYNC
+from persist.db.dialects.concealing import conceal_values
 from persist.errors import Closed, InvalidValue, PersistError, StoreBusy, StoreCorrupt
 
 _POOL_TIMEOUT = 30.0
@@ -51,4 +52,9 @@ class Errors:
             return InvalidValue("connection", str(error).partition("\n")[0])
         if isinstance(error, exc.TimeoutError):
             return StoreBusy(_POOL_TIMEOUT, "every connection of the pool is in use")
-        return None if original is None else self.translate_driver_error(original)
+        if original is None:
+            return None
+        translated = self.translate_driver_error(original)
+        if translated is not None:
+            conceal_values(error)
+        return translated

@@ -291,12 +291,14 @@ def awaitable(
             args, kwargs = await ready(self, *args, **kwargs)
         if isinstance(work, AsyncTransactionPerVerb):
             kind = type(repository)
-            looks = getattr(method, "looks", None)
-            if looks is not None and work.work.one_writer:
+            looks, name = getattr(method, "looks", None), method.__qualname__
+            if looks is not None and work.work.looks_first(name):
                 idle = await work.run(lambda own: looks(kind(own), *args, **kwargs), False)
                 if idle is not None:
                     return idle.result  # type: ignore[no-any-return]  # what the verb itself would return
             result: R = await work.run(lambda own: method(kind(own), *args, **kwargs), method.writes)  # type: ignore[attr-defined]  # a verb
+            if looks is not None:
+                work.work.note(name, did_something=bool(result))
             return result
         return await work.call(lambda: method(repository, *args, **kwargs))
 

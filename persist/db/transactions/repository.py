@@ -62,6 +62,15 @@ class TransactionPerVerb:
         """Runs a function in a new transaction, which writes or only reads."""
         self.one_writer = one_writer
         """Whether a transaction that writes locks the whole database."""
+        self._busy: set[str] = set()
+
+    def looks_first(self, verb: str) -> bool:
+        """Whether a verb that has a look begins with it: its last call found nothing to do, or there was none."""
+        return self.one_writer and verb not in self._busy
+
+    def note(self, verb: str, *, did_something: bool) -> None:
+        """Remember whether a call of a verb that has a look did something."""
+        (self._busy.add if did_something else self._busy.discard)(verb)
 
 
 class Domain:
@@ -107,7 +116,8 @@ def writes_if_needed(
     """Make a method a verb that writes, but that often finds nothing to do, such as one that idle workers repeat.
 
     Where a writer locks the whole database, a call outside of a transaction begins with `look`, a function of the same arguments,
-    in a snapshot, and takes the lock only if there is something to do.
+    in a snapshot, and takes the lock only if there is something to do. After a call that did something (its result is true) the
+    next one takes the lock at once: there is probably more.
     """
 
     def decorate(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -130,11 +140,14 @@ def _verb(
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         work: UnitOfWork | TransactionPerVerb = self._work
         if isinstance(work, TransactionPerVerb):
-            if looks is not None and work.one_writer:
+            if looks is not None and work.looks_first(name):
                 idle = work.run(lambda own: looks(type(self)(own), *args, **kwargs), False)
                 if idle is not None:
                     return cast("R", idle.result)
-            return cast("R", work.run(lambda own: call(type(self)(own), *args, **kwargs), writes_alone))
+            done = cast("R", work.run(lambda own: call(type(self)(own), *args, **kwargs), writes_alone))
+            if looks is not None:
+                work.note(name, did_something=bool(done))
+            return done
         with Verb(work, name, writes=writes):
             result = method(self, *args, **kwargs)
             if work.carried and work.depth == 1:

@@ -16,6 +16,7 @@ from persist.db.concurrency.ownership import Owner, inside, running_loop
 from persist.db.concurrency.weak_group import WeakGroup
 from persist.db.concurrency.writer_lock import WriterLock
 from persist.db.connections.pool_width import width
+from persist.db.dialects.concealing import conceal_values
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.wakeups import Wakeups
 from persist.db.values.clock import Clock, epoch_ms_clock, millisecond_clock
@@ -279,8 +280,9 @@ class Runtime:
                 pass
 
     def translate(self, error: BaseException) -> BaseException:
-        """Return the PersistError for a driver's error; any other error as it is."""
+        """Return the PersistError for a driver's error; any other error as it is. Neither shows stored values."""
         if isinstance(error, PersistError):
+            conceal_values(error)
             return error
         ours = self.errors.classify(error)
         if isinstance(ours, EventLogSwitched):

@@ -117,6 +117,11 @@ class UnitOfWork:
         """Whether the verb's last batch has committed the transaction."""
         return bool(getattr(self.transaction.driver, "committed", False))
 
+    def go_on(self) -> None:
+        """Begin another transaction if the verb's last batch has committed, for a verb that has to mend what it wrote."""
+        if self.has_committed:
+            self.transaction.driver.begin_again()
+
     def end_read(self) -> None:
         """End a snapshot, by COMMIT unless a verb failed in it."""
         (self.rollback if self.doomed else self.commit)()

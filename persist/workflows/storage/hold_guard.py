@@ -61,10 +61,8 @@ WRITABLE: dict[bool, ColumnElement[bool]] = {
 
 def guard_values(work: UnitOfWork, run_id: object, lease: object) -> dict[str, Any] | None:
     """The parameters of WRITABLE, for the lease or for None; None where a verb has to proceed step by step."""
-    if work.runtime.dialect.one_writer:
-        return None
     if lease is None:
-        return {}
+        return None if work.runtime.dialect.one_writer else {}
     if not isinstance(lease, Lease) or lease.run_id != run_id or not -1 < lease.token <= _MAX_TOKEN:
         return None
     try:

@@ -7,7 +7,7 @@ delayed runs have partial indexes of their own, so that neither finished runs no
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ScalarSelect, Select, bindparam, literal_column, select, true, union, union_all
+from sqlalchemy import ScalarSelect, Select, and_, bindparam, literal_column, select, true, union, union_all
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import FromClause
 
@@ -16,8 +16,9 @@ from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.first_readable import FirstReadable
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import is_unreadable
-from persist.workflows.models import IS_DELAYED, IS_LEASED, IS_READY, claim_order, runs, workflow_overrides
-from persist.workflows.schemas import RunStatus, WorkflowRun
+from persist.workflows.models import IS_DELAYED, IS_LEASED, IS_READY, IS_RUNNING, claim_order, runs, workflow_overrides
+from persist.workflows.schemas import WorkflowRun
+from persist.workflows.storage.hold_guard import is_plain
 from persist.workflows.storage.limit_conditions import ANY_LIMIT
 from persist.workflows.storage.run_rows import COLUMNS, FIELDS
 
@@ -28,8 +29,6 @@ MOST_APART = 256
 """For so many workflows at once each is looked for by itself; SQLite has a limit."""
 _DUE_AT_ONCE = 1000
 """Among so many delayed runs whose time has come first, those of the highest priority are claimed first."""
-# `|| ''` keeps the planner off the index of all statuses, so that it uses the small partial index of the leased runs
-_running = _R.status.concat("") == RunStatus.RUNNING
 
 
 def _of_names(table: FromClause, names: int, *, indexed: bool) -> list[ColumnElement[bool]]:
@@ -108,9 +107,9 @@ def each_of_several(names: int, most: int) -> FromClause:
     return union_all(*[select(part.c.id) for part in parts]).subquery("ahead")
 
 
-def first_of_several(names: int) -> Select[Any]:
-    """What `ready` finds for several workflows, for SQLite, passing no run of another one."""
-    ids = select(each_of_several(names, 1).c.id)
+def first_of_several(names: int, rows: int = 1) -> Select[Any]:
+    """The first `rows` of what `ready` finds for several workflows, for SQLite, passing no run of another one."""
+    ids = select(each_of_several(names, rows).c.id)
     return select(*COLUMNS, ANY_LIMIT.label("any_limit")).where(_R.id.in_(ids)).order_by(*claim_order(runs))
 
 
@@ -124,7 +123,8 @@ def due(table: FromClause, names: int, *columns: Any) -> Select[Any]:
 def unheld(names: int, *columns: Any) -> Select[Any]:
     """The running runs that no worker holds; not locked. Parameter: `at`."""
     of_names = _of_names(runs, names, indexed=False)
-    query = select(*columns).where(IS_LEASED, _R.lease_expires_at <= param("at"), _running, *of_names, enabled(_R.workflow_name))
+    is_unheld = and_(IS_LEASED, _R.lease_expires_at <= param("at"), IS_RUNNING)
+    query = select(*columns).where(is_unheld, *of_names, enabled(_R.workflow_name))
     return query.order_by(_R.lease_expires_at, _R.id)
 
 
@@ -163,9 +163,14 @@ def look(names: int) -> Statement:
 
 
 @cache
-def first_unheld(names: int) -> Statement:
-    """The first running run that no worker holds, locked."""
-    return Statement(unheld(names, *COLUMNS).with_for_update(skip_locked=True).limit(literal_column("1")))
+def first_ready(names: int, rows: int) -> Statement:
+    """The first ready runs, at most `rows`, on SQLite: id, updated_at, and whether a claim may begin with them.
+
+    It may not if an unheld or a due run could come before them, if there is a limit, or if such a claim could not be undone.
+    """
+    query = first_of_several(names, rows) if 1 < names <= MOST_APART else ready(runs, names, *COLUMNS)
+    may_begin = and_(any_unheld(names).is_(None), any_due(names).is_(None), ~ANY_LIMIT, is_plain(runs))
+    return Statement(query.limit(literal_column(str(rows))).with_only_columns(_R.id, _R.updated_at, may_begin))
 
 
 class Line:

@@ -1,4 +1,4 @@
-"""The statements with which claims of several runs at once end, on Postgres."""
+"""The statements with which claims of the first runs of the queue end."""
 
 from typing import Any
 
@@ -27,6 +27,14 @@ _undo = (
 _UNDO_CLAIM = Statement(_undo, silent=True)
 GIVE_BACK = Statement(_undo)
 """Undo the claim of a queued run, which the log of events has. Parameters: `row_id`, and `at`, when it was updated before."""
+CLAIMED = {
+    "status": RunStatus.RUNNING,
+    "lease_owner": param("worker"),
+    "lease_expires_at": param("until"),
+    "lease_token": _R.lease_token + 1,
+    "updated_at": param("at"),
+}
+"""What a claim writes to a queued run. Parameters: `worker`, `until`, `at`."""
 
 
 def rounded(count: int) -> int:
@@ -36,14 +44,7 @@ def rounded(count: int) -> int:
 
 def claim_chosen(chosen: Any) -> Statement:
     """Claim the runs of a CTE with their `id` and `updated_at`: the runs, and when each was updated before."""
-    claimed = {
-        "status": RunStatus.RUNNING,
-        "lease_owner": param("worker"),
-        "lease_expires_at": param("until"),
-        "lease_token": _R.lease_token + 1,
-        "updated_at": param("at"),
-    }
-    return Statement(update(runs).where(_R.id == chosen.c.id).values(claimed).returning(*COLUMNS, chosen.c.updated_at))
+    return Statement(update(runs).where(_R.id == chosen.c.id).values(CLAIMED).returning(*COLUMNS, chosen.c.updated_at))
 
 
 def readable_or_undone(work: UnitOfWork, found: list[Row], mark: Any) -> list[WorkflowRun] | None:
@@ -51,6 +52,7 @@ def readable_or_undone(work: UnitOfWork, found: list[Row], mark: Any) -> list[Wo
     rows = [row[: len(FIELDS)] for row in found]
     if not any(is_unreadable(cell) for row in rows for cell in row):
         return sorted(map(run_value, rows), key=queue.place)
+    work.go_on()
     for row in found:
         work.run(_UNDO_CLAIM, row_id=row[FIELDS.index("id")], at=row[-1])
     if work.journal is not None and mark is not None:

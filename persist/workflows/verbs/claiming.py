@@ -23,9 +23,9 @@ from persist.workflows.schemas import Lease, RunStatus, WorkflowRun
 from persist.workflows.storage import limited_queue, queue
 from persist.workflows.storage.hold_guard import is_plain
 from persist.workflows.storage.limit_conditions import ANY_LIMIT
-from persist.workflows.storage.run_rows import FIELDS, GET_RUN, run_value, written_run
+from persist.workflows.storage.run_rows import COLUMNS, run_value, written_run
 from persist.workflows.verbs import limited_claims, limiting, recovery
-from persist.workflows.verbs.claim_statements import claim_chosen, readable_or_undone, rounded
+from persist.workflows.verbs.claim_statements import CLAIMED, claim_chosen, readable_or_undone, rounded
 from persist.workflows.verbs.leases import lease_on
 
 _R = runs.c
@@ -43,7 +43,9 @@ _CLAIM = Statement(
         lease_token=param("token"),
         updated_at=param("at"),
     )
+    .returning(*COLUMNS)
 )
+_CLAIM_READY = Statement(update(runs).where(_R.id == _id).values(CLAIMED).returning(*COLUMNS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def look(work: UnitOfWork, wanted: Wanted) -> NothingToDo | None:
     found = work.row(queue.look(len(values)), at=now, **values)
     if _is_anything(found) and found is not None:
         limiting.know(work, bool(found[-1]))
-        if found[-1] and limiting.was_idle(work):  # otherwise there is probably room for the next run, too
+        if found[-1]:
             one_writer = work.runtime.dialect.one_writer
             for far in (False, True):
                 statement = limited_queue.look(len(values), far=far, one_writer=one_writer)
@@ -118,17 +120,15 @@ def claim(work: UnitOfWork, wanted: Wanted) -> list[Lease]:
     values, now = wanted.values(), work.now()
     count = wanted.limit or 1
     taken = {"worker": wanted.worker, "until": wanted.until, "at": now}
-    first = None
-    if not work.runtime.dialect.one_writer:
-        claimed, first = _try_at_once(work, count, taken, values)
-        if claimed is None and limiting.are_known(work):
-            claimed = limited_claims.try_at_once(work, count, taken, values)
-        if claimed is not None:
-            return [lease_on(run, wanted.worker) for run in claimed]
+    one_writer = work.runtime.dialect.one_writer
+    claimed = None if limiting.are_known(work) else (_try_first if one_writer else _try_at_once)(work, count, taken, values)
+    if claimed is None and not one_writer and limiting.are_known(work):
+        claimed = limited_claims.try_at_once(work, count, taken, values)
+    if claimed is not None:
+        return [lease_on(run, wanted.worker) for run in claimed]
     leases: list[Lease] = []
     while len(leases) < count:
-        run = _first(work, values, now) if first is None else run_value(first[: len(FIELDS)])
-        first = None
+        run = _first(work, values, now)
         if run is None:
             break
         died = run.lease_owner is not None
@@ -143,12 +143,11 @@ def claim(work: UnitOfWork, wanted: Wanted) -> list[Lease]:
         with work.batch(last=count == 1) as batch:
             if died:
                 recovery.fail_executions_of_run(work, batch, run, "stale: lease expired")
-            batch.run(_CLAIM, row_id=run.id, count=run.restart_count + died, token=run.lease_token + 1, **taken)
-            written = batch.row(GET_RUN, row_id=run.id)
+            number = {"count": run.restart_count + died, "token": run.lease_token + 1}
+            written = batch.returned(_CLAIM, row_id=run.id, **number, **taken)
             if settled is not None and settled.starts:
                 limiting.count_starts(batch, settled.starts, epoch_ms(now))
         leases.append(lease_on(written_run(written), wanted.worker))
-    limiting.note_claim(work, found=bool(leases))
     return leases
 
 
@@ -167,32 +166,37 @@ def _first(work: UnitOfWork, values: dict[str, str], now: datetime) -> WorkflowR
     return min([run_value(row[:-1]) for row in found], key=queue.place, default=None)
 
 
-def _try_at_once(
-    work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]
-) -> tuple[list[WorkflowRun] | None, Row | None]:
-    """Try to claim in one round trip: the claimed runs, or None if it is to be done step by step; and the first unheld run."""
-    if limiting.are_known(work):
-        return None, None
+def _try_first(work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]) -> list[WorkflowRun] | None:
+    """Try to claim the first ready runs, on SQLite: the claimed runs, or None if it is to be done step by step."""
+    mark = None if work.journal is None else work.journal.mark()
+    found = work.rows(queue.first_ready(len(values), rounded(count)), at=taken["at"], **values)[:count]
+    if not found or not all(is_next and not is_unreadable(updated_at) for _, updated_at, is_next in found):
+        return None
+    claimed = []
+    for id, updated_at, _ in found:
+        row = work.returned(_CLAIM_READY, row_id=id, **taken)
+        assert row is not None, "nobody else writes"
+        claimed.append((*row, updated_at))
+    return readable_or_undone(work, claimed, mark)
+
+
+def _try_at_once(work: UnitOfWork, count: int, taken: dict[str, Any], values: dict[str, str]) -> list[WorkflowRun] | None:
+    """Try to claim and commit in one round trip, on Postgres: the claimed runs, or None if it is to be done step by step."""
     names, mark = len(values), None if work.journal is None else work.journal.mark()
     for with_due in (False, True):
-        with work.batch() as batch:
+        with work.batch(last=True) as batch:
             found = batch.returned_rows(_claim_at_once(names, rounded(count), with_due), many=count, **taken, **values)
-            unheld = batch.row(queue.first_unheld(names), at=taken["at"], **values)
             left = batch.row(queue.look(names), at=taken["at"], **values)
         if found.result:
-            break
+            return readable_or_undone(work, found.result, mark)
         assert left.result is not None
-        if left.result[-1]:
-            limiting.know(work, True)
-            return None, None
-        first = unheld.result
-        if first is not None:
-            return None, None if any(map(is_unreadable, first)) else first
+        unheld, _, due, any_limit = left.result
+        limiting.know(work, any_limit)
         if not _is_anything(left.result):
-            return [], None
-        if with_due or left.result[-2] is None:
-            return None, None
-    return readable_or_undone(work, found.result, mark), None
+            return []
+        if any_limit or unheld is not None or due is None:
+            break
+    return None
 
 
 @cache

@@ -43,10 +43,10 @@ _FINISH = Statement(
 )
 
 
-def _end_at_once(statuses: frozenset[RunStatus], *, leased: bool) -> Statement:
+def _end_at_once(statuses: frozenset[RunStatus], *conditions: Any, leased: bool) -> Statement:
     return Statement(
         update(runs)
-        .where(_R.id == param("row_id"), WRITABLE[leased], HAS_INSTANTS, among(_R.status, sorted(statuses)))
+        .where(_R.id == param("row_id"), WRITABLE[leased], HAS_INSTANTS, among(_R.status, sorted(statuses)), *conditions)
         .values(
             status=param("to"),
             lease_owner=null(),
@@ -61,6 +61,7 @@ def _end_at_once(statuses: frozenset[RunStatus], *, leased: bool) -> Statement:
 
 _FINISH_AT_ONCE = {leased: _end_at_once(frozenset({RunStatus.RUNNING, RunStatus.PAUSED}), leased=leased) for leased in WRITABLE}
 _COMPLETE_AT_ONCE = _end_at_once(frozenset({RunStatus.RUNNING}), leased=True)
+_COMPLETE_PARENTLESS = _end_at_once(frozenset({RunStatus.RUNNING}), _R.parent_run_id.is_(None), leased=True)
 _KINDS = {RunStatus.SUCCEEDED: None, RunStatus.FAILED: FailureKind.ERROR}
 _HOW_IT_ENDED = {RunStatus.SUCCEEDED: "succeeded", RunStatus.FAILED: "failed", RunStatus.CANCELLED: "was cancelled"}
 
@@ -154,15 +155,22 @@ def finish(
 
 def complete(work: UnitOfWork, lease: Lease) -> WorkflowRun | None:
     """End the running run of a lease as succeeded, in one statement. None, and nothing is written, if that cannot be done so."""
-    return _at_once(work, _COMPLETE_AT_ONCE, lease.run_id, RunStatus.SUCCEEDED, lease)
+    is_last = lease.run.parent_run_id is None
+    statement = _COMPLETE_PARENTLESS if is_last else _COMPLETE_AT_ONCE
+    return _at_once(work, statement, lease.run_id, RunStatus.SUCCEEDED, lease, is_last=is_last)
 
 
-def _at_once(work: UnitOfWork, statement: Statement, id: str, to: RunStatus, lease: Lease | None) -> WorkflowRun | None:
-    """Check and end in one round trip. None, and nothing is written, if that may not be done, or not in this way."""
+def _at_once(
+    work: UnitOfWork, statement: Statement, id: str, to: RunStatus, lease: Lease | None, *, is_last: bool = False
+) -> WorkflowRun | None:
+    """Check and end in one round trip. None, and nothing is written, if that may not be done, or not in this way.
+
+    `is_last`: the statement ends no run with a parent, so nothing is left to be written.
+    """
     held, run_id = guard_values(work, id, lease), work.label("id", id)
     if held is None:
         return None
-    with work.batch() as batch:
+    with work.batch(last=is_last) as batch:
         ended = batch.returned(statement, row_id=run_id, to=to, kind=_KINDS[to], at=work.now(), **held)
         close_gates_of_ended(work, batch, run_id, f"The run ended: it {_HOW_IT_ENDED[to]}.")
     return None if ended.result is None else announce_finished(work, ended)[0]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import delete, insert
 
@@ -21,7 +21,6 @@ _ADD = Statement(insert(starts))
 _FORGET = Statement(delete(starts).where(_S.key == param("of_key"), _S.seq <= param("until_seq")))
 _known: WeakKeyDictionary[Runtime, bool] = WeakKeyDictionary()
 """Whether a store has met limits lately. It only decides which statement comes first: each finds out if it is the wrong one."""
-_idle: WeakSet[Runtime] = WeakSet()
 
 
 def are_known(work: UnitOfWork) -> bool:
@@ -32,16 +31,6 @@ def are_known(work: UnitOfWork) -> bool:
 def know(work: UnitOfWork, found: bool) -> None:
     """Remember whether there are limits."""
     _known[work.runtime] = found
-
-
-def was_idle(work: UnitOfWork) -> bool:
-    """Whether the last claim of this store found no run for which there was room."""
-    return work.runtime in _idle
-
-
-def note_claim(work: UnitOfWork, *, found: bool) -> None:
-    """Remember whether a claim found something."""
-    (_idle.discard if found else _idle.add)(work.runtime)
 
 
 def keys_of(run: WorkflowRun) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from persist.db.dialects.concealing import public_text
 from persist.db.dialects.postgres.event_guards import SQLSTATE
 from persist.db.expressions.locking import LOCK_TIMEOUT_SECONDS
 from persist.errors import (
@@ -70,7 +71,7 @@ class DriverError:
 def driver_error_of(psycopg: Any, error: Any) -> DriverError | None:
     """What an error of psycopg says, or of asyncpg under a host's connection; None for any other error."""
     if isinstance(error, psycopg.Error):
-        text = error.diag.message_primary or _first_line(error)
+        text = public_text(error.diag.message_primary or str(error), error.sqlstate or "") or type(error).__name__
         lost = isinstance(error, psycopg.OperationalError) or type(error) is psycopg.DatabaseError  # raised by libpq itself
         return DriverError(error.sqlstate or "", text, error.diag.constraint_name, isinstance(error, psycopg.DataError), lost)
     if not type(error).__module__.startswith(("asyncpg.", "sqlalchemy.dialects.postgresql.asyncpg")):
@@ -79,11 +80,8 @@ def driver_error_of(psycopg: Any, error: Any) -> DriverError | None:
     state = getattr(cause, "sqlstate", None) or getattr(error, "sqlstate", None) or ""
     lost = type(error).__name__ in ("InterfaceError", "ConnectionDoesNotExistError", "InternalClientError")
     bad_data = type(cause).__name__ == "DataError"
-    return DriverError(state, _first_line(cause), getattr(cause, "constraint_name", None), bad_data, lost)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    text = public_text(str(cause), state) or type(cause).__name__
+    return DriverError(state, text, getattr(cause, "constraint_name", None), bad_data, lost)
 
 
 def translate_error(error: DriverError, database: str) -> PersistError:

@@ -176,7 +176,7 @@ class PipelinedConnection:
         return answer
 
     def begin_again(self) -> None:
-        """Begin a transaction for writing with the next statement, after one that was committed and had written nothing."""
+        """Begin a transaction for writing with the next statement, after one that was committed."""
         self._begin, self._settings, self.committed = _BEGIN, self._last_settings, False
 
     def flush(self, *, commit: bool = False) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from persist.db.dialects.concealing import public_text
 from persist.db.dialects.event_guards import MESSAGE
 from persist.db.dialects.sqlite.event_guards import FUNCTION
 from persist.errors import (
@@ -53,7 +54,7 @@ def error_name(error: BaseException) -> str:
 
 def translate_error(error: sqlite3.Error, where: str, waited: float, *, read_only: bool) -> PersistError:
     """The PersistError for an error of SQLite; `where` is the file, `waited` the lock timeout in seconds."""
-    name, text = error_name(error), str(error)
+    name, text = error_name(error), public_text(str(error))
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return StoreBusy(waited)
     if name == "SQLITE_CONSTRAINT_TRIGGER" and MESSAGE in text:

@@ -1,0 +1,128 @@
+"""A secret that is stored in every text and JSON column is in no log, error, `repr` or temporary file, whatever is called."""
+
+import logging
+import re
+import tempfile
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import Table, text
+from sqlalchemy.exc import DBAPIError
+
+from persist import Store
+from persist.cli import main
+from persist.db.schema.column_types import FreeText, Json
+from persist.errors import PersistError
+from persist.schema.metadata import metadata
+from persist.testing import FrozenClock
+from tests.seeded_databases import with_file
+from tests.statemachines.both_databases import Undo
+from tests.statemachines.scene import arguments, make, verbs
+from tests.statemachines.single_call import work_of
+
+SECRET = "swordfish-4711"
+OPERATIONS = [
+    ["check"],
+    ["doctor"],
+    ["doctor", "--json"],
+    ["stats"],
+    ["events", "status"],
+    ["maintain", "--dry-run"],
+    ["maintain"],
+    ["upgrade"],
+    ["doctor", "--fix"],
+    ["vacuum"],
+]
+"""What an operator calls. Commands that are asked for content (show, ls, export, watch) print it."""
+
+
+class Spoilt(NamedTuple):
+    """A database with one of everything, of which every text and JSON column holds the secret in a value that cannot be read."""
+
+    url: str
+    ids: Mapping[str, Any]
+    """What stands for the names in arguments of verbs."""
+
+
+@pytest.fixture
+def spoilt(database_url: str) -> Spoilt:
+    url = with_file(database_url)
+    with Store.open(url, clock=FrozenClock()) as store:
+        ids = make(store)
+        store.switch_events(False)
+        with store.begin() as tx:
+            spoilt = [_spoil(tx, table, column) for table in metadata.sorted_tables for column in _contents(table)]
+        assert sum(spoilt) > 40
+    return Spoilt(url, ids)
+
+
+def _contents(table: Table) -> list[str]:
+    return [column.name for column in table.columns if type(column.type) in (FreeText, Json) and not column.primary_key]
+
+
+def _spoil(tx: Any, table: Table, column: str) -> bool:
+    """Put the secret into the column of every row; False if a CHECK refuses it."""
+    connection, is_json = work_of(tx).connection, type(table.c[column].type) is Json
+    if connection.dialect.name == "sqlite":  # no JSON, or text that is not UTF-8
+        schema, value = "main", f"'{{ {SECRET}'" if is_json else f"CAST(x'{SECRET.encode().hex()}ff' AS TEXT)"
+    else:
+        schema, value = "persist", f"""'[["{SECRET}"]]'""" if is_json else f"'{SECRET}'"
+    try:
+        with connection.begin_nested():
+            connection.execute(text(f"UPDATE {schema}.{table.name} SET {column} = {value}".replace(":", "\\:")))
+    except DBAPIError:
+        return False
+    return True
+
+
+def test_whatever_is_called(spoilt: Spoilt, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    refused = 0
+    ids = spoilt.ids
+    with Store.open(spoilt.url, clock=FrozenClock()) as store:
+        for verb in verbs():
+            for given in (arguments(verb, ids), {**arguments(verb, ids), **dict.fromkeys(_bodies(verb.parameters), SECRET)}):
+                caplog.clear()
+                try:
+                    with store.begin() as tx:
+                        verb.call(tx, given)
+                        raise Undo
+                except Undo:
+                    told = ""
+                except (PersistError, TypeError) as error:
+                    refused += 1
+                    told = "".join(traceback.format_exception(error)) + repr(error)
+                assert SECRET not in _without_calls(told + caplog.text), verb.name
+        assert SECRET not in repr(store) + repr(store.runtime)
+    assert refused > 20
+
+
+def _bodies(parameters: Mapping[str, Any]) -> list[str]:
+    return [
+        name for name in parameters if name in ("content", "context", "data", "entry", "metadata", "parts", "payload", "response")
+    ]
+
+
+def _without_calls(told: str) -> str:
+    """Without the source lines of a traceback."""
+    return re.sub(r"^    .*$", "", told, flags=re.MULTILINE)
+
+
+def test_whatever_an_operator_calls(
+    spoilt: Spoilt, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    for command in OPERATIONS:
+        result = CliRunner().invoke(main, [*command, "--url", spoilt.url])
+        assert SECRET not in result.output + caplog.text, command
+        assert "No such command" not in result.output
+        assert "No such option" not in result.output
+        assert result.exception is None or isinstance(result.exception, SystemExit), command
+    assert not [path for path in temporary.rglob("*") if path.is_file()]

@@ -1,0 +1,107 @@
+"""What callers stored stands in no error: neither in its text, nor in those it comes from, nor in the log."""
+
+import logging
+import sqlite3
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Table, bindparam, create_engine, insert, null, text
+from sqlalchemy.pool import NullPool
+
+from persist import Store
+from persist.db.dialects.concealing import public_text
+from persist.db.schema.column_types import FreeText, Json
+from persist.db.statements.prepared import Statement
+from persist.db.transactions.repository import Verb
+from persist.errors import Conflict, PersistError, StoreCorrupt
+from persist.schema.metadata import metadata
+from tests.statemachines.scene import make
+from tests.statemachines.single_call import work_of
+
+SECRET = "swordfish-4711"
+WRITTEN = {FreeText: SECRET, Json: {"key": SECRET}}
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as store:
+        make(store)
+        store.switch_events(False)
+        yield store
+
+
+def _own(store: Store, url: str) -> AbstractContextManager[Any]:
+    return store.begin()
+
+
+@contextmanager
+def _host(store: Store, url: str) -> Iterator[Any]:
+    with create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1), poolclass=NullPool).connect() as connection:
+        yield store.join(connection)
+
+
+def told(error: BaseException, caplog: pytest.LogCaptureFixture) -> str:
+    """Everything that a log or a terminal would show."""
+    return "".join(traceback.format_exception(error)) + repr(error) + caplog.text
+
+
+@pytest.mark.parametrize("begin", [_own, _host], ids=["own transaction", "transaction of a host"])
+def test_a_refused_row_is_not_shown(
+    store: Store, database_url: str, begin: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    refused = 0
+    for table in metadata.sorted_tables:
+        contents = [column for column in table.columns if type(column.type) in WRITTEN]
+        needed = next((column for column in table.columns if not column.nullable and column not in contents), None)
+        if not contents or needed is None:
+            continue
+        caplog.clear()
+        with pytest.raises(Conflict) as caught, begin(store, database_url) as tx:
+            _insert(tx, table, {column.name: WRITTEN[type(column.type)] for column in contents})
+        refused += 1
+        assert SECRET not in told(caught.value, caplog), table.name
+        assert caught.value.__cause__ is not None
+    assert refused > 20
+
+
+def _insert(tx: Any, table: Table, values: dict[str, Any]) -> None:
+    """A row with these values and with NULL in every other column, as a verb."""
+    work = work_of(tx)
+    rest = {column.name: null() for column in table.columns if column.name not in values}
+    given = {name: bindparam(name, type_=table.c[name].type) for name in values}
+    with Verb(work, "a test's verb", writes=True):
+        work.run(Statement(insert(table).values({**rest, **given}), silent=True), **values)
+
+
+def test_text_that_is_not_utf8_is_not_shown(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/state.db") as store:
+        make(store)
+        store.switch_events(False)
+        with sqlite3.connect(tmp_path / "state.db") as raw:
+            raw.execute("UPDATE workflow_runs SET trigger_id = CAST(? AS TEXT)", (SECRET.encode() + b"\xff",))
+        raw.close()
+        with store.read() as tx, pytest.raises(PersistError) as caught, Verb(work_of(tx), "a test's verb", writes=False):
+            work_of(tx).connection.execute(text("SELECT trigger_id FROM workflow_runs")).fetchall()
+        assert isinstance(caught.value, StoreCorrupt)
+        assert SECRET not in told(caught.value, caplog)
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "shown"),
+    [
+        (
+            "22P02",
+            'invalid input syntax for type bigint: "a "secret" of two\nlines"',
+            'invalid input syntax for type bigint: "…"',
+        ),
+        ("22021", 'invalid byte sequence for encoding "UTF8": 0xff', 'invalid byte sequence for encoding "UTF8": 0xff'),
+        ("23505", 'duplicate key value violates "pk"\nDETAIL:  Key (id)=(x) exists.', 'duplicate key value violates "pk"'),
+        ("", "Could not decode to UTF-8 column 'a' with text 'b\nc'", "Could not decode to UTF-8 column 'a'"),
+    ],
+)
+def test_what_a_message_may_show(state: str, message: str, shown: str) -> None:
+    assert public_text(message, state) == shown
