@@ -30,6 +30,7 @@
     │   ├── SchemaTooNew                          found, known
     │   ├── SchemaUnknown                         found, known, place
     │   ├── UnmanagedDatabase                     tables
+    │   ├── CopyUnfinished                        command
     │   └── MigrationFailed                       path, from_version, to_version, revision
     ├── StoreBusy (OSError)                       waited, reason
     │   └── EventLogSwitched
@@ -39,6 +40,7 @@
 No driver or SQLAlchemy exception leaves the public API; the original is kept as `__cause__`.
 """
 
+import copyreg
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
@@ -50,7 +52,7 @@ class PersistError(Exception):
     """The root of every exception that persist raises on purpose. It can be pickled, so it survives a process pool."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]  # typeshed lacks it
 
 
 class NotFound(PersistError, LookupError):
@@ -252,12 +254,6 @@ class UnreadableRow(StoreCorrupt):
         super().__init__(f"{row}, {column}", f"{reason}; `persist doctor` names it, `persist doctor --fix` sets it aside.")
         self.reason = reason
 
-    def after_commit(self) -> "UnreadableRow":
-        """Return the same error of a verb whose changes are committed."""
-        error = UnreadableRow(self.table, self.key, self.column, f"{self.reason}, but what the call changed is committed")
-        error.committed = True
-        return error
-
 
 class SchemaError(PersistError, RuntimeError):
     """The tables of the database do not fit this version of persist."""
@@ -298,6 +294,14 @@ class UnmanagedDatabase(SchemaError):
         shown = ", ".join(self.tables[:5]) + (", …" if len(self.tables) > 5 else "")
         why = reason or f"Tables named like persist's exist without a persist schema version ({shown})"
         super().__init__(f"{why}; nothing was changed.")
+
+
+class CopyUnfinished(SchemaError):
+    """The database is the target of a resumable copy that has not ended; `command` continues the copy."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        super().__init__(f"A copy into this database is under way; run {command} to continue it, or empty the database.")
 
 
 class MigrationFailed(SchemaError):
@@ -341,10 +345,3 @@ class Unavailable(PersistError, OSError):
         self.outcome: Literal["rolled back", "unknown"] = outcome
         tail = "; it is unknown whether the transaction was committed" if outcome == "unknown" else ""
         super().__init__(f"{reason}{tail}.")
-
-
-def _rebuild(kind: type[PersistError], args: tuple[Any, ...], fields: dict[str, Any]) -> PersistError:
-    error = kind.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(fields)
-    return error

@@ -15,7 +15,7 @@ from persist.db.schema.base import SCHEMA_TOKEN, table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.compiled import Kind
 from persist.db.statements.schema_version import EVENTS, HEAD, scopes_at, version_table
-from persist.errors import PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
+from persist.errors import CopyUnfinished, PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
 from persist.lazy_imports import lazy_modules
 from persist.schema.revision import verify
 
@@ -40,15 +40,18 @@ class Found:
     has_deltas: bool = False
 
 
-def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
-    """Check the version; create or upgrade the schema if `migrate` is true (None: on SQLite yes, on Postgres no)."""
+def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False) -> Found:
+    """Check the version; create or upgrade the schema if `migrate` is true (None: on SQLite yes, on Postgres no).
+
+    `copied_into`: a resumable copy into the database may be under way, which raises CopyUnfinished otherwise.
+    """
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
         raise SchemaOutdated(None, HEAD, dialect.tables.upgrade_command())  # connecting would leave an empty file behind
     try:
         driver = dialect.connections.open_first()
         found = None if driver is None else _found(driver, dialect, HEAD)
         if found is None:
-            return _prepared(dialect, migrate=migrate, looked=driver is not None)
+            return _prepared(dialect, migrate=migrate, looked=driver is not None, copied_into=copied_into)
         dialect.connections.prepare_database(driver)
         return found
     except PersistError:
@@ -57,7 +60,7 @@ def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
         raise (dialect.errors.classify(error) or error) from error
 
 
-def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
+def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool, copied_into: bool) -> Found:
     """Verify or upgrade through an engine. `looked`: the first connection has already been checked and was not current."""
     connection = (dialect.connections.reader if dialect.read_only else dialect.connections.writer).connect()
     try:
@@ -65,8 +68,13 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
         dialect.connections.check_server(driver)
         found = None if looked else _found(driver, dialect, HEAD)
         if found is None:
-            _bring_up(connection, dialect, migrate=migrate)
-            found = _found(driver, dialect, None) or Found({})
+            try:
+                _bring_up(connection, dialect, migrate=migrate)
+                found = _found(driver, dialect, None) or Found({})
+            except CopyUnfinished:
+                if not copied_into:
+                    raise
+                found = Found({})  # what is left to fold, and whether the log is on, count once the copy is complete
         dialect.connections.prepare_database(driver)
     except BaseException:
         connection.close()

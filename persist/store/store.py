@@ -144,14 +144,15 @@ class Store(Domains):
         *,
         migrate: bool | None = None,
         owns_engine: bool = True,
+        copied_into: bool = False,
     ) -> "Store":
         """Open a store on a dialect; for the modules of persist, which choose files and engines themselves.
 
-        `owns_engine`: whether closing the store disposes of the dialect, and opening it folds what dead processes left.
+        `owns_engine`: closing it disposes of the dialect, opening it folds what the dead left. `copied_into`: as for `prepare`.
         """
         try:
             blob_store = body_stores.body_store(settings.blobs) if settings.blobs else None
-            found = prepare(dialect, migrate=migrate)
+            found = prepare(dialect, migrate=migrate, copied_into=copied_into)
         except BaseException:
             if owns_engine:
                 dialect.connections.dispose()

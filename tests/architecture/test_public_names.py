@@ -12,6 +12,7 @@ NAMES = [
     "BlobUnreadable",
     "Closed",
     "Conflict",
+    "CopyUnfinished",
     "EffectUnknown",
     "InvalidValue",
     "LeaseLost",

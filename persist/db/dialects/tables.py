@@ -23,5 +23,9 @@ class Tables(ABC):
         """How many rows the planner expects of a compiled SELECT, which is not executed; None if it does not say."""
 
     @abstractmethod
+    def arguments(self, schema_option: str) -> str:
+        """The database in a shell command: its URL without secrets, and the option with its schema if that has another name."""
+
     def upgrade_command(self) -> str:
         """The shell command that upgrades this database."""
+        return f"persist upgrade --url {self.arguments('--schema')}"

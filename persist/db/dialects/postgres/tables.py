@@ -34,7 +34,7 @@ class PostgresTables(Tables):
         # a plan for other servers, as Citus makes it, has a number that no statistics stand behind
         return None if top["Node Type"] == "Custom Scan" else int(top["Plan Rows"])
 
-    def upgrade_command(self) -> str:
-        schema = "" if self._schema == "persist" else f" --schema {self._schema}"
+    def arguments(self, schema_option: str) -> str:
+        schema = "" if self._schema == "persist" else f" {schema_option} {self._schema}"
         url = self._url.set(drivername="postgresql").difference_update_query(SECRETS).render_as_string(hide_password=True)
-        return f"persist upgrade --url {command_word(url)}{schema}"
+        return f"{command_word(url)}{schema}"

@@ -26,5 +26,5 @@ class SqliteTables(Tables):
     def expected_rows(self, driver: Any, sql: str, args: Sequence[Any]) -> int | None:
         """None: SQLite's planner knows proportions, and these only as they were at the last ANALYZE."""
 
-    def upgrade_command(self) -> str:
-        return f"persist upgrade --url {command_word(f'sqlite:///{self._path}')}"
+    def arguments(self, schema_option: str) -> str:
+        return command_word(f"sqlite:///{self._path}")
