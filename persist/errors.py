@@ -52,7 +52,7 @@ class PersistError(Exception):
     """The root of every exception that persist raises on purpose. It can be pickled, so it survives a process pool."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]  # typeshed lacks it
+        return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # type: ignore[attr-defined]  # typeshed lacks it
 
 
 class NotFound(PersistError, LookupError):

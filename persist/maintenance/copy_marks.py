@@ -87,9 +87,12 @@ def take_over(target: Session, found: Mark, asked: Mark) -> Mark:
             f"the copy was begun at revision {found.revision}, and this version has {asked.revision}; empty the target first."
         )
         raise InvalidValue("target", reason)
-    if found.scopes != asked.scopes:
-        raise InvalidValue("scopes", f"the copy was begun with {found.scopes}; give the same ones, or empty the target.")
-    return go_on(target, found, replace(found, process=asked.process))
+    for scope, id in asked.scopes.items():
+        if found.scopes.get(scope, id) != id:
+            raise InvalidValue(
+                scope, f"the copy was begun as that of {found.scopes[scope]!r}, not of {id!r}; or empty the target."
+            )
+    return go_on(target, found, replace(found, process=asked.process, scopes={**found.scopes, **asked.scopes}))
 
 
 def go_on(target: Session, mark: Mark, next: Mark) -> Mark:

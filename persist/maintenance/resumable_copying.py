@@ -111,7 +111,9 @@ class _ResumableCopy:
             asked = first_mark(reading, self.own, COPIED[0].name)
             found = read_mark(target)
             if found is not None:
-                return take_over(target, found, asked)
+                mark = take_over(target, found, asked)
+                self.own = mark.scopes
+                return mark
             target.bulk.begin_loading(TABLES)
             refuse_unless_empty(target)
             for table in COPIED:
@@ -141,17 +143,19 @@ class _ResumableCopy:
             self._move(replace(self.mark, table=table.name, after=None))
         elif self.mark.after is not None and self.progress is not None:
             done = _rows_of(self.reader, table)
-        while count := self._load_pages(table, done):
+        most = count = self.rows * _PAGES
+        while count == most:  # fewer are the last ones
+            count = self._load_pages(table, done, most)
             done += count
 
-    def _load_pages(self, table: Table, done: int) -> int:
-        """Copy the rows of one snapshot of the source that follow the mark. Return their number, 0 after the last."""
-        columns, limit, count = tuple(table.columns), self.rows * _PAGES, 0
+    def _load_pages(self, table: Table, done: int, most: int) -> int:
+        """Copy up to `most` rows of one snapshot of the source, those that follow the mark. Return their number."""
+        columns, count = tuple(table.columns), 0
         with session(self.source, writable=False) as source:
             one_file = source.bulk.one_file
             key = page_columns(table, one_file=one_file)
             page = (first_page if self.mark.after is None else next_page)(table, one_file=one_file)
-            values = {"limit": limit, **after(self.mark.after or ())}
+            values = {"limit": most, **after(self.mark.after or ())}
             compiled = source.store.runtime.prepared[page]
             with closing(source.bulk.batches(compiled, columns, values, raw=self.raw, rows=self.rows)) as batches:
                 for batch in batches:
