@@ -85,7 +85,7 @@ def _operations(store: Store) -> Mapping[str, Operation]:
 
 def _sized(stack: ExitStack, url: str, count: int, schema: str | None = None) -> Size:
     lite = schema is None
-    statements = (*_chat(count, lite=lite), *_others(count, lite=lite), _samples(count, lite=lite))
+    statements = (*chat(count, lite=lite), *_others(count, lite=lite), _samples(count, lite=lite))
     return Size(_filled(stack, url, schema, _TABLES, statements), count)
 
 
@@ -108,7 +108,7 @@ def _filled(stack: ExitStack, url: str, schema: str | None, tables: Sequence[str
 _TABLES = ("chat_sessions", "chat_messages", "chat_parts", "executions", "messaging_sessions", "usage_samples")
 
 
-def _chat(count: int, *, lite: bool) -> Iterator[str]:
+def chat(count: int, *, lite: bool) -> Iterator[str]:
     """One session, whose messages have a text each."""
     milliseconds, blob = f"{_FIRST_MS} + n * 1000", "" if lite else "::jsonb"
     message, part = (filling.id_of(prefix, "n", lite=lite) for prefix in ("msg", "prt"))

@@ -31,6 +31,7 @@
     │   ├── SchemaTooNew                          found, known
     │   ├── SchemaUnknown                         found, known, place
     │   ├── UnmanagedDatabase                     tables
+    │   ├── CopyUnfinished                        command
     │   └── MigrationFailed                       path, from_version, to_version, revision, step
     ├── StoreBusy (OSError)                       waited, reason
     │   └── EventLogSwitched
@@ -258,12 +259,6 @@ class UnreadableRow(StoreCorrupt):
         super().__init__(f"{row}, {column}", f"{reason}; `persist doctor` names it, `persist doctor --fix` sets it aside.")
         self.reason = reason
 
-    def after_commit(self) -> "UnreadableRow":
-        """Return the same error of a verb whose changes are committed."""
-        error = UnreadableRow(self.table, self.key, self.column, f"{self.reason}, but what the call changed is committed")
-        error.committed = True
-        return error
-
 
 class SchemaError(PersistError, RuntimeError):
     """The tables of the database do not fit this version of persist."""
@@ -290,10 +285,8 @@ class SchemaUnknown(SchemaError):
 
     def __init__(self, found: object, known: str, place: str) -> None:
         self.found, self.known, self.place = shown(found), known, place
-        super().__init__(
-            f"{place} is {self.found}, which is no revision; this version knows them up to {known}. "
-            "Nothing was changed: correct what was noted, or restore a backup."
-        )
+        why = f"{place} is {self.found}, which is no revision; this version knows them up to {known}"
+        super().__init__(f"{why}. Nothing was changed: correct what was noted, or restore a backup.")
 
 
 class UnmanagedDatabase(SchemaError):
@@ -303,6 +296,14 @@ class UnmanagedDatabase(SchemaError):
         self.tables = list(tables)
         shown = ", ".join(self.tables[:5]) + (", …" if len(self.tables) > 5 else "")
         super().__init__(f"{reason or f'Tables named like ours exist without a schema version ({shown})'}; nothing was changed.")
+
+
+class CopyUnfinished(SchemaError):
+    """The database is the target of a resumable copy that has not ended; `command` continues the copy."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+        super().__init__(f"A copy into this database is under way; run {command} to continue it, or empty the database.")
 
 
 class MigrationFailed(SchemaError):

@@ -3,7 +3,8 @@
 from sqlalchemy import exists, true
 
 from persist.agent_tasks.models import pieces, tasks, webhooks
-from persist.db.operations.pruning import AgedRows, Below, Pruning
+from persist.db.operations.bounded_deletion import Below
+from persist.db.operations.pruning import AgedRows, Pruning
 
 _T, _W = tasks.c, webhooks.c
 
@@ -12,7 +13,10 @@ TASKS = AgedRows(
     _T.updated_at,
     _T.id,
     may_go=_T.final.is_(true()),
-    below=(Below(pieces, lambda ids: pieces.c.task.in_(ids)),),
+    below=(
+        # the parts of an artifact before the artifact, whose part is -1: a task with parts alone could not be read
+        Below(pieces, lambda ids: pieces.c.task.in_(ids), order=(pieces.c.part.desc(), pieces.c.kind, pieces.c.position)),
+    ),
 )
 
 WEBHOOKS = AgedRows(
@@ -22,6 +26,7 @@ WEBHOOKS = AgedRows(
     _W.owner,
     _W.id,
     may_go=~exists().where(_T.owner == _W.owner, _T.task_id == _W.task_id),
+    alone=False,
 )
 
 PRUNINGS: tuple[Pruning, ...] = (TASKS, WEBHOOKS)

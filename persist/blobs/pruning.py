@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from sqlalchemy import Table, false, or_, select, true
+from sqlalchemy import Table, false, or_, select, true, update
 
 from persist.blobs.bodies import row_of
 from persist.blobs.body_stores import BlobStore
 from persist.blobs.models import blobs, pieces
 from persist.blobs.repository import is_named
 from persist.db.expressions.upsert import insert_missing
-from persist.db.operations.pruning import AgedRows, Below, Condition, Cut, Pruning, Removed
+from persist.db.operations.bounded_deletion import Below, Condition
+from persist.db.operations.pruning import AgedRows, Cut, Pruning, Removed
 from persist.db.statements.prepared import Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
@@ -24,9 +25,13 @@ _CLAIM = Statement(insert_missing(blobs, "sha256"))
 class UnnamedBlobs(AgedRows):
     """Blobs that nothing names, with their bodies; `only`: which blobs count."""
 
+    rows = 32  # pieces of a MiB
+
     def __init__(self, tables: Sequence[Table], only: Condition | None = None) -> None:
-        below = (Below(pieces, lambda ids: pieces.c.sha256.in_(ids)),)
-        super().__init__(blobs, _B.put_at, _B.sha256, only=only, may_go=~is_named(tables), below=below)
+        # what is left of a large one is the beginning of a put that was not completed, with which a later put continues
+        below = (Below(pieces, lambda ids: pieces.c.sha256.in_(ids), order=(pieces.c.position.desc(),)),)
+        mark = update(blobs).values(complete=False)
+        super().__init__(blobs, _B.put_at, _B.sha256, only=only, may_go=~is_named(tables), below=below, mark=mark)
 
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         store: BlobStore | None = None if cut.trial else work.runtime.blob_store

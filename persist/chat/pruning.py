@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from functools import partial
 
-from sqlalchemy import Table, select
+from sqlalchemy import Table, func, or_, select, true
 
 from persist.chat.models import deltas, messages, part_blobs, parts, prompts, sessions, step_usage, turns
 from persist.chat.storage.turns import TURN, running_sessions
 from persist.db.expressions.locking import lock_table
-from persist.db.operations.pruning import LOOK, AgedRows, Below, Condition, Cut, Ids, Pruning, Removed, delete_rows
+from persist.db.operations.bounded_deletion import Below, Condition, Ids, Units, delete_rows
+from persist.db.operations.pruning import LOOK, AgedRows, Cut, Pruning, Removed
 from persist.db.schema.base import json_key_set
 from persist.db.statements.prepared import Row
 from persist.db.transactions.unit_of_work import UnitOfWork
@@ -45,6 +46,18 @@ SESSIONS = AgedRows(
         Below(messages, lambda ids: _M.session_id.in_(ids)),
         Below(turns, lambda ids: _T.session_id.in_(ids)),
     ),
+    units=Units(
+        messages,
+        _M.id,
+        lambda ids: _M.session_id.in_(ids),
+        order=(_M.created_at, _M.id),
+        below=(
+            Below(deltas, lambda ids: deltas.c.part_id.in_(select(_P.id).where(_P.message_id.in_(ids)))),
+            Below(part_blobs, lambda ids: part_blobs.c.part_id.in_(select(_P.id).where(_P.message_id.in_(ids)))),
+            Below(parts, lambda ids: _P.message_id.in_(ids)),
+            Below(step_usage, lambda ids: step_usage.c.message_id.in_(ids)),
+        ),
+    ),
 )
 
 
@@ -67,9 +80,22 @@ class _Prompts(Pruning):
         removed.rows[prompts.name] += delete_rows(work, prompts, prompts.c.digest.in_(digests), self._unnamed(cut))
         return removed
 
-    def _unnamed(self, cut: Cut) -> Condition:
+    def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
+        staying: Condition = true()
+        if SESSIONS in earlier:
+            running = running_sessions(work.found(select(_T.session_id, *TURN), unreadable=OnUnreadable.LEAVE_OUT), work.now())
+            staying = or_(_M.session_id.not_in(SESSIONS.candidates(cut)), _M.session_id.in_(sorted(running)))
+        counted = Removed()
+        found: Sequence[Row] = work.found(select(func.count()).select_from(prompts).where(self._unnamed(cut, staying)))
+        counted.rows[prompts.name] += int(found[0][0])
+        return counted
+
+    def _unnamed(self, cut: Cut, among: Condition | None = None) -> Condition:
+        """Old prompts that no message names, or none of those `among` the messages."""
         digest = _M.metadata_json["system_prompt_digest"].as_string()
         referred = select(digest).where(json_key_set(_M.metadata_json, "system_prompt_digest"))
+        if among is not None:
+            referred = referred.where(among)
         return (prompts.c.created_at < cut.before) & prompts.c.digest.not_in(referred)
 
 

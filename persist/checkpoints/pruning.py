@@ -1,13 +1,18 @@
 """Pruning of checkpoints: threads without a new checkpoint for long, and expired memories."""
 
-from persist.checkpoints.models import BELOW, memories, threads
-from persist.db.operations.pruning import AgedRows, Below, Pruning
+from persist.checkpoints.models import BELOW, memories, states, threads
+from persist.db.operations.bounded_deletion import Below
+from persist.db.operations.pruning import AgedRows, Pruning
 
 THREADS = AgedRows(
     threads,
     threads.c.updated_at,
     threads.c.id,
-    below=[Below(table, lambda ids, table=table: table.c.thread_id.in_(ids)) for table in BELOW],  # type: ignore[misc]  # a bound default
+    below=[
+        # the newest checkpoints first: older ones are rebuilt from no newer one, and never lack a value
+        Below(states, lambda ids: states.c.thread_id.in_(ids), order=(states.c.id.desc(), states.c.namespace)),
+        *(Below(table, lambda ids, table=table: table.c.thread_id.in_(ids)) for table in BELOW if table is not states),  # type: ignore[misc]  # a bound default
+    ],
 )
 
 MEMORIES = AgedRows(memories, memories.c.expires_at, memories.c.namespace, memories.c.key)

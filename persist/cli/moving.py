@@ -13,6 +13,7 @@ from persist.cli.output import Paint, columns, inline, say, say_json
 from persist.cli.table_progress import TableProgress
 from persist.errors import NotFound
 from persist.maintenance import copy as copy_store
+from persist.maintenance import copy_resumably
 from persist.maintenance import export as export_store
 from persist.maintenance import import_ as import_file
 from persist.schema import migrate
@@ -44,6 +45,7 @@ def _given(scopes: Mapping[str, str | None]) -> dict[str, str]:
     "--source-schema", metavar="NAME", help="The schema of SRC on Postgres: PERSIST_SCHEMA_NAME, or persist without it."
 )
 @click.option("--target-schema", metavar="NAME", help="The same of DST.")
+@click.option("--resumable", is_flag=True, help="Copy in many transactions; the same command goes on after an interruption.")
 @_whose
 @as_json
 @quiet("Print nothing, and no progress.")
@@ -52,6 +54,7 @@ def copy(
     target: str,
     source_schema: str | None,
     target_schema: str | None,
+    resumable: bool,
     as_json: bool,
     quiet: bool,
     **scopes: str | None,
@@ -61,13 +64,17 @@ def copy(
     Both are sqlite:///FILE or postgresql://…. DST is made if it is not there, and must be without rows. It is one transaction:
     a copy that failed or was killed left DST empty, and can be run again. Writers may go on in SRC; what they write after the
     copy began is not in it.
+
+    With --resumable no transaction is long, and DST cannot be opened until the copy is complete. After an interruption the same
+    command goes on. At its end DST is what SRC was when the comparison of the two began.
     """
-    with (
-        Store.open(source, schema=source_schema, read_only=True) as reading,
-        _target(target, target_schema) as writing,
-        TableProgress(quiet=quiet) as progress,
-    ):
-        report = copy_store(reading, writing, progress=progress, scopes=_given(scopes))
+    given = _given(scopes)
+    with Store.open(source, schema=source_schema, read_only=True) as reading, TableProgress(quiet=quiet) as progress:
+        if resumable:
+            report = copy_resumably(reading, target, schema=target_schema, progress=progress, scopes=given)
+        else:
+            with _target(target, target_schema) as writing:
+                report = copy_store(reading, writing, progress=progress, scopes=given)
     if as_json:
         said = {name: {"rows": rows, "checksum": report.checksums[name]} for name, rows in report.tables.items()}
         say_json({"tables": said, "left_out": list(report.left_out)})

@@ -8,10 +8,12 @@ from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, or_
 
 from persist.conversations.models import branches, exchange_cursors, exchange_items, members, messages, progressions, sessions
 from persist.conversations.schemas import PruneReport, Status
+from persist.conversations.shortening import shorten
 from persist.conversations.storage import deletion as removal
 from persist.conversations.storage.locking import OF_SESSIONS
 from persist.db.changes.batch import Batch
-from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed, delete_rows
+from persist.db.operations.bounded_deletion import delete_rows
+from persist.db.operations.pruning import LOOK, Cut, Pruning, Removed
 from persist.db.schema.arrays import among_labels
 from persist.db.schema.column_types import Float64, Int64
 from persist.db.statements.prepared import Row, Statement, param
@@ -26,8 +28,6 @@ from persist.errors import InvalidValue
 _BATCH = 100
 _TOGETHER = 500
 """Messages that are deleted in one round trip."""
-_MAX_PLACES = 5_000
-"""The most progression members deleted in one transaction, unless a single conversation has more."""
 ORPHAN_GRACE = timedelta(days=1)
 """How long a message that nothing names is kept: a writer may be about to name it."""
 
@@ -174,6 +174,7 @@ class _Sessions(Pruning):
 
     table = sessions
     batch = _BATCH
+    rows = 2_000  # places of progressions
 
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         query = select(_S.updated_at, _S.id, _in_pool + _in_branches).where(_may_go).order_by(_S.updated_at, _S.id).limit(LOOK)
@@ -188,7 +189,7 @@ class _Sessions(Pruning):
         batch: list[Row] = []
         places = 0
         for row in found:
-            if batch and (len(batch) == self.batch or places + int(row[2]) > _MAX_PLACES):
+            if batch and (len(batch) == self.batch or places + int(row[2]) > self.rows):
                 yield batch
                 batch, places = [], 0
             batch.append(row)
@@ -197,6 +198,11 @@ class _Sessions(Pruning):
             yield batch
 
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
+        if len(found) == 1 and found[0][2] > self.rows:
+            shortened = shorten(work, found[0][1], _STILL, cut.before, self.rows)
+            if shortened is not None:
+                shortened.rest, shortened.begun = found, True
+                return shortened
         candidates = set[str]()
         gone = _remove(work, [row[1] for row in found], cut.before, candidates)
         gone.followers += sorted(candidates)

@@ -31,6 +31,9 @@ class _Whole(AgedRows):
         super().__init__(table, at, key, may_go=may_go)
         self._erase = erase
 
+    def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
+        return None  # which entries nothing else reaches is known when what reaches them is gone
+
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         removed = Removed()
         for id in sorted(row[1] for row in found):

@@ -13,6 +13,7 @@ from persist.maintenance.overview import stats
 from persist.maintenance.pruning import PruneReport, prunable, prune
 from persist.maintenance.quarantine import Quarantined, quarantined, quarantined_row, restore_row
 from persist.maintenance.rebuilding import rebuild
+from persist.maintenance.resumable_copying import copy_resumably
 from persist.schema.adopt import AdoptReport, adopt
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "backup",
     "checkpoint",
     "copy",
+    "copy_resumably",
     "doctor",
     "erd",
     "export",

@@ -33,13 +33,20 @@ class Checksum:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Add rows to the sum. InvalidValue names the table, column and row of invalid JSON."""
+        self.add_texts(self.texts(rows))
+
+    def texts(self, rows: Sequence[Row]) -> list[bytes]:
+        """Return what is hashed of each row: it is equal for two databases with the same row."""
+        return [orjson.dumps(row) for row in converted(rows, self._columns, self._steps)]
+
+    def add_texts(self, texts: Sequence[bytes]) -> None:
+        """Add the rows of which `texts` made these."""
         total = self._sum
-        for row in converted(rows, self._columns, self._steps):
-            text = orjson.dumps(row)
+        for text in texts:
             self.bytes += len(text)
             total += int.from_bytes(blake2b(text, digest_size=_BYTES).digest())
         self._sum = total % _MODULUS
-        self.rows += len(rows)
+        self.rows += len(texts)
 
     def __str__(self) -> str:
         return f"{self._sum:0{2 * _BYTES}x}"

@@ -1,6 +1,7 @@
 """Deletes old finished rows in batches. Each batch is checked again and deleted in one transaction."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from types import MappingProxyType
@@ -28,10 +29,11 @@ from persist.db.values.arguments import check_count, check_flag, check_timedelta
 from persist.db.values.clock import as_utc
 from persist.db.values.frozen import Value
 from persist.errors import InvalidValue
-from persist.maintenance.steps import Run, running
+from persist.maintenance.steps import Run, framed, running
 from persist.quoting import shown
 from persist.schema.metadata import metadata
 from persist.store.store import Store
+from persist.store.transaction import work_of
 
 PRUNINGS: Mapping[str, Sequence[Pruning]] = MappingProxyType(
     {
@@ -85,18 +87,14 @@ def prune(
 
     `table_or_domain`: one of `prunable()`. `keep`: this many of the newest stay at any age; for telemetry, per instance. Each
     batch is its own transaction, so other writers can write in between, and a killed prune can be run again. `dry_run`: prune a
-    copy of the file, or on a server roll the transaction back; the counts are exact. `progress`: called with the number of rows
-    after every batch. Raises InvalidValue for an unknown name, a negative age or `keep`.
+    copy of the file; on a server count in a snapshot, or where that cannot tell, roll the transaction back. The counts are exact.
+    `progress`: called with the number of rows after every batch, unless rows are only counted. Raises InvalidValue for an unknown
+    name, a negative age or `keep`.
     """
     prunings = _named(table_or_domain)
     cut = Cut(_before(store, older_than), check_count("keep", keep), check_flag("dry_run", dry_run))
-    removed = Removed()
-    with running(store, trial=dry_run) as run:
-        for pruning in prunings:
-            for batch in _batches(run, pruning, cut):
-                removed.add(batch)
-                if progress is not None:
-                    progress(removed.rows.total())
+    counted = _tally(store, prunings, cut) if dry_run and not store.runtime.dialect.one_file else None
+    removed = _removed(store, prunings, cut, progress) if counted is None else counted
     tables = {name: count for name, count in sorted(removed.rows.items()) if count}
     return PruneReport(
         what=table_or_domain, before=cut.before, keep=cut.keep, dry_run=dry_run, tables=tables, files=removed.files
@@ -154,15 +152,50 @@ def _before(store: Store, older_than: object) -> datetime:
         return datetime.min.replace(tzinfo=UTC)
 
 
+def _removed(store: Store, prunings: Sequence[Pruning], cut: Cut, progress: Callable[[int], object] | None) -> Removed:
+    removed = Removed()
+    with running(store, trial=cut.trial) as run:
+        for pruning in prunings:
+            for batch in _batches(run, pruning, cut):
+                removed.add(batch)
+                if progress is not None:
+                    progress(removed.rows.total())
+    return removed
+
+
+def _tally(store: Store, prunings: Sequence[Pruning], cut: Cut) -> Removed | None:
+    """What a prune would remove, counted in one snapshot without a lock; None if only a trial can tell."""
+    removed = Removed()
+    with store.begin():  # sends nothing; refused where a prune would be
+        pass
+    with store.read() as tx:
+        work = work_of(tx)
+        work.transaction.may_be_long = True
+        for number, pruning in enumerate(prunings):
+            counted = framed(work, partial(pruning.tally, cut=cut, earlier=prunings[:number]))
+            if counted is None:
+                return None
+            removed.add(counted)
+    return removed
+
+
 def _batches(run: Run, pruning: Pruning, cut: Cut) -> Iterator[Removed]:
     last: Row | None = None
     while True:
         found = run(partial(pruning.look, cut=cut, after=last), writes=False)
         for some in pruning.batches(found):
-            removed = run(partial(pruning.remove, cut=cut, found=some))
-            yield removed
-            for start in range(0, len(removed.followers), BATCH):
-                yield run(partial(pruning.follow, followers=removed.followers[start : start + BATCH]))
+            yield from _removals(run, pruning, cut, some)
         if len(found) < LOOK:
             return
         last = found[-1]
+
+
+def _removals(run: Run, pruning: Pruning, cut: Cut, found: Sequence[Row]) -> Iterator[Removed]:
+    """Delete a batch, in as many transactions as its size takes."""
+    begun = False
+    while found:
+        removed = run(partial(pruning.remove, cut=replace(cut, begun=begun), found=found))
+        yield removed
+        for start in range(0, len(removed.followers), BATCH):
+            yield run(partial(pruning.follow, followers=removed.followers[start : start + BATCH]))
+        found, begun = removed.rest, removed.begun

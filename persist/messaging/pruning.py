@@ -2,7 +2,8 @@
 
 from sqlalchemy import false
 
-from persist.db.operations.pruning import AgedRows, Below, Pruning
+from persist.db.operations.bounded_deletion import Below
+from persist.db.operations.pruning import AgedRows, Pruning
 from persist.messaging.models import messages, sessions
 
 _S = sessions.c

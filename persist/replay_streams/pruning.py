@@ -1,6 +1,7 @@
 """Pruning of replay streams: sessions for which no message was stored for long, with all their messages."""
 
-from persist.db.operations.pruning import AgedRows, Below, Pruning
+from persist.db.operations.bounded_deletion import Below
+from persist.db.operations.pruning import AgedRows, Pruning
 from persist.replay_streams.models import messages, sessions
 
 SESSIONS = AgedRows(

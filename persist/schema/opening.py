@@ -16,7 +16,7 @@ from persist.db.schema.meta_table import Meta
 from persist.db.schema.table_settings import settings_of
 from persist.db.statements.compiled import Kind
 from persist.db.statements.schema_version import DISTRIBUTED, EVENTS, HEAD, UNFINISHED, scopes_at, version_table
-from persist.errors import Conflict, PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
+from persist.errors import Conflict, CopyUnfinished, PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
 from persist.lazy_imports import lazy_modules
 from persist.schema.revision import verify
 
@@ -45,10 +45,10 @@ class Found:
     distributed: bool = False
 
 
-def prepare(dialect: Dialect, *, migrate: bool | None, may_be_unfinished: bool = False) -> Found:
+def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False) -> Found:
     """Check the version; create or upgrade the schema if `migrate` is true (None: on SQLite yes, on Postgres no).
 
-    Raises Conflict if a copy into the database has begun and not ended, unless `may_be_unfinished`.
+    `copied_into`: a copy into the database may have begun and not ended. Otherwise it raises CopyUnfinished or Conflict.
     """
     if migrate is False and not dialect.read_only and dialect.path is not None and not dialect.path.exists():
         raise SchemaOutdated(None, HEAD, dialect.tables.upgrade_command())  # connecting would leave an empty file behind
@@ -56,10 +56,10 @@ def prepare(dialect: Dialect, *, migrate: bool | None, may_be_unfinished: bool =
         driver = dialect.connections.open_first()
         found = _glance(dialect) if dialect.one_of_many else None if driver is None else _found(driver, dialect, HEAD)
         if found is None:
-            found = _prepared(dialect, migrate=migrate, looked=driver is not None or dialect.one_of_many)
+            found = _prepared(dialect, migrate=migrate, looked=driver is not None or dialect.one_of_many, copied_into=copied_into)
         else:
             dialect.connections.prepare_database(driver)
-        if found.unfinished and not may_be_unfinished:
+        if found.unfinished and not copied_into:
             raise Conflict("A copy into this database began and did not end; copy again, or drop what is there.")
         return found
     except PersistError:
@@ -86,7 +86,7 @@ def _glance(dialect: Dialect) -> Found | None:
     return found
 
 
-def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
+def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool, copied_into: bool) -> Found:
     """Verify or upgrade through an engine. `looked`: the first connection has already been checked and was not current."""
     connection = dialect.connections.connect_first(write=not dialect.read_only)
     try:
@@ -94,8 +94,13 @@ def _prepared(dialect: Dialect, *, migrate: bool | None, looked: bool) -> Found:
         dialect.connections.check_server(driver)
         found = None if looked else _found(driver, dialect, HEAD)
         if found is None:
-            _bring_up(connection, dialect, migrate=migrate)
-            found = _found(driver, dialect, None) or Found({})
+            try:
+                _bring_up(connection, dialect, migrate=migrate)
+                found = _found(driver, dialect, None) or Found({})
+            except CopyUnfinished:
+                if not copied_into:
+                    raise
+                found = Found({})  # what is left to fold, and whether the log is on, count once the copy is complete
         dialect.connections.prepare_database(driver)
     except BaseException:
         connection.close()

@@ -1,12 +1,22 @@
 """Compares a database's revision with that of this code, without Alembic and without changing the database."""
 
+import orjson
 from sqlalchemy import Connection
 
 from persist.db.dialects.interface import Dialect
 from persist.db.schema.base import VERSION_TABLE
 from persist.db.schema.meta_table import Meta
-from persist.db.statements.schema_version import HEAD, REVISIONS, is_newer, number_of, read_noted, read_version
-from persist.errors import SchemaOutdated, SchemaTooNew, SchemaUnknown, UnmanagedDatabase
+from persist.db.statements.schema_version import (
+    COPYING,
+    HEAD,
+    REVISIONS,
+    is_newer,
+    number_of,
+    read_copy,
+    read_noted,
+    read_version,
+)
+from persist.errors import CopyUnfinished, SchemaOutdated, SchemaTooNew, SchemaUnknown, UnmanagedDatabase
 from persist.lazy_imports import lazy_modules
 
 with lazy_modules(globals()):
@@ -19,7 +29,7 @@ def found_revision(connection: Connection, dialect: Dialect) -> str | None:
 
 
 def verify(connection: Connection, dialect: Dialect) -> None:
-    """Raises SchemaOutdated, SchemaTooNew, SchemaUnknown or UnmanagedDatabase, unless the database is at HEAD.
+    """Raises SchemaOutdated, SchemaTooNew, SchemaUnknown, CopyUnfinished or UnmanagedDatabase, unless the database is at HEAD.
 
     The version row says what the tables are. A `_meta.schema_version` that lags behind it, as another program writes it, is
     none of these.
@@ -30,6 +40,8 @@ def verify(connection: Connection, dialect: Dialect) -> None:
     for mark in (noted, found):
         if is_newer(mark):
             raise SchemaTooNew(str(mark), HEAD)
+    if noted == COPYING:
+        raise CopyUnfinished(copy_command(read_copy(connection), dialect))
     if noted is not None and number_of(noted) is None:
         raise SchemaUnknown(noted, HEAD, f"{Meta.__tablename__}.schema_version")
     if found == HEAD:
@@ -41,3 +53,12 @@ def verify(connection: Connection, dialect: Dialect) -> None:
     elif found not in REVISIONS:
         raise SchemaUnknown(found, HEAD, f"{VERSION_TABLE}.version_num")
     raise SchemaOutdated(found, HEAD, dialect.tables.upgrade_command())
+
+
+def copy_command(noted: str | None, dialect: Dialect) -> str:
+    """The shell command that continues the copy of which `_meta` notes this."""
+    try:
+        source = orjson.loads(noted or "")["source"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        source = "SRC"
+    return f"persist copy --resumable {source} {dialect.tables.arguments('--target-schema')}"

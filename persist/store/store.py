@@ -142,16 +142,16 @@ class Store(Domains):
         migrate: bool | None = None,
         owns_engine: bool = True,
         timer: Timer | None = None,
-        may_be_unfinished: bool = False,
+        copied_into: bool = False,
     ) -> "Store":
         """Open a store on a dialect; for the modules of persist, which choose files and engines themselves.
 
-        `owns_engine`: whether closing the store disposes of the dialect, and opening it folds what dead processes left.
-        `timer`: one of several stores. `may_be_unfinished`: whether a database is opened into which a copy began.
+        `owns_engine`: closing it disposes of the dialect, opening it folds what the dead left. `timer`: one of several stores.
+        `copied_into`: as for `prepare`.
         """
         try:
             blob_store = body_stores.body_store(settings.blobs) if settings.blobs else None
-            found = prepare(dialect, migrate=migrate, may_be_unfinished=may_be_unfinished)
+            found = prepare(dialect, migrate=migrate, copied_into=copied_into)
         except BaseException:
             if owns_engine:
                 dialect.connections.dispose()

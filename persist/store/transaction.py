@@ -182,7 +182,7 @@ class VerbRun:
             committed = work.has_committed
             work.rollback()
             if committed and isinstance(error, UnreadableRow):
-                raise error.after_commit() from error
+                raise _after_commit(error) from error
             raise
         if self._writes:
             work.commit()
@@ -190,6 +190,13 @@ class VerbRun:
             work.end_read()
         self.announcements = work.announcements
         return result
+
+
+def _after_commit(error: UnreadableRow) -> UnreadableRow:
+    """Return the same error of a verb whose changes are committed."""
+    made = UnreadableRow(error.table, error.key, error.column, f"{error.reason}, but what the call changed is committed")
+    made.committed = True
+    return made
 
 
 def transaction_per_verb(runtime: Runtime) -> TransactionPerVerb:

@@ -90,7 +90,7 @@ class Directory:
             self._sleep,
             migrate=migrate,
             timer=self.timer,
-            may_be_unfinished=unfinished,
+            copied_into=unfinished,
         )
         runtime = store.runtime
         runtime.listen_url = self._listen_url

@@ -1,6 +1,7 @@
 """Pruning of transcripts: sessions to which nothing was appended for long, with all their parts."""
 
-from persist.db.operations.pruning import AgedRows, Below, Pruning
+from persist.db.operations.bounded_deletion import Below
+from persist.db.operations.pruning import AgedRows, Pruning
 from persist.transcripts.models import entries, transcripts
 
 TRANSCRIPTS = AgedRows(

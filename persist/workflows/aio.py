@@ -1,6 +1,11 @@
 """`tx.workflows` on the async face: every verb of the repositories as a coroutine."""
 
+from collections.abc import Coroutine, Sequence
+from datetime import datetime
+from typing import Any, Literal, Protocol, overload
+
 from persist.db.transactions.async_transactions import AsyncRepository, AsyncWork, awaitable
+from persist.db.values.counts import Count
 from persist.workflows.repository import Workflows
 from persist.workflows.verbs.approvals import Approvals
 from persist.workflows.verbs.effects import Effects
@@ -13,6 +18,31 @@ from persist.workflows.verbs.schedules import Schedules
 from persist.workflows.verbs.signals import Signals
 
 
+class CountRuns(Protocol):
+    """`runs.count`, awaited."""
+
+    @overload
+    def __call__(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        workflow_name: str | None = None,
+        since: datetime | None = None,
+        failure_kind: str | None = None,
+        exact: Literal[False],
+    ) -> Coroutine[Any, Any, Count]: ...
+    @overload
+    def __call__(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        workflow_name: str | None = None,
+        since: datetime | None = None,
+        failure_kind: str | None = None,
+        exact: bool = True,
+    ) -> Coroutine[Any, Any, int]: ...
+
+
 class AsyncRuns(AsyncRepository[Runs]):
     """See Runs."""
 
@@ -20,7 +50,7 @@ class AsyncRuns(AsyncRepository[Runs]):
     get = awaitable(Runs.get)
     list = awaitable(Runs.list)
     list_rows = awaitable(Runs.list_rows)
-    count = awaitable(Runs.count)
+    count: CountRuns = awaitable(Runs.count)  # type: ignore[assignment]  # a decorated function loses its overloads
     list_active = awaitable(Runs.list_active)
     list_queued = awaitable(Runs.list_queued)
     distinct_names = awaitable(Runs.distinct_names)

@@ -2,7 +2,8 @@
 
 from sqlalchemy import exists
 
-from persist.db.operations.pruning import AgedRows, Below, Pruning
+from persist.db.operations.bounded_deletion import Below
+from persist.db.operations.pruning import AgedRows, Pruning
 from persist.db.statements.prepared import among
 from persist.workflows.models import approvals, effects, executions, runs, signals, waits
 from persist.workflows.schemas import ApprovalStatus

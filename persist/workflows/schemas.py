@@ -237,6 +237,8 @@ class ExecutionStats(Value):
     by_skill: dict[str, int]
     by_trigger: dict[str, int]
     """Executions by trigger type."""
+    exact: bool = True
+    """Whether every execution was counted for every number."""
 
 
 class StatsBucket(Value):

@@ -13,6 +13,7 @@ NAMES = [
     "BlobUnreadable",
     "Closed",
     "Conflict",
+    "CopyUnfinished",
     "EffectUnknown",
     "InvalidValue",
     "LeaseLost",

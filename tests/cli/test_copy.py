@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from click.testing import Result
 
 from persist import Store
 from persist.cli.table_progress import TableProgress
+from persist.maintenance import copy_resumably
 from persist.testing import FrozenClock
 from tests.cli.golden import assert_golden
 from tests.maintenance.filled import filled
@@ -166,3 +168,23 @@ def test_a_large_copy_between_kinds(command: Command, sqlite_url: str, postgres_
     )
     found = json.loads(command("copy", sqlite_url, postgres_url, "--json").stdout)
     assert found["tables"]["progression_members"]["rows"] == 30_146
+
+
+def test_a_resumable_copy_goes_on(command: Command, database_url: str, target_url: str, clock: FrozenClock) -> None:
+    small(database_url, clock)
+
+    def interrupt(table: str, done: int, total: int) -> None:
+        if table == "messaging_messages":
+            raise KeyboardInterrupt
+
+    with Store.open(database_url) as source, pytest.raises(KeyboardInterrupt):
+        copy_resumably(source, target_url, progress=interrupt)
+    refused = failed(command("ls", "--url", target_url))
+    words = shlex.split(refused.partition("run persist ")[2].partition(" to continue it")[0])
+    assert words[:2] == ["copy", "--resumable"]
+    assert failed(command("copy", database_url, target_url)).startswith("Error: A copy into this database is under way; run ")
+    assert failed(command("upgrade", "--url", target_url)).startswith("Error: A copy into this database is under way; run ")
+    result = command(*words)  # as the message says
+    assert result.exit_code == 0
+    assert_golden("copy", result.stdout, TABLES)
+    assert command("doctor", "--url", target_url).exit_code == 0

@@ -38,6 +38,7 @@ EXAMPLES = [
     errors.SchemaTooNew("0002", "0001"),
     errors.SchemaUnknown("v2", "0001", "_meta.schema_version"),
     errors.UnmanagedDatabase(["run", "sessions"]),
+    errors.CopyUnfinished("persist copy --resumable SRC DST"),
     errors.MigrationFailed("state.db", "0001", "0002", "0002", "boom"),
     errors.StoreBusy(1.5),
     errors.EventLogSwitched(),

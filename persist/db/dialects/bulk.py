@@ -1,13 +1,14 @@
 """Bulk reads and writes of whole tables in one open transaction, in batches, in the published form of values."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Table
 
 from persist.db.formats.published import Step, form_of
+from persist.db.schema.column_types import Label
 from persist.db.statements.prepared import CompiledStatement
 from persist.errors import InvalidValue
 from persist.quoting import named
@@ -27,6 +28,8 @@ class Bulk(ABC):
 
     one_file: bool
     """Whether the database is one file, which may belong to one run, instance or workspace."""
+    mark: str
+    """The placeholder of a parameter in SQL text."""
 
     def __init__(self, dialect: "Dialect", driver: Any) -> None:
         self.dialect, self.driver = dialect, driver
@@ -34,21 +37,27 @@ class Bulk(ABC):
     # -- reading
 
     def batches(
-        self, compiled: CompiledStatement, columns: Columns, values: Mapping[str, Any] | None = None, *, raw: bool = False
-    ) -> Iterator[list[Row]]:
-        """Execute a SELECT of these columns and yield its rows in batches of up to 1024 rows or about a megabyte.
+        self,
+        compiled: CompiledStatement,
+        columns: Columns,
+        values: Mapping[str, Any] | None = None,
+        *,
+        raw: bool = False,
+        rows: int = _MAX_ROWS,
+    ) -> Generator[list[Row], None, None]:
+        """Execute a SELECT of these columns and yield its rows in batches of up to `rows` rows or about a megabyte.
 
         InvalidValue names the table, column and row of a value without a published form. `raw`: values stay as stored.
         """
         steps: list[Step | None] = [None if raw else self.reading_step(column) for column in columns]
         large = [index for index, column in enumerate(columns) if form_of(column).large]
-        size = _FIRST
+        size = min(_FIRST, rows)
         try:
             with closing(self.dialect.transactions.reading_cursor(self.driver)) as cursor:
                 cursor.execute(compiled.sql, compiled.args(values or {}))
                 while found := cursor.fetchmany(size):
                     yield converted(found, columns, steps)
-                    size = next_size(found, large, size)
+                    size = min(rows, next_size(found, large, size))
         except Exception as error:
             raise self.explained(error, columns) from error
 
@@ -74,6 +83,38 @@ class Bulk(ABC):
     def leave(self) -> None:
         """Restore the connection's settings, before the transaction ends."""
 
+    @abstractmethod
+    def stored(self, columns: Columns, rows: Sequence[Row], *, raw: bool) -> list[Row]:
+        """Convert rows, in the published form or (`raw`) in that of this kind of database, to the values of parameters."""
+
+    def change(self, table: Table, columns: Columns, rows: Sequence[Row], key: Columns, *, raw: bool = False) -> None:
+        """Give the rows with these keys these values. Columns of the key stay as they are."""
+        keyed = {column.name for column in key}
+        places = [place for place, column in enumerate(columns) if column.name not in keyed]
+        names = {column.name: place for place, column in enumerate(columns)}
+        values = ", ".join(f"{self.quoted(columns[place].name)} = {self.mark}" for place in places)
+        arguments = [
+            [*(row[place] for place in places), *(key_value(column, row[names[column.name]]) for column in key)]
+            for row in self.stored(columns, rows, raw=raw)
+        ]
+        self._run_many(f"UPDATE {self.named(table)} SET {values} WHERE {self._is(key)}", arguments)
+
+    def delete(self, table: Table, key: Columns, keys: Sequence[Sequence[Any]]) -> None:
+        """Delete the rows with these keys."""
+        arguments = [[key_value(column, value) for column, value in zip(key, row, strict=True)] for row in keys]
+        self._run_many(f"DELETE FROM {self.named(table)} WHERE {self._is(key)}", arguments)
+
+    def _is(self, key: Columns) -> str:
+        terms = [(self.quoted(column.name), f"{absent(column)!r}" if column.nullable else None) for column in key]
+        return " AND ".join(f"{name if none is None else f'COALESCE({name}, {none})'} = {self.mark}" for name, none in terms)
+
+    def _run_many(self, sql: str, arguments: Sequence[Sequence[Any]]) -> None:
+        try:
+            with closing(self.driver.cursor()) as cursor:
+                cursor.executemany(sql, arguments)
+        except Exception as error:
+            raise (self.dialect.errors.classify(error) or error) from error
+
     def clear(self, table: Table) -> None:
         """Delete every row of the table."""
         self.driver.execute(f"DELETE FROM {self.named(table)}")
@@ -94,6 +135,10 @@ class Bulk(ABC):
     def identity(self) -> tuple[Any, ...]:
         """A value that is equal for two connections to the same tables."""
 
+    @abstractmethod
+    def lasting_identity(self) -> tuple[Any, ...]:
+        """As `identity`, but the same after a restart of the server as before."""
+
     def named(self, table: Table) -> str:
         """The quoted name of the table, with its schema, for SQL text."""
         name = self.quoted(table.name)
@@ -110,6 +155,16 @@ class Bulk(ABC):
     def explained(self, error: Exception, columns: Columns) -> Exception:
         """Translate a driver's error that occurred while these columns were read."""
         return self.dialect.errors.classify(error) or error
+
+
+def absent(column: Column[Any]) -> str | int:
+    """What stands, in the key of a row, for a column of the key that is NULL."""
+    return "" if isinstance(column.type, Label) else -1
+
+
+def key_value(column: Column[Any], value: Any) -> Any:
+    """The value of a column in the key of a row."""
+    return absent(column) if value is None else value
 
 
 def converted(rows: Sequence[Row], columns: Columns, steps: Sequence[Step | None]) -> list[Row]:

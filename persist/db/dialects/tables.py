@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import Connection, Table
 
@@ -27,5 +28,13 @@ class Tables(ABC):
             connection.exec_driver_sql(statement)
 
     @abstractmethod
+    def expected_rows(self, driver: Any, sql: str, args: Sequence[Any]) -> int | None:
+        """How many rows the planner expects of a compiled SELECT, which is not executed; None if it does not say."""
+
+    @abstractmethod
+    def arguments(self, schema_option: str) -> str:
+        """The database in a shell command: its URL without secrets, and the option with its schema if that has another name."""
+
     def upgrade_command(self) -> str:
         """The shell command that upgrades this database."""
+        return f"persist upgrade --url {self.arguments('--schema')}"

@@ -10,9 +10,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Table, and_, delete, func, literal, select, tuple_
+from sqlalchemy import Select, Table, Update, and_, func, literal, select, tuple_
 from sqlalchemy.sql.elements import ColumnElement
 
+from persist.db.operations.bounded_deletion import (
+    Below,
+    Condition,
+    Ids,
+    Units,
+    count_below,
+    delete_below,
+    delete_rows,
+    delete_some,
+    fitting,
+)
 from persist.db.statements.prepared import Row
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
@@ -20,10 +31,9 @@ from persist.db.unreadable.cells import OnUnreadable
 LOOK = 20_000
 """The maximum number of candidates that one `Pruning.look` returns."""
 BATCH = 500
-"""The number of candidates that one transaction deletes, with their dependent rows."""
-
-Condition = ColumnElement[bool]
-Ids = Sequence[Any]
+"""The number of candidates that one transaction deletes, with their dependent rows, if these are few enough."""
+ROWS = 500
+"""The number of dependent rows that one transaction deletes at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,8 @@ class Cut:
     keep: int = 0
     trial: bool = False
     """Whether all that is deleted comes back, so that nothing outside of the database may be deleted."""
+    begun: bool = False
+    """Whether another transaction has deleted a part of the first candidate."""
 
 
 @dataclass(slots=True)
@@ -46,6 +58,10 @@ class Removed:
     """Files to which the deleted rows referred; the files themselves are not deleted."""
     followers: list[Any] = field(default_factory=list)
     """Keys of rows that may be deleted next, because a deleted row referred to them; see `Pruning.follow`."""
+    rest: Sequence[Row] = ()
+    """The candidates that further transactions delete, because the rows that depend on them were too many for one."""
+    begun: bool = False
+    """Whether of the first candidate in `rest` a part is deleted."""
 
     def add(self, other: "Removed") -> None:
         """Add the rows and files of another result."""
@@ -58,6 +74,7 @@ class Pruning(ABC):
 
     table: Table
     batch: int = BATCH
+    rows: int = ROWS
 
     @abstractmethod
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
@@ -65,24 +82,27 @@ class Pruning(ABC):
 
     @abstractmethod
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
-        """Delete those candidates that still may be deleted, with their dependent rows."""
+        """Delete those candidates that still may be deleted, with their dependent rows, or as many as one transaction should.
+
+        The others are the `rest` of what is returned. Of a candidate with too many dependent rows a part of these is deleted,
+        which leaves a smaller one that can be read and pruned as before.
+        """
 
     def batches(self, found: Sequence[Row]) -> Iterator[Sequence[Row]]:
         """The candidates, split into the batches that are deleted in one transaction each."""
         for start in range(0, len(found), self.batch):
             yield found[start : start + self.batch]
 
+    def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence["Pruning"]) -> Removed | None:
+        """What a prune would remove, counted without a lock, after the `earlier` ones of the same prune have removed theirs.
+
+        None: only a trial can tell.
+        """
+        return None
+
     def follow(self, work: UnitOfWork, followers: Sequence[Any]) -> Removed:
         """Delete those followers that no row refers to any more. After an interrupted prune, the next one finds them."""
         return Removed()
-
-
-@dataclass(frozen=True, slots=True)
-class Below:
-    """A table with rows that depend on the deleted rows: `of` makes the condition that selects them, from the deleted keys."""
-
-    table: Table
-    of: Callable[[Ids], Condition]
 
 
 class AgedRows(Pruning):
@@ -95,6 +115,9 @@ class AgedRows(Pruning):
     order      what makes a row newer than another: these columns, by default the instant and the key
     min_kept   at least so many newest rows are kept, even if `Cut.keep` is less
     below      the dependent rows, which are deleted first
+    units      of these the rows that are deleted whole, with what depends on them, if an item has too many for one transaction
+    mark       is done to a row when a part of its dependent rows has gone, and the others are left to another transaction
+    alone      what may go does not depend on what other prunings of the domain have deleted
     spared     returns those of the (locked) keys that must not be deleted after all
     files      returns the files to which the rows refer, for `Removed.files`
     """
@@ -110,25 +133,48 @@ class AgedRows(Pruning):
         order: Sequence[ColumnElement[Any]] = (),
         min_kept: int = 0,
         below: Sequence[Below] = (),
+        units: Units | None = None,
+        mark: Update | None = None,
+        alone: bool = True,
         spared: Callable[[UnitOfWork, Ids], Collection[Any]] | None = None,
         files: Callable[[UnitOfWork, Ids], list[str]] | None = None,
     ) -> None:
         self.table, self._at, self._key = table, at, key
         self._only, self._per, self._min_kept = only, per, min_kept
+        self._alone = alone
         self._order = order or (at, *key)
         self._may_go = [condition for condition in (only, may_go) if condition is not None]
-        self._below, self._spared, self._files = below, spared, files
+        self._below, self._units, self._mark, self._spared, self._files = below, units, mark, spared, files
 
     def look(self, work: UnitOfWork, cut: Cut, after: Row | None) -> list[Row]:
         place = (self._at, *self._key)
-        query = select(*place).where(self._at < cut.before, *self._may_go).order_by(*place).limit(LOOK)
-        keep = max(cut.keep, self._min_kept)
-        if keep:
-            query = query.where(self._identity.not_in(self._newest(keep)))
+        query = self.candidates(cut).with_only_columns(*place).order_by(*place).limit(LOOK)
         if after is not None:
             last = [literal(value, column.type) for value, column in zip(after, place, strict=True)]
             query = query.where(tuple_(*place) > tuple_(*last))
         return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
+
+    def candidates(self, cut: Cut) -> Select[Any]:
+        """SELECT of the keys of all rows that may go, but for those that `spared` knows."""
+        query = select(*self._key).where(self._at < cut.before, *self._may_go)
+        keep = max(cut.keep, self._min_kept)
+        return query.where(self._identity.not_in(self._newest(keep))) if keep else query
+
+    def tally(self, work: UnitOfWork, cut: Cut, earlier: Sequence[Pruning]) -> Removed | None:
+        if earlier and not self._alone:
+            return None
+        counted = Removed()
+        last: Row | None = None
+        while found := self.look(work, cut, last):
+            for some in self.batches(found):
+                ids = [row[1] for row in some]
+                spared = () if self._spared is None else self._spared(work, ids)
+                ids = [id for id in ids if id not in spared]
+                counted.rows[self.table.name] += len(ids)
+                counted.rows += count_below(work, self._below, ids)
+                counted.files += [] if self._files is None else self._files(work, ids)
+            last = found[-1]
+        return counted
 
     def remove(self, work: UnitOfWork, cut: Cut, found: Sequence[Row]) -> Removed:
         removed = Removed()
@@ -140,12 +186,23 @@ class AgedRows(Pruning):
             rows = [row for row in rows if row[0] not in spared]
         if not rows:
             return removed
-        ids = [row[0] for row in rows]
-        if self._files is not None:
+        whole = fitting(work, self._below, [row[0] for row in rows], self.rows)
+        going, ids = rows[:whole], [row[0] for row in rows[: whole or 1]]
+        if self._files is not None and not (cut.begun and ids == [found[0][1]]):
             removed.files += self._files(work, ids)
-        for below in self._below:
-            removed.rows[below.table.name] += delete_rows(work, below.table, below.of(ids))
-        removed.rows[self.table.name] += delete_rows(work, self.table, self._among(rows))
+        if not going:
+            removed.rows += delete_some(work, self._below, self._units, ids[0], self.rows)
+            if removed.rows.total():
+                removed.begun = True
+                if self._mark is not None:
+                    work.change(self._mark.where(self._among(rows[:1])))
+            else:  # rows that cannot be told apart: all of them at once
+                going, whole = rows[:1], 1
+        if going:
+            removed.rows += delete_below(work, self._below, ids)
+            removed.rows[self.table.name] += delete_rows(work, self.table, self._among(going))
+        candidates = {tuple(row[1:]): row for row in found}
+        removed.rest = [candidates[tuple(row)] for row in rows[whole:]]
         return removed
 
     @property
@@ -163,8 +220,3 @@ class AgedRows(Pruning):
         counted = [self._at.is_not(None)] + ([] if self._only is None else [self._only])
         ranked = select(*self._key, place).where(and_(*counted)).subquery()
         return select(*(ranked.c[column.name] for column in self._key)).where(ranked.c.place <= keep)
-
-
-def delete_rows(work: UnitOfWork, table: Table, *conditions: Condition) -> int:
-    """Delete the rows that meet all conditions; the number of rows deleted. An error must end the transaction."""
-    return work.change(delete(table).where(*conditions))

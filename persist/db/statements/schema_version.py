@@ -48,6 +48,10 @@ EVENTS = "events"
 
 UNFINISHED = "unfinished"
 """The key of `_meta` that is there while a copy into the database has begun and has not ended."""
+COPYING = "copying"
+"""The value of `_meta.schema_version` while a resumable copy into the database is under way: no version of persist opens it."""
+COPY = "copy"
+"""The key of `_meta` for what is known of such a copy."""
 
 
 def _meta_value(key: str) -> ScalarSelect[str]:
@@ -85,6 +89,12 @@ def read_noted(connection: Connection) -> str | None:
     """
     noted, adopted = connection.execute(select(_meta_value("schema_version"), _meta_value(ADOPTED))).one()
     return None if noted == adopted else noted
+
+
+def read_copy(connection: Connection) -> str | None:
+    """What is noted of the resumable copy into the database that is under way; None without one."""
+    noted: str | None = connection.execute(select(_meta_value(COPY))).scalar()
+    return noted
 
 
 def read_version(connection: Connection) -> str | None:

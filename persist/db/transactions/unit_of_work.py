@@ -205,6 +205,14 @@ class UnitOfWork:
         found = self._fetched(prepared.statement, values, by)
         return found[0] if found else None
 
+    def expected_rows(self, prepared: Statement, **values: Any) -> int | None:
+        """How many rows the planner expects of a prepared SELECT; None if it does not say, or in a caller's transaction."""
+        driver = self.transaction.driver
+        if driver is None:
+            return None
+        compiled = self.runtime.prepared[prepared]
+        return self.runtime.dialect.tables.expected_rows(driver, compiled.sql, compiled.args(values))
+
     def run(self, prepared: Statement, **values: Any) -> int:
         """Run a prepared INSERT, UPDATE or DELETE. Return the number of rows."""
         if self.carried and (smaller := without_unreadable(prepared.statement, values)) is not None:

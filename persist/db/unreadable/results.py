@@ -5,6 +5,7 @@ from typing import Any
 
 from persist.db.unreadable.cells import is_unreadable
 from persist.db.values.frozen import Value, construct
+from persist.db.values.pages import PagedList
 
 
 def without_unreadable_cells(value: Any, *, writes: bool) -> Any:
@@ -23,6 +24,8 @@ def without_unreadable_cells(value: Any, *, writes: bool) -> Any:
         return {key: without_unreadable_cells(item, writes=writes) for key, item in value.items()}
     if kind is list:
         return [without_unreadable_cells(item, writes=writes) for item in value]
+    if kind is PagedList:
+        return PagedList((without_unreadable_cells(item, writes=writes) for item in value), value.cursor)
     if issubclass(kind, tuple):
         items = [without_unreadable_cells(item, writes=writes) for item in value]
         return value._make(items) if hasattr(value, "_make") else tuple(items)

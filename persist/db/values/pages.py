@@ -3,7 +3,7 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import orjson
@@ -55,6 +55,42 @@ class Page(Generic[T]):
     __hash__ = None  # type: ignore[assignment]  # holds a list
 
 
+class PagedList(list[T]):
+    """What a list returns that has a limit only if it is asked for: the items, with the `cursor` of a Page.
+
+    Without a limit it has every item, and `cursor` is None. With one, pass `cursor` as `after=` for the next page; None on the
+    last one.
+    """
+
+    cursor: str | None
+
+    def __init__(self, items: Iterable[T] = (), cursor: str | None = None) -> None:
+        super().__init__(items)
+        self.cursor = cursor
+
+    @property
+    def items(self) -> list[T]:
+        """The items themselves, as a Page has them."""
+        return self
+
+    @classmethod
+    def of(
+        cls,
+        rows: Sequence[R],
+        limit: int | None,
+        make: Callable[[R], T],
+        *,
+        name: str,
+        filters: Mapping[str, Any],
+        key: Callable[[R, T], list[Any]],
+    ) -> "PagedList[T]":
+        """The first `limit` rows as items, or all of them. See Page.of."""
+        if limit is None:
+            return cls(make(row) for row in rows)
+        page = Page.of(rows, limit, make, name=name, filters=filters, key=key)
+        return cls(page.items, page.cursor)
+
+
 def encode_cursor(name: str, filters: Mapping[str, Any], key: list[Any]) -> str:
     """The cursor that points behind the row whose stored sort values are `key` (its id last)."""
     return _base64_text(orjson.dumps([_VERSION, name, _digest(filters), key]))
@@ -97,6 +133,15 @@ def check_limit(limit: object, *, maximum: int = 1000, path: str = "limit") -> i
     if type(limit) is not int or not 1 <= limit <= maximum:
         raise InvalidValue(path, f"expected a whole number from 1 to {maximum}.")
     return limit
+
+
+def optional_limit(limit: object, after: str | None) -> int | None:
+    """A page size, or None for a list without one, which takes no cursor. Raises InvalidValue."""
+    if limit is None:
+        if after is not None:
+            raise InvalidValue("after", "a cursor needs a limit, too.")
+        return None
+    return check_limit(limit)
 
 
 def _base64_text(raw: bytes) -> str:

@@ -9,14 +9,14 @@ from persist.db.schema.column_types import FreeText, IsoMs, Label
 from persist.db.statements.prepared import LIMIT, Statement, param
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import epoch_ms
-from persist.db.values.pages import Page, check_limit, values_after
+from persist.db.values.pages import Page, PagedList, check_limit, optional_limit, values_after
 from persist.errors import InvalidValue
 from persist.workflows.models import IS_UNFINISHED, executions
 from persist.workflows.schemas import Execution
 from persist.workflows.storage.execution_rows import COLUMNS, execution_value, values_of
 from persist.workflows.storage.run_rows import get_run
 
-_LIST = "workflows.executions"
+_LIST, _UNFINISHED = "workflows.executions", "workflows.executions.running"
 _E = executions.c
 _LONGEST_SEARCH = 1000
 _newest = (_E.started_at.desc(), _E.id.desc())
@@ -28,6 +28,8 @@ _FILTERS: dict[str, ColumnElement[bool]] = {
     != func.lower(_E.error),
 }
 _RUNNING = Statement(select(*COLUMNS).where(IS_UNFINISHED))  # with ORDER BY, older SQLites would scan every execution
+_started = func.coalesce(_E.started_at, _E.started_at)
+"""No index has its order, so that unfinished executions, which are few, are found by the index that holds no others."""
 _OF_RUN = Statement(
     select(*COLUMNS)
     .where(
@@ -75,10 +77,26 @@ def page(
     )
 
 
-def running(work: UnitOfWork) -> list[Execution]:
-    """Every unfinished execution, newest first."""
-    found = values_of(work.rows(_RUNNING))
-    return sorted(found, key=lambda execution: (execution.started_at, execution.id), reverse=True)
+@cache
+def _running_page(*, after: bool) -> Statement:
+    query = select(*COLUMNS).where(IS_UNFINISHED).order_by(_started.desc(), _E.id.desc()).limit(LIMIT)
+    if after:
+        last = tuple_(bindparam("after_at", type_=IsoMs()), bindparam("after_id", type_=Label()))
+        query = query.where(tuple_(_started, _E.id) < last)
+    return Statement(query)
+
+
+def running(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[Execution]:
+    """Unfinished executions, newest first."""
+    maximum = optional_limit(limit, after)
+    if maximum is None:
+        found = values_of(work.rows(_RUNNING))
+        return PagedList(sorted(found, key=lambda execution: (execution.started_at, execution.id), reverse=True))
+    place = values_after(after, _UNFINISHED, {})
+    rows = work.rows(_running_page(after=bool(place)), limit=maximum + 1, **place)
+    return PagedList.of(
+        rows, maximum, execution_value, name=_UNFINISHED, filters={}, key=lambda _, item: [epoch_ms(item.started_at), item.id]
+    )
 
 
 def recent(work: UnitOfWork, skill: str, limit: int) -> list[Execution]:

@@ -8,9 +8,9 @@ from persist.db.expressions.conditional_insert import insert_where
 from persist.db.expressions.upsert import merging
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads, writes
-from persist.db.values.arguments import optional_count, optional_label
+from persist.db.values.arguments import check_flag, optional_count, optional_label
 from persist.db.values.json import Json
-from persist.db.values.pages import Page
+from persist.db.values.pages import Page, PagedList
 from persist.errors import NotFound
 from persist.workflows.models import executions, runs
 from persist.workflows.schemas import ChatThread, Execution, ExecutionStats, Lease, StatsBucket, StopReason
@@ -221,9 +221,9 @@ class Executions(Repository):
         )
 
     @reads
-    def running(self) -> List[Execution]:
-        """Every unfinished execution, newest first."""
-        return execution_lists.running(self._work)
+    def running(self, *, limit: int | None = None, after: str | None = None) -> PagedList[Execution]:
+        """Every unfinished execution, newest first; with a `limit` a page, whose `cursor` is `after` for the next one."""
+        return execution_lists.running(self._work, limit, after)
 
     @reads
     def for_run(self, workflow_run_id: str) -> List[Execution]:
@@ -239,9 +239,14 @@ class Executions(Repository):
         return phases.failures(self._work, skill)
 
     @reads
-    def stats(self) -> ExecutionStats:
-        """Counts over all executions."""
-        return statistics.totals(self._work)
+    def stats(self, *, exact: bool = True) -> ExecutionStats:
+        """Counts over all executions, which read every one.
+
+        With `exact=False` at most 10,000 are read for a number, and 1,000 for one of a skill or trigger type. A greater number is
+        an estimate of Postgres's planner, or on SQLite the 10,000 or 1,000 themselves, for "at least". Whether there is such a
+        number is in the result's `exact`.
+        """
+        return statistics.totals(self._work) if check_flag("exact", exact) else statistics.estimates(self._work)
 
     @reads
     def daily_stats(self, days: int) -> List[StatsBucket]:

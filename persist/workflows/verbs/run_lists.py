@@ -14,20 +14,23 @@ from sqlalchemy import Select, bindparam, cast, func, literal_column, select, tu
 from sqlalchemy.sql.elements import ColumnElement
 
 from persist.db.schema.column_types import Float64, IsoMs, Label
-from persist.db.statements.prepared import Row, Statement, among, param
+from persist.db.statements.prepared import LIMIT, Row, Statement, among, param
+from persist.db.transactions.bounded_counts import BoundedCount
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.excerpts import excerpt
 from persist.db.values.arguments import check_choice
 from persist.db.values.clock import as_utc, epoch_ms
 from persist.db.values.frozen import construct
-from persist.db.values.pages import Page, check_limit, values_after
+from persist.db.values.pages import Page, PagedList, check_limit, optional_limit, values_after
 from persist.errors import InvalidValue
 from persist.workflows.models import HAS_FAILURE_KIND, IS_CHILD, USED_TOKENS, executions, runs
 from persist.workflows.schemas import FailureKind, RunRow, RunStatus, WorkflowRunSummary
 from persist.workflows.transitions import ACTIVE
 
 S = TypeVar("S", WorkflowRunSummary, RunRow)
-_LIST = "workflows.runs"
+_LIST, _QUEUED = "workflows.runs", "workflows.runs.queued"
+MOST_COUNTED = 10_000
+"""Up to how many runs a count is exact that need not be exact."""
 _R, _E = runs.c, executions.c
 _FIELDS = tuple(WorkflowRunSummary.model_fields)
 _USED = ("total_tokens", "cost_usd")
@@ -106,12 +109,33 @@ def page(work: UnitOfWork, filters: Filters, limit: int, after: str | None, make
     )
 
 
-def count(work: UnitOfWork, filters: Filters) -> int:
-    """How many runs meet the filters."""
-    statement = count_statement(
-        filters.statuses, named=filters.given("workflow_name"), since=filters.given("since"), failed=filters.given("failure_kind")
+def active(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[WorkflowRunSummary]:
+    """The runs that are running or paused, newest first; the cursors are those of `page` for these statuses."""
+    if optional_limit(limit, after) is None:
+        return PagedList(map(summary_value, work.rows(ACTIVE_RUNS)))
+    assert limit is not None
+    found = page(work, Filters.of(work, status=sorted(ACTIVE)), limit, after, summary_value)
+    return PagedList(found.items, found.cursor)
+
+
+def queued(work: UnitOfWork, limit: int | None, after: str | None) -> PagedList[WorkflowRunSummary]:
+    """The runs that wait to be admitted or claimed, oldest first."""
+    maximum = optional_limit(limit, after)
+    if maximum is None:
+        return PagedList(map(summary_value, work.rows(QUEUED_RUNS)))
+    values = values_after(after, _QUEUED, {})
+    rows = work.rows(_queued_page(after=bool(values)), limit=maximum + 1, **values)
+    return PagedList.of(
+        rows, maximum, summary_value, name=_QUEUED, filters={}, key=lambda _, item: [epoch_ms(item.started_at), item.id]
     )
-    row = work.row(statement, **filters.values)
+
+
+def count(work: UnitOfWork, filters: Filters, *, exact: bool) -> int:
+    """How many runs meet the filters; unless `exact`, a Count of BoundedCount."""
+    given = {"named": filters.given("workflow_name"), "since": filters.given("since"), "failed": filters.given("failure_kind")}
+    if not exact:
+        return bounded_count(filters.statuses, **given).count(work, **filters.values)
+    row = work.row(count_statement(filters.statuses, **given), **filters.values)
     assert row is not None
     return int(row[0])
 
@@ -187,6 +211,15 @@ ACTIVE_RUNS = _with_usage(select(_R.id, _R.started_at).where(among(_R.status, AC
 QUEUED_RUNS = _with_usage(select(_R.id, _R.started_at).where(_R.status == RunStatus.QUEUED), oldest_first=True)
 
 
+@cache
+def _queued_page(*, after: bool) -> Statement:
+    chosen = select(_R.id, _R.started_at).where(_R.status == RunStatus.QUEUED)
+    if after:
+        last = tuple_(bindparam("after_at", type_=IsoMs()), bindparam("after_id", type_=Label()))
+        chosen = chosen.where(tuple_(_R.started_at, _R.id) > last)
+    return _with_usage(chosen.order_by(_R.started_at, _R.id).limit(LIMIT), oldest_first=True)
+
+
 def _names() -> Statement:
     """Every workflow name once: a loose index scan that jumps from name to name."""
     first = select(func.min(_R.workflow_name).label("name")).cte("names", recursive=True)
@@ -201,7 +234,16 @@ NAMES = _names()
 @cache
 def count_statement(statuses: int, *, named: bool, since: bool, failed: bool) -> Statement:
     """How many runs meet the filters."""
-    query = select(func.count()).select_from(runs)
+    return Statement(_filtered(select(func.count()).select_from(runs), statuses, named=named, since=since, failed=failed))
+
+
+@cache
+def bounded_count(statuses: int, *, named: bool, since: bool, failed: bool) -> BoundedCount:
+    """How many runs meet the filters, exact up to MOST_COUNTED."""
+    return BoundedCount(_filtered(select(_R.id), statuses, named=named, since=since, failed=failed), MOST_COUNTED)
+
+
+def _filtered(query: Select[Any], statuses: int, *, named: bool, since: bool, failed: bool) -> Select[Any]:
     if statuses:
         query = query.where(_R.status.in_([bindparam(f"status_{number}", type_=_R.status.type) for number in range(statuses)]))
     if named:
@@ -210,4 +252,4 @@ def count_statement(statuses: int, *, named: bool, since: bool, failed: bool) ->
         query = query.where(_R.started_at >= param("since"))
     if failed:
         query = query.where(*_failed())
-    return Statement(query)
+    return query

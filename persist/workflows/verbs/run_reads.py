@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any, Literal, overload
 
 from sqlalchemy import select
 
 from persist.db.statements.prepared import Statement, param
 from persist.db.transactions.repository import Repository, reads
-from persist.db.values.pages import Page
+from persist.db.values.arguments import check_flag
+from persist.db.values.counts import Count
+from persist.db.values.pages import Page, PagedList
 from persist.workflows.family_values import FamilyTotals
 from persist.workflows.models import IS_UNFINISHED_RUN, runs
 from persist.workflows.schemas import Lease, RunRow, WorkflowRun, WorkflowRunSummary
@@ -87,6 +90,28 @@ class RunReads(Repository):
         )
         return run_lists.page(self._work, filters, limit, after, RunRow._make)
 
+    @overload
+    def count(
+        self,
+        /,
+        *,
+        status: str | Sequence[str] | None = None,
+        workflow_name: str | None = None,
+        since: datetime | None = None,
+        failure_kind: str | None = None,
+        exact: Literal[False],
+    ) -> Count: ...
+    @overload
+    def count(
+        self,
+        /,
+        *,
+        status: str | Sequence[str] | None = None,
+        workflow_name: str | None = None,
+        since: datetime | None = None,
+        failure_kind: str | None = None,
+        exact: bool = True,
+    ) -> int: ...
     @reads
     def count(
         self,
@@ -95,12 +120,17 @@ class RunReads(Repository):
         workflow_name: str | None = None,
         since: datetime | None = None,
         failure_kind: str | None = None,
-    ) -> int:
-        """How many runs meet the filters of `list`."""
+        exact: bool = True,
+    ) -> Any:
+        """How many runs meet the filters of `list`.
+
+        An exact count reads all of them, and is an int. With `exact=False` at most 10,000 are read, and the result is a Count, an
+        int with `exact` and `basis`. If there are more, it is an estimate of Postgres's planner, or on SQLite "at least" 10,000.
+        """
         filters = run_lists.Filters.of(
             self._work, status=status, workflow_name=workflow_name, since=since, failure_kind=failure_kind
         )
-        return run_lists.count(self._work, filters)
+        return run_lists.count(self._work, filters, exact=check_flag("exact", exact))
 
     @reads
     def children(
@@ -122,14 +152,20 @@ class RunReads(Repository):
         return family_totals(self._work, id)
 
     @reads
-    def list_active(self) -> List[WorkflowRunSummary]:
-        """Every run that is running or paused, newest first."""
-        return [run_lists.summary_value(row) for row in self._work.rows(run_lists.ACTIVE_RUNS)]
+    def list_active(self, *, limit: int | None = None, after: str | None = None) -> PagedList[WorkflowRunSummary]:
+        """Every run that is running or paused, newest first; with a `limit` a page.
+
+        Pass its `cursor` as `after` for the next page.
+        """
+        return run_lists.active(self._work, limit, after)
 
     @reads
-    def list_queued(self) -> List[WorkflowRunSummary]:
-        """Every run that waits to be admitted or claimed, oldest first."""
-        return [run_lists.summary_value(row) for row in self._work.rows(run_lists.QUEUED_RUNS)]
+    def list_queued(self, *, limit: int | None = None, after: str | None = None) -> PagedList[WorkflowRunSummary]:
+        """Every run that waits to be admitted or claimed, oldest first; with a `limit` a page.
+
+        Pass its `cursor` as `after` for the next page.
+        """
+        return run_lists.queued(self._work, limit, after)
 
     @reads
     def distinct_names(self) -> List[str]:

@@ -11,11 +11,12 @@ from persist.db.expressions.utc_buckets import Size, utc_bucket
 from persist.db.schema.base import flag_set
 from persist.db.schema.column_types import Float64, Int64
 from persist.db.statements.prepared import Statement, among, param
+from persist.db.transactions.bounded_counts import BoundedCount, counting
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.clock import as_utc
 from persist.db.values.frozen import construct
 from persist.db.values.pages import check_limit
-from persist.workflows.models import USED_TOKENS, executions
+from persist.workflows.models import IS_UNFINISHED, USED_TOKENS, executions
 from persist.workflows.schemas import ExecutionStats, StatsBucket, StopReason
 
 _E = executions.c
@@ -58,12 +59,31 @@ _BY_SKILL = Statement(select(_E.skill, func.count()).group_by(_E.skill).order_by
 _BY_TRIGGER = Statement(select(_E.trigger_type, func.count()).group_by(_E.trigger_type).order_by(_E.trigger_type))
 
 
+MOST_COUNTED, MOST_OF_GROUP = 10_000, 1_000
+"""How many executions are counted at most where counts need not be exact: in all, and of a skill or trigger type."""
+_ALL = BoundedCount(select(_E.id), MOST_COUNTED)
+_TODAY = BoundedCount(select(_E.id).where(_E.started_at >= param("midnight")), MOST_COUNTED)
+_UNFINISHED = BoundedCount(select(_E.id).where(IS_UNFINISHED), MOST_COUNTED)
+_OF_SKILL = BoundedCount(select(_E.id).where(_E.skill == param("name")), MOST_OF_GROUP)
+_OF_TRIGGER = BoundedCount(select(_E.id).where(_E.trigger_type == param("name")), MOST_OF_GROUP)
+
+
+def _groups(column: ColumnElement[Any]) -> Statement:
+    """Every value of a column, found by jumps through its index, with its number of executions, of which some are counted."""
+    first = select(func.min(column).label("name")).cte("names", recursive=True)
+    following = select(func.min(column)).where(column > first.c.name).scalar_subquery()
+    names = first.union_all(select(following).where(first.c.name.is_not(None)))
+    number = counting(select(_E.id).where(column == names.c.name), MOST_OF_GROUP, of=names).scalar_subquery()
+    return Statement(select(names.c.name, number).where(names.c.name.is_not(None)).order_by(names.c.name))
+
+
+_SKILLS, _TRIGGERS = _groups(_E.skill), _groups(_E.trigger_type)
+
+
 def totals(work: UnitOfWork) -> ExecutionStats:
     """Counts over all executions; `today` begins at midnight in the process's time zone."""
-    # without a zone in between: on the days when clocks change, midnight is not in the zone of now
-    midnight = work.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None).astimezone()
     with work.batch() as batch:
-        counts = batch.row(_TOTALS, midnight=as_utc("midnight", midnight))
+        counts = batch.row(_TOTALS, midnight=_midnight(work))
         by_skill, by_trigger = batch.rows(_BY_SKILL), batch.rows(_BY_TRIGGER)
     row = counts.result
     assert row is not None
@@ -75,8 +95,35 @@ def totals(work: UnitOfWork) -> ExecutionStats:
             "running": row[2],
             "by_skill": dict(by_skill.result),
             "by_trigger": dict(by_trigger.result),
+            "exact": True,
         },
     )
+
+
+def estimates(work: UnitOfWork) -> ExecutionStats:
+    """The counts of `totals`, for which no more than a bounded number of executions is read."""
+    since = _midnight(work)
+    total, today, unfinished = _ALL.count(work), _TODAY.count(work, midnight=since), _UNFINISHED.count(work)
+    by_skill = {name: _OF_SKILL.counted(work, found, name=name) for name, found in work.rows(_SKILLS)}
+    by_trigger = {name: _OF_TRIGGER.counted(work, found, name=name) for name, found in work.rows(_TRIGGERS)}
+    numbers = (total, today, unfinished, *by_skill.values(), *by_trigger.values())
+    return construct(
+        ExecutionStats,
+        {
+            "total": total,
+            "today": today,
+            "running": unfinished,
+            "by_skill": by_skill,
+            "by_trigger": by_trigger,
+            "exact": all(number.exact for number in numbers),
+        },
+    )
+
+
+def _midnight(work: UnitOfWork) -> datetime:
+    # without a zone in between: on the days when clocks change, midnight is not in the zone of now
+    midnight = work.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None).astimezone()
+    return as_utc("midnight", midnight)
 
 
 def buckets(work: UnitOfWork, size: Size, path: str, number: int) -> list[StatsBucket]:

@@ -1,6 +1,6 @@
 """Bulk reads and writes of whole Postgres tables, with server-side cursors and COPY."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Table
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class PostgresBulk(Bulk):
     """Loads rows as COPY text, which differs from the published form only in instants, flags and escapes."""
 
-    one_file = False
+    one_file, mark = False, "%s"
 
     def __init__(self, dialect: "Dialect", driver: Any) -> None:
         super().__init__(dialect, driver)
@@ -30,7 +30,6 @@ class PostgresBulk(Bulk):
 
     def load(self, table: Table, columns: Columns, batches: Iterable[list[Row]], *, raw: bool = False) -> None:
         # foreign keys are checked at the end of the COPY, so rows of one table may come in any order
-        steps = [None if raw else form_of(column).to_copy for column in columns]
         try:
             with (
                 self.driver.cursor() as cursor,
@@ -38,10 +37,13 @@ class PostgresBulk(Bulk):
             ):
                 write = copy.write_row
                 for batch in batches:
-                    for row in converted(batch, columns, steps):
+                    for row in self.stored(columns, batch, raw=raw):
                         write(row)
         except Exception as error:
             raise (self.dialect.errors.classify(error) or error) from error
+
+    def stored(self, columns: Columns, rows: Sequence[Row], *, raw: bool) -> list[Row]:
+        return converted(rows, columns, [None if raw else form_of(column).to_copy for column in columns])
 
     def end_loading(self) -> None:
         """Do nothing: every COPY checks its foreign keys."""
@@ -71,3 +73,13 @@ class PostgresBulk(Bulk):
     def identity(self) -> tuple[Any, ...]:
         query = "SELECT pg_postmaster_start_time(), oid::bigint FROM pg_database WHERE datname = current_database()"
         return ("server", *self.driver.execute(query).fetchone(), self.dialect.schema)
+
+    def lasting_identity(self) -> tuple[Any, ...]:
+        database, oid = self.driver.execute(
+            "SELECT datname::text, oid::bigint FROM pg_database WHERE datname = current_database()"
+        ).fetchone()
+        (may_ask,) = self.driver.execute("SELECT has_function_privilege('pg_control_system()', 'EXECUTE')").fetchone()
+        system = None
+        if may_ask:
+            (system,) = self.driver.execute("SELECT system_identifier::text FROM pg_control_system()").fetchone()
+        return ("server", system, database, oid, self.dialect.schema)

@@ -1,6 +1,7 @@
 """The tables of a schema on Postgres."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import URL, Connection, Table, text
 
@@ -38,7 +39,13 @@ class PostgresTables(Tables):
             connection.exec_driver_sql(f'ALTER TABLE "{self._schema}"."{table}" DROP CONSTRAINT "{name}"')
         return [f'ALTER TABLE "{self._schema}"."{table}" ADD CONSTRAINT "{name}" {rule}' for table, name, rule in found]
 
-    def upgrade_command(self) -> str:
-        schema = "" if self._schema == "persist" else f" --schema {self._schema}"
+    def expected_rows(self, driver: Any, sql: str, args: Sequence[Any]) -> int | None:
+        ((plan,),) = driver.execute(f"EXPLAIN (FORMAT JSON) {sql}", args).fetchall()
+        top = plan[0]["Plan"]
+        # a plan for other servers, as Citus makes it, has a number that no statistics stand behind
+        return None if top["Node Type"] == "Custom Scan" else int(top["Plan Rows"])
+
+    def arguments(self, schema_option: str) -> str:
+        schema = "" if self._schema == "persist" else f" {schema_option} {self._schema}"
         url = self._url.set(drivername="postgresql").difference_update_query(SECRETS).render_as_string(hide_password=True)
-        return f"persist upgrade --url {command_word(url)}{schema}"
+        return f"{command_word(url)}{schema}"

@@ -1,7 +1,7 @@
 """Bulk reads and writes of whole tables of a SQLite file."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -17,7 +17,7 @@ _CACHE_KIB = 64 * 1024
 class SqliteBulk(Bulk):
     """Bulk access to a file, which stores the published form; values of other programs are read as by the column types."""
 
-    one_file = True
+    one_file, mark = True, "?"
     _cache_before: int | None = None
 
     def reading_step(self, column: Column[Any]) -> Step | None:
@@ -34,9 +34,8 @@ class SqliteBulk(Bulk):
             self.driver.execute(f"PRAGMA cache_size={self._cache_before}")
 
     def load(self, table: Table, columns: Columns, batches: Iterable[list[Row]], *, raw: bool = False) -> None:
-        steps = [None if raw else form_of(column).to_file for column in columns]
         marks = ", ".join("?" * len(columns))
-        rows = chain.from_iterable(converted(batch, columns, steps) for batch in batches)
+        rows = chain.from_iterable(self.stored(columns, batch, raw=raw) for batch in batches)
         try:
             self.driver.executemany(f"INSERT INTO {self.named(table)} ({self.listed(columns)}) VALUES ({marks})", rows)
         except Exception as error:
@@ -48,6 +47,9 @@ class SqliteBulk(Bulk):
                     constraint=ours.constraint,
                 ) from error
             raise (ours or error) from error
+
+    def stored(self, columns: Columns, rows: Sequence[Row], *, raw: bool) -> list[Row]:
+        return converted(rows, columns, [None if raw else form_of(column).to_file for column in columns])
 
     def end_loading(self) -> None:
         for child, rowid, parent, _ in self.driver.execute("PRAGMA foreign_key_check"):
@@ -68,6 +70,9 @@ class SqliteBulk(Bulk):
     def identity(self) -> tuple[Any, ...]:
         path = self.dialect.path
         return ("memory", id(self.driver)) if path is None else ("file", os.path.realpath(path))
+
+    def lasting_identity(self) -> tuple[Any, ...]:
+        return self.identity()
 
     def explained(self, error: Exception, columns: Columns) -> Exception:
         if "Could not decode to UTF-8" in str(error):

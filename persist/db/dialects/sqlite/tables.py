@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection, Table
 
@@ -26,5 +27,8 @@ class SqliteTables(Tables):
         connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
         return ()
 
-    def upgrade_command(self) -> str:
-        return f"persist upgrade --url {command_word(f'sqlite:///{self._path}')}"
+    def expected_rows(self, driver: Any, sql: str, args: Sequence[Any]) -> int | None:
+        """None: SQLite's planner knows proportions, and these only as they were at the last ANALYZE."""
+
+    def arguments(self, schema_option: str) -> str:
+        return command_word(f"sqlite:///{self._path}")

@@ -1,0 +1,242 @@
+"""Copies a store in bounded transactions, so that a copy that takes days goes on where it was interrupted."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+
+from sqlalchemy import Table, func, select
+
+from persist.blobs.body_stores import Bodies
+from persist.db.changes.event_streams import logged_tables
+from persist.db.dialects.bulk import Row
+from persist.db.dialects.from_url import dialect_for
+from persist.db.schema.base import VERSION_TABLE
+from persist.db.statements.prepared import Statement
+from persist.db.statements.schema_version import COPY, EVENTS, OWN_SCOPES
+from persist.errors import Conflict, InvalidValue, NotFound
+from persist.events.models import LOG_TABLES
+from persist.maintenance.blob_copying import copy_bodies
+from persist.maintenance.checksums import Checksum
+from persist.maintenance.copy_marks import META, Mark, begin, end, first_mark, go_on, read_mark, take_over
+from persist.maintenance.copying import CopyReport, Progress, own_scopes, with_scopes
+from persist.maintenance.empty_store import FIXED, refuse_unless_empty
+from persist.maintenance.reconciling import Reconciling
+from persist.maintenance.table_keys import after, first_page, key_in, next_page, page_columns
+from persist.maintenance.transactions import TABLES, Session, session
+from persist.schema import migrate
+from persist.settings import current_settings
+from persist.store.store import Store
+
+COPIED = tuple(table for table in TABLES if table is not META)
+_ROWS = 1000
+_PAGES = 16
+"""How many transactions on the target may share one snapshot of the source, which is not kept open for days."""
+_COUNT = {table: Statement(select(func.count()).select_from(table)) for table in TABLES}
+
+
+def copy_resumably(
+    source: Store,
+    target_url: str,
+    *,
+    schema: str | None = None,
+    blobs: "Bodies | None" = None,
+    rows: int = _ROWS,
+    progress: Progress | None = None,
+    scopes: Mapping[str, str] | None = None,
+) -> CopyReport:
+    """Copy every row into an empty database in transactions of at most `rows` rows; the same call goes on after an interruption.
+
+    The database gets tables if it has none. Until the copy is complete, opening it raises CopyUnfinished. First the rows are
+    copied table by table, parents first, while others may write to the source. Then the target is compared with one snapshot of
+    the source, and what was added, changed or deleted since is copied too. The report is that of the snapshot.
+
+    `scopes` and `blobs` as for `copy` and `Store.open`. Raises Conflict if the target has rows and no copy is under way, if it
+    refuses a row, or if another process has gone on with this copy. Raises InvalidValue if the target is the source or in memory,
+    if the copy under way is that of another source, or for a value that cannot be stored, and StoreCorrupt if rows read back
+    differ. After an error what was copied stays, and the copy can go on.
+    """
+    if rows < 1:
+        raise InvalidValue("rows", "expected at least 1.")
+    own = own_scopes(source.runtime.scopes, scopes)
+    _make(target_url, schema)
+    with ExitStack() as stack:
+        writer, reader = (stack.enter_context(_opened(target_url, schema, blobs)) for _ in range(2))
+        return _ResumableCopy(source, writer, reader, own, rows, progress).run()
+
+
+def _make(url: str, schema: str | None) -> None:
+    try:
+        found = migrate.current(url, schema=schema)
+    except NotFound:  # a new file; what else is not there fails when it is opened
+        found = None
+    if found is None:
+        migrate.upgrade(url, schema=schema)
+
+
+def _opened(url: str, schema: str | None, blobs: "Bodies | None") -> Store:
+    settings = current_settings()
+    settings = settings if blobs is None else settings.model_copy(update={"blobs": blobs})
+    dialect = dialect_for(url, settings, schema=schema)
+    if dialect.one_file and dialect.path is None:
+        dialect.connections.dispose()
+        raise InvalidValue("target", "a database in memory does not outlive an interruption; use copy().")
+    return Store.on_dialect(dialect, settings, migrate=False, copied_into=True)
+
+
+class _ResumableCopy:
+    def __init__(
+        self, source: Store, writer: Store, reader: Store, own: Mapping[str, str], rows: int, progress: Progress | None
+    ) -> None:
+        self.source, self.writer, self.reader = source, writer, reader
+        self.own, self.rows, self.progress = own, rows, progress
+        self.one_file = writer.runtime.dialect.one_file
+        self.raw = self.one_file and source.runtime.dialect.one_file
+        self.totals: dict[Table, int] = {}
+
+    def run(self) -> CopyReport:
+        self.mark = self._begun()
+        names = [table.name for table in COPIED]
+        if self.mark.table is not None:
+            for table in COPIED[names.index(self.mark.table) :]:
+                self._load(table)
+            self._move(replace(self.mark, table=None, after=None))
+        return self._reconciled()
+
+    # -- the mark
+
+    def _begun(self) -> Mark:
+        with session(self.source, writable=False) as reading, session(self.writer, writable=True, checked=False) as target:
+            if reading.bulk.identity() == target.bulk.identity():
+                raise InvalidValue("target", "it is the source itself.")
+            asked = first_mark(reading, self.own, COPIED[0].name)
+            found = read_mark(target)
+            if found is not None:
+                mark = take_over(target, found, asked)
+                self.own = mark.scopes
+                return mark
+            target.bulk.begin_loading(TABLES)
+            refuse_unless_empty(target)
+            for table in COPIED:
+                if table.info.get("seed"):
+                    target.bulk.clear(table)
+            begin(target, asked)
+            return asked
+
+    @contextmanager
+    def _writing(self, next: Mark | None = None) -> Iterator[Session]:
+        """A transaction on the target that moves the mark, or only looks whether it is still that of this process."""
+        with session(self.writer, writable=True, checked=False) as target:
+            made = go_on(target, self.mark, next or self.mark)
+            yield target
+        self.mark = made
+
+    def _move(self, next: Mark) -> None:
+        with self._writing(next):
+            pass
+
+    # -- the rows, while others may write to the source
+
+    def _load(self, table: Table) -> None:
+        self._count(table)
+        done = 0
+        if self.mark.table != table.name:
+            self._move(replace(self.mark, table=table.name, after=None))
+        elif self.mark.after is not None and self.progress is not None:
+            done = _rows_of(self.reader, table)
+        most = count = self.rows * _PAGES
+        while count == most:  # fewer are the last ones
+            count = self._load_pages(table, done, most)
+            done += count
+
+    def _load_pages(self, table: Table, done: int, most: int) -> int:
+        """Copy up to `most` rows of one snapshot of the source, those that follow the mark. Return their number."""
+        columns, count = tuple(table.columns), 0
+        with session(self.source, writable=False) as source:
+            one_file = source.bulk.one_file
+            key = page_columns(table, one_file=one_file)
+            page = (first_page if self.mark.after is None else next_page)(table, one_file=one_file)
+            values = {"limit": most, **after(self.mark.after or ())}
+            compiled = source.store.runtime.prepared[page]
+            with closing(source.bulk.batches(compiled, columns, values, raw=self.raw, rows=self.rows)) as batches:
+                for batch in batches:
+                    keys = [key_in(row, columns, key) for row in batch]
+                    self._put(table, batch if self.one_file else with_scopes(columns, batch, self.own), keys)
+                    count += len(batch)
+                    self._tell(table, done + count)
+        return count
+
+    def _put(self, table: Table, rows: Sequence[Row], keys: Sequence[list[object]]) -> None:
+        """Add rows in one transaction. Those that the target refuses are left to the comparison: their parents may be newer."""
+        moved = replace(self.mark, after=list(keys[-1]))
+        try:
+            with self._writing(moved) as target:
+                target.bulk.load(table, tuple(table.columns), [list(rows)], raw=self.raw)
+        except Conflict as error:
+            if error.constraint == COPY:
+                raise
+            if len(rows) == 1:
+                self._move(moved)
+                return
+            half = len(rows) // 2
+            self._put(table, rows[:half], keys[:half])
+            self._put(table, rows[half:], keys[half:])
+
+    # -- the comparison, with one snapshot of the source
+
+    def _reconciled(self) -> CopyReport:
+        with session(self.source, writable=False) as source:
+            left_out = tuple(sorted(source.work.whole_tables.names() - {table.name for table in TABLES} - {VERSION_TABLE}))
+            work = Reconciling(source, self._reading, self._writing, self.own, self.rows, one_file=self.one_file)
+            for table in COPIED:
+                self._count(table)
+            for table in reversed(COPIED):
+                work.delete(table)
+            sums = {table: work.mend(table, self._tell_compared) for table in COPIED}
+            copy_bodies(source.work, self.writer.runtime)
+            sums[META] = self._end(source)
+        tables = {str(table.name): sums[table].rows for table in TABLES}
+        return CopyReport(tables, {str(table.name): str(sums[table]) for table in TABLES}, left_out)
+
+    def _end(self, source: Session) -> Checksum:
+        columns = tuple(META.columns)
+        checksum = Checksum(columns, self.own, raw=self.raw)
+        kept = {FIXED} if self.one_file else {FIXED, *OWN_SCOPES}
+        found = [row for batch in source.bulk.batches(source.whole(META), columns, raw=self.raw) for row in batch]
+        rows = [row for row in found if row[0] not in kept]
+        checksum.add(rows)
+        with session(self.writer, writable=True, checked=False) as target:
+            end(target, self.mark, rows)
+            for table in COPIED:
+                highest = source.bulk.highest(table)
+                if highest is not None:
+                    target.bulk.go_on_after(table, highest)
+            if any(row[0] == EVENTS for row in rows):  # the log was copied completely, and the copy continues it
+                target.work.whole_tables.guard(logged_tables(TABLES), LOG_TABLES)
+        return checksum
+
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        with session(self.reader, writable=False, checked=False) as target:
+            yield target
+
+    # -- progress
+
+    def _count(self, table: Table) -> None:
+        if self.progress is not None:
+            self.totals[table] = _rows_of(self.source, table)
+
+    def _tell(self, table: Table, done: int) -> None:
+        """Each row is two steps: copied and compared. Their number may have changed since they were counted."""
+        if self.progress is not None:
+            total = 2 * self.totals[table]
+            self.progress(str(table.name), min(done, total), total)
+
+    def _tell_compared(self, table: Table, rows: int) -> None:
+        self._tell(table, self.totals.get(table, 0) + rows)
+
+
+def _rows_of(store: Store, table: Table) -> int:
+    with session(store, writable=False, checked=False) as reading:
+        row = reading.work.row(_COUNT[table])
+    assert row is not None
+    return int(row[0])

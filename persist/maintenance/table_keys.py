@@ -1,0 +1,101 @@
+"""The keys of tables: what identifies a row in every database, and the SELECTs that read rows in the order of their keys."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Select, Table, Text, bindparam, case, func, literal_column, select, tuple_
+from sqlalchemy.sql.elements import ColumnElement
+
+from persist.db.changes.event_streams import key_of
+from persist.db.dialects.bulk import Columns, Row, absent, key_value
+from persist.db.schema.column_types import EnumText, Label
+from persist.db.schema.scope_columns import OWN, scope_of
+from persist.db.statements.prepared import LIMIT, Statement
+
+Key = tuple[Any, ...]
+
+_OWNER = "owner_of_file"
+
+
+@cache
+def key_columns(table: Table) -> Columns:
+    """The columns that identify a row, in every kind of database."""
+    return tuple(table.columns[name] for name in key_of(table))
+
+
+@cache
+def page_columns(table: Table, *, one_file: bool) -> Columns:
+    """The columns of the index by which a database finds a row: in a file the id alone where the server has (scope, id)."""
+    columns = key_columns(table)
+    return columns[1:] if one_file and table.info.get("key_scope") is not None else columns
+
+
+def key_in(row: Row, columns: Columns, key: Columns) -> list[Any]:
+    """The key of a row that consists of these columns."""
+    names = [column.name for column in columns]
+    return [key_value(column, row[names.index(column.name)]) for column in key]
+
+
+@cache
+def first_page(table: Table, *, one_file: bool) -> Statement:
+    """Rows in the order of their keys, up to `limit`."""
+    return Statement(_page(table, one_file=one_file))
+
+
+@cache
+def next_page(table: Table, *, one_file: bool) -> Statement:
+    """Rows after the key `after_0`, `after_1`, … in the order of their keys, up to `limit`."""
+    key = page_columns(table, one_file=one_file)
+    after = [bindparam(f"after_{place}", type_=_plain(column)) for place, column in enumerate(key)]
+    return Statement(_page(table, one_file=one_file).where(tuple_(*map(_term, key)) > tuple_(*after)))
+
+
+def after(key: Sequence[Any]) -> dict[str, Any]:
+    """The parameters of `next_page`."""
+    return {f"after_{place}": value for place, value in enumerate(key)}
+
+
+def _page(table: Table, *, one_file: bool) -> Select[Any]:
+    return select(table).order_by(*map(_term, page_columns(table, one_file=one_file))).limit(LIMIT)
+
+
+@cache
+def whole(table: Table, scope: str | None, *, keys_only: bool = False) -> Statement:
+    """Every row of a table, or its key, ordered by the key. `scope`: whose empty columns are ordered as `owner(…)` says."""
+    key = key_columns(table)
+    return Statement(select(*key if keys_only else table.columns).order_by(*(_ordered(column, scope) for column in key)))
+
+
+def owned_key(table: Table, own: Mapping[str, str]) -> str | None:
+    """The scope in the table's key, if rows that belong to the file itself get its id."""
+    return next((scope for column in key_columns(table) if (scope := scope_of(column)) is not None and scope in own), None)
+
+
+def owner(scope: str | None, own: Mapping[str, str]) -> dict[str, str]:
+    """The parameters of `whole`."""
+    return {} if scope is None else {_OWNER: own[scope]}
+
+
+def _ordered(column: Column[Any], scope: str | None) -> ColumnElement[Any]:
+    if scope is None or scope_of(column) != scope:
+        return _term(column)
+    return case((column == OWN, bindparam(_OWNER, type_=Text())), else_=column)
+
+
+def _term(column: Column[Any]) -> ColumnElement[Any]:
+    return func.coalesce(column, literal_column(repr(absent(column)))) if column.nullable else column
+
+
+def _plain(column: Column[Any]) -> Any:
+    """A type that gives keys to the driver as they are: what a file holds may be what no column type takes."""
+    return Text() if isinstance(column.type, Label | EnumText) else BigInteger()
+
+
+def comparable(key: Sequence[Any]) -> Key:
+    """The key in the order in which both kinds of database sort: NULL, numbers, text by its code points, bytes."""
+    return tuple((_rank(value), value) for value in key)
+
+
+def _rank(value: Any) -> int:
+    return 1 if isinstance(value, int | float) else 2 if isinstance(value, str) else 3

@@ -1,0 +1,219 @@
+"""Resumable copies: bounded transactions, a target that nobody opens meanwhile, and in the end what one snapshot held."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from persist import Store
+from persist.errors import CopyUnfinished
+from persist.maintenance import copy, copy_resumably
+from persist.schema import migrate
+from persist.testing import FrozenClock
+from tests.maintenance.filled import filled
+from tests.maintenance.moving import PAIRS, Pair, many, new_url, opened
+from tests.maintenance.resuming import StoppedError, interrupted, resumed, resumed_checksums, stopping_at
+from tests.schema.filling import LONG, fill, transcript
+from tests.schema.places import Place
+
+
+@pytest.fixture(params=PAIRS)
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
+    source, target = str(request.param).split("-")
+    return new_url(request, source, tmp_path, "source.db"), new_url(request, target, tmp_path, "target.db")
+
+
+def test_it_copies_what_a_copy_copies(pair: Pair, clock: FrozenClock, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    other = new_url(request, "postgres" if "postgres" in pair[1] else "sqlite", tmp_path, "other.db")
+    with Store.open(pair[0], clock=clock, settings=LONG) as source, ExitStack() as stack:
+        fill(source, clock, stack)  # a turn runs, and its text is not folded yet
+        report = copy_resumably(source, pair[1], rows=3)
+        with opened(other, pair[1]) as (target, resumable):
+            assert copy(source, target) == report
+            assert transcript(resumable) == transcript(source)
+    assert Place(pair[1]).rows("_meta") == Place(other).rows("_meta")
+
+
+@pytest.mark.parametrize(("table", "when"), [("agents", "copied"), ("branches", "copied"), ("chat_parts", "compared")])
+def test_it_goes_on_after_an_interruption(pair: Pair, clock: FrozenClock, table: str, when: str) -> None:
+    filled(pair[0], clock)
+    interrupted(pair, stopping_at(table, when), rows=2)
+    resumed(pair, rows=2)
+
+
+def test_nobody_opens_the_target_meanwhile(pair: Pair, clock: FrozenClock) -> None:
+    filled(pair[0], clock)
+    interrupted(pair, stopping_at("chat_parts"))
+    expected = "persist copy --resumable "
+    for read_only in (False, True):
+        with pytest.raises(CopyUnfinished, match="A copy into this database is under way; run persist copy") as error:
+            Store.open(pair[1], read_only=read_only)
+        assert error.value.command.startswith(expected)
+    for question in (migrate.check, migrate.upgrade):
+        with pytest.raises(CopyUnfinished):
+            question(pair[1])
+    assert migrate.current(pair[1]) is not None
+    with Store.open(pair[0]) as source, opened(pair[0]) as (again,):
+        with pytest.raises(CopyUnfinished), Store.open(pair[1]) as target:
+            copy(source, target)
+        copy_resumably(again, pair[1])
+    Store.open(pair[1]).close()
+
+
+def test_it_does_not_read_again_what_it_has_copied(pair: Pair, clock: FrozenClock) -> None:
+    many(pair[0], 100)
+
+    def stop(table: str, done: int, total: int) -> None:
+        if table == "messaging_messages" and done >= 60:
+            raise StoppedError
+
+    seen: list[int] = []
+    interrupted(pair, stop, rows=8)
+    with Store.open(pair[0]) as source:
+        copy_resumably(
+            source, pair[1], rows=8, progress=lambda table, done, _: seen.append(done) if table == "messaging_messages" else None
+        )
+    assert seen == sorted(seen)
+    assert seen[0] > 60
+    assert seen[-1] == 200
+
+
+# ---------------------------------------------------------------- a source that changes meanwhile
+
+
+def change_everything(place: Place) -> None:
+    """Rows of the source are added, changed and deleted, as its users do it."""
+    with Store.open(place.url) as store, store.begin() as tx:
+        session = tx.chat.sessions.create(agent="late", model={"model_id": "m"})
+        tx.chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": "What has changed?"}])
+        tx.workflows.runs.create("late", trigger_id="t", current_phase="p")
+        tx.messaging.messages.add(
+            tx.messaging.sessions.get_or_create(platform="slack", channel_id="C9", user_id="U").id, role="user", content="new"
+        )
+    place.run(
+        f"UPDATE {place.named('executions')} SET skill = skill || '!'",
+        f"UPDATE {place.named('branches')} SET name = 'changed'",
+        f"DELETE FROM {place.named('chat_step_usage')}",
+        f"DELETE FROM {place.named('messaging_messages')} WHERE id IN (SELECT min(id) FROM {place.named('messaging_messages')})",
+        f"UPDATE {place.named('tasks')} SET title = title || '?'",
+    )
+
+
+@pytest.mark.parametrize("table", ["agents", "chat_parts"])
+def test_what_changes_meanwhile_is_copied_too(pair: Pair, clock: FrozenClock, table: str) -> None:
+    place = filled(pair[0], clock)
+    interrupted(pair, stopping_at(table), rows=2)
+    change_everything(place)
+    resumed(pair, rows=2)
+
+
+def test_what_changes_after_the_rows_were_copied(pair: Pair, clock: FrozenClock) -> None:
+    place = filled(pair[0], clock)
+    interrupted(pair, stopping_at("agents", "compared"), rows=5)
+    change_everything(place)
+    resumed(pair, rows=5)
+
+
+def test_a_key_that_another_row_has_now(pair: Pair, clock: FrozenClock) -> None:
+    """Rows that exchange a unique value, and one that takes that of a deleted row."""
+    with Store.open(pair[0], clock=clock) as store, store.begin() as tx:
+        for name in ("a", "b", "c"):
+            tx.workflows.executions.start(trigger_type="t", trigger_id=name, skill="s", idempotency_key=name)
+    interrupted(pair, stopping_at("executions", "compared"))
+    place = Place(pair[0])
+    named = place.named("executions")
+    place.run(
+        f"UPDATE {named} SET idempotency_key = NULL WHERE trigger_id = 'b'",
+        f"UPDATE {named} SET idempotency_key = 'b' WHERE trigger_id = 'a'",
+        f"DELETE FROM {named} WHERE trigger_id = 'c'",
+        f"UPDATE {named} SET idempotency_key = 'c' WHERE trigger_id = 'b'",
+    )
+    resumed(pair)
+
+
+def test_children_of_parents_that_are_new(pair: Pair) -> None:
+    """Rows whose parents come after the place to which parents were copied are no reason to stop."""
+    many(pair[0], 20)
+    added: list[str] = []
+
+    def later(table: str, done: int, total: int) -> None:
+        if table == "messaging_sessions" and not added:  # the new one comes before the one that was copied
+            added.append(table)
+            with Store.open(pair[0]) as other, other.begin() as tx:
+                session = tx.messaging.sessions.get_or_create(platform="slack", channel_id="new", user_id="U").id
+                for number in range(9):
+                    tx.messaging.messages.add(session, role="user", content=str(number))
+
+    with Store.open(pair[0]) as source:
+        report = copy_resumably(source, pair[1], rows=4, progress=later)
+    assert added
+    assert report.tables["messaging_messages"] == 29
+    resumed_checksums(pair)
+
+
+def test_an_event_log_and_its_heads_go_on(pair: Pair, clock: FrozenClock) -> None:
+    with Store.open(pair[0], clock=clock, events=True) as source:
+        with source.begin() as tx:
+            session = tx.chat.sessions.create(agent="build", model={"model_id": "m"}).id
+        interrupted(pair, stopping_at("event_log"))
+        with source.begin() as tx:
+            tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "?"}])
+        copy_resumably(source, pair[1])
+        with Store.open(pair[1]) as target:
+            assert target.logs_events
+            before = list(source.watch(session, timeout=0))
+            assert list(target.watch(session, timeout=0)) == before != []
+            with target.begin() as tx:
+                tx.chat.messages.append(session, role="user", parts=[{"type": "text", "text": "!"}])
+            (event,) = target.watch(session, after=before[-1].seq, timeout=0)
+            assert event.seq == before[-1].seq + 1
+
+
+def test_new_integer_keys_go_on_above_the_highest_ever_given(pair: Pair) -> None:
+    with opened(pair[0]) as (source,):
+        with source.begin() as tx:
+            session = tx.messaging.sessions.get_or_create(platform="slack", channel_id="C", user_id="U").id
+            given = [tx.messaging.messages.add(session, role="user", content=str(n)).id for n in range(9)]
+        Place(pair[0]).run(f"DELETE FROM {Place(pair[0]).named('messaging_messages')} WHERE id > {given[3]}")
+        copy_resumably(source, pair[1], rows=2)
+    with opened(pair[1]) as (target,), target.begin() as tx:
+        assert tx.messaging.messages.add(session, role="user", content="new").id > given[-1]
+
+
+# ---------------------------------------------------------------- bounds
+
+
+def test_a_transaction_takes_so_many_rows(sqlite_url: str, postgres_url: str, clock: FrozenClock) -> None:
+    """Postgres notes in each row which transaction wrote it."""
+    filled(sqlite_url, clock)
+    many_more(sqlite_url)
+    with Store.open(sqlite_url) as source:
+        report = copy_resumably(source, postgres_url, rows=7)
+    place = Place(postgres_url)
+    rows = " UNION ALL ".join(
+        f"SELECT xmin::text AS writer FROM {place.named(name)}"
+        for name, count in report.tables.items()
+        if count and name != "_meta"
+    )
+    counted = [count for (count,) in place.ask(f"SELECT count(*) FROM ({rows}) found GROUP BY writer")]
+    assert sum(counted) == sum(count for name, count in report.tables.items() if name != "_meta")
+    assert max(counted) == 7
+    assert len(counted) > 40
+
+
+def many_more(url: str) -> None:
+    with Store.open(url) as store, store.begin() as tx:
+        session = tx.messaging.sessions.get_or_create(platform="slack", channel_id="many", user_id="U").id
+        for number in range(300):
+            tx.messaging.messages.add(session, role="user", content=str(number))
+
+
+def test_a_comparison_changes_so_many_rows_in_a_transaction(sqlite_url: str, postgres_url: str) -> None:
+    many(sqlite_url, 50)
+    pair = sqlite_url, postgres_url
+    interrupted(pair, stopping_at("messaging_messages", "compared"), rows=100)
+    Place(sqlite_url).run("UPDATE messaging_messages SET content = content || '!'")
+    resumed(pair, rows=6)
+    place = Place(postgres_url)
+    query = f"SELECT count(*) FROM {place.named('messaging_messages')} GROUP BY xmin"
+    assert sorted(count for (count,) in place.ask(query)) == [2, *[6] * 8]
