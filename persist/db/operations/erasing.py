@@ -181,7 +181,7 @@ class ErasableRows(Erasable):
 
 
 def followed(ids: Iterable[str], otherwise: str | None = None) -> dict[str, list[str]]:
-    """Follow ids that nobody chose to wherever they are. `otherwise`: how to follow others, which may be ids of somebody else, too."""
+    """Follow ids that nobody chose to wherever they are. `otherwise`: how to follow others, which somebody else may have, too."""
     known = [*dict.fromkeys(ids)]
     found = {SESSION: [id for id in known if _UNIQUE.fullmatch(id)]}
     if otherwise is not None:
