@@ -1,6 +1,8 @@
 """Erasing chats: sessions of an owner with the sessions forked from them, and system prompts that no message names any more."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import ColumnElement, Table, select
 
@@ -26,6 +28,10 @@ from persist.db.unreadable.cells import OnUnreadable
 
 _S, _M, _P = sessions.c, messages.c, parts.c
 _DIGEST = _M.metadata_json["system_prompt_digest"].as_string()
+_MENTIONED = {
+    prompts.name: re.compile("system_prompt_digest[^0-9a-f]{1,9}([0-9a-f]{64})"),
+    "blobs": re.compile("persist-blob:([0-9a-f]{64})"),
+}
 _NAMES_PROMPT = json_key_set(_M.metadata_json, "system_prompt_digest")
 
 
@@ -41,6 +47,10 @@ def _of_messages(table: Table) -> Dependent:
 
 
 class _Sessions(ErasableRows):
+    def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[Key]]:
+        text = str(change) if change["table"] in (messages.name, parts.name) else ""
+        return {name: [(digest,) for digest in found.findall(text)] for name, found in _MENTIONED.items()}
+
     def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
         return followed((id for (id,) in keys), LINK)
 

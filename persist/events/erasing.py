@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, bindparam, func, or_, select, update
+from sqlalchemy import ColumnElement, Table, bindparam, func, or_, select, true, update
 
 from persist.db.changes.event_streams import key_of, place_of
 from persist.db.changes.journal import VerbChanges
@@ -103,11 +103,11 @@ def values_of(change: Change) -> dict[str, Any]:
     return {**(key if isinstance(key, dict) else {}), **(row if isinstance(row, dict) else {})}
 
 
-def changes_in(work: UnitOfWork) -> Iterator[Change]:
-    """Every change in the log."""
-    after, upto = 0, last_position(work)
+def changes_in(work: UnitOfWork, where: ColumnElement[bool] | None = None) -> Iterator[Change]:
+    """Every change in the log, or in the events that meet the condition."""
+    after, upto, chosen = 0, last_position(work), true() if where is None else where
     while after < upto:
-        query = select(_E.position, _E.data).where(_E.position > after).order_by(_E.position).limit(_LOOK)
+        query = select(_E.position, _E.data).where(chosen, _E.position > after).order_by(_E.position).limit(_LOOK)
         found = work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
         for _, data in found:
             yield from changes_of(data) or ()

@@ -65,16 +65,16 @@ def erase(
     if not trial:
         for mark in unfinished(store):
             if mark.selectors != selectors:
-                _Erasure(store, mark.id, trial=False, home=None).finish()
+                Erasure(store, mark.id, trial=False, home=None).finish()
     with running(store, trial=trial) as run:
         id = run(partial(_begin, selectors=selectors, plan=run(partial(Plan, selectors=selectors, trial=trial), writes=False)))
-        done = _Erasure(store, id, trial=trial, home=home).run(run)
+        done = Erasure(store, id, trial=trial, home=home).run(run)
     return _report(store, done, trial, key)
 
 
 def continue_erasures(store: Store) -> list[Mark]:
     """Finish erasures that were interrupted; what each of them has done in all."""
-    return [_Erasure(store, mark.id, trial=False, home=None).finish() for mark in unfinished(store)]
+    return [Erasure(store, mark.id, trial=False, home=None).finish() for mark in unfinished(store)]
 
 
 def unfinished(store: Store) -> list[Mark]:
@@ -117,7 +117,7 @@ def _report(store: Store, done: Mark, trial: bool, key: bytes | None) -> EraseRe
 
 
 @dataclass(slots=True)
-class _Erasure:
+class Erasure:
     """Carries out what a mark says. Each step is a transaction that also counts in the mark, and may be done again."""
 
     store: Store
@@ -135,23 +135,23 @@ class _Erasure:
         mark = run(partial(progress.mark_of, id=self.id), writes=False)
         assert mark is not None
         for key in run(partial(progress.part_keys, id=self.id), writes=False):
-            while self._step(run, partial(self._erase_some, key=key)):
+            while self.step(run, partial(self._erase_some, key=key)):
                 pass
-            self._step(run, partial(self._erase_part, key=key))
+            self.step(run, partial(self._erase_part, key=key))
         parts = run(partial(_parts, id=self.id), writes=False)
         self._out_of_log(run, parts)
-        self._step(run, partial(self._out_of_quarantine, parts=parts))
+        self.step(run, partial(self._out_of_quarantine, parts=parts))
         if self.home is not None:
             files = erase_session_logs(self.home, mark.sessions, dry_run=self.trial)
-            self._step(run, lambda work: self._count(work, files=files))
+            self.step(run, lambda work: self._count(work, files=files))
         kept = {} if self.trial else self._sweep()
-        done = self._step(run, partial(progress.finish, id=self.id)) or mark
+        done = self.step(run, partial(progress.finish, id=self.id)) or mark
         done.add(kept=kept)
         if not self.trial:
             self._checkpoint()
         return done
 
-    def _step(self, run: Run, step: Callable[[UnitOfWork], T]) -> T:
+    def step(self, run: Run, step: Callable[[UnitOfWork], T]) -> T:
         def overwriting(work: UnitOfWork) -> T:
             leave = operations_of(work.runtime.dialect).overwrite_deleted(work.select)
             try:
@@ -206,7 +206,7 @@ class _Erasure:
                     there = partial(log.that_are_there, tables={name: _TABLES[name] for name in kind.survivors})
                     self._thin(run, log.in_streams(streams), upto, there, others=True)
                 else:
-                    while self._step(run, partial(self._blank_some, streams=streams, upto=upto)):
+                    while self.step(run, partial(self._blank_some, streams=streams, upto=upto)):
                         pass
         erased = _elsewhere(parts)
         if erased:
@@ -229,7 +229,7 @@ class _Erasure:
 
         after = 0
         while after < upto:
-            after = self._step(run, partial(some, after=after))
+            after = self.step(run, partial(some, after=after))
 
     # -- beside the tables
 

@@ -18,7 +18,7 @@ from persist.db.operations.erasing import Erased, Key
 from persist.db.schema.base import table_of
 from persist.db.schema.column_types import Label
 from persist.db.schema.meta_table import Meta
-from persist.db.statements.prepared import Statement
+from persist.db.statements.prepared import Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
 
 _M = table_of(Meta).c
@@ -27,7 +27,8 @@ _END = "erasure;"
 """What sorts behind every key that begins with the prefix."""
 _key = bindparam("mark", type_=Label())
 _ADD = Statement(table_of(Meta).insert())
-_GET = Statement(select(_M.value).where(_M.key == _key).with_for_update())
+_GET = Statement(select(_M.value).where(_M.key == _key))
+_HOLD = Statement(select(_M.value).where(_M.key == _key).with_for_update())
 _SET = Statement(update(table_of(Meta)).where(_M.key == _key).values(value=bindparam("content", type_=Label())))
 _KEYS = Statement(
     select(_M.key).where(_M.key > bindparam("low", type_=Label()), _M.key < bindparam("high", type_=Label())).order_by(_M.key)
@@ -72,7 +73,7 @@ class Part:
 def begin(work: UnitOfWork, mark: Mark, parts: Sequence[tuple[str, Sequence[Key]]]) -> None:
     """Write down what is going to be erased. A mark that is there already gets the further parts."""
     key = f"{_PREFIX}{mark.id}"
-    if work.row(_GET, mark=key) is None:
+    if _read(work, key) is None:
         work.run(_ADD, key=key, value=_text(mark))
     else:
         work.run(_SET, mark=key, content=_text(mark))
@@ -89,8 +90,8 @@ def marks(work: UnitOfWork) -> list[Mark]:
 
 
 def mark_of(work: UnitOfWork, id: str) -> Mark | None:
-    """The erasure with this id, against other writers; None if it is done."""
-    row = work.row(_GET, mark=f"{_PREFIX}{id}")
+    """The erasure with this id; None if it is done."""
+    row = _read(work, f"{_PREFIX}{id}")
     return None if row is None else Mark(**loads(row[0]))
 
 
@@ -105,8 +106,8 @@ def part_keys(work: UnitOfWork, id: str) -> list[str]:
 
 
 def part_of(work: UnitOfWork, key: str) -> Part | None:
-    """A part of an erasure, against other writers; None if the erasure is done."""
-    row = work.row(_GET, mark=key)
+    """A part of an erasure; None if the erasure is done."""
+    row = _read(work, key)
     if row is None:
         return None
     found: dict[str, Any] = loads(row[0])
@@ -139,6 +140,11 @@ def checkup(work: UnitOfWork) -> Iterator[Problem]:
             f"it began at {datetime.fromisoformat(mark.begun_at):%Y-%m-%d %H:%M} UTC and is not done; run `persist maintain`."
         )
         yield Problem("erasure_unfinished", Severity.WARNING, f"erasure {mark.id}", message)
+
+
+def _read(work: UnitOfWork, key: str) -> Row | None:
+    """The row, held against other writers if this transaction writes."""
+    return work.row(_HOLD if work.writable else _GET, mark=key)
 
 
 def _text(content: Mark | Part) -> str:

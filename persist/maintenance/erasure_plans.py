@@ -23,7 +23,7 @@ from persist.blobs.erasing import ErasableBlobs
 from persist.db.operations.erasing import SESSION, Erasable, Key, in_parts
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.events.erasing import changes_in
+from persist.events.erasing import changes_in, in_streams
 from persist.maintenance.setting_aside import quarantine, text_of
 from persist.schema.metadata import metadata
 
@@ -76,6 +76,15 @@ class Plan:
             for part in in_parts([*self.things[name]], _PART):
                 for other, keys in kind.also(work, part).items():
                     self._add(other, keys)
+                self._mentioned(kind, part)
+
+    def _mentioned(self, kind: Erasable, keys: Sequence[Key]) -> None:
+        streams = kind.streams(keys)
+        if type(kind).mentioned is Erasable.mentioned or not streams:
+            return
+        for change in changes_in(self._work, in_streams(streams)):
+            for other, named in kind.mentioned(change).items():
+                self._add(other, named)
 
     def _add(self, name: str, keys: Iterable[Key]) -> None:
         known = self.things[name]

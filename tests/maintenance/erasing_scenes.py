@@ -20,6 +20,7 @@ from tests.contract.conftest import Raw
 from tests.maintenance.pruning_scenes import every_row
 
 TABLES: list[Table] = [table for table in metadata.sorted_tables if table.name != "_meta"]
+TEXT = [{"type": "text", "text": "x"}]
 FRIENDS = {"maria": "ann", "peter": "bob"}
 NAMES_OF_STREAMS = {("event_log", "stream_id"), ("event_heads", "stream_id")}
 
@@ -29,7 +30,7 @@ def secret_of(name: str) -> str:
     return f"SECRET-of-{name}"
 
 
-def selectors(name: str) -> dict[str, str]:
+def selectors(name: str) -> dict[str, Any]:
     """What finds everything of a person that `person` makes."""
     return {"owner": name, "session_id": f"{name}-session", "namespace": f"people.{name}"}
 
@@ -59,9 +60,7 @@ def _chat(tx: Any, name: str, secret: str, said: dict[str, str]) -> None:
     )
     prompted = {**said, "system_prompt_digest": digest}
     asked = chat.messages.append(session.id, role="user", parts=[{"type": "text", "text": secret}], metadata=prompted)
-    chat.messages.append(
-        session.id, role="user", parts=[{"type": "text", "text": "x"}], metadata={"system_prompt_digest": shared}
-    )
+    chat.messages.append(session.id, role="user", parts=TEXT, metadata={"system_prompt_digest": shared})
     url = f"data:text/plain;base64,{_base64(secret)}"
     file = {"type": "file", "mediaType": "text/plain", "url": url}
     tool = {"type": "tool-bash", "toolCallId": f"{name}-call", "state": "output-available", "input": said, "output": secret}
@@ -85,15 +84,8 @@ def _conversations(tx: Any, name: str, secret: str, said: dict[str, str]) -> Non
     conversations.sessions.create(id=friend, name="a friend's")
     conversations.branches.create(friend, id=f"{friend}-main")
     for number in range(3):
-        message = {
-            "id": f"{name}-{number}",
-            "created_at": 1.5,
-            "role": "user",
-            "content": said,
-            "sender": name,
-            "node_metadata": said,
-        }
-        conversations.messages.record(f"{name}-main", message)
+        message = {"id": f"{name}-{number}", "created_at": 1.5, "role": "user", "sender": name}
+        conversations.messages.record(f"{name}-main", {**message, "content": said, "node_metadata": said})
     conversations.sessions.set_status(f"{name}-talk", "failed", reason_code="x", reason=secret, evidence_refs=said)
     conversations.exchange.send(sender=f"{name}-main", recipient=f"{friend}-main", content=said, channel="c")
 
@@ -209,9 +201,11 @@ def rows(url: str) -> dict[str, Counter[str]]:
 def without(found: dict[str, Counter[str]], name: str, *others: str) -> dict[str, Counter[str]]:
     """The rows that do not name a person."""
     words = (name, *others)
-    return {
-        table: Counter({row: n for row, n in of.items() if not any(word in row for word in words)}) for table, of in found.items()
-    }
+
+    def chosen(of: Counter[str]) -> Counter[str]:
+        return Counter({row: count for row, count in of.items() if not any(word in row for word in words)})
+
+    return {table: chosen(of) for table, of in found.items()}
 
 
 def events(store: Store) -> list[Any]:

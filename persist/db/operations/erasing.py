@@ -118,6 +118,10 @@ class Erasable(ABC):
         """Things of other kinds that go if nothing else names them afterwards, by the name of their kind."""
         return {}
 
+    def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[Key]]:
+        """Things as those of `also` that a logged change of such a thing names, be it of a row that was deleted since."""
+        return {}
+
     def streams(self, keys: Sequence[Key]) -> list[str]:
         """The streams of events that these things have alone."""
         rule = place_of(self.table)
