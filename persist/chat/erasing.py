@@ -37,7 +37,7 @@ _NAMES_PROMPT = json_key_set(_M.metadata_json, "system_prompt_digest")
 
 def _of_parts(table: Table) -> Dependent:
     def of(ids: Sequence[str]) -> ColumnElement[bool]:
-        return table.c.part_id.in_(select(_P.id).join(messages, _M.id == _P.message_id).where(_M.session_id.in_(ids)))
+        return table.c.part_id.in_(select(_P.id).where(_P.session_id.in_(ids)))
 
     return Dependent(table, of)
 
@@ -95,7 +95,7 @@ ERASABLES: tuple[Erasable, ...] = (
         (
             _of_parts(deltas),
             _of_parts(part_blobs),
-            _of_messages(parts),
+            Dependent(parts, lambda ids: _P.session_id.in_(ids)),
             _of_messages(step_usage),
             Dependent(messages, lambda ids: _M.session_id.in_(ids)),
             Dependent(turns, lambda ids: turns.c.session_id.in_(ids)),

@@ -19,17 +19,15 @@ from persist.events import erasing as log
 from persist.maintenance import erasure_marks as progress
 from persist.maintenance.erase_reports import EraseReport, sign_key_of, signed
 from persist.maintenance.erasure_marks import Mark, Part
-from persist.maintenance.erasure_plans import Plan, kinds, quarantined_cells
+from persist.maintenance.erasure_plans import TABLES, Plan, kinds, quarantined_cells
 from persist.maintenance.operations import checkpoint, vacuum
 from persist.maintenance.setting_aside import quarantine
 from persist.maintenance.steps import Run, running
-from persist.schema.metadata import metadata
 from persist.sessionlog.erasing import erase_session_logs
 from persist.sessionlog.paths import check_home
 from persist.store.store import Store
 
 T = TypeVar("T")
-_TABLES = {str(table.name): table for table in metadata.sorted_tables}
 _STREAMS = 200
 _BUSY = "the write-ahead log: a reader keeps older pages of it, run `persist checkpoint` when it is gone"
 _NOT_REWRITTEN = "the file: erased bytes were overwritten, but it could not be rewritten, run `persist vacuum`"
@@ -135,8 +133,9 @@ class Erasure:
         mark = run(partial(progress.mark_of, id=self.id), writes=False)
         assert mark is not None
         for key in run(partial(progress.part_keys, id=self.id), writes=False):
-            while self.step(run, partial(self._erase_some, key=key)):
-                pass
+            at: int | None = 0
+            while at is not None:
+                at = self.step(run, partial(self._erase_some, key=key, at=at))
             self.step(run, partial(self._erase_part, key=key))
         parts = run(partial(_parts, id=self.id), writes=False)
         self._out_of_log(run, parts)
@@ -170,15 +169,15 @@ class Erasure:
     def _kind(self, part: Part) -> Erasable:
         return kinds(trial=self.trial)[part.kind]
 
-    def _erase_some(self, work: UnitOfWork, *, key: str) -> bool:
+    def _erase_some(self, work: UnitOfWork, *, key: str, at: int) -> int | None:
         part = progress.part_of(work, key)
         if part is None or part.upto is not None:
-            return False
+            return None
         with unlogged(work):
-            gone = self._kind(part).erase_some(work, part.things)
+            gone, following = self._kind(part).erase_some(work, part.things, at)
         if gone:
             self._count(work, rows=gone)
-        return bool(gone)
+        return following
 
     def _erase_part(self, work: UnitOfWork, *, key: str) -> None:
         part = progress.part_of(work, key)
@@ -203,7 +202,7 @@ class Erasure:
             upto = 0 if part.upto is None else part.upto
             for streams in in_parts(kind.streams(part.things), _STREAMS):
                 if kind.survivors:
-                    there = partial(log.that_are_there, tables={name: _TABLES[name] for name in kind.survivors})
+                    there = partial(log.that_are_there, tables={name: TABLES[name] for name in kind.survivors})
                     self._thin(run, log.in_streams(streams), upto, there, others=True)
                 else:
                     while self.step(run, partial(self._blank_some, streams=streams, upto=upto)):
@@ -211,7 +210,7 @@ class Erasure:
         erased = _elsewhere(parts)
         if erased:
             upto = max(part.upto or 0 for part in parts)
-            where = log.streams_of([_TABLES[name] for name in erased])
+            where = log.streams_of([TABLES[name] for name in erased])
             self._thin(run, where, upto, lambda work: log.without(erased), others=False)
 
     def _blank_some(self, work: UnitOfWork, *, streams: Sequence[str], upto: int) -> int:
@@ -238,7 +237,7 @@ class Erasure:
         kept = log.without({**_elsewhere(parts), **self._roots(parts)})
         groups = set()
         for _, group, table, cells in quarantined_cells(work):
-            of = _TABLES.get(table)
+            of = TABLES.get(table)
             if of is not None and (log.stream_named(of, cells) in streams or not kept([{"table": table, "row": cells}])):
                 groups.add(group)
         gone = sum(

@@ -23,13 +23,14 @@ from persist.blobs.erasing import ErasableBlobs
 from persist.db.operations.erasing import SESSION, Erasable, Key, in_parts
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
-from persist.events.erasing import changes_in, in_streams
+from persist.events.erasing import changes_in, in_streams, stream_named
 from persist.maintenance.setting_aside import quarantine, text_of
 from persist.schema.metadata import metadata
 
 _PART = 200
 _Q = quarantine.c
 
+TABLES = {str(table.name): table for table in metadata.sorted_tables}
 Cells = Mapping[str, Any]
 
 
@@ -74,17 +75,25 @@ class Plan:
         self._follow()
         for name, kind in self._kinds.items():
             for part in in_parts([*self.things[name]], _PART):
-                for other, keys in kind.also(work, part).items():
-                    self._add(other, keys)
-                self._mentioned(kind, part)
+                self._add_all(kind.also(work, part))
+            self._mentioned(name, kind)
 
-    def _mentioned(self, kind: Erasable, keys: Sequence[Key]) -> None:
-        streams = kind.streams(keys)
-        if type(kind).mentioned is Erasable.mentioned or not streams:
+    def _mentioned(self, name: str, kind: Erasable) -> None:
+        """Add what rows name that are in the log or in the quarantine alone."""
+        if type(kind).mentioned is Erasable.mentioned:
             return
-        for change in changes_in(self._work, in_streams(streams)):
-            for other, named in kind.mentioned(change).items():
-                self._add(other, named)
+        streams = kind.streams([*self.things[name]])
+        for part in in_parts(streams, _PART):
+            for change in changes_in(self._work, in_streams(part)):
+                self._add_all(kind.mentioned(change))
+        known = set(streams)
+        for table, cells in _quarantined(self._work) if known else ():
+            if table in TABLES and stream_named(TABLES[table], cells) in known:
+                self._add_all(kind.mentioned({"table": table, "row": cells}))
+
+    def _add_all(self, found: Mapping[str, Iterable[Key]]) -> None:
+        for name, keys in found.items():
+            self._add(name, keys)
 
     def _add(self, name: str, keys: Iterable[Key]) -> None:
         known = self.things[name]

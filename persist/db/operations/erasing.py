@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, and_, delete, or_, select, tuple_
+from sqlalchemy import ColumnElement, Table, delete, or_, select, tuple_
 
 from persist.db.changes.event_streams import place_of
 from persist.db.operations.pruning import Condition, delete_rows
@@ -130,9 +130,12 @@ class Erasable(ABC):
         at = self.key.index(rule.column)
         return sorted({rule.name(key[at]) for key in keys})
 
-    def erase_some(self, work: UnitOfWork, keys: Sequence[Key]) -> Counter[str]:
-        """Delete up to SOME dependent rows; none when only what goes at once is left."""
-        return Counter()
+    def erase_some(self, work: UnitOfWork, keys: Sequence[Key], at: int) -> tuple[Counter[str], int | None]:
+        """Delete up to SOME dependent rows, of the table numbered `at` and so on; and the number to go on with.
+
+        The number is None when only what goes at once is left.
+        """
+        return Counter(), None
 
     @abstractmethod
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
@@ -154,12 +157,12 @@ class ErasableRows(Erasable):
         self.table, self.key, self.by, self.own_streams = table, key, by, own_streams
         self._below = below
 
-    def erase_some(self, work: UnitOfWork, keys: Sequence[Key]) -> Counter[str]:
+    def erase_some(self, work: UnitOfWork, keys: Sequence[Key], at: int) -> tuple[Counter[str], int | None]:
         ids = self._ids(keys)
-        for below in self._below:
+        for number, below in enumerate(self._below[at:], at):
             if not below.together and (gone := delete_some(work, below.table, below.of(ids))):
-                return Counter({below.table.name: gone})
-        return Counter()
+                return Counter({below.table.name: gone}), number if gone == SOME else number + 1
+        return Counter(), None
 
     def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
         erased, ids = Erased(), self._ids(keys)
@@ -194,11 +197,10 @@ def followed(ids: Iterable[str], otherwise: str | None = None) -> dict[str, list
 
 
 def delete_some(work: UnitOfWork, table: Table, condition: Condition) -> int:
-    """Delete up to SOME rows that meet the condition, the last ones first; how many."""
-    key = list(table.primary_key.columns) or [table.c[name] for name in table.info["key"]]
-    some = select(*key).where(condition).order_by(*(column.desc() for column in key)).limit(SOME)
-    these = key[0].in_(some) if len(key) == 1 else tuple_(*key).in_(some)
-    return work.change(delete(table).where(and_(condition, these)))
+    """Delete up to SOME rows that meet the condition; how many."""
+    key = list(table.primary_key.columns)
+    some = select(*key).where(condition).limit(SOME)
+    return work.change(delete(table).where(key[0].in_(some) if len(key) == 1 else tuple_(*key).in_(some)))
 
 
 def in_parts(keys: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
