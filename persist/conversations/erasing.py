@@ -87,7 +87,7 @@ def _erase(work: UnitOfWork, ids: list[str]) -> Erased:
         _elsewhere(erased, members, ("progression_id",), part)
         _delete(work, erased, progressions, progressions.c.id, part)
     _erase_messages(work, erased, sorted(candidates - {None}))
-    # a former branch of others goes with its last fork, and that is an event of theirs
+    # a former branch of others goes with its last fork, which is an event of the other session
     erased.then = partial(settle, ids=sorted({row[2] for row in theirs if row[2] is not None} - known))
     return erased
 

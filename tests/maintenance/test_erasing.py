@@ -1,6 +1,5 @@
-"""A person is erased: nothing of that person remains, everything of everybody else does, and a report says what went."""
+"""A person is erased: nothing of that person remains, everything of everybody else does, in rows, in events and in bytes."""
 
-import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -9,12 +8,11 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.errors import InvalidValue, NotFound, ReadOnlyTransaction, TransactionOpen
-from persist.maintenance import EraseReport, doctor, erase, export, maintain, rebuild, verify_report
+from persist.errors import Conflict, NotFound
+from persist.maintenance import doctor, erase, export, maintain, rebuild
+from persist.schema.metadata import metadata
 from persist.testing import FrozenClock
-from tests.contract.conftest import Raw
 from tests.maintenance.erasing_scenes import (
-    FRIENDS,
     NAMES_OF_STREAMS,
     events,
     files_of,
@@ -193,208 +191,50 @@ def test_a_reader_that_keeps_the_log_is_reported(sqlite_url: str) -> None:
     assert any("persist checkpoint" in reason for reason in kept)
 
 
-# ---------------------------------------------------------------- what belongs to whom
+# ---------------------------------------------------------------- every table
+
+STAYING = {
+    "_meta": "facts about the database",
+    "app_state": "what all users of an application share",
+    "cron_overrides": "what an operator said",
+    "event_consumers": "readers of the log",
+    "event_heads": "numbers of streams, which stay",
+    "event_log": "events keep their numbers, and lose what they say",
+    "exchange_cursors": "of branches of an erased conversation: see the test of conversations",
+    "history_branches": "of an erased history: see records.erase",
+    "message_types": "names of classes",
+    "quarantine": "copies of rows: see the test of the quarantine",
+    "tasks": "those of a workspace, which nobody owns",
+    "workflow_limits": "what an operator said",
+    "workflow_overrides": "what an operator said",
+    "workflow_schedules": "what an operator said",
+    "workflow_starts": "instants of claims",
+    "workflow_waits": "of an erased run: the foreign key deletes them, too",
+    "chat_part_deltas": "of an erased chat: see the test of unfinished text",
+    "chat_turns": "of an erased chat: see the test of unfinished text",
+}
+"""Why tables have no rows in the report of a person of whom there is one of everything."""
 
 
-def test_messages_that_others_show_stay_and_are_reported(
-    store: Store, database_url: str, new_database: Callable[[], str]
-) -> None:
-    with store.begin() as tx:
-        friend = tx.conversations.branches.get(f"{FRIENDS['maria']}-main")
-        tx.conversations.progressions.append(friend.progression_id, "maria-1")
-    report = erase(store, owner="maria")
-    assert report.kept["messages: what is not erased shows them"] == 1
-    with store.read() as tx:
-        assert [one.id for one in tx.conversations.branches.history(f"{FRIENDS['maria']}-main")] == ["maria-1"]
-    url = new_database()
-    with Store.open(url) as target:
-        rebuild(store, target)
-    assert folded(url) == folded(database_url)
+def test_every_table_is_erased_or_has_a_reason_to_stay(store: Store) -> None:
+    tables = set(erase(store, **MARIA).tables)
+    assert {table.name for table in metadata.sorted_tables} - tables == set(STAYING)
 
 
-def test_conversations_with_forks_of_its_branches_go(store: Store) -> None:
-    with store.begin() as tx:
-        tx.conversations.sessions.create(id="taken over")
-        fork = tx.conversations.branches.create("taken over", node_metadata=FORKED)
-        tx.conversations.messages.record(fork.id, {"id": "further", "created_at": 2.5, "role": "user", "content": {}})
-    erase(store, user_id="maria")
-    with store.read() as tx:
-        for id in ("maria-talk", "taken over"):
-            with pytest.raises(NotFound):
-                tx.conversations.sessions.get(id)
-
-
-def test_what_a_fork_was_taken_from_stays(store: Store, database_url: str, new_database: Callable[[], str]) -> None:
-    with store.begin() as tx:
-        tx.conversations.sessions.create(id="fork of maria", user="carl")
-        fork = tx.conversations.branches.create("fork of maria", node_metadata=FORKED)
-        tx.conversations.messages.record(fork.id, {"id": "further", "created_at": 2.5, "role": "user", "content": {}})
-        shown = [one.id for one in tx.conversations.branches.history("maria-main")]
-    erase(store, user_id="carl")
-    with store.read() as tx:
-        assert [one.id for one in tx.conversations.branches.history("maria-main")] == shown
-    url = new_database()
-    with Store.open(url) as target:
-        rebuild(store, target)
-    assert folded(url) == folded(database_url)
-
-
-def test_an_id_that_a_host_chose_for_two_things_is_not_followed(store: Store) -> None:
-    """The chat of one person and a thread of another have one name: only who names the session erases both."""
-    with store.begin() as tx:
-        tx.chat.sessions.create(agent="a", model={}, owner="eve", id="peter-session")
-    tables = erase(store, owner="eve").tables
-    assert tables["chat_sessions"] == 1
-    assert not {"checkpoint_threads", "replay_sessions", "run", "history_records", "status_log"} & set(tables)
-    with store.read() as tx:
-        assert tx.checkpoints.threads.get("peter-session").id == "peter-session"
-
-
-def test_a_minted_id_is_followed_everywhere(store: Store) -> None:
-    with store.begin() as tx:
-        session = tx.chat.sessions.create(agent="a", model={}, owner="eve")
-        tx.replay_streams.messages.append(session.id, "1", "sent")
-        tx.telemetry.status.record("idle", instance_id=session.id)
-    tables = {"chat_sessions": 1, "replay_messages": 1, "replay_sessions": 1, "status_log": 1, "window_marks": 1}
-    assert erase(store, owner="eve").tables == tables
-
-
-def test_files_of_two_people_stay_until_the_second_is_erased(store: Store, database_url: str) -> None:
-    url = f"data:image/png;base64,{'QUJD' * 30_000}"
-    with store.begin() as tx:
-        for owner in ("eve", "adam"):
-            session = tx.chat.sessions.create(agent="a", model={}, owner=owner)
-            tx.chat.messages.append(session.id, role="user", parts=[{"type": "file", "mediaType": "image/png", "url": url}])
-    first = erase(store, owner="eve")
-    assert ("blobs" in first.tables, first.kept) == (False, {"blobs: rows of others name them": 1})
-    assert erase(store, owner="adam").tables["blobs"] == 1
-
-
-def test_quarantined_rows_go(sqlite_url: str) -> None:
-    with Store.open(sqlite_url) as store:
-        person(store, "maria")
-        person(store, "peter")
-    raw = Raw(sqlite_url)
-    raw.rows("UPDATE chat_sessions SET metadata_json = 'no JSON, ' || owner || ' SECRET-of-' || owner WHERE parent_id IS NULL")
-    raw.rows("UPDATE messages SET content = 'no JSON of ' || id WHERE id LIKE '%-1'")
-    raw.rows("UPDATE memories SET value_json = 'no JSON of ' || namespace WHERE key = 'likes'")
-    raw.close()
-    with Store.open(sqlite_url) as store:
-        assert {finding.fixed for finding in doctor(store, fix=True) if finding.code == "unreadable"} == {True}
-        assert ("quarantine", "contents") in places_of(sqlite_url, secret_of("maria"))
-        kept = without(rows(sqlite_url), "maria")["quarantine"]
-        erase(store, **MARIA)
-        assert places_of(sqlite_url, "maria") == set()
-        assert rows(sqlite_url)["quarantine"] == kept
-        assert kept.total() > 3
-
-
-def test_session_logs_go_on_request(store: Store, tmp_path: Path) -> None:
-    projects = tmp_path / "home" / "projects"
-    below = projects / "-work" / "maria-session" / "subagents"
-    below.mkdir(parents=True)
-    (projects / "-app").mkdir()
-    (tmp_path / "elsewhere").write_text("stays")
-    mine = [projects / "-work" / "maria-session.jsonl", projects / "-app" / "maria-session.jsonl", below / "agent-1.jsonl"]
-    others = [projects / "-work" / "peter-session.jsonl"]
-    for path in (*mine, *others):
-        path.write_text(secret_of("maria"))
-    (below / "link").symlink_to(tmp_path / "elsewhere")
-    assert erase(store, session_id="maria-session", session_logs=tmp_path / "home", dry_run=True).files == 4
-    assert all(path.exists() for path in mine)
-    assert erase(store, session_id="maria-session", session_logs=tmp_path / "home").files == 4
-    assert not any(path.exists() for path in mine)
-    assert not (projects / "-work" / "maria-session").exists()
-    assert all(path.exists() for path in others)
-    assert (tmp_path / "elsewhere").read_text() == "stays"
-
-
-# ---------------------------------------------------------------- the report
-
-
-def test_a_report_is_signed_and_says_nothing_of_the_person_but_the_selectors(store: Store) -> None:
-    report = erase(store, **MARIA, sign_key="key")
-    text = report.model_dump_json()
-    assert secret_of("maria") not in text
-    assert (report.algorithm, len(report.signature)) == ("hmac-sha256", 64)
-    assert verify_report(report, "key")
-    assert verify_report(text, b"key")
-    assert verify_report({**json.loads(text), "total": report.total}, "key")
-    assert not verify_report(report, "other")
-    assert not verify_report(report)
-    assert not verify_report(report.model_copy(update={"events": 0}), "key")
-    with pytest.raises(Exception, match="frozen"):
-        report.events = 0  # type: ignore[misc]  # that is what is tried
-
-
-def test_without_a_key_a_report_has_a_digest(store: Store) -> None:
-    report = erase(store, owner="nobody")
-    assert report.algorithm == "sha256"
-    assert verify_report(report)
-    assert not verify_report(report, "key")
-    assert not verify_report(report.model_copy(update={"dry_run": True}))
-
-
-def test_the_key_of_the_environment(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PERSIST_REPORT_KEY", "from the environment")
-    with Store.open(database_url) as store:
-        report = erase(store, owner="nobody")
-        assert "from the environment" not in repr(store.runtime.settings)
-    assert verify_report(report, "from the environment")
-
-
-@pytest.mark.parametrize("wrong", ["", b"", 1])
-def test_keys_that_are_none(store: Store, wrong: Any) -> None:
-    with pytest.raises(InvalidValue) as caught:
-        erase(store, owner="maria", sign_key=wrong)
-    assert caught.value.path == "sign_key"
-
-
-@pytest.mark.parametrize("wrong", ["", "{}", "[]", "no JSON", {"id": 1}, None, 1])
-def test_reports_that_are_none(wrong: Any) -> None:
-    with pytest.raises(InvalidValue):
-        verify_report(wrong)
-
-
-# ---------------------------------------------------------------- refusals
-
-
-@pytest.mark.parametrize(
-    ("given", "path"),
-    [
-        ({}, "owner"),
-        ({"owner": 1}, "owner"),
-        ({"owner": ""}, "owner"),
-        ({"session_id": ["x"]}, "session_id"),
-        ({"user_id": b"x"}, "user_id"),
-        ({"namespace": ("people", "maria")}, "namespace"),
-        ({"owner": "maria", "dry_run": 1}, "dry_run"),
-        ({"owner": "maria", "session_logs": 1}, "home"),
-    ],
-)
-def test_wrong_calls_are_refused_and_nothing_goes(store: Store, database_url: str, given: dict[str, Any], path: str) -> None:
-    before = rows(database_url)
-    with pytest.raises(InvalidValue) as caught:
-        erase(store, **given)
-    assert caught.value.path == path
-    assert rows(database_url) == before
-
-
-def test_an_unknown_person_gives_zeros(store: Store, database_url: str) -> None:
-    before = rows(database_url)
-    report: EraseReport = erase(store, owner="nobody", session_id="no session", user_id="nobody", namespace="no.where")
-    assert (report.tables, report.total, report.events, report.files, report.kept) == ({}, 0, 0, 0, {})
-    assert rows(database_url) == before
-
-
-def test_a_store_that_only_reads_erases_nothing(store: Store, database_url: str) -> None:
-    with Store.open(database_url, read_only=True) as reader, pytest.raises(ReadOnlyTransaction):
-        erase(reader, owner="maria")
-
-
-def test_inside_a_transaction_of_its_own_thread_it_is_refused(store: Store) -> None:
-    with store.begin(), pytest.raises(TransactionOpen):
-        erase(store, owner="maria")
+def test_text_that_is_not_finished_goes(database_url: str) -> None:
+    with Store.open(database_url, events=True) as store:
+        with store.begin() as tx:
+            session = tx.chat.sessions.create(agent="a", model={}, owner="maria")
+        recorder = store.record(session.id)
+        recorder.feed({"type": "start"})
+        recorder.feed({"type": "text-start", "id": "t"})
+        for word in ("SECRET", "-of-", "maria"):
+            recorder.feed({"type": "text-delta", "id": "t", "delta": word})
+        tables = erase(store, owner="maria").tables
+        assert (tables["chat_part_deltas"], tables["chat_turns"], tables["chat_parts"]) == (3, 1, 1)
+        with pytest.raises((Conflict, NotFound)):
+            recorder.feed({"type": "text-delta", "id": "t", "delta": "more"})
+    assert places_of(database_url, "SECRET") == set()
 
 
 # ---------------------------------------------------------------- in steps
