@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import delete
 
@@ -63,16 +63,17 @@ def erase(
     if not trial:
         for mark in unfinished(store):
             if mark.selectors != selectors:
-                Erasure(store, mark.id, trial=False, home=None).finish()
+                Erasure(store, mark, trial=False, home=None).finish()
     with running(store, trial=trial) as run:
-        id = run(partial(_begin, selectors=selectors, plan=run(partial(Plan, selectors=selectors, trial=trial), writes=False)))
-        done = Erasure(store, id, trial=trial, home=home).run(run)
+        plan = run(partial(Plan, selectors=selectors, trial=trial), writes=False)
+        mark = run(partial(_begin, selectors=selectors, plan=plan))
+        done = Erasure(store, mark, trial=trial, home=home).run(run)
     return _report(store, done, trial, key)
 
 
 def continue_erasures(store: Store) -> list[Mark]:
     """Finish erasures that were interrupted; what each of them has done in all."""
-    return [Erasure(store, mark.id, trial=False, home=None).finish() for mark in unfinished(store)]
+    return [Erasure(store, mark, trial=False, home=None).finish() for mark in unfinished(store)]
 
 
 def unfinished(store: Store) -> list[Mark]:
@@ -81,18 +82,19 @@ def unfinished(store: Store) -> list[Mark]:
         return run(progress.marks, writes=False)
 
 
-def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan) -> str:
+def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan) -> Mark:
     """Write down what goes: in the mark of an interrupted erasure by the same selectors, or in a new one."""
     same = [mark for mark in progress.marks(work) if mark.selectors == selectors]
     mark = same[0] if same else Mark(work.runtime.ids.mint("ers"), dict(selectors), work.now().isoformat())
-    mark.sessions = [*dict.fromkeys([*mark.sessions, *plan.sessions])]
     known = {(part.kind, key) for one in same[:1] for part in _parts(work, one.id) for key in part.things}
+    sizes = {**{name: kind.batch for name, kind in kinds(trial=False).items()}, progress.SESSIONS: _STREAMS}
+    things = {**plan.things, progress.SESSIONS: [(id,) for id in plan.sessions]}
     parts: list[tuple[str, Sequence[Key]]] = []
-    for name, kind in kinds(trial=False).items():
-        new = [key for key in plan.things[name] if (name, key) not in known]
-        parts += [(name, part) for part in in_parts(new, kind.batch)]
+    for name, size in sizes.items():
+        new = [key for key in things[name] if (name, key) not in known]
+        parts += [(name, part) for part in in_parts(new, size)]
     progress.begin(work, mark, parts)
-    return mark.id
+    return mark
 
 
 def _parts(work: UnitOfWork, id: str) -> list[Part]:
@@ -119,7 +121,7 @@ class Erasure:
     """Carries out what a mark says. Each step is a transaction that also counts in the mark, and may be done again."""
 
     store: Store
-    id: str
+    mark: Mark
     trial: bool
     home: Path | None
 
@@ -130,21 +132,22 @@ class Erasure:
 
     def run(self, run: Run) -> Mark:
         """Carry out every step; what has been done in all."""
-        mark = run(partial(progress.mark_of, id=self.id), writes=False)
-        assert mark is not None
-        for key in run(partial(progress.part_keys, id=self.id), writes=False):
+        for key in run(partial(progress.part_keys, id=self.mark.id), writes=False):
             at: int | None = 0
             while at is not None:
                 at = self.step(run, partial(self._erase_some, key=key, at=at))
             self.step(run, partial(self._erase_part, key=key))
-        parts = run(partial(_parts, id=self.id), writes=False)
+        found = run(partial(_parts, id=self.mark.id), writes=False)
+        parts = [part for part in found if part.kind != progress.SESSIONS]
         self._out_of_log(run, parts)
         self.step(run, partial(self._out_of_quarantine, parts=parts))
         if self.home is not None:
-            files = erase_session_logs(self.home, mark.sessions, dry_run=self.trial)
+            sessions = [id for part in found if part.kind == progress.SESSIONS for (id,) in part.things]
+            files = erase_session_logs(self.home, sessions, dry_run=self.trial)
             self.step(run, lambda work: self._count(work, files=files))
         kept = {} if self.trial else self._sweep()
-        done = self.step(run, partial(progress.finish, id=self.id)) or mark
+        # None: another process, such as one that maintains, was faster
+        done = self.step(run, partial(progress.finish, id=self.mark.id)) or self.mark
         done.add(kept=kept)
         if not self.trial:
             self._checkpoint()
@@ -160,18 +163,19 @@ class Erasure:
 
         return run(overwriting)
 
-    def _count(self, work: UnitOfWork, **counts: object) -> None:
-        mark = progress.mark_of(work, self.id)
+    def _count(self, work: UnitOfWork, **counts: Any) -> None:
+        mark = progress.mark_of(work, self.mark.id)
         if mark is not None:
-            mark.add(**counts)  # type: ignore[arg-type]  # the arguments of Mark.add
+            mark.add(**counts)
             progress.keep(work, mark)
+            self.mark = mark
 
     def _kind(self, part: Part) -> Erasable:
         return kinds(trial=self.trial)[part.kind]
 
     def _erase_some(self, work: UnitOfWork, *, key: str, at: int) -> int | None:
         part = progress.part_of(work, key)
-        if part is None or part.upto is not None:
+        if part is None or part.upto is not None or part.kind == progress.SESSIONS:
             return None
         with unlogged(work):
             gone, following = self._kind(part).erase_some(work, part.things, at)
@@ -181,7 +185,7 @@ class Erasure:
 
     def _erase_part(self, work: UnitOfWork, *, key: str) -> None:
         part = progress.part_of(work, key)
-        if part is None or part.upto is not None:
+        if part is None or part.upto is not None or part.kind == progress.SESSIONS:
             return
         kind = self._kind(part)
         with unlogged(work):
@@ -189,7 +193,7 @@ class Erasure:
         if erased.then is not None:
             erased.then(work)
             work.store_events()
-        if erased.rows.total():
+        if erased.rows.total() and not self.trial:  # on a server other writers would wait for the end of the trial
             log.say_erased(work, kind.streams(part.things))
         progress.deleted(work, part, erased, log.last_position(work))
         self._count(work, rows=erased.rows, kept=erased.kept)

@@ -22,6 +22,8 @@ from persist.db.statements.prepared import Row, Statement
 from persist.db.transactions.unit_of_work import UnitOfWork
 
 _M = table_of(Meta).c
+SESSIONS = "session ids"
+"""The kind of parts that hold the ids of all sessions that are erased, for their logs on the disk."""
 _PREFIX = "erasure:"
 _END = "erasure;"
 """What sorts behind every key that begins with the prefix."""
@@ -43,7 +45,6 @@ class Mark:
     id: str
     selectors: dict[str, str]
     begun_at: str
-    sessions: list[str] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
     events: int = 0
     files: int = 0
