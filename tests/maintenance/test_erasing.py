@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from persist import Store
-from persist.errors import Conflict
+from persist.errors import Conflict, NotFound
 from persist.maintenance import doctor, erase, export, maintain, rebuild
 from persist.schema.metadata import metadata
 from persist.testing import FrozenClock
