@@ -11,6 +11,7 @@ from persist import Store
 from persist.errors import Conflict, NotFound
 from persist.maintenance import doctor, erase, export, maintain, rebuild
 from persist.schema.metadata import metadata
+from persist.settings import Settings
 from persist.testing import FrozenClock
 from tests.maintenance.erasing_scenes import (
     NAMES_OF_STREAMS,
@@ -222,7 +223,7 @@ def test_every_table_is_erased_or_has_a_reason_to_stay(store: Store) -> None:
 
 
 def test_text_that_is_not_finished_goes(database_url: str) -> None:
-    with Store.open(database_url, events=True) as store:
+    with Store.open(database_url, events=True, settings=Settings(fold_ms=3_600_000)) as store:  # nothing is folded by the clock
         with store.begin() as tx:
             session = tx.chat.sessions.create(agent="a", model={}, owner="maria")
         recorder = store.record(session.id)
