@@ -5,7 +5,7 @@ from enum import IntEnum, StrEnum
 from functools import lru_cache
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from persist.errors import InvalidValue
@@ -126,6 +126,9 @@ class Settings(BaseSettings):
     transcripts_keep_last: int = Field(0, ge=0)
     workflows_keep_days: float | None = Field(None, gt=0, le=_MAX_DAYS)
     workflows_keep_last: int = Field(0, ge=0)
+
+    # what reports of erasures are signed with
+    report_key: SecretStr | None = Field(None, min_length=1)
 
     # "full": a commit on a file returns when the disk has it, so that a loss of power takes nothing either
     synchronous: Literal["normal", "full"] = "normal"

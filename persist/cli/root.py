@@ -38,6 +38,7 @@ COMMANDS = {
     "transcripts": ("persist.cli.transcripts", "transcripts", "List, show, import and write transcripts of agent sessions."),
     "messaging": ("persist.cli.messaging", "messaging", "List and show sessions of people on chat platforms."),
     "prune": ("persist.cli.prune", "prune", "Delete what is over and old."),
+    "erase": ("persist.cli.erase", "erase", "Erase all that belongs to a person."),
     "maintain": ("persist.cli.prune", "maintain", "Fold, trim, prune what settings say, and tidy up."),
     "doctor": ("persist.cli.doctor", "doctor", "Look for what is wrong, and mend what is safe to mend."),
     "quarantine": ("persist.cli.quarantine", "quarantine", "List, show and bring back rows that were set aside."),

@@ -21,6 +21,9 @@ SNAPSHOT = "snapshot"
 
 SNAPSHOT_CONTINUED = "snapshot.continued"
 
+ERASED = "stream.erased"
+"""The type of the event that ends a stream whose rows were erased. Its data says nothing, nor does that of those before it."""
+
 
 class Event(Value):
     """One event of the log. `seq` counts in its stream, `position` in the whole log."""

@@ -4,6 +4,8 @@ from persist.maintenance.backups import BackupReport, backup
 from persist.maintenance.copying import CopyReport, copy
 from persist.maintenance.diagram import erd
 from persist.maintenance.doctor_checks import doctor
+from persist.maintenance.erase_reports import EraseReport, verify_report
+from persist.maintenance.erasing import erase
 from persist.maintenance.exporting import ExportReport, export
 from persist.maintenance.findings import Finding
 from persist.maintenance.importing import ImportReport, import_
@@ -20,6 +22,7 @@ __all__ = [
     "AdoptReport",
     "BackupReport",
     "CopyReport",
+    "EraseReport",
     "ExportReport",
     "Finding",
     "ImportReport",
@@ -33,6 +36,7 @@ __all__ = [
     "copy",
     "copy_resumably",
     "doctor",
+    "erase",
     "erd",
     "export",
     "import_",
@@ -45,4 +49,5 @@ __all__ = [
     "restore_row",
     "stats",
     "vacuum",
+    "verify_report",
 ]

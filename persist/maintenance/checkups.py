@@ -21,6 +21,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.events.checkup import checkup as of_events
 from persist.histories.checkup import checkup as of_histories
 from persist.maintenance.drift import drift, index_of
+from persist.maintenance.erasure_marks import checkup as of_erasures
 from persist.maintenance.setting_aside import set_aside
 from persist.maintenance.unreadable import bad_rows
 from persist.programs.checkup import checkup as of_programs
@@ -89,6 +90,7 @@ CHECKUPS: dict[str, Checkup] = {
     "chat": of_chat,
     "checkpoints": of_checkpoints,
     "conversations": of_conversations,
+    "erasures": of_erasures,
     "events": of_events,
     "histories": of_histories,
     "programs": of_programs,

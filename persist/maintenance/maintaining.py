@@ -13,6 +13,7 @@ from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.values.arguments import check_flag
 from persist.db.values.frozen import Value
 from persist.errors import PersistError, ReadOnlyTransaction
+from persist.maintenance.erasing import continue_erasures, unfinished
 from persist.maintenance.pruning import collect_blobs, prune
 from persist.maintenance.retention import Policy, policies
 from persist.maintenance.steps import running
@@ -48,8 +49,9 @@ def maintain(store: Store, *, dry_run: bool = False) -> MaintenanceReport:
     """Fold text of dead writers, remove their turns, trim windowed tables, prune by the settings, optimize the database.
 
     Safe to run beside writers and beside another maintain(). Apart from dead turns, and files that no message names any more, it
-    deletes only rows beyond the windows' sizes, unless `<domain>_keep_days` is set. A failed step does not stop the others. With
-    `dry_run`, each step runs on a copy of the file, or on a server in a transaction that is rolled back.
+    deletes only rows beyond the windows' sizes, unless `<domain>_keep_days` is set or an erasure was interrupted, which it
+    finishes. A failed step does not stop the others. With `dry_run`, each step runs on a copy of the file, or on a server in a
+    transaction that is rolled back.
     """
     check_flag("dry_run", dry_run)
     if store.runtime.read_only:
@@ -73,6 +75,8 @@ def _steps(store: Store, trial: bool) -> Iterator[MaintenanceStep]:
     for policy in policies(store.runtime.settings):
         yield _step(store, f"prune {policy.domain}", partial(_prune, store, policy, trial))
     if not trial:
+        if unfinished(store):
+            yield _step(store, "finish erasures", partial(_finish_erasures, store))
         yield _step(store, "tidy the database", lambda _: operations_of(store.runtime.dialect).tidy())
 
 
@@ -94,6 +98,11 @@ def _until_done(store: Store, by_table: dict[str, Chore], trial: bool, done: Cou
         for table, chore in by_table.items():
             while count := run(chore):
                 done[table] += count
+
+
+def _finish_erasures(store: Store, done: Counter[str]) -> None:
+    for mark in continue_erasures(store):
+        done.update(mark.rows)
 
 
 def _prune(store: Store, policy: Policy, trial: bool, done: Counter[str]) -> None:

@@ -28,7 +28,7 @@ def list_session_logs(home: str | os.PathLike[str], *, scope: str = "all") -> li
     if scope not in list(Scope):
         raise InvalidValue("scope", f"{shown(scope)} is none of {', '.join(Scope)}.")
     found = []
-    for folder in _folders(check_home(home) / "projects"):
+    for folder in folders(check_home(home) / "projects"):
         if scope == Scope.ALL or (folder.name == CHAT_SLUG) == (scope == Scope.CHAT):
             for path in _files(folder):
                 if not path.name.startswith(SIDECHAIN):
@@ -45,7 +45,7 @@ def find_session_log(home: str | os.PathLike[str], session_id: str, *, project_s
     if project_slug is not None:
         paths = [session_log_path(home, project_slug, session_id)]
     else:
-        paths = [folder / (session_id + SUFFIX) for folder in _folders(check_home(home) / "projects")]
+        paths = [folder / (session_id + SUFFIX) for folder in folders(check_home(home) / "projects")]
     found = []
     for path in paths:
         with suppress(FileNotFoundError):
@@ -59,7 +59,8 @@ def find_session_log(home: str | os.PathLike[str], session_id: str, *, project_s
     return found[0]
 
 
-def _folders(projects: Path) -> list[Path]:
+def folders(projects: Path) -> list[Path]:
+    """The folders of the projects, sorted; none if there is no such folder."""
     return sorted(path for path in _entries(projects) if path.is_dir())
 
 

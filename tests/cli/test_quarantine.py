@@ -27,7 +27,10 @@ def spoilt(database_url: str, clock: FrozenClock) -> str:
 def test_a_row_goes_and_comes_back(command: Command, database_url: str, clock: FrozenClock, spoilt: str) -> None:
     assert command("quarantine", "ls").stdout == "Nothing is in quarantine.\n"
     result = command("doctor", "--fix")
-    assert "workflow_runs run_1: context holds [7], which is no object. Moved to quarantine" in result.stdout.replace("'", "")
+    assert (
+        "workflow_runs run_1: context holds text of 3 characters, which is no object. Moved to quarantine"
+        in result.stdout.replace("'", "")
+    )
     with Store.open(database_url, clock=clock) as store:
         (moved,) = quarantined(store)
     (listed,) = json.loads(command("quarantine", "ls", "--json").stdout)

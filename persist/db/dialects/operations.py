@@ -96,6 +96,13 @@ class DatabaseOperations(ABC):
     def tidy(self) -> None:
         """Run cheap maintenance that never blocks other connections, for an hourly job."""
 
+    rewrites: bool
+    """Whether deleted bytes stay in a file that `vacuum` rewrites."""
+
+    @abstractmethod
+    def overwrite_deleted(self, ask: Ask) -> Callable[[], object]:
+        """Let the transaction overwrite what it deletes, where the database leaves that to its users; returns what undoes it."""
+
     @abstractmethod
     def vacuum(self, tables: Sequence[Table]) -> None:
         """Reclaim free space."""

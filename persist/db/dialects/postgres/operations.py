@@ -1,6 +1,6 @@
 """Administrative operations on Postgres: VACUUM, and facts from catalogs and statistics. Some work is left to the server."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC
 from functools import partial
 from pathlib import Path
@@ -147,6 +147,11 @@ class PostgresOperations(DatabaseOperations):
 
     def tidy(self) -> None:
         """Do nothing: autovacuum does this work."""
+
+    rewrites = False
+
+    def overwrite_deleted(self, ask: Ask) -> Callable[[], object]:
+        return lambda: None
 
     def vacuum(self, tables: Sequence[Table]) -> None:
         refused: list[str] = []

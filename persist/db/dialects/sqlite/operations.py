@@ -3,7 +3,7 @@
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ _WORDS = {
     "foreign_keys": ("off", "on"),
     "auto_vacuum": ("none", "full", "incremental"),
 }
+_SECURE_DELETE = {0: "OFF", 1: "ON", 2: "FAST"}
 _LARGE_WAL = 64 * 2**20
 _MAX_DAMAGE = 20
 _MAX_LINES = 10**9
@@ -154,6 +155,13 @@ class SqliteOperations(DatabaseOperations):
             driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             driver.execute("PRAGMA analysis_limit=400")  # newer SQLite versions set a limit themselves
             driver.execute("PRAGMA optimize")
+
+    rewrites = True
+
+    def overwrite_deleted(self, ask: Ask) -> Callable[[], object]:
+        before = _pragma(ask, "secure_delete")
+        ask(text("PRAGMA secure_delete=ON"))
+        return lambda: ask(text(f"PRAGMA secure_delete={_SECURE_DELETE.get(before, 'ON')}"))
 
     def vacuum(self, tables: Sequence[Table]) -> None:
         with self._dialect.connections.writer.connect() as connection:

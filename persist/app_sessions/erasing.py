@@ -1,0 +1,56 @@
+"""Erasing application sessions: what a user, or one session, has: sessions, state, artifacts and memories."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Table, select
+
+from persist.app_sessions.models import BELOW, artifact_blobs, artifact_versions, artifacts, memories, sessions, user_state
+from persist.db.operations.erasing import OWNER, SESSION, USER, Dependent, Erasable, ErasableRows, Key, equal, followed
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+
+_S, _A, _M, _U = sessions.c, artifacts.c, memories.c, user_state.c
+
+
+class _Sessions(ErasableRows):
+    def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
+        query = select(_S.session_id).where(_S.id.in_([id for (id,) in keys])).distinct()
+        return followed(id for (id,) in work.found(query, unreadable=OnUnreadable.LEAVE_OUT))
+
+
+class _Artifacts(ErasableRows):
+    def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
+        ids = [id for (id,) in keys]
+        query = select(artifact_blobs.c.sha256).where(artifact_blobs.c.artifact_id.in_(ids)).distinct()
+        return {"blobs": [tuple(row) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]}
+
+
+def _of_session(table: Table) -> Dependent:
+    return Dependent(table, lambda ids: table.c.app_session_id.in_(ids))
+
+
+def _of_artifact(table: Table) -> Dependent:
+    return Dependent(table, lambda ids: table.c.artifact_id.in_(ids))
+
+
+ERASABLES: tuple[Erasable, ...] = (
+    _Sessions(
+        sessions,
+        ("id",),
+        {OWNER: equal(_S.user_id), USER: equal(_S.user_id), SESSION: equal(_S.id, _S.session_id)},
+        [_of_session(table) for table in BELOW],
+    ),
+    _Artifacts(
+        artifacts,
+        ("id",),
+        {OWNER: equal(_A.user_id), USER: equal(_A.user_id), SESSION: equal(_A.session_id)},
+        [_of_artifact(artifact_blobs), _of_artifact(artifact_versions)],
+    ),
+    ErasableRows(user_state, ("app_name", "user_id"), {OWNER: equal(_U.user_id), USER: equal(_U.user_id)}, own_streams=False),
+    ErasableRows(
+        memories,
+        ("app_name", "user_id", "session_id"),
+        {OWNER: equal(_M.user_id), USER: equal(_M.user_id), SESSION: equal(_M.session_id)},
+        own_streams=False,
+    ),
+)

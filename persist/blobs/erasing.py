@@ -1,0 +1,36 @@
+"""Erasing blobs: the files of what was erased, unless something else names them."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from sqlalchemy import Table, select
+
+from persist.blobs.models import blobs
+from persist.blobs.pruning import prunings
+from persist.db.operations.erasing import Erasable, Erased, Key
+from persist.db.operations.pruning import Cut
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+
+_B = blobs.c
+
+
+class ErasableBlobs(Erasable):
+    """Blobs that erased rows named, with their bodies, wherever these are. `trial`: bodies outside of the database stay."""
+
+    table = blobs
+    key = ("sha256",)
+    own_streams = False
+
+    def __init__(self, tables: Sequence[Table], *, trial: bool) -> None:
+        (self._unnamed,) = prunings(tables)
+        self._trial = trial
+
+    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
+        erased, digests = Erased(), [digest for (digest,) in keys]
+        cut = Cut(work.now() + timedelta(milliseconds=1), trial=self._trial)
+        erased.rows = self._unnamed.remove(work, cut, [(None, digest) for digest in digests]).rows
+        left = len(work.found(select(_B.sha256).where(_B.sha256.in_(digests)), unreadable=OnUnreadable.LEAVE_OUT))
+        if left:
+            erased.kept["blobs: rows of others name them"] = left
+        return erased

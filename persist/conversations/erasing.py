@@ -1,0 +1,119 @@
+"""Erasing conversations: sessions of a user, those with forks of their branches, their letters, and all their messages."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Column, Table, delete, exists, or_, select
+
+from persist.conversations.models import (
+    branches,
+    exchange_cursors,
+    exchange_items,
+    members,
+    messages,
+    progressions,
+    sessions,
+    transitions,
+)
+from persist.conversations.storage.deletion import settle
+from persist.db.operations.erasing import LINK, NAMED, OWNER, SESSION, USER, Erasable, Erased, Key, equal, followed, in_parts
+from persist.db.operations.pruning import delete_rows
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+
+_S, _B, _M, _P, _I = sessions.c, branches.c, messages.c, members.c, exchange_items.c
+_PART = 500
+_NAMED = or_(
+    exists().where(_P.message_id == _M.id),
+    exists().where(_B.system_msg_id == _M.id),
+    exists().where(_S.first_msg_id == _M.id),
+    exists().where(_S.last_msg_id == _M.id),
+    exists().where(_I.message_id == _M.id),
+)
+
+
+class _Sessions(Erasable):
+    """Sessions. A message that a conversation of somebody else shows too stays, and is reported."""
+
+    table = sessions
+    key = ("id",)
+    by = {OWNER: equal(_S.user), USER: equal(_S.user), SESSION: equal(_S.id), NAMED: equal(_S.id)}  # noqa: RUF012  # read only
+    survivors = frozenset((messages.name, progressions.name, members.name))
+    batch = 10
+
+    def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
+        return followed((id for (id,) in keys), LINK)
+
+    def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
+        theirs = select(_B.id).where(_B.session_id.in_([id for (id,) in keys]))
+        return self.keys(work, _S.id.in_(select(_B.session_id).where(_B.parent_branch_id.in_(theirs))))
+
+    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
+        return _erase(work, [id for (id,) in keys])
+
+
+def _erase(work: UnitOfWork, ids: list[str]) -> Erased:
+    erased = Erased()
+    whose = select(_B.id, _B.progression_id, _B.parent_branch_id, _B.system_msg_id).where(_B.session_id.in_(ids))
+    theirs = _rows(work, whose.order_by(_B.id).with_for_update())
+    heads = _rows(
+        work,
+        select(_S.id, _S.progression_id, _S.first_msg_id, _S.last_msg_id).where(_S.id.in_(ids)).order_by(_S.id).with_for_update(),
+    )
+    known, pools = {row[0] for row in theirs}, {row[1] for row in (*theirs, *heads)}
+    shared = {
+        pool
+        for column, owner in ((_B.progression_id, _B.session_id), (_S.progression_id, _S.id))
+        for (pool,) in _rows(work, select(column).where(column.in_(pools), owner.not_in(ids)))
+    }
+    own_pools = sorted(pools - shared)
+    candidates = {id for row in heads for id in row[2:]} | {row[3] for row in theirs}
+    for part in in_parts(sorted(pools), _PART):
+        candidates |= {id for (id,) in _rows(work, select(_P.message_id).where(_P.progression_id.in_(part)).distinct())}
+    people = [*ids, *sorted(known)]
+    for part in in_parts(people, _PART):
+        letters = _rows(work, select(_I.seq, _I.message_id).where(or_(_I.sender.in_(part), _I.recipient.in_(part))))
+        candidates |= {message for _, message in letters}
+        _delete(work, erased, exchange_items, _I.seq, [seq for seq, _ in letters])
+        erased.rows[exchange_cursors.name] += delete_rows(work, exchange_cursors, exchange_cursors.c.owner.in_(part))
+        _elsewhere(erased, exchange_cursors, ("owner",), part)
+        changed = _rows(work, select(transitions.c.id).where(transitions.c.entity_id.in_(part)))
+        _delete(work, erased, transitions, transitions.c.id, [id for (id,) in changed])
+    erased.rows[branches.name] += delete_rows(work, branches, _B.session_id.in_(ids))
+    erased.rows[sessions.name] += delete_rows(work, sessions, _S.id.in_(ids))
+    for part in in_parts(own_pools, _PART):
+        erased.rows[members.name] += delete_rows(work, members, _P.progression_id.in_(part))
+        _elsewhere(erased, members, ("progression_id",), part)
+        _delete(work, erased, progressions, progressions.c.id, part)
+    _erase_messages(work, erased, sorted(candidates - {None}))
+    # a former branch of others goes with its last fork, which is an event of the other session
+    erased.then = partial(settle, ids=sorted({row[2] for row in theirs if row[2] is not None} - known))
+    return erased
+
+
+def _erase_messages(work: UnitOfWork, erased: Erased, candidates: Sequence[str]) -> None:
+    for part in in_parts(candidates, _PART):
+        _rows(work, select(_M.id).where(_M.id.in_(part)).order_by(_M.id).with_for_update())
+        erased.rows[messages.name] += work.change(delete(messages).where(_M.id.in_(part), ~_NAMED))
+        left = {id for (id,) in _rows(work, select(_M.id).where(_M.id.in_(part)))}
+        _elsewhere(erased, messages, ("id",), [id for id in part if id not in left])
+        if left:
+            erased.kept["messages: what is not erased shows them"] += len(left)
+
+
+def _delete(work: UnitOfWork, erased: Erased, table: Table, column: Column[Any], values: Sequence[Any]) -> None:
+    for part in in_parts(values, _PART):
+        erased.rows[table.name] += delete_rows(work, table, column.in_(part))
+        _elsewhere(erased, table, (str(column.key),), part)
+
+
+def _elsewhere(erased: Erased, table: Table, key: tuple[str, ...], values: Sequence[Any]) -> None:
+    erased.elsewhere.setdefault(table.name, (key, []))[1].extend((value,) for value in values)
+
+
+def _rows(work: UnitOfWork, query: Any) -> list[Any]:
+    return work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
+
+
+ERASABLES: tuple[Erasable, ...] = (_Sessions(),)

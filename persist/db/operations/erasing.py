@@ -1,0 +1,223 @@
+"""Erasing what belongs to a person: the domains declare what is found by a name, and what goes with it.
+
+`persist.maintenance.erasing` plans and runs it. Nothing here writes events: an erasure takes them out of the log afterwards.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, delete, or_, select, tuple_
+
+from persist.db.changes.event_streams import place_of
+from persist.db.operations.pruning import Condition, delete_rows
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+
+OWNER, SESSION, USER, NAMESPACE = "owner", "session_id", "user_id", "namespace"
+SELECTORS = (OWNER, SESSION, USER, NAMESPACE)
+"""What a person can be named by."""
+LINK, NAMED, LOGS = "link", "named", "logs"
+"""Not given by a caller: the id of an erased session, in columns that name sessions of other domains; an id that such a column of
+an erased row names, as that of a session; an id in an erased row that names what a session wrote line by line."""
+_UNIQUE = re.compile(r"[a-z]{3}_[0-9a-f]{14}[0-9A-Za-z]{12}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+"""Ids that nobody chose: those that persist mints, and UUIDs."""
+SOME = 1000
+"""The most rows that one transaction deletes, apart from those of one session that can only go together."""
+
+Key = tuple[str, ...]
+Values = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """Selects rows in which one of these columns holds one of the values."""
+
+    columns: tuple[ColumnElement[Any], ...]
+
+    def __call__(self, values: Values) -> Condition:
+        return or_(*(column.in_(values) for column in self.columns))
+
+    def matches(self, row: Mapping[str, Any], values: Collection[str]) -> bool:
+        """Whether a row says so, be it one of the event log or of the quarantine."""
+        return any(row.get(str(column.key)) in values for column in self.columns)
+
+
+def equal(*columns: ColumnElement[Any]) -> Equal:
+    """Select the rows in which one of the columns holds one of the values."""
+    return Equal(columns)
+
+
+By = Mapping[str, Equal]
+
+
+@dataclass(slots=True)
+class Erased:
+    """What one step erased.
+
+    rows       how many rows, by table
+    elsewhere  keys of erased rows whose events may be in streams of others: by table, with the columns of the key
+    kept       what stays although it was found: how many, by the reason
+    then       what is to be changed of others afterwards, which is logged as any change
+    """
+
+    rows: Counter[str] = field(default_factory=Counter)
+    elsewhere: dict[str, tuple[tuple[str, ...], list[Key]]] = field(default_factory=dict)
+    kept: Counter[str] = field(default_factory=Counter)
+    then: Callable[[UnitOfWork], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dependent:
+    """Rows that go with others: `of` makes the condition from the keys. `together`: they cannot go in parts."""
+
+    table: Table
+    of: Callable[[Sequence[Any]], Condition]
+    together: bool = False
+
+
+class Erasable(ABC):
+    """One kind of thing that is erased whole. `table` has its rows, and is its name in plans."""
+
+    table: Table
+    key: tuple[str, ...]
+    """The columns by which a thing is known. Several rows may be one thing."""
+    by: By = MappingProxyType({})
+    own_streams = True
+    """Whether a thing has a stream of events of its own."""
+    survivors: frozenset[str] = frozenset()
+    """Tables of which rows may stay although events of them are in the streams of erased things, because others show them."""
+    batch = 100
+    """How many things one transaction erases."""
+
+    def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
+        """The keys of the things that the values select."""
+        if selector not in self.by:
+            return []
+        return self.keys(work, self.by[selector](values))
+
+    def keys(self, work: UnitOfWork, condition: Condition) -> list[Key]:
+        """The keys of the rows that meet the condition."""
+        query = select(*(self.table.c[name] for name in self.key)).where(condition).distinct()
+        return [tuple(row) for row in work.found(query, unreadable=OnUnreadable.LEAVE_OUT)]
+
+    def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
+        """What leads from these things to those of other kinds, by the selector that finds them."""
+        return {}
+
+    def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
+        """Further things of this kind that go with these, such as forks."""
+        return []
+
+    def also(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[Key]]:
+        """Things of other kinds that go if nothing else names them afterwards, by the name of their kind."""
+        return {}
+
+    def mentioned(self, change: Mapping[str, Any]) -> dict[str, list[Key]]:
+        """Things as those of `also` that a logged change of such a thing names, be it of a row that was deleted since."""
+        return {}
+
+    def streams(self, keys: Sequence[Key]) -> list[str]:
+        """The streams of events that these things have alone."""
+        rule = place_of(self.table)
+        if not self.own_streams or rule is None or rule.column not in self.key:
+            return []
+        at = self.key.index(rule.column)
+        return sorted({rule.name(key[at]) for key in keys})
+
+    def erase_some(self, work: UnitOfWork, keys: Sequence[Key], at: int) -> tuple[Counter[str], int | None]:
+        """Delete up to SOME dependent rows, of the table numbered `at` and so on; and the number to go on with.
+
+        The number is None when only what goes at once is left.
+        """
+        return Counter(), None
+
+    @abstractmethod
+    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
+        """Delete the things with all that is left of them, in one transaction."""
+
+
+class ErasableRows(Erasable):
+    """Things that are rows of one table, with dependent rows in others, children first."""
+
+    def __init__(
+        self,
+        table: Table,
+        key: tuple[str, ...],
+        by: By,
+        below: Sequence[Dependent] = (),
+        *,
+        own_streams: bool = True,
+    ) -> None:
+        self.table, self.key, self.by, self.own_streams = table, key, by, own_streams
+        self._below = below
+
+    def erase_some(self, work: UnitOfWork, keys: Sequence[Key], at: int) -> tuple[Counter[str], int | None]:
+        ids = self._ids(keys)
+        for number, below in enumerate(self._below[at:], at):
+            if not below.together and (gone := delete_some(work, below.table, below.of(ids))):
+                return Counter({below.table.name: gone}), number if gone == SOME else number + 1
+        return Counter(), None
+
+    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
+        erased, ids = Erased(), self._ids(keys)
+        # from here on no other transaction adds a row that would refer to these
+        columns = [self.table.c[name] for name in self.key]
+        held = select(*columns).where(self._these(keys)).order_by(*columns).with_for_update()
+        work.found(held, unreadable=OnUnreadable.LEAVE_OUT)
+        for below in self._below:
+            erased.rows[below.table.name] += delete_rows(work, below.table, below.of(ids))
+        erased.rows[self.table.name] += delete_rows(work, self.table, self._these(keys))
+        if not self.own_streams:
+            erased.elsewhere[self.table.name] = (self.key, list(keys))
+        return erased
+
+    def _ids(self, keys: Sequence[Key]) -> list[Any]:
+        return [key[0] for key in keys] if len(self.key) == 1 else list(keys)
+
+    def _these(self, keys: Sequence[Key]) -> Condition:
+        columns = [self.table.c[name] for name in self.key]
+        if len(columns) == 1:
+            return columns[0].in_([key[0] for key in keys])
+        return tuple_(*columns).in_(list(keys))
+
+
+def followed(ids: Iterable[str], otherwise: str | None = None) -> dict[str, list[str]]:
+    """Follow ids that nobody chose to wherever they are. `otherwise`: how to follow others, which somebody else may have, too."""
+    known = [*dict.fromkeys(ids)]
+    found = {SESSION: [id for id in known if _UNIQUE.fullmatch(id)]}
+    if otherwise is not None:
+        found[otherwise] = [id for id in known if not _UNIQUE.fullmatch(id)]
+    return found
+
+
+def delete_some(work: UnitOfWork, table: Table, condition: Condition) -> int:
+    """Delete up to SOME rows that meet the condition; how many."""
+    key = list(table.primary_key.columns)
+    some = select(*key).where(condition).limit(SOME)
+    return work.change(delete(table).where(key[0].in_(some) if len(key) == 1 else tuple_(*key).in_(some)))
+
+
+def in_parts(keys: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    """Split keys, so that no statement has too many parameters."""
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]
+
+
+@contextmanager
+def unlogged(work: UnitOfWork) -> Iterator[None]:
+    """Write no events of the block's changes: its rows are taken out of the log instead."""
+    journal = work.events.journal
+    if journal is None:
+        yield
+        return
+    work.events.journal = None
+    try:
+        yield
+    finally:
+        work.events.journal = journal

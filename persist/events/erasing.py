@@ -1,0 +1,170 @@
+"""Taking erased rows out of the event log: events keep their numbers, and lose what they said of these rows."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, bindparam, func, or_, select, true, update
+
+from persist.db.changes.event_streams import key_of, place_of
+from persist.db.changes.journal import VerbChanges
+from persist.db.operations.erasing import SOME, Key, in_parts
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+from persist.db.values.json import JsonLimits, encode
+from persist.events.models import event_heads, event_log
+from persist.events.schemas import ERASED, VERSION
+from persist.events.writing import plain_rows
+
+BLANK: dict[str, Any] = {"v": VERSION, "erased": True}
+"""The data of an event of which nothing is left."""
+
+_ANY_SIZE = JsonLimits(max_bytes=2**31, max_depth=254)
+_LOOK = 500
+_PART = 200
+_E, _H = event_log.c, event_heads.c
+
+Change = Mapping[str, Any]
+Condition = ColumnElement[bool]
+Kept = Callable[[Sequence[Change]], Sequence[Change]]
+"""Returns those of an event's changes that stay."""
+
+
+def last_position(work: UnitOfWork) -> int:
+    """The position of the newest event; 0 if there is none."""
+    return int(work.select(select(func.coalesce(func.max(_E.position), 0))).scalar_one())
+
+
+def say_erased(work: UnitOfWork, streams: Sequence[str]) -> None:
+    """Log at the end of each of the streams that had events that what it was about is erased, if the log is on."""
+    log = work.runtime.log
+    if log is None or work.events.log is None:
+        return
+    for part in in_parts(streams, _PART):
+        known = work.found(select(_H.stream_id).where(_H.stream_id.in_(part)).order_by(_H.stream_id))
+        if known:
+            work.events.written += log.write(work, [VerbChanges(ERASED, stream, data=BLANK) for (stream,) in known])
+
+
+def blank_some(work: UnitOfWork, streams: Sequence[str], upto: int) -> int:
+    """Blank up to SOME events of the streams, none later than the position `upto`; how many, 0 when all are blank."""
+    blank = bindparam("blank", encode(BLANK, "data", _ANY_SIZE), type_=_E.data.type)
+    chosen = select(_E.position).where(_E.stream_id.in_(streams), _E.position <= upto, _E.data != blank)
+    some = chosen.order_by(_E.position).limit(SOME)
+    return work.change(update(event_log).where(_E.position.in_(some)).values(data=blank))
+
+
+def thin_some(
+    work: UnitOfWork, where: ColumnElement[bool], after: int, upto: int, kept: Kept, *, others: bool
+) -> tuple[int, int]:
+    """Take changes out of the next events behind the position `after`; the last position looked at and how many were changed.
+
+    `kept`: the changes that stay. `others`: also blank events without changes, such as those of a host. The position is `upto`
+    at the end.
+    """
+    query = select(_E.position, _E.data).where(where, _E.position > after, _E.position <= upto)
+    found = work.found(query.order_by(_E.position).limit(_LOOK), unreadable=OnUnreadable.LEAVE_OUT)
+    changed = 0
+    for position, data in found:
+        smaller = _thinned(data, kept, others=others)
+        if smaller is not None:
+            changed += work.change(
+                update(event_log)
+                .where(_E.position == position)
+                .values(data=bindparam("smaller", encode(smaller, "data", _ANY_SIZE), type_=_E.data.type))
+            )
+    return (found[-1][0] if len(found) == _LOOK else upto), changed
+
+
+def _thinned(data: Any, kept: Kept, *, others: bool) -> dict[str, Any] | None:
+    """The data of an event without the changes that do not stay; None if it is unchanged."""
+    if data == BLANK:
+        return None
+    changes = changes_of(data)
+    if changes is None:
+        return BLANK if others else None
+    staying = list(kept(changes))
+    if len(staying) == len(changes):
+        return None
+    more = {"more": True} if data.get("more") is True else {}
+    return {**BLANK, "changes": staying, **more} if staying else {**BLANK, **more}
+
+
+def changes_of(data: Any) -> list[Change] | None:
+    """The changes of an event that persist wrote; None for any other event."""
+    changes = data.get("changes") if isinstance(data, dict) else None
+    if not isinstance(changes, list) or not all(isinstance(one, dict) and "table" in one for one in changes):
+        return None
+    return changes
+
+
+def values_of(change: Change) -> dict[str, Any]:
+    """The columns that a change names, of the row's key and of what was set."""
+    key, row = change.get("key"), change.get("row")
+    return {**(key if isinstance(key, dict) else {}), **(row if isinstance(row, dict) else {})}
+
+
+def changes_in(work: UnitOfWork, where: ColumnElement[bool] | None = None) -> Iterator[Change]:
+    """Every change in the log, or in the events that meet the condition."""
+    after, upto, chosen = 0, last_position(work), true() if where is None else where
+    while after < upto:
+        query = select(_E.position, _E.data).where(chosen, _E.position > after).order_by(_E.position).limit(_LOOK)
+        found = work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
+        for _, data in found:
+            yield from changes_of(data) or ()
+        if len(found) < _LOOK:
+            return
+        after = found[-1][0]
+
+
+def streams_of(tables: Sequence[Table]) -> ColumnElement[bool]:
+    """The condition for events in all streams in which rows of the tables may be."""
+    conditions: list[ColumnElement[bool]] = []
+    for table in tables:
+        rule = place_of(table)
+        if rule is not None:
+            conditions.append(_E.stream_id == rule.shared)
+            if rule.prefix:
+                conditions.append(_E.stream_id.startswith(f"{rule.prefix}:", autoescape=True))
+    return or_(*conditions)
+
+
+def stream_named(table: Table, row: Mapping[str, Any]) -> str | None:
+    """The stream that the cells of a row name; None if they name none."""
+    rule = place_of(table)
+    value = None if rule is None or rule.column is None else row.get(rule.column)
+    return None if rule is None or not isinstance(value, str) else rule.name(value)
+
+
+def in_streams(streams: Sequence[str]) -> ColumnElement[bool]:
+    """The condition for events in these streams."""
+    return _E.stream_id.in_(streams)
+
+
+def without(erased: Mapping[str, tuple[tuple[str, ...], set[Key]]]) -> Kept:
+    """Keep changes of all rows but those whose key is erased, by table with the columns of the key."""
+
+    def is_erased(change: Change) -> bool:
+        found = erased.get(str(change["table"]))
+        if found is None:
+            return False
+        columns, keys = found
+        values = values_of(change)
+        return tuple(values.get(column) for column in columns) in keys
+
+    return lambda changes: [change for change in changes if not is_erased(change)]
+
+
+def that_are_there(work: UnitOfWork, tables: Mapping[str, Table]) -> Kept:
+    """Keep changes of rows of these tables that are still there."""
+
+    def kept(changes: Sequence[Change]) -> Sequence[Change]:
+        return [change for change in changes if str(change["table"]) in tables and _is_there(work, tables, change)]
+
+    return kept
+
+
+def _is_there(work: UnitOfWork, tables: Mapping[str, Table], change: Change) -> bool:
+    table = tables[str(change["table"])]
+    row = plain_rows(table).values(values_of(change))
+    key = [table.c[name] == row.get(name) for name in key_of(table)]
+    return work.select(select(table.c[key_of(table)[0]]).where(*key)).first() is not None

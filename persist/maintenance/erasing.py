@@ -1,0 +1,284 @@
+"""Erases what belongs to a person: written down first, then in bounded transactions, so that a kill leaves nothing undone."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import delete
+
+from persist.db.dialects.backends import operations_of
+from persist.db.operations.erasing import SELECTORS, Erasable, Key, in_parts, unlogged
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.values.arguments import check_flag, required_label
+from persist.db.values.clock import as_utc
+from persist.errors import InvalidValue, PersistError
+from persist.events import erasing as log
+from persist.maintenance import erasure_marks as progress
+from persist.maintenance.erase_reports import EraseReport, sign_key_of, signed
+from persist.maintenance.erasure_marks import Mark, Part
+from persist.maintenance.erasure_plans import TABLES, Plan, kinds, quarantined_cells
+from persist.maintenance.operations import checkpoint, vacuum
+from persist.maintenance.setting_aside import quarantine
+from persist.maintenance.steps import Run, running
+from persist.sessionlog.erasing import erase_session_logs
+from persist.sessionlog.paths import check_home
+from persist.store.store import Store
+
+T = TypeVar("T")
+_STREAMS = 200
+_BUSY = "the write-ahead log: a reader keeps older pages of it, run `persist checkpoint` when it is gone"
+_NOT_REWRITTEN = "the file: erased bytes were overwritten, but it could not be rewritten, run `persist vacuum`"
+
+
+def erase(
+    store: Store,
+    *,
+    owner: str | None = None,
+    session_id: str | None = None,
+    user_id: str | None = None,
+    namespace: str | None = None,
+    dry_run: bool = False,
+    session_logs: str | Path | None = None,
+    sign_key: str | bytes | None = None,
+) -> EraseReport:
+    """Erase all that belongs to a person, in every domain, with its events; docs/erasing.md says what each selector finds.
+
+    Several selectors add up. What was written before the call is erased; what is written under another name or later stays. First
+    it is written down what goes; a killed erasure is finished by the next call, or by `maintain`. On a file the bytes are
+    overwritten, and the file is rewritten. `dry_run`: the same counts, and nothing is changed. `session_logs`: the folder above
+    `projects`, whose logs of erased sessions are deleted, too. `sign_key`: what the report is signed with, by default
+    PERSIST_REPORT_KEY. Unknown names give a report of zeros. Raises InvalidValue without a selector.
+    """
+    given = {"owner": owner, "session_id": session_id, "user_id": user_id, "namespace": namespace}
+    selectors = {name: required_label(name, given[name]) for name in SELECTORS if given[name] is not None}
+    if not selectors:
+        raise InvalidValue("owner", "say who is to be erased: owner, session_id, user_id or namespace.")
+    trial, home = check_flag("dry_run", dry_run), None if session_logs is None else check_home(session_logs)
+    key = sign_key_of(sign_key)
+    if key is None and store.runtime.settings.report_key is not None:
+        key = store.runtime.settings.report_key.get_secret_value().encode()
+    if not trial:
+        for mark in unfinished(store):
+            if mark.selectors != selectors:
+                Erasure(store, mark, trial=False, home=None).finish()
+    with running(store, trial=trial) as run:
+        plan = run(partial(Plan, selectors=selectors, trial=trial), writes=False)
+        mark = run(partial(_begin, selectors=selectors, plan=plan))
+        done = Erasure(store, mark, trial=trial, home=home).run(run)
+    return _report(store, done, trial, key)
+
+
+def continue_erasures(store: Store) -> list[Mark]:
+    """Finish erasures that were interrupted; what each of them has done in all."""
+    return [Erasure(store, mark, trial=False, home=None).finish() for mark in unfinished(store)]
+
+
+def unfinished(store: Store) -> list[Mark]:
+    """The erasures that were interrupted."""
+    with running(store, trial=False) as run:
+        return run(progress.marks, writes=False)
+
+
+def _begin(work: UnitOfWork, *, selectors: Mapping[str, str], plan: Plan) -> Mark:
+    """Write down what goes: in the mark of an interrupted erasure by the same selectors, or in a new one."""
+    same = [mark for mark in progress.marks(work) if mark.selectors == selectors]
+    mark = same[0] if same else Mark(work.runtime.ids.mint("ers"), dict(selectors), work.now().isoformat())
+    known = {(part.kind, key) for one in same[:1] for part in _parts(work, one.id) for key in part.things}
+    sizes = {**{name: kind.batch for name, kind in kinds(trial=False).items()}, progress.SESSIONS: _STREAMS}
+    things = {**plan.things, progress.SESSIONS: [(id,) for id in plan.sessions]}
+    parts: list[tuple[str, Sequence[Key]]] = []
+    for name, size in sizes.items():
+        new = [key for key in things[name] if (name, key) not in known]
+        parts += [(name, part) for part in in_parts(new, size)]
+    progress.begin(work, mark, parts)
+    return mark
+
+
+def _parts(work: UnitOfWork, id: str) -> list[Part]:
+    return [part for key in progress.part_keys(work, id) if (part := progress.part_of(work, key)) is not None]
+
+
+def _report(store: Store, done: Mark, trial: bool, key: bytes | None) -> EraseReport:
+    fields = {
+        "id": done.id,
+        "selectors": done.selectors,
+        "begun_at": datetime.fromisoformat(done.begun_at),
+        "finished_at": as_utc("clock", store.runtime.clock()),
+        "dry_run": trial,
+        "tables": {name: count for name, count in sorted(done.rows.items()) if count},
+        "events": done.events,
+        "files": done.files,
+        "kept": dict(sorted(done.kept.items())),
+    }
+    return signed(fields, key)
+
+
+@dataclass(slots=True)
+class Erasure:
+    """Carries out what a mark says. Each step is a transaction that also counts in the mark, and may be done again."""
+
+    store: Store
+    mark: Mark
+    trial: bool
+    home: Path | None
+
+    def finish(self) -> Mark:
+        """Carry out the erasure outside of a trial."""
+        with running(self.store, trial=False) as run:
+            return self.run(run)
+
+    def run(self, run: Run) -> Mark:
+        """Carry out every step; what has been done in all."""
+        for key in run(partial(progress.part_keys, id=self.mark.id), writes=False):
+            at: int | None = 0
+            while at is not None:
+                at = self.step(run, partial(self._erase_some, key=key, at=at))
+            self.step(run, partial(self._erase_part, key=key))
+        found = run(partial(_parts, id=self.mark.id), writes=False)
+        parts = [part for part in found if part.kind != progress.SESSIONS]
+        self._out_of_log(run, parts)
+        self.step(run, partial(self._out_of_quarantine, parts=parts))
+        if self.home is not None:
+            sessions = [id for part in found if part.kind == progress.SESSIONS for (id,) in part.things]
+            files = erase_session_logs(self.home, sessions, dry_run=self.trial)
+            self.step(run, lambda work: self._count(work, files=files))
+        kept = {} if self.trial else self._sweep()
+        # None: another process, such as one that maintains, was faster
+        done = self.step(run, partial(progress.finish, id=self.mark.id)) or self.mark
+        done.add(kept=kept)
+        if not self.trial:
+            self._checkpoint()
+        return done
+
+    def step(self, run: Run, step: Callable[[UnitOfWork], T]) -> T:
+        def overwriting(work: UnitOfWork) -> T:
+            leave = operations_of(work.runtime.dialect).overwrite_deleted(work.select)
+            try:
+                return step(work)
+            finally:
+                leave()
+
+        return run(overwriting)
+
+    def _count(self, work: UnitOfWork, **counts: Any) -> None:
+        mark = progress.mark_of(work, self.mark.id)
+        if mark is not None:
+            mark.add(**counts)
+            progress.keep(work, mark)
+            self.mark = mark
+
+    def _kind(self, part: Part) -> Erasable:
+        return kinds(trial=self.trial)[part.kind]
+
+    def _erase_some(self, work: UnitOfWork, *, key: str, at: int) -> int | None:
+        part = progress.part_of(work, key)
+        if part is None or part.upto is not None or part.kind == progress.SESSIONS:
+            return None
+        with unlogged(work):
+            gone, following = self._kind(part).erase_some(work, part.things, at)
+        if gone:
+            self._count(work, rows=gone)
+        return following
+
+    def _erase_part(self, work: UnitOfWork, *, key: str) -> None:
+        part = progress.part_of(work, key)
+        if part is None or part.upto is not None or part.kind == progress.SESSIONS:
+            return
+        kind = self._kind(part)
+        with unlogged(work):
+            erased = kind.erase(work, part.things)
+        if erased.then is not None:
+            erased.then(work)
+            work.store_events()
+        if erased.rows.total() and not self.trial:  # on a server other writers would wait for the end of the trial
+            log.say_erased(work, kind.streams(part.things))
+        progress.deleted(work, part, erased, log.last_position(work))
+        self._count(work, rows=erased.rows, kept=erased.kept)
+
+    # -- the event log
+
+    def _out_of_log(self, run: Run, parts: Sequence[Part]) -> None:
+        for part in parts:
+            kind = self._kind(part)
+            upto = 0 if part.upto is None else part.upto
+            for streams in in_parts(kind.streams(part.things), _STREAMS):
+                if kind.survivors:
+                    there = partial(log.that_are_there, tables={name: TABLES[name] for name in kind.survivors})
+                    self._thin(run, log.in_streams(streams), upto, there, others=True)
+                else:
+                    while self.step(run, partial(self._blank_some, streams=streams, upto=upto)):
+                        pass
+        erased = _elsewhere(parts)
+        if erased:
+            upto = max(part.upto or 0 for part in parts)
+            where = log.streams_of([TABLES[name] for name in erased])
+            self._thin(run, where, upto, lambda work: log.without(erased), others=False)
+
+    def _blank_some(self, work: UnitOfWork, *, streams: Sequence[str], upto: int) -> int:
+        blanked = log.blank_some(work, streams, upto)
+        if blanked:
+            self._count(work, events=blanked)
+        return blanked
+
+    def _thin(self, run: Run, where: log.Condition, upto: int, kept: Callable[[UnitOfWork], log.Kept], *, others: bool) -> None:
+        def some(work: UnitOfWork, *, after: int) -> int:
+            last, changed = log.thin_some(work, where, after, upto, kept(work), others=others)
+            if changed:
+                self._count(work, events=changed)
+            return last
+
+        after = 0
+        while after < upto:
+            after = self.step(run, partial(some, after=after))
+
+    # -- beside the tables
+
+    def _out_of_quarantine(self, work: UnitOfWork, *, parts: Sequence[Part]) -> None:
+        streams = {stream for part in parts for stream in self._kind(part).streams(part.things)}
+        kept = log.without({**_elsewhere(parts), **self._roots(parts)})
+        groups = set()
+        for _, group, table, cells in quarantined_cells(work):
+            of = TABLES.get(table)
+            if of is not None and (log.stream_named(of, cells) in streams or not kept([{"table": table, "row": cells}])):
+                groups.add(group)
+        gone = sum(
+            work.change(delete(quarantine).where(quarantine.c.group_id.in_(part))) for part in in_parts(sorted(groups), _STREAMS)
+        )
+        if gone:
+            self._count(work, rows={quarantine.name: gone})
+
+    def _roots(self, parts: Sequence[Part]) -> dict[str, tuple[tuple[str, ...], set[Key]]]:
+        found: dict[str, tuple[tuple[str, ...], set[Key]]] = {}
+        for part in parts:
+            found.setdefault(part.kind, (self._kind(part).key, set()))[1].update(part.things)
+        return found
+
+    def _sweep(self) -> dict[str, int]:
+        """Rewrite a file, so that its free pages and its log hold nothing of what was erased; what could not be done."""
+        if not operations_of(self.store.runtime.dialect).rewrites:
+            return {}
+        try:
+            vacuum(self.store)
+        except PersistError:
+            return {_NOT_REWRITTEN: 1, **self._checkpoint()}
+        return self._checkpoint()
+
+    def _checkpoint(self) -> dict[str, int]:
+        if not operations_of(self.store.runtime.dialect).rewrites:
+            return {}
+        try:
+            busy, _, _ = checkpoint(self.store, "TRUNCATE")
+        except PersistError:
+            busy = 1
+        return {_BUSY: 1} if busy else {}
+
+
+def _elsewhere(parts: Sequence[Part]) -> dict[str, tuple[tuple[str, ...], set[Key]]]:
+    found: dict[str, tuple[tuple[str, ...], set[Key]]] = {}
+    for part in parts:
+        for table, (columns, keys) in part.elsewhere.items():
+            found.setdefault(table, (columns, set()))[1].update(keys)
+    return found

@@ -1,0 +1,161 @@
+"""What an erasure is going to erase: found in rows, in the quarantine and in the event log, before anything is deleted."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from json import loads
+from typing import Any
+
+from sqlalchemy import select
+
+import persist.agent_tasks.erasing
+import persist.app_sessions.erasing
+import persist.chat.erasing
+import persist.checkpoints.erasing
+import persist.conversations.erasing
+import persist.histories.erasing
+import persist.messaging.erasing
+import persist.programs.erasing
+import persist.replay_streams.erasing
+import persist.telemetry.erasing
+import persist.transcripts.erasing
+import persist.workflows.erasing
+from persist.blobs.erasing import ErasableBlobs
+from persist.db.operations.erasing import SESSION, Erasable, Key, in_parts
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+from persist.events.erasing import changes_in, in_streams, stream_named
+from persist.maintenance.setting_aside import quarantine, text_of
+from persist.schema.metadata import metadata
+
+_PART = 200
+_Q = quarantine.c
+
+TABLES = {str(table.name): table for table in metadata.sorted_tables}
+Cells = Mapping[str, Any]
+
+
+@cache
+def kinds(*, trial: bool) -> dict[str, Erasable]:
+    """Every kind of thing that is erased, by the name of its table, in the order in which they are erased."""
+    listed: list[Erasable] = [
+        *persist.workflows.erasing.ERASABLES,
+        *persist.histories.erasing.ERASABLES,
+        *persist.checkpoints.erasing.ERASABLES,
+        *persist.replay_streams.erasing.ERASABLES,
+        *persist.transcripts.erasing.ERASABLES,
+        *persist.telemetry.erasing.ERASABLES,
+        *persist.programs.erasing.ERASABLES,
+        *persist.agent_tasks.erasing.ERASABLES,
+        *persist.app_sessions.erasing.ERASABLES,
+        *persist.messaging.erasing.ERASABLES,
+        *persist.conversations.erasing.ERASABLES,
+        *persist.chat.erasing.ERASABLES,
+        ErasableBlobs(metadata.sorted_tables, trial=trial),  # last: what the others delete names no blob any more
+    ]
+    return {kind.table.name: kind for kind in listed}
+
+
+class Plan:
+    """The things that are erased, by kind, and the ids of all sessions among them."""
+
+    def __init__(self, work: UnitOfWork, selectors: Mapping[str, str], *, trial: bool) -> None:
+        self._work = work
+        self._kinds = kinds(trial=trial)
+        self.things: dict[str, dict[Key, None]] = {name: {} for name in self._kinds}
+        self.sessions: dict[str, None] = {}
+        self._new: list[tuple[str, list[Key]]] = []
+        if SESSION in selectors:
+            self.sessions[selectors[SESSION]] = None
+        for name, kind in self._kinds.items():
+            for selector, value in selectors.items():
+                self._add(name, kind.find(work, selector, [value]))
+        for rows in (_logged(work), _quarantined(work)):
+            for table, cells in rows:
+                self._look(table, cells, selectors)
+        self._follow()
+        for name, kind in self._kinds.items():
+            for part in in_parts([*self.things[name]], _PART):
+                self._add_all(kind.also(work, part))
+            self._mentioned(name, kind)
+
+    def _mentioned(self, name: str, kind: Erasable) -> None:
+        """Add what rows name that are in the log or in the quarantine alone."""
+        if type(kind).mentioned is Erasable.mentioned:
+            return
+        streams = kind.streams([*self.things[name]])
+        for part in in_parts(streams, _PART):
+            for change in changes_in(self._work, in_streams(part)):
+                self._add_all(kind.mentioned(change))
+        known = set(streams)
+        for table, cells in _quarantined(self._work) if known else ():
+            if table in TABLES and stream_named(TABLES[table], cells) in known:
+                self._add_all(kind.mentioned({"table": table, "row": cells}))
+
+    def _add_all(self, found: Mapping[str, Iterable[Key]]) -> None:
+        for name, keys in found.items():
+            self._add(name, keys)
+
+    def _add(self, name: str, keys: Iterable[Key]) -> None:
+        known = self.things[name]
+        new = [key for key in dict.fromkeys(keys) if key not in known]
+        known.update(dict.fromkeys(new))
+        if new:
+            self._new.append((name, new))
+
+    def _look(self, table: str, cells: Cells, selectors: Mapping[str, str]) -> None:
+        kind = self._kinds.get(table)
+        if kind is None:
+            return
+        key = tuple(cells.get(name) for name in kind.key)
+        if not all(isinstance(part, str) for part in key):
+            return
+        for selector, value in selectors.items():
+            if selector in kind.by and kind.by[selector].matches(cells, {value}):
+                self._add(table, [key])  # type: ignore[list-item]  # all of it is text
+
+    def _follow(self) -> None:
+        """Add what belongs to the things that were found, until nothing is new."""
+        followed: set[tuple[str, str]] = set()
+        while self._new:
+            name, keys = self._new.pop()
+            kind = self._kinds[name]
+            for part in in_parts(keys, _PART):
+                self._add(name, kind.more(self._work, part))
+                for selector, values in kind.leads(self._work, part).items():
+                    self._find(selector, [value for value in dict.fromkeys(values) if (selector, value) not in followed])
+                    followed |= {(selector, value) for value in values}
+
+    def _find(self, selector: str, values: Sequence[str]) -> None:
+        self.sessions.update(dict.fromkeys(values))
+        for part in in_parts(values, _PART):
+            for name, kind in self._kinds.items():
+                self._add(name, kind.find(self._work, selector, part))
+
+
+def _logged(work: UnitOfWork) -> Iterator[tuple[str, Cells]]:
+    """Rows as the event log has them: those too that were deleted since."""
+    for change in changes_in(work):
+        if change.get("op") == "put" and isinstance(change.get("row"), dict):
+            yield str(change["table"]), change["row"]
+
+
+def _quarantined(work: UnitOfWork) -> Iterator[tuple[str, Cells]]:
+    for _, _, table, cells in quarantined_cells(work):
+        yield table, cells
+
+
+def quarantined_cells(work: UnitOfWork) -> Iterator[tuple[str, str, str, Cells]]:
+    """Each row of the quarantine: its id and group, its table, and the text of its cells."""
+    after = ""
+    while True:
+        query = select(_Q.id, _Q.group_id, _Q.table_name, _Q.contents).where(_Q.id > after).order_by(_Q.id).limit(_PART)
+        found: Sequence[Any] = work.found(query, unreadable=OnUnreadable.LEAVE_OUT)
+        for id, group, table, contents in found:
+            yield id, group, table, {name: _plain(cell) for name, cell in loads(contents)["row"].items()}
+        if len(found) < _PART:
+            return
+        after = found[-1][0]
+
+
+def _plain(cell: Any) -> Any:
+    return text_of(cell) if isinstance(cell, dict) else None

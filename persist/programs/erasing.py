@@ -1,0 +1,42 @@
+"""Erasing programs: runs that have the id of a session. Files of their attachments belong to the folder of the run."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Table, func, select
+
+from persist.db.operations.erasing import SESSION, Dependent, Erasable, ErasableRows, Erased, Key, equal
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.programs.models import agents, bindings, executions, imports, runs, segments
+
+_B = bindings.c
+
+
+class _Runs(ErasableRows):
+    batch = 10
+
+    def erase(self, work: UnitOfWork, keys: Sequence[Key]) -> Erased:
+        own = work.runtime.scopes.get("run_id")
+        going = [key for key in keys if key != (own,)]
+        named = select(func.count()).where(_B.run_id.in_([id for (id,) in going]), _B.attachment_path.is_not(None))
+        files = work.select(named).scalar_one()
+        erased = super().erase(work, going)
+        if files:
+            erased.kept["files of attachments: they are in the folders of the runs, delete these"] = files
+        if len(going) < len(keys):
+            erased.kept["run: the file is this run's own, delete it with its folder"] = 1
+        return erased
+
+
+def _of_run(table: Table) -> Dependent:
+    # of one run they go together: rows refer to each other, and attachments are counted before
+    return Dependent(table, lambda ids: table.c.run_id.in_(ids), together=True)
+
+
+ERASABLES: tuple[Erasable, ...] = (
+    _Runs(
+        runs,
+        ("id",),
+        {SESSION: equal(runs.c.id)},
+        [_of_run(table) for table in (bindings, segments, agents, imports, executions)],
+    ),
+)

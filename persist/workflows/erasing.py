@@ -1,0 +1,50 @@
+"""Erasing workflows: runs with an execution of an erased session, the runs they started, and executions without a run."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Table, select
+
+from persist.db.operations.erasing import LINK, LOGS, SESSION, Dependent, Erasable, ErasableRows, Key, Values, equal
+from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.unreadable.cells import OnUnreadable
+from persist.workflows.models import approvals, effects, executions, runs, signals, waits
+
+_R, _E = runs.c, executions.c
+
+
+class _Runs(ErasableRows):
+    def find(self, work: UnitOfWork, selector: str, values: Values) -> list[Key]:
+        found = super().find(work, selector, values)
+        if selector in (SESSION, LINK):
+            of_session = select(_E.workflow_run_id).where(_E.session_id.in_(values), _E.workflow_run_id.is_not(None))
+            found += self.keys(work, _R.id.in_(of_session))
+        return found
+
+    def more(self, work: UnitOfWork, keys: Sequence[Key]) -> list[Key]:
+        return self.keys(work, _R.parent_run_id.in_([id for (id,) in keys]))
+
+    def leads(self, work: UnitOfWork, keys: Sequence[Key]) -> dict[str, list[str]]:
+        query = select(_E.session_id).where(_E.workflow_run_id.in_([id for (id,) in keys]), _E.session_id.is_not(None))
+        # of the run's other phases only the logs: the session itself may be of somebody else
+        return {LOGS: [id for (id,) in work.found(query.distinct(), unreadable=OnUnreadable.LEAVE_OUT)]}
+
+
+def _of_run(table: Table, column: str = "run_id") -> Dependent:
+    return Dependent(table, lambda ids: table.c[column].in_(ids))
+
+
+ERASABLES: tuple[Erasable, ...] = (
+    _Runs(
+        runs,
+        ("id",),
+        {SESSION: equal(_R.id)},
+        (
+            _of_run(executions, "workflow_run_id"),
+            _of_run(approvals, "workflow_run_id"),
+            _of_run(effects),
+            _of_run(signals),
+            _of_run(waits),
+        ),
+    ),
+    ErasableRows(executions, ("id",), {SESSION: equal(_E.session_id), LINK: equal(_E.session_id)}, own_streams=False),
+)

@@ -1,0 +1,261 @@
+"""A person is erased: nothing of that person remains, everything of everybody else does, in rows, in events and in bytes."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persist import Store
+from persist.errors import Conflict, NotFound
+from persist.maintenance import doctor, erase, export, maintain, rebuild
+from persist.schema.metadata import metadata
+from persist.settings import Settings
+from persist.testing import FrozenClock
+from tests.maintenance.erasing_scenes import (
+    NAMES_OF_STREAMS,
+    events,
+    files_of,
+    person,
+    places_of,
+    rows,
+    secret_of,
+    selectors,
+    without,
+)
+from tests.maintenance.pruning_scenes import gone
+
+MARIA = selectors("maria")
+FORKED = {"parent_branch_id": "maria-main", "forked_at_ord": 1}
+
+
+def folded(url: str) -> dict[str, Any]:
+    """The rows of a database with its progressions folded, but for what says whether it logs."""
+    with Store.open(url) as store:
+        maintain(store)
+    return {name: of for name, of in rows(url).items() if name != "_meta"}
+
+
+@pytest.fixture
+def store(database_url: str, clock: FrozenClock) -> Iterator[Store]:
+    """Two people, in a store that logs."""
+    with Store.open(database_url, clock=clock, events=True) as store:
+        person(store, "maria")
+        person(store, "peter")
+        yield store
+
+
+def test_nothing_of_one_remains_and_all_of_the_other(store: Store, database_url: str) -> None:
+    before, logged = rows(database_url), events(store)
+    report = erase(store, **MARIA)
+    after = rows(database_url)
+    assert places_of(database_url, secret_of("maria")) == set()
+    assert places_of(database_url, "maria") <= NAMES_OF_STREAMS
+    assert gone(before, after) == report.tables
+    assert gone(after, before) == {}
+    kept = without(before, "maria", secret_of("maria"))
+    assert {name: of["peter"] for name, of in _of_people(before, "peter").items()} == {
+        name: of["peter"] for name, of in _of_people(after, "peter").items()
+    }
+    assert all(kept[name] >= after[name] for name in after)
+    of_peter = [event for event in logged if "peter" in str(event)]
+    assert of_peter == [event for event in events(store) if "peter" in str(event)]
+    assert doctor(store) == []
+
+
+def _of_people(found: dict[str, Any], name: str) -> dict[str, dict[str, list[str]]]:
+    return {table: {name: sorted(row for row in of if name in row)} for table, of in found.items()}
+
+
+def test_a_dry_run_counts_the_same_and_changes_nothing(store: Store, database_url: str) -> None:
+    before, logged = rows(database_url), events(store)
+    trial = erase(store, **MARIA, dry_run=True)
+    assert (rows(database_url), events(store)) == (before, logged)
+    report = erase(store, **MARIA)
+    same = ("selectors", "tables", "events", "files", "kept")
+    assert {name: getattr(report, name) for name in same} == {name: getattr(trial, name) for name in same}
+    assert (trial.dry_run, report.dry_run) == (True, False)
+    assert report.total > 60
+    assert report.events > 60
+
+
+def test_again_there_is_nothing(store: Store, database_url: str) -> None:
+    erase(store, **MARIA)
+    before, logged = rows(database_url), events(store)
+    again = erase(store, **MARIA)
+    assert (again.tables, again.events, again.files, again.kept) == ({}, 0, 0, {})
+    assert (rows(database_url), events(store)) == (before, logged)
+
+
+# ---------------------------------------------------------------- the event log
+
+
+def test_numbers_stay_and_the_last_event_of_a_stream_says_so(store: Store) -> None:
+    before = {event.position: event for event in events(store)}
+    with store.read() as tx:
+        (session,) = (one.id for one in tx.chat.sessions.list(owner="maria").items if one.parent_id is None)
+    erase(store, **MARIA)
+    after = events(store)
+    assert [event.position for event in after] == list(range(1, len(after) + 1))
+    for event in after:
+        if event.position in before:
+            was = before[event.position]
+            assert (event.stream_id, event.seq, event.type, event.at) == (was.stream_id, was.seq, was.type, was.at)
+        else:
+            assert (event.type, event.data) == ("stream.erased", {"v": 1, "erased": True})
+    of_session = [event for event in after if event.stream_id == session]
+    assert [event.seq for event in of_session] == list(range(1, len(of_session) + 1))
+    assert {str(event.data) for event in of_session} == {str({"v": 1, "erased": True})}
+    assert [event.seq for event in store.watch(session, after=0, timeout=0)] == [event.seq for event in of_session]
+
+
+def test_a_consumer_is_told(store: Store) -> None:
+    with store.begin() as tx:
+        tx.events.consumers.create("index", at="now", types=["stream.erased"])
+    erase(store, **MARIA)
+    told = store.events.consumers.next("index", limit=1000).events
+    assert {event.data["erased"] for event in told} == {True}
+    assert {event.stream_id for event in told} >= {"conversation:maria-talk", "thread:maria-session", "program:maria-session"}
+
+
+def test_a_rebuild_gives_the_erased_state(store: Store, database_url: str, new_database: Callable[[], str]) -> None:
+    erase(store, **MARIA)
+    url = new_database()
+    with Store.open(url) as target:
+        rebuild(store, target)
+    assert folded(url) == folded(database_url)
+    assert places_of(url, "maria") == set()
+
+
+def test_what_was_deleted_before_leaves_the_log_too(store: Store, database_url: str) -> None:
+    with store.begin() as tx:
+        for session in tx.chat.sessions.list(owner="maria").items:
+            tx.chat.sessions.delete(session.id)
+    erase(store, **MARIA)
+    assert places_of(database_url, secret_of("maria")) == set()
+
+
+def test_an_event_of_a_host_in_a_stream_of_the_person_goes(store: Store, database_url: str) -> None:
+    with store.begin() as tx:
+        tx.events.append("thread:maria-session", "noted", {"text": secret_of("maria")})
+        tx.events.append("audit", "noted", {"text": "kept"})
+    erase(store, **MARIA)
+    assert places_of(database_url, secret_of("maria")) == set()
+    with store.read() as tx:
+        assert [event.data for event in tx.events.read("audit")] == [{"text": "kept"}]
+
+
+def test_without_a_log(database_url: str) -> None:
+    with Store.open(database_url) as store:
+        person(store, "maria")
+        person(store, "peter")
+        before = rows(database_url)
+        report = erase(store, **MARIA)
+        assert report.events == 0
+        assert gone(before, rows(database_url)) == report.tables
+        assert places_of(database_url, "maria") == set()
+
+
+def test_an_old_log_that_is_off(database_url: str) -> None:
+    with Store.open(database_url, events=True) as store:
+        person(store, "maria")
+        store.switch_events(False)
+        erase(store, **MARIA)
+        assert places_of(database_url, secret_of("maria")) == set()
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def test_no_byte_of_it_is_in_the_file(sqlite_url: str, tmp_path: Path) -> None:
+    secret = secret_of("maria").encode()
+    with Store.open(sqlite_url, events=True) as store:
+        person(store, "maria")
+        person(store, "peter")
+        assert any(secret in path.read_bytes() for path in files_of(sqlite_url))
+        report = erase(store, **MARIA)
+        assert report.kept == {"system_prompts: messages of others name them": 1}
+        assert [path for path in files_of(sqlite_url) if secret in path.read_bytes()] == []
+        export(store, tmp_path / "all.jsonl")
+        assert secret not in (tmp_path / "all.jsonl").read_bytes()
+        assert secret_of("peter").encode() in (tmp_path / "all.jsonl").read_bytes()
+    assert [path for path in tmp_path.iterdir() if path.is_file() and secret in path.read_bytes()] == []
+
+
+def test_a_reader_that_keeps_the_log_is_reported(sqlite_url: str) -> None:
+    with Store.open(sqlite_url) as store:
+        person(store, "maria")
+        with Store.open(sqlite_url) as reader, reader.read() as tx:
+            tx.chat.sessions.list()
+            kept = erase(store, **MARIA).kept
+    assert any("persist checkpoint" in reason for reason in kept)
+
+
+# ---------------------------------------------------------------- every table
+
+STAYING = {
+    "_meta": "facts about the database",
+    "app_state": "what all users of an application share",
+    "cron_overrides": "what an operator said",
+    "event_consumers": "readers of the log",
+    "event_heads": "numbers of streams, which stay",
+    "event_log": "events keep their numbers, and lose what they say",
+    "exchange_cursors": "of branches of an erased conversation: see the test of conversations",
+    "history_branches": "of an erased history: see records.erase",
+    "message_types": "names of classes",
+    "quarantine": "copies of rows: see the test of the quarantine",
+    "tasks": "those of a workspace, which nobody owns",
+    "workflow_limits": "what an operator said",
+    "workflow_overrides": "what an operator said",
+    "workflow_schedules": "what an operator said",
+    "workflow_starts": "instants of claims",
+    "workflow_waits": "of an erased run: the foreign key deletes them, too",
+    "chat_part_deltas": "of an erased chat: see the test of unfinished text",
+    "chat_turns": "of an erased chat: see the test of unfinished text",
+}
+"""Why tables have no rows in the report of a person of whom there is one of everything."""
+
+
+def test_every_table_is_erased_or_has_a_reason_to_stay(store: Store) -> None:
+    tables = set(erase(store, **MARIA).tables)
+    assert {table.name for table in metadata.sorted_tables} - tables == set(STAYING)
+
+
+def test_text_that_is_not_finished_goes(database_url: str) -> None:
+    with Store.open(database_url, events=True, settings=Settings(fold_ms=3_600_000)) as store:  # nothing is folded by the clock
+        with store.begin() as tx:
+            session = tx.chat.sessions.create(agent="a", model={}, owner="maria")
+        recorder = store.record(session.id)
+        recorder.feed({"type": "start"})
+        recorder.feed({"type": "text-start", "id": "t"})
+        for word in ("SECRET", "-of-", "maria"):
+            recorder.feed({"type": "text-delta", "id": "t", "delta": word})
+        tables = erase(store, owner="maria").tables
+        assert (tables["chat_part_deltas"], tables["chat_turns"], tables["chat_parts"]) == (3, 1, 1)
+        with pytest.raises((Conflict, NotFound)):
+            recorder.feed({"type": "text-delta", "id": "t", "delta": "more"})
+    assert places_of(database_url, "SECRET") == set()
+
+
+# ---------------------------------------------------------------- in steps
+
+
+def test_steps_are_bounded(store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session with many messages goes in transactions of so many rows, and the counts are of all."""
+    monkeypatch.setattr("persist.db.operations.erasing.SOME", 7)
+    monkeypatch.setattr("persist.events.erasing.SOME", 7)
+    monkeypatch.setattr("persist.events.erasing._LOOK", 5)
+    before = rows(database_url)
+    report = erase(store, **MARIA)
+    assert gone(before, rows(database_url)) == report.tables
+    assert places_of(database_url, secret_of("maria")) == set()
+
+
+def test_what_is_written_under_the_name_later_stays(store: Store, clock: FrozenClock) -> None:
+    erase(store, owner="maria")
+    clock.advance(delta=timedelta(seconds=1))
+    with store.begin() as tx:
+        made = tx.chat.sessions.create(agent="a", model={}, owner="maria")
+    with store.read() as tx:
+        assert [one.id for one in tx.chat.sessions.list(owner="maria").items] == [made.id]

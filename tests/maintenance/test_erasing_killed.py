@@ -1,0 +1,114 @@
+"""An erasure that is killed is done or not begun, and goes on: by the next one, or by `maintain`. Real processes are killed."""
+
+import signal
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persist import Store
+from persist.errors import StoreBusy
+from persist.maintenance import copy, doctor, erase, maintain, rebuild
+from tests.maintenance.erasing_scenes import events, files_of, person, places_of, rows, secret_of, selectors
+from tests.maintenance.pruning_scenes import gone
+from tests.subprocesses import Worker
+
+MARIA = selectors("maria")
+
+
+def die(url: str, step: int, when: str) -> bool:
+    """Erase in a process that dies in a step; whether it had that many."""
+    with closing(Worker("tests.maintenance.erasing_worker", url, step, when)) as worker:
+        said = worker.stdout.read()
+        return worker.wait(120) == -signal.SIGKILL and said == ""
+
+
+def two_people(url: str) -> None:
+    with Store.open(url, events=True) as store:
+        person(store, "maria")
+        person(store, "peter")
+
+
+def test_killed_again_and_again_it_still_goes_on(database_url: str, new_database: Callable[[], str]) -> None:
+    """Each process gets further than the one before, and the counts in the end are those of all."""
+    two_people(database_url)
+    before = rows(database_url)
+    for number, step in enumerate((0, 1, 5, 12, 30, 45, 60)):
+        assert die(database_url, step, ("before", "within")[number % 2]), step
+        with Store.open(database_url) as store:
+            assert [one.code for one in doctor(store)] == ["erasure_unfinished"]
+    with Store.open(database_url) as store:
+        report = erase(store, **MARIA)
+        assert gone(before, rows(database_url)) == report.tables
+        assert places_of(database_url, secret_of("maria")) == set()
+        assert doctor(store) == []
+        of_peter = [row for of in rows(database_url).values() for row in of if "peter" in row]
+        assert sorted(of_peter) == sorted(row for of in before.values() for row in of if "peter" in row)
+        assert [event.position for event in events(store)] == list(range(1, len(events(store)) + 1))
+        url = new_database()
+        with Store.open(url) as target:
+            rebuild(store, target)
+        assert {table for table, of in rows(url).items() if of.total() != rows(database_url)[table].total()} <= {"_meta"}
+
+
+def test_maintain_finishes_it(database_url: str) -> None:
+    two_people(database_url)
+    before = rows(database_url)
+    assert die(database_url, 20, "within")
+    with Store.open(database_url) as store:
+        steps = {step.name: step for step in maintain(store).steps}
+        assert steps["finish erasures"].error is None
+        assert steps["finish erasures"].tables == gone(before, rows(database_url))
+        assert "finish erasures" not in {step.name for step in maintain(store).steps}
+        assert doctor(store) == []
+    assert places_of(database_url, secret_of("maria")) == set()
+    if database_url.startswith("sqlite"):
+        assert [path for path in files_of(database_url) if secret_of("maria").encode() in path.read_bytes()] == []
+
+
+def test_an_erasure_of_somebody_else_finishes_it(database_url: str) -> None:
+    two_people(database_url)
+    assert die(database_url, 3, "before")
+    with Store.open(database_url) as store:
+        assert erase(store, owner="nobody").tables == {}
+        assert doctor(store) == []
+    assert places_of(database_url, secret_of("maria")) == set()
+
+
+def test_one_that_fails_before_it_is_written_down_has_done_nothing(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_people(database_url)
+    before = rows(database_url)
+
+    def fails(*_: Any) -> None:
+        raise StoreBusy(5.0)
+
+    monkeypatch.setattr("persist.maintenance.erasing.progress.begin", fails)
+    with Store.open(database_url, sleep=lambda _: None) as store:
+        with pytest.raises(StoreBusy):
+            erase(store, **MARIA)
+        assert rows(database_url) == before
+        assert doctor(store) == []
+
+
+def test_a_dry_run_leaves_an_unfinished_one_alone(database_url: str) -> None:
+    two_people(database_url)
+    assert die(database_url, 10, "before")
+    before = rows(database_url)
+    with Store.open(database_url) as store:
+        erase(store, owner="peter", dry_run=True)
+        erase(store, **MARIA, dry_run=True)
+    assert rows(database_url) == before
+
+
+def test_a_copy_knows_of_it(database_url: str, tmp_path: Path) -> None:
+    """The mark is among the rows that a copy carries along: the erasure goes on there, too."""
+    two_people(database_url)
+    assert die(database_url, 10, "before")
+    url = f"sqlite:///{(tmp_path / 'copy.db').as_posix()}"
+    with Store.open(database_url) as store, Store.open(url) as target:
+        copy(store, target)
+        assert [one.code for one in doctor(target)] == ["erasure_unfinished"]
+        maintain(target)
+    assert places_of(url, secret_of("maria")) == set()

@@ -1,0 +1,185 @@
+"""What belongs to the person who is erased, and what to others."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from persist import Store
+from persist.errors import NotFound
+from persist.histories.schemas import Message, NewEntry
+from persist.maintenance import doctor, erase, maintain, rebuild
+from persist.testing import START, FrozenClock
+from tests.contract.conftest import Raw
+from tests.maintenance.erasing_scenes import (
+    FRIENDS,
+    person,
+    places_of,
+    rows,
+    secret_of,
+    selectors,
+    without,
+)
+from tests.maintenance.pruning_scenes import gone
+
+MARIA = selectors("maria")
+FORKED = {"parent_branch_id": "maria-main", "forked_at_ord": 1}
+
+
+def folded(url: str) -> dict[str, Any]:
+    """The rows of a database with its progressions folded, but for what says whether it logs."""
+    with Store.open(url) as store:
+        maintain(store)
+    return {name: of for name, of in rows(url).items() if name != "_meta"}
+
+
+@pytest.fixture
+def store(database_url: str, clock: FrozenClock) -> Iterator[Store]:
+    """Two people, in a store that logs."""
+    with Store.open(database_url, clock=clock, events=True) as store:
+        person(store, "maria")
+        person(store, "peter")
+        yield store
+
+
+def test_messages_that_others_show_stay_and_are_reported(
+    store: Store, database_url: str, new_database: Callable[[], str]
+) -> None:
+    with store.begin() as tx:
+        friend = tx.conversations.branches.get(f"{FRIENDS['maria']}-main")
+        tx.conversations.progressions.append(friend.progression_id, "maria-1")
+    report = erase(store, owner="maria")
+    assert report.kept["messages: what is not erased shows them"] == 1
+    with store.read() as tx:
+        assert [one.id for one in tx.conversations.branches.history(f"{FRIENDS['maria']}-main")] == ["maria-1"]
+    url = new_database()
+    with Store.open(url) as target:
+        rebuild(store, target)
+    assert folded(url) == folded(database_url)
+
+
+def test_conversations_with_forks_of_its_branches_go(store: Store) -> None:
+    with store.begin() as tx:
+        tx.conversations.sessions.create(id="taken over")
+        fork = tx.conversations.branches.create("taken over", node_metadata=FORKED)
+        tx.conversations.messages.record(fork.id, {"id": "further", "created_at": 2.5, "role": "user", "content": {}})
+    erase(store, user_id="maria")
+    with store.read() as tx:
+        for id in ("maria-talk", "taken over"):
+            with pytest.raises(NotFound):
+                tx.conversations.sessions.get(id)
+
+
+def test_what_a_fork_was_taken_from_stays(store: Store, database_url: str, new_database: Callable[[], str]) -> None:
+    with store.begin() as tx:
+        tx.conversations.sessions.create(id="fork of maria", user="carl")
+        fork = tx.conversations.branches.create("fork of maria", node_metadata=FORKED)
+        tx.conversations.messages.record(fork.id, {"id": "further", "created_at": 2.5, "role": "user", "content": {}})
+        shown = [one.id for one in tx.conversations.branches.history("maria-main")]
+    erase(store, user_id="carl")
+    with store.read() as tx:
+        assert [one.id for one in tx.conversations.branches.history("maria-main")] == shown
+    url = new_database()
+    with Store.open(url) as target:
+        rebuild(store, target)
+    assert folded(url) == folded(database_url)
+
+
+def test_an_id_that_a_host_chose_for_two_things_is_not_followed(store: Store) -> None:
+    """The chat of one person and a thread of another have one name: only who names the session erases both."""
+    with store.begin() as tx:
+        tx.chat.sessions.create(agent="a", model={}, owner="eve", id="peter-session")
+    tables = erase(store, owner="eve").tables
+    assert tables["chat_sessions"] == 1
+    assert not {"checkpoint_threads", "replay_sessions", "run", "history_records", "status_log"} & set(tables)
+    with store.read() as tx:
+        assert tx.checkpoints.threads.get("peter-session").id == "peter-session"
+
+
+def test_a_minted_id_is_followed_everywhere(store: Store) -> None:
+    with store.begin() as tx:
+        session = tx.chat.sessions.create(agent="a", model={}, owner="eve")
+        tx.replay_streams.messages.append(session.id, "1", "sent")
+        tx.telemetry.status.record("idle", instance_id=session.id)
+    tables = {"chat_sessions": 1, "replay_messages": 1, "replay_sessions": 1, "status_log": 1, "window_marks": 1}
+    assert erase(store, owner="eve").tables == tables
+
+
+def test_files_of_two_people_stay_until_the_second_is_erased(store: Store, database_url: str) -> None:
+    url = f"data:image/png;base64,{'QUJD' * 30_000}"
+    with store.begin() as tx:
+        for owner in ("eve", "adam"):
+            session = tx.chat.sessions.create(agent="a", model={}, owner=owner)
+            tx.chat.messages.append(session.id, role="user", parts=[{"type": "file", "mediaType": "image/png", "url": url}])
+    first = erase(store, owner="eve")
+    assert ("blobs" in first.tables, first.kept) == (False, {"blobs: rows of others name them": 1})
+    assert erase(store, owner="adam").tables["blobs"] == 1
+
+
+def test_quarantined_rows_go(sqlite_url: str) -> None:
+    with Store.open(sqlite_url) as store:
+        person(store, "maria")
+        person(store, "peter")
+    raw = Raw(sqlite_url)
+    raw.rows("UPDATE chat_sessions SET metadata_json = 'no JSON, ' || owner || ' SECRET-of-' || owner WHERE parent_id IS NULL")
+    raw.rows("UPDATE messages SET content = 'no JSON of ' || id WHERE id LIKE '%-1'")
+    raw.rows("UPDATE memories SET value_json = 'no JSON of ' || namespace WHERE key = 'likes'")
+    raw.close()
+    with Store.open(sqlite_url) as store:
+        assert {finding.fixed for finding in doctor(store, fix=True) if finding.code == "unreadable"} == {True}
+        assert ("quarantine", "contents") in places_of(sqlite_url, secret_of("maria"))
+        kept = without(rows(sqlite_url), "maria")["quarantine"]
+        erase(store, **MARIA)
+        assert places_of(sqlite_url, "maria") == set()
+        assert rows(sqlite_url)["quarantine"] == kept
+        assert kept.total() > 3
+
+
+def test_session_logs_go_on_request(store: Store, tmp_path: Path) -> None:
+    projects = tmp_path / "home" / "projects"
+    below = projects / "-work" / "maria-session" / "subagents"
+    below.mkdir(parents=True)
+    (projects / "-app").mkdir()
+    (tmp_path / "elsewhere").write_text("stays")
+    mine = [projects / "-work" / "maria-session.jsonl", projects / "-app" / "maria-session.jsonl", below / "agent-1.jsonl"]
+    others = [projects / "-work" / "peter-session.jsonl"]
+    for path in (*mine, *others):
+        path.write_text(secret_of("maria"))
+    (below / "link").symlink_to(tmp_path / "elsewhere")
+    assert erase(store, session_id="maria-session", session_logs=tmp_path / "home", dry_run=True).files == 4
+    assert all(path.exists() for path in mine)
+    assert erase(store, session_id="maria-session", session_logs=tmp_path / "home").files == 4
+    assert not any(path.exists() for path in mine)
+    assert not (projects / "-work" / "maria-session").exists()
+    assert all(path.exists() for path in others)
+    assert (tmp_path / "elsewhere").read_text() == "stays"
+
+
+def test_letters_and_how_far_they_were_read_go(store: Store, database_url: str) -> None:
+    with store.begin() as tx:
+        for sender, recipient in (("maria-main", "ann-main"), ("ann-main", "maria-main"), ("ann-main", "bob-main")):
+            sent = tx.conversations.exchange.send(sender=sender, recipient=recipient, content={"text": sender}, channel="c")
+            assert tx.conversations.exchange.mark_read(recipient, sent.id)
+    before = rows(database_url)
+    tables = erase(store, user_id="maria").tables
+    assert (tables["exchange_items"], tables["exchange_cursors"]) == (3, 1)
+    assert gone(before, rows(database_url)) == tables
+    assert not {place for place in places_of(database_url, "maria-main") if place[0].startswith("exchange")}
+
+
+def test_branches_that_a_history_left_go(store: Store, database_url: str) -> None:
+    with store.begin() as tx:
+        entries = [NewEntry(f"left-{number}", None, Message({"text": "left"})) for number in (1, 2)]
+        about: dict[str, Any] = {"revision": "1", "expected_revision": None, "updated_at": START}
+        tx.histories.records.put("left", head_id="left-1", entries=entries, branches=["left-2"], scope="eve", **about)
+    tables = {"history_branches": 1, "history_entries": 2, "history_records": 1}
+    assert erase(store, namespace="eve").tables == tables
+    assert places_of(database_url, "left-") == set()
+
+
+def test_a_namespace_is_not_one_that_begins_alike(store: Store) -> None:
+    with store.begin() as tx:
+        for namespace in (("eve",), ("eve", "below"), ("evelyn",), ("eve-2",), ("above", "eve")):
+            tx.checkpoints.memories.put(namespace, "k", {"a": 1})
+    assert erase(store, namespace="eve").tables == {"memories": 2}
