@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Table, select
 
 from persist.chat.models import deltas, messages, part_blobs, parts, prompts, sessions, step_usage, turns
 from persist.db.expressions.locking import lock_table
+from persist.db.operations.bounded_deletion import delete_rows
 from persist.db.operations.erasing import (
     LINK,
     NAMED,
@@ -21,7 +22,6 @@ from persist.db.operations.erasing import (
     equal,
     followed,
 )
-from persist.db.operations.pruning import delete_rows
 from persist.db.schema.base import json_key_set
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable

@@ -17,8 +17,8 @@ from persist.conversations.models import (
     transitions,
 )
 from persist.conversations.storage.deletion import settle
+from persist.db.operations.bounded_deletion import delete_rows
 from persist.db.operations.erasing import LINK, NAMED, OWNER, SESSION, USER, Erasable, Erased, Key, equal, followed, in_parts
-from persist.db.operations.pruning import delete_rows
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Table, delete, or_, select, tuple_
 
 from persist.db.changes.event_streams import place_of
-from persist.db.operations.pruning import Condition, delete_rows
+from persist.db.operations.bounded_deletion import Condition, delete_rows
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.unreadable.cells import OnUnreadable
 
