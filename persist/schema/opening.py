@@ -13,6 +13,7 @@ from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.dialects.interface import Dialect
 from persist.db.schema.base import SCHEMA_TOKEN, table_of
 from persist.db.schema.meta_table import Meta
+from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.compiled import Kind
 from persist.db.statements.schema_version import EVENTS, HEAD, scopes_at, version_table
 from persist.errors import PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
@@ -20,6 +21,7 @@ from persist.lazy_imports import lazy_modules
 from persist.schema.revision import verify
 
 with lazy_modules(globals()):
+    from persist.db.dialects import backends
     from persist.schema import metadata as catalog
     from persist.schema import migrate as migrating
 
@@ -155,7 +157,7 @@ def _create(connection: Connection, dialect: Dialect) -> None:
 
 
 def ddl(dialect: Dialect) -> Sequence[str]:
-    """The DDL statements that create every table and index of the models."""
+    """The DDL statements that create every table, index and row guard of the models."""
     return _ddl(dialect.sqlalchemy_dialect, dialect.schema)
 
 
@@ -166,7 +168,7 @@ def _ddl(kind: Kind, schema: str | None) -> Sequence[str]:
 
 
 def table_ddl(dialect: Dialect, table: Table) -> list[str]:
-    """The DDL statements that create one table and its indexes."""
+    """The DDL statements that create one table, its indexes and its row guards, in this order."""
     return _table(dialect.connections.writer.dialect, dialect.schema, table)
 
 
@@ -183,4 +185,5 @@ def _table(dialect: SADialect, schema: str | None, table: Table) -> list[str]:
     return [
         str(CreateTable(table).compile(**options)),
         *[str(CreateIndex(index).compile(**options)) for index in indexes],
+        *(backends.row_guard_ddl(table, dialect.name, schema) if GUARDS in table.info else ()),
     ]

@@ -1,7 +1,8 @@
 """Runs a revision without a database and says what it does that is not additive.
 
-Allowed: create a table, add a column that old code need not know, create an index, insert rows, and other SQL that takes
-nothing away. Everything else would break the previous release, which may still run on the result, or rebuild a table.
+Allowed: create a table, add a column that old code need not know, create an index, insert rows, create a trigger that refuses
+a row or writes into a table of the same revision, and other SQL that takes nothing away. Everything else would break the previous
+release, which may still run on the result, or rebuild a table.
 """
 
 import io
@@ -27,6 +28,15 @@ _TAKES_AWAY = re.compile(
 )
 _RAW_UNIQUE = re.compile(r"\bCREATE\s+UNIQUE\s+INDEX\s+(?:IF\s+NOT\s+EXISTS\s+)?(\S+)\s+ON\s+(\S+?)\s*\(", re.IGNORECASE)
 _RAW_COLUMN = re.compile(r"\bADD\s+(?:COLUMN\s+)?(.*?NOT\s+NULL.*)", re.IGNORECASE)
+
+_TRIGGER = re.compile(r"\bCREATE\s+TRIGGER\b((?:(?!\bBEGIN\b)[^;])*)\bBEGIN\b(.*?;)\s*END\s*;", re.IGNORECASE | re.DOTALL)
+"""A trigger of SQLite with its body."""
+_FUNCTION = re.compile(r"\bCREATE\s+FUNCTION\b([^$]*)\$\$(.*?)\$\$", re.IGNORECASE | re.DOTALL)
+_TRIGGER_TAKES_AWAY = re.compile(
+    r"\b(?: UPDATE | DELETE | DROP | TRUNCATE | ALTER | RAISE\s*\(\s*IGNORE | RETURN\s+NULL | EXECUTE )\b | \bNEW\.\w+\s*:=",
+    re.IGNORECASE | re.VERBOSE,
+)
+_WRITES = re.compile(r"\bINSERT\s+(OR\s+\w+\s+)?INTO\s+(\S+)", re.IGNORECASE)
 
 
 def offences(upgrade: Callable[[], object]) -> list[str]:
@@ -100,12 +110,29 @@ class _Recorder:
 def _in_sql(text: str, recorder: _Recorder) -> list[str]:
     """What the rendered statements say, those of op.execute() included; words inside of literals do not count."""
     found = []
-    for statement in text.split(";"):
-        bare = _LITERALS.sub("''", statement)
+    text = _LITERALS.sub("''", text)
+    for pattern in (_FUNCTION, _TRIGGER):
+        found += [offence for head, body in pattern.findall(text) for offence in _in_trigger(head, body, recorder)]
+        text = pattern.sub("", text)
+    for bare in text.split(";"):
+        if re.search(r"\bCREATE\s+(?:OR\s+REPLACE\b|.*\bINSTEAD\s+OF\b)", bare, re.IGNORECASE | re.DOTALL):
+            found.append("SQL replaces a function, a trigger or a statement")
         if hit := _TAKES_AWAY.search(bare):
             found.append(f"SQL says {' '.join(hit[0].split())}")
         if (hit := _RAW_UNIQUE.search(bare)) and hit[2].strip('"') not in recorder.created and hit[1] not in recorder.harmless:
             found.append(f"SQL makes a unique index on {hit[2]}")
         if (hit := _RAW_COLUMN.search(bare)) and "DEFAULT" not in hit[1].upper():
             found.append("SQL adds a column that is NOT NULL without a default")
+    return found
+
+
+def _in_trigger(head: str, body: str, recorder: _Recorder) -> list[str]:
+    """What a trigger, or the function of one, does besides refusing a row or writing into a table of its revision."""
+    found = []
+    if re.search(r"\bINSTEAD\s+OF\b", head, re.IGNORECASE):
+        found.append("a trigger replaces a statement")
+    if hit := _TRIGGER_TAKES_AWAY.search(body):
+        found.append(f"a trigger says {' '.join(hit[0].split())}")
+    written = {table.strip('"') for _, table in _WRITES.findall(body)}
+    found += [f"a trigger writes into {table}" for table in sorted(written - recorder.created)]
     return found

@@ -9,7 +9,7 @@ from persist.db.schema.base import SCHEMA_TOKEN, VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.statements.prepared import Row, Statement
 
-HEAD = "0024"
+HEAD = "0025"
 """The newest revision in alembic/versions."""
 
 REVISIONS = tuple(f"{number:04d}" for number in range(1, int(HEAD) + 1))

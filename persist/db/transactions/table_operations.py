@@ -1,12 +1,13 @@
 """Operations of a transaction on whole tables, for the event log and for maintenance."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Table
 
 from persist.db.changes.event_streams import LogTables
-from persist.db.dialects.backends import event_guards_of, raw_rows_of
+from persist.db.dialects.backends import event_guards_of, lift_row_guards, missing_row_guards, raw_rows_of
 from persist.db.dialects.interface import Dialect
 
 if TYPE_CHECKING:
@@ -44,3 +45,14 @@ class TableOperations:
         """Drop the event guards, so that no writer is refused any more."""
         self._wrote(True)
         event_guards_of(self._dialect).drop(self._connection)
+
+    def missing_row_guards(self, tables: Sequence[Table]) -> list[str]:
+        """The names of the row guards of these tables that are not there, or not as they should be."""
+        return missing_row_guards(self._dialect, self._connection, tables)
+
+    @contextmanager
+    def without_row_guards(self) -> Iterator[None]:
+        """Inside the block the transaction may carry or repair rows that break rules. After an error, roll it back."""
+        restore = lift_row_guards(self._dialect, self._dialect.transactions.driver_of(self._connection))
+        yield
+        restore()
