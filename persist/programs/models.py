@@ -149,6 +149,9 @@ bindings.info[GUARDS] = (
 executions.info[GUARDS] = (IsJson("metadata"),)
 imports.info[GUARDS] = (IsJson("inputs_schema"), IsJson("outputs_schema"))
 
+STRICT_TABLES = (runs, executions, imports)
+"""What nobody but persist may write in a strict run file: the virtual machine's part of it."""
+
 bindings.info["key"] = ["run_id", "name", "execution_id"]
 STREAMS = Streams("program", shared="programs")
 STREAMS.by("id", runs)

@@ -15,7 +15,7 @@ from persist.db.schema.base import SCHEMA_TOKEN, table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.compiled import Kind
-from persist.db.statements.schema_version import EVENTS, HEAD, scopes_at, version_table
+from persist.db.statements.schema_version import EVENTS, HEAD, STRICT, scopes_at, version_table
 from persist.errors import PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
 from persist.lazy_imports import lazy_modules
 from persist.schema.revision import verify
@@ -34,12 +34,14 @@ class Found:
 
     scopes     the owners of the file: run_id, instance_id, workspace_id
     log_revision  the revision at which its log of events was switched on; None while it is off
+    strict        whether only persist may write some tables of the file
     has_deltas    whether there are text deltas to fold first; only checked in a writable file
     """
 
     scopes: Mapping[str, str]
     log_revision: str | None = None
     has_deltas: bool = False
+    strict: bool = False
 
 
 def prepare(dialect: Dialect, *, migrate: bool | None) -> Found:
@@ -86,11 +88,11 @@ def _found(driver: Any, dialect: Dialect, revision: str | None) -> Found | None:
         noted = scopes_at(lambda prepared: dialect.prepared[prepared].one(driver, {}), revision)
         if noted is None:
             return None
-        log_revision = noted.pop(EVENTS, None)
+        log_revision, strict = noted.pop(EVENTS, None), noted.pop(STRICT, None) is not None
         has_deltas = (
             dialect.path is not None and not dialect.read_only and dialect.prepared[ANY_DELTA].one(driver, {}) is not None
         )
-        return Found(noted, log_revision, has_deltas)
+        return Found(noted, log_revision, has_deltas, strict)
     except UnreadableRow as error:
         if revision is not None:
             return None  # `verify` examines it next

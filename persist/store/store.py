@@ -164,6 +164,7 @@ class Store(Domains):
             runtime.clock, scopes, dialect.event_log.notify, lambda: runtime.keep_log(False), runtime.wake_watchers
         )
         runtime.keep_log(found.log_revision is not None)
+        runtime.marks_writes = found.strict
         store = cls(runtime)
         if found.log_revision not in (None, HEAD) and not dialect.read_only:
             store.switch_events(True)  # tables added by later revisions have no event guard yet

@@ -62,10 +62,20 @@ def row_guard_ddl(table: Table, name: str, schema: str | None) -> list[str]:
     return postgres_row_guards.row_guard_ddl(table, schema)
 
 
-def missing_row_guards(dialect: Dialect, connection: Connection, tables: Sequence[Table]) -> list[str]:
-    """The names of the row guards of these tables that are not there, or not as they should be."""
+def strict_guard_ddl(tables: Sequence[Table]) -> list[str]:
+    """The DDL statements that let nobody but persist change these tables of a SQLite file."""
+    return sqlite_row_guards.strict_guard_ddl(tables)
+
+
+def missing_row_guards(
+    dialect: Dialect, connection: Connection, tables: Sequence[Table], strict: Sequence[Table] = ()
+) -> list[str]:
+    """The names of the row guards of these tables that are not there, or not as they should be.
+
+    `strict`: tables that only persist may write.
+    """
     if dialect.schema is None:
-        return sqlite_row_guards.missing_row_guards(connection, tables)
+        return sqlite_row_guards.missing_row_guards(connection, tables, strict)
     return postgres_row_guards.missing_row_guards(connection, tables, dialect.schema)
 
 

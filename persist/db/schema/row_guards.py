@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 GUARDS = "row_guards"
 """The key of a table's `info` for its rules."""
+WRITER = "persist_writes"
+"""The key of `_meta` that is there inside of persist's own write transactions in a strict file."""
 PREFIX = "persist_row_guard"
 """The prefix of the names of these triggers and their functions."""
 
@@ -63,6 +65,10 @@ def guarded_columns(guards: tuple[Guard, ...]) -> list[str]:
 def said(table: str, guard: Guard) -> str:
     """What the database says when it refuses a row: the column, and the rule."""
     return f"{table}.{guard.column}: {guard.message}"
+
+
+STRICTLY = "this run is strict, and nobody but persist writes to run, execution and imports"
+"""What the database says of a table that only persist may write."""
 
 
 def guarded_column(text: str) -> str | None:

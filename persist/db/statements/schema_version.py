@@ -44,23 +44,27 @@ OWN_SCOPES = ("run_id", "instance_id", "workspace_id")
 EVENTS = "events"
 """The key of `_meta` that is there if the event log is on."""
 
+STRICT = "strict"
+"""The key of `_meta` that is there if only persist may write some tables of the file."""
+
 
 def _meta_value(key: str) -> ScalarSelect[str]:
     return select(_meta.value).where(_meta.key == key).scalar_subquery()
 
 
-_CURRENT = Statement(select(version_table.c.version_num, _meta_value("schema_version"), *map(_meta_value, (*OWN_SCOPES, EVENTS))))
+_FACTS = (*OWN_SCOPES, EVENTS, STRICT)
+_CURRENT = Statement(select(version_table.c.version_num, _meta_value("schema_version"), *map(_meta_value, _FACTS)))
 
 
 def scopes_at(ask: Callable[[Statement], Row | None], revision: str | None) -> dict[str, str] | None:
-    """The keys OWN_SCOPES and EVENTS of `_meta` that are set, read in one statement, which `ask` runs.
+    """The keys OWN_SCOPES, EVENTS and STRICT of `_meta` that are set, read in one statement, which `ask` runs.
 
     None if the version table is empty, or if it or `_meta.schema_version` differs from `revision` (None: any revision).
     """
     row = ask(_CURRENT)
     if row is None or (revision is not None and row[:2] != (revision, revision)):
         return None
-    return {key: value for key, value in zip((*OWN_SCOPES, EVENTS), row[2:], strict=True) if value is not None}
+    return {key: value for key, value in zip(_FACTS, row[2:], strict=True) if value is not None}
 
 
 ADOPTED = "adopted_schema_version"

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import select
 
 from persist.db.changes.batch import Batch, Pending
-from persist.db.schema.row_guards import GUARDS
+from persist.db.schema.row_guards import GUARDS, WRITER
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.writer_mark import is_marked
 from persist.db.unreadable.cells import error_of, is_unreadable
 from persist.errors import InvalidValue, NotFound, PersistError
 from persist.programs import names
-from persist.programs.models import bindings, executions, imports, runs, segments
+from persist.programs.models import STRICT_TABLES, bindings, executions, imports, runs, segments
 from persist.programs.schemas import (
     AgentScope,
     AuditFinding,
@@ -120,7 +121,10 @@ def audit_tables(work: UnitOfWork, run_id: str, ours: set[str]) -> Iterator[Audi
 
 def audit_guards(work: UnitOfWork) -> Iterator[AuditFinding]:
     """Find row guards that somebody took away, after which a raw writer may have changed a const, or anything else."""
-    for name in work.whole_tables.missing_row_guards(GUARDED):
+    strict = STRICT_TABLES if work.runtime.marks_writes else ()
+    if strict and not work.writable and is_marked(work):
+        yield AuditFinding.of("guard_missing", f"_meta {WRITER}", "somebody left it there, and a strict run refuses nobody.")
+    for name in work.whole_tables.missing_row_guards(GUARDED, strict):
         yield AuditFinding.of("guard_missing", f"trigger {name}", "it is not there as it was made: nothing checked raw writers.")
 
 

@@ -6,7 +6,18 @@ from typing import Any
 
 from sqlalchemy import Connection, Table
 
-from persist.db.schema.row_guards import GUARDS, PREFIX, BoundOnce, Guard, PlainName, guarded_columns, said
+from persist.db.schema.row_guards import (
+    GUARDS,
+    PREFIX,
+    STRICTLY,
+    WRITER,
+    BoundOnce,
+    Guard,
+    PlainName,
+    guarded_columns,
+    said,
+)
+from persist.db.statements.schema_version import STRICT
 
 _TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND substr(name, 1, ?) = ? ORDER BY name"
 
@@ -21,6 +32,24 @@ def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
         _trigger(table.name, "insert", "INSERT", [(_inserted(table.name, guard), said(table.name, guard)) for guard in guards]),
         _trigger(table.name, "update", f"UPDATE OF {changed}", [(_changed(guard), said(table.name, guard)) for guard in guards]),
     ]
+
+
+def strict_guard_ddl(tables: Sequence[Table]) -> list[str]:
+    """The statements that create the triggers of a strict file: nobody changes these tables without the mark of persist.
+
+    The fact that the file is strict stays, too.
+    """
+    unmarked = f"NOT EXISTS (SELECT 1 FROM _meta WHERE key = '{WRITER}')"
+    found = []
+    for table in tables:
+        refuse = f"BEGIN SELECT RAISE(ABORT, {_text(f'{table.name}: {STRICTLY}')}); END"
+        for event in ("INSERT", "UPDATE", "DELETE"):
+            name = f"{PREFIX}_strict_{table.name}_{event.lower()}"
+            found.append(f"CREATE TRIGGER {name} BEFORE {event} ON {table.name} WHEN {unmarked} {refuse}")
+    stays = f"WHEN OLD.key = '{STRICT}' BEGIN SELECT RAISE(ABORT, {_text(f'_meta: {STRICTLY}')}); END"
+    for event in ("UPDATE", "DELETE"):
+        found.append(f"CREATE TRIGGER {PREFIX}_strict_meta_{event.lower()} BEFORE {event} ON _meta {stays}")
+    return found
 
 
 def _trigger(table: str, suffix: str, event: str, refused: Sequence[tuple[str, str]]) -> str:
@@ -66,10 +95,11 @@ def _text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def missing_row_guards(connection: Connection, tables: Sequence[Table]) -> list[str]:
-    """The names of the triggers of these tables that are not there as they should be."""
+def missing_row_guards(connection: Connection, tables: Sequence[Table], strict: Sequence[Table]) -> list[str]:
+    """The names of the triggers of these tables that are not there as they should be. `strict`: those only persist writes."""
     found = {row[0]: row[1] for row in connection.exec_driver_sql(_TRIGGERS, (len(PREFIX), PREFIX))}
     expected = [statement for table in tables for statement in row_guard_ddl(table)]
+    expected += strict_guard_ddl(strict) if strict else []
     return [name for name, statement in ((one.split()[2], one) for one in expected) if found.get(name) != statement]
 
 
