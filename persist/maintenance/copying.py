@@ -10,7 +10,6 @@ from persist.db.changes.event_streams import logged_tables
 from persist.db.dialects.bulk import Columns, Row
 from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
-from persist.db.schema.row_guards import WRITER
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import Statement
 from persist.db.statements.schema_version import EVENTS, OWN_SCOPES, STRICT
@@ -132,7 +131,7 @@ class _Copy:
 
     def _translated(self, table: Table, columns: Columns, rows: list[Row]) -> list[Row]:
         if table is META:
-            kept = {FIXED, WRITER} if self.target.bulk.one_file else {FIXED, WRITER, STRICT, *OWN_SCOPES}
+            kept = {FIXED} if self.target.bulk.one_file else {FIXED, STRICT, *OWN_SCOPES}
             self.strict = self.strict or (self.target.bulk.one_file and any(row[0] == STRICT for row in rows))
             self.logs = self.logs or any(row[0] == EVENTS for row in rows)
             return [row for row in rows if row[0] not in kept]

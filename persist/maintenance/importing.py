@@ -16,7 +16,6 @@ from persist.db.files.paths import check_path, files
 from persist.db.formats.published import form_of
 from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
-from persist.db.schema.row_guards import WRITER
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import CompiledStatement, Statement, param
 from persist.db.statements.schema_version import EVENTS, OWN_SCOPES, STRICT
@@ -174,7 +173,7 @@ class _Import:
     def _mine(self, table: Table, columns: Columns, rows: list[Row]) -> list[Row]:
         """Return the rows to write, with scope columns as this database stores them."""
         if table is _META:
-            skipped = {FIXED, EVENTS, STRICT, WRITER}  # what the file is by its triggers, which no export contains
+            skipped = {FIXED, EVENTS, STRICT}  # what the file is by its triggers, which no export contains
             if not (self.fresh and self.target.bulk.one_file):
                 skipped |= {*OWN_SCOPES}
             return [row for row in rows if row[0] not in skipped]

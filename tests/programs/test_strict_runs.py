@@ -34,7 +34,7 @@ VM = [
     "INSERT OR IGNORE INTO imports (alias) VALUES ('x')",
     "UPDATE imports SET source_url = 'other'",
     "DELETE FROM imports",
-    "UPDATE _meta SET value = '0' WHERE key = 'strict'",
+    "UPDATE _meta SET key = 'lax' WHERE key = 'strict'",
     "DELETE FROM _meta",
 ]
 
@@ -146,13 +146,13 @@ def test_an_audit_tells_of_a_mark_that_was_left_and_of_triggers_that_were_taken_
     assert strict.path is not None
     assert strict.run_id is not None
     for sql, subject in (
-        ("INSERT INTO _meta VALUES ('persist_writes', '1')", "_meta persist_writes"),
+        ("UPDATE _meta SET value = 'persist writes' WHERE key = 'strict'", "_meta strict"),
         ("DROP TRIGGER persist_row_guard_strict_run_update", "trigger persist_row_guard_strict_run_update"),
     ):
         assert sqlite3_shell.run(strict.path, sql).returncode == 0
         assert [(one.code, one.subject) for one in audit(strict, strict.run_id)] == [("guard_missing", subject)]
         strict.programs.runs.list()
-        with strict.begin():  # which deletes the mark
+        with strict.begin():  # which takes the mark back
             pass
 
 

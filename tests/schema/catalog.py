@@ -32,7 +32,7 @@ _POSTGRES = {
         SELECT c.relname, pg_get_indexdef(i.indexrelid), i.indisvalid::text
         FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid WHERE c.relnamespace = %(schema)s::regnamespace""",
     "trigger": """
-        SELECT c.relname, pg_get_triggerdef(t.oid)
+        SELECT c.relname, pg_get_triggerdef(t.oid), t.tgenabled::text
         FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
         WHERE c.relnamespace = %(schema)s::regnamespace AND NOT t.tgisinternal""",
     "function": """

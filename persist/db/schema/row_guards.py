@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 GUARDS = "row_guards"
 """The key of a table's `info` for its rules."""
-WRITER = "persist_writes"
-"""The key of `_meta` that is there inside of persist's own write transactions in a strict file."""
+MARKED, UNMARKED = "persist writes", "yes"
+"""The value of `strict` in `_meta` of a strict file: inside of persist's own write transactions, and otherwise."""
 PREFIX = "persist_row_guard"
 """The prefix of the names of these triggers and their functions."""
 

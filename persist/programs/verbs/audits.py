@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import select
 
 from persist.db.changes.batch import Batch, Pending
-from persist.db.schema.row_guards import GUARDS, WRITER
+from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.schema_version import STRICT
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
 from persist.db.transactions.writer_mark import is_marked
@@ -123,7 +124,7 @@ def audit_guards(work: UnitOfWork) -> Iterator[AuditFinding]:
     """Find row guards that somebody took away, after which a raw writer may have changed a const, or anything else."""
     strict = STRICT_TABLES if work.runtime.marks_writes else ()
     if strict and not work.writable and is_marked(work):
-        yield AuditFinding.of("guard_missing", f"_meta {WRITER}", "somebody left it there, and a strict run refuses nobody.")
+        yield AuditFinding.of("guard_missing", f"_meta {STRICT}", "somebody left persist's mark there: nobody is refused.")
     for name in work.whole_tables.missing_row_guards(GUARDED, strict):
         yield AuditFinding.of("guard_missing", f"trigger {name}", "it is not there as it was made: nothing checked raw writers.")
 

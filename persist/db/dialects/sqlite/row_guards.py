@@ -8,9 +8,9 @@ from sqlalchemy import Connection, Table
 
 from persist.db.schema.row_guards import (
     GUARDS,
+    MARKED,
     PREFIX,
     STRICTLY,
-    WRITER,
     BoundOnce,
     Guard,
     PlainName,
@@ -39,7 +39,7 @@ def strict_guard_ddl(tables: Sequence[Table]) -> list[str]:
 
     The fact that the file is strict stays, too.
     """
-    unmarked = f"NOT EXISTS (SELECT 1 FROM _meta WHERE key = '{WRITER}')"
+    unmarked = f"(SELECT value FROM _meta WHERE key = '{STRICT}') IS NOT '{MARKED}'"
     found = []
     for table in tables:
         refuse = f"BEGIN SELECT RAISE(ABORT, {_text(f'{table.name}: {STRICTLY}')}); END"
@@ -47,8 +47,8 @@ def strict_guard_ddl(tables: Sequence[Table]) -> list[str]:
             name = f"{PREFIX}_strict_{table.name}_{event.lower()}"
             found.append(f"CREATE TRIGGER {name} BEFORE {event} ON {table.name} WHEN {unmarked} {refuse}")
     stays = f"WHEN OLD.key = '{STRICT}' BEGIN SELECT RAISE(ABORT, {_text(f'_meta: {STRICTLY}')}); END"
-    for event in ("UPDATE", "DELETE"):
-        found.append(f"CREATE TRIGGER {PREFIX}_strict_meta_{event.lower()} BEFORE {event} ON _meta {stays}")
+    for name, event in (("update", "UPDATE OF key"), ("delete", "DELETE")):
+        found.append(f"CREATE TRIGGER {PREFIX}_strict_meta_{name} BEFORE {event} ON _meta {stays}")
     return found
 
 
