@@ -51,9 +51,14 @@ def postgres_catalog(url: str, schema: str = "persist") -> Catalog:
         connection.execute(sql.SQL("SET LOCAL search_path = {}").format(sql.Identifier(schema)))
         for kind, query in _POSTGRES.items():
             for row in connection.execute(query.encode(), {"schema": schema}):
-                # An index's table is qualified whatever the path. Only this place is: a default may name a setting like it.
-                facts.add((kind, *(str(value).replace(f" ON {schema}.", " ON ") for value in row)))
+                # The table of an index and a function are qualified whatever the path. Only these places are: a default may
+                # name a setting like it.
+                facts.add((kind, *(_unqualified(str(value), schema) for value in row)))
     return facts
+
+
+def _unqualified(text: str, schema: str) -> str:
+    return text.replace(f" ON {schema}.", " ON ").replace(f" FUNCTION {schema}.", " FUNCTION ")
 
 
 def sqlite_catalog(path: str) -> Catalog:
