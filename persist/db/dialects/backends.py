@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table
 
+from persist.db.changes.batch import Batch, Pending
 from persist.db.dialects.interface import Dialect
+from persist.db.statements.prepared import Row
 from persist.lazy_imports import lazy_modules
 
 if TYPE_CHECKING:
@@ -67,16 +69,23 @@ def strict_guard_ddl(tables: Sequence[Table]) -> list[str]:
     return sqlite_row_guards.strict_guard_ddl(tables)
 
 
+def ask_row_guards(dialect: Dialect, batch: Batch) -> Pending[list[Row]]:
+    """Look for the row guards of the database with a batch, for `missing_row_guards`."""
+    if dialect.schema is None:
+        return batch.rows(sqlite_row_guards.FOUND)
+    return batch.rows(postgres_row_guards.FOUND, schema=dialect.schema)
+
+
 def missing_row_guards(
-    dialect: Dialect, connection: Connection, tables: Sequence[Table], strict: Sequence[Table] = ()
+    dialect: Dialect, found: Sequence[Row], tables: Sequence[Table], strict: Sequence[Table] = ()
 ) -> list[str]:
-    """The names of the row guards of these tables that are not there, or not as they should be.
+    """The names of the row guards of these tables that were not found, or not as they should be.
 
     `strict`: tables that only persist may write.
     """
     if dialect.schema is None:
-        return sqlite_row_guards.missing_row_guards(connection, tables, strict)
-    return postgres_row_guards.missing_row_guards(connection, tables, dialect.schema)
+        return sqlite_row_guards.missing_row_guards(found, tables, strict)
+    return postgres_row_guards.missing_row_guards(found, tables)
 
 
 def lift_row_guards(dialect: Dialect, driver: Any) -> Callable[[], None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Table
 
 from persist.db.changes.event_streams import LogTables
-from persist.db.dialects.backends import event_guards_of, lift_row_guards, missing_row_guards, raw_rows_of, strict_guard_ddl
+from persist.db.dialects.backends import event_guards_of, lift_row_guards, raw_rows_of, strict_guard_ddl
 from persist.db.dialects.interface import Dialect
 
 if TYPE_CHECKING:
@@ -45,13 +45,6 @@ class TableOperations:
         """Drop the event guards, so that no writer is refused any more."""
         self._wrote(True)
         event_guards_of(self._dialect).drop(self._connection)
-
-    def missing_row_guards(self, tables: Sequence[Table], strict: Sequence[Table] = ()) -> list[str]:
-        """The names of the row guards of these tables that are not there, or not as they should be.
-
-        `strict`: tables that only persist may write.
-        """
-        return missing_row_guards(self._dialect, self._connection, tables, strict)
 
     def guard_strictly(self, tables: Sequence[Table]) -> None:
         """Let nobody but persist change these tables of a file."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import select
 
 from persist.db.changes.batch import Batch, Pending
+from persist.db.dialects.backends import ask_row_guards, missing_row_guards
 from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.prepared import Row, Statement, param
 from persist.db.statements.schema_version import STRICT
@@ -44,6 +45,7 @@ class Audited:
         stored = stored_scope(work, "run_id", run_id)
         self.run: Pending[Row | None] = batch.row(_RUN, run=run_id)
         self.tree: Pending[list[Row]] = batch.rows(_TREE, run=stored)
+        self.guards: Pending[list[Row]] = ask_row_guards(work.runtime.dialect, batch)
         self.segments: Pending[list[Row]] = batch.rows(_SEGMENTS, run=stored)
 
 
@@ -120,12 +122,12 @@ def audit_tables(work: UnitOfWork, run_id: str, ours: set[str]) -> Iterator[Audi
             yield AuditFinding.of("unexpected_table", f"table {name}", "extensions are named x_…")
 
 
-def audit_guards(work: UnitOfWork) -> Iterator[AuditFinding]:
+def audit_guards(work: UnitOfWork, found: Sequence[Row]) -> Iterator[AuditFinding]:
     """Find row guards that somebody took away, after which a raw writer may have changed a const, or anything else."""
     strict = STRICT_TABLES if work.runtime.marks_writes else ()
     if strict and not work.writable and is_marked(work):
         yield AuditFinding.of("guard_missing", f"_meta {STRICT}", "somebody left persist's mark there: nobody is refused.")
-    for name in work.whole_tables.missing_row_guards(GUARDED, strict):
+    for name in missing_row_guards(work.runtime.dialect, found, GUARDED, strict):
         yield AuditFinding.of("guard_missing", f"trigger {name}", "it is not there as it was made: nothing checked raw writers.")
 
 

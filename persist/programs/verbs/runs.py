@@ -205,7 +205,7 @@ class ProgramRuns(Repository):
             *audits.audit_executions(audited.tree.result),
             *audits.audit_bindings(work, id, bound, frames, unused=has_folder),
             *audits.audit_agents(audited.segments.result, dict(known)),
-            *audits.audit_guards(work),
+            *audits.audit_guards(work, audited.guards.result),
             *audits.audit_tables(work, id, {VERSION_TABLE, *(table.name for table in work.runtime.tables())}),
         ]
         return [*found, *audits.audit_cells(work)]

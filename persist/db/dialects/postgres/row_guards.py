@@ -1,18 +1,28 @@
 """The triggers of row guards on Postgres: their WHEN finds what breaks a rule, so that no other row costs a function call."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Table, Text, bindparam, literal_column, select, text
 
 from persist.db.schema.row_guards import GUARDS, PREFIX, BoundOnce, Guard, PlainName, said
+from persist.db.statements.prepared import Row, Statement
 
 SETTING = "persist.carries_rows"
 """The transaction setting of those who carry rows that were there before."""
-_TRIGGERS = """
-    SELECT t.tgname FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
-    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = %s AND starts_with(t.tgname, %s) AND t.tgenabled IN ('O', 'A')"""
+_FROM = (
+    "pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid"
+    " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+)
+FOUND = Statement(
+    select(literal_column("t.tgname", Text()), literal_column("NULL", Text()))
+    .select_from(text(_FROM))
+    .where(
+        literal_column("n.nspname", Text()) == bindparam("schema", type_=Text()),
+        text(f"starts_with(t.tgname, '{PREFIX}_') AND t.tgenabled IN ('O', 'A')"),
+    )
+)
+"""The triggers of row guards that are there and switched on: name, and NULL."""
 _REFUSE = (
     f"BEGIN IF current_setting('{SETTING}', true) IS DISTINCT FROM 'on' THEN"
     " RAISE EXCEPTION USING ERRCODE = '23514', CONSTRAINT = TG_ARGV[0], MESSAGE = TG_ARGV[1]; END IF; RETURN NEW; END"
@@ -65,9 +75,9 @@ def _no_plain_name(value: str, folder: str) -> str:
     )
 
 
-def missing_row_guards(connection: Connection, tables: Sequence[Table], schema: str | None) -> list[str]:
-    """The names of the triggers of these tables that are not there, or are switched off."""
-    found = {name for (name,) in connection.exec_driver_sql(_TRIGGERS, (schema, f"{PREFIX}_")).all()}
+def missing_row_guards(rows: Iterable[Row], tables: Sequence[Table]) -> list[str]:
+    """The names of the triggers of these tables that are not among the rows of FOUND."""
+    found = {row[0] for row in rows}
     expected = [statement.split()[2] for table in tables for statement in row_guard_ddl(table)[1:]]
     return [name for name in expected if name not in found]
 

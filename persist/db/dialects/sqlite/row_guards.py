@@ -1,10 +1,10 @@
 """The triggers of row guards on SQLite. They call only SQLite's own functions, so that a shell can run them."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Table, Text, literal_column, select, text
 
 from persist.db.schema.row_guards import (
     GUARDS,
@@ -17,8 +17,15 @@ from persist.db.schema.row_guards import (
     guarded_columns,
     said,
 )
+from persist.db.statements.prepared import Row, Statement
 from persist.db.statements.schema_version import STRICT
 
+FOUND = Statement(
+    select(literal_column("name", Text()), literal_column("sql", Text()))
+    .select_from(text("sqlite_master"))
+    .where(text(f"type = 'trigger' AND substr(name, 1, {len(PREFIX)}) = '{PREFIX}'"))
+)
+"""The triggers of row guards that are there: name and statement."""
 _TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND substr(name, 1, ?) = ? ORDER BY name"
 
 
@@ -95,9 +102,12 @@ def _text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def missing_row_guards(connection: Connection, tables: Sequence[Table], strict: Sequence[Table]) -> list[str]:
-    """The names of the triggers of these tables that are not there as they should be. `strict`: those only persist writes."""
-    found = {row[0]: row[1] for row in connection.exec_driver_sql(_TRIGGERS, (len(PREFIX), PREFIX))}
+def missing_row_guards(rows: Iterable[Row], tables: Sequence[Table], strict: Sequence[Table]) -> list[str]:
+    """The names of the triggers of these tables that are not in the rows of FOUND as they should be.
+
+    `strict`: the tables that only persist writes.
+    """
+    found = {row[0]: row[1] for row in rows}
     expected = [statement for table in tables for statement in row_guard_ddl(table)]
     expected += strict_guard_ddl(strict) if strict else []
     return [name for name, statement in ((one.split()[2], one) for one in expected) if found.get(name) != statement]
