@@ -69,11 +69,12 @@ def programs() -> None:
 @programs.command(short_help="Make a run file.")
 @click.argument("program", required=False)
 @click.option("--root", type=click.Path(exists=True, file_okay=False, path_type=Path), default=".", help="The project's folder.")
+@click.option("--strict", is_flag=True, help="Let nobody but persist write run, execution and imports.")
 @as_json
 @quiet("Print the id alone.")
-def new(program: str | None, root: Path, as_json: bool, quiet: bool) -> None:
+def new(program: str | None, root: Path, strict: bool, as_json: bool, quiet: bool) -> None:
     """Make a run below --root, running: .prose/runs/ID/state.db, with a copy of PROGRAM beside it."""
-    with create_run_file(root, program_path=program) as store:
+    with create_run_file(root, program_path=program, strict=strict) as store:
         run, path = store.run_id or "", str(store.path)
     if as_json:
         say_json({"id": run, "path": path})

@@ -12,7 +12,7 @@ from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import Statement
-from persist.db.statements.schema_version import EVENTS, OWN_SCOPES, UNFINISHED
+from persist.db.statements.schema_version import EVENTS, OWN_SCOPES, STRICT, UNFINISHED
 from persist.db.values.arguments import check_label
 from persist.errors import InvalidValue, StoreCorrupt
 from persist.events.models import LOG_TABLES
@@ -21,6 +21,7 @@ from persist.maintenance.blob_copying import copy_bodies
 from persist.maintenance.checksums import Checksum
 from persist.maintenance.empty_store import FIXED, refuse_unless_empty
 from persist.maintenance.transactions import TABLES, Session, session
+from persist.programs.models import STRICT_TABLES
 from persist.quoting import shown
 from persist.store.store import Store
 
@@ -62,6 +63,7 @@ def copy(
             report = CopyReport(*copied.run(), left_out)
         target.runtime.scopes.update(copied.taken)
         target.runtime.keep_log(copied.logs)
+        target.runtime.marks_writes = copied.strict
     return report
 
 
@@ -84,7 +86,7 @@ class _Copy:
         self.raw = source.bulk.one_file and target.bulk.one_file
         """Whether both stores are files: stored values are then copied unchanged, even unreadable ones."""
         self.taken = dict(own) if target.bulk.one_file else {}
-        self.logs = False
+        self.logs = self.strict = False
 
     def run(self) -> tuple[dict[str, int], dict[str, str]]:
         if self.source.bulk.identity() == self.target.bulk.identity():
@@ -102,6 +104,8 @@ class _Copy:
         if self.logs:  # the log was copied completely, and the copy continues it
             self.target.work.whole_tables.number_events(LOG_TABLES)
             self.target.work.whole_tables.guard(logged_tables(TABLES), LOG_TABLES)
+        if self.strict:
+            self.target.work.whole_tables.guard_strictly(STRICT_TABLES)
         for table in TABLES:
             self._check(table, sums[table])
         take_positions(self.target.work)  # the sequence goes on above the copied positions
@@ -132,7 +136,8 @@ class _Copy:
 
     def _translated(self, table: Table, columns: Columns, rows: list[Row]) -> list[Row]:
         if table is META:
-            kept = {FIXED} if self.target.bulk.one_file else {FIXED, *OWN_SCOPES}
+            kept = {FIXED} if self.target.bulk.one_file else {FIXED, STRICT, *OWN_SCOPES}
+            self.strict = self.strict or (self.target.bulk.one_file and any(row[0] == STRICT for row in rows))
             self.logs = self.logs or any(row[0] == EVENTS for row in rows)
             return [row for row in rows if row[0] not in kept]
         return rows if self.target.bulk.one_file else with_scopes(columns, rows, self.own)

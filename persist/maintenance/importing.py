@@ -18,7 +18,7 @@ from persist.db.schema.base import table_of
 from persist.db.schema.meta_table import Meta
 from persist.db.schema.scope_columns import OWN, scope_of
 from persist.db.statements.prepared import CompiledStatement, Statement, param
-from persist.db.statements.schema_version import EVENTS, OWN_SCOPES
+from persist.db.statements.schema_version import EVENTS, OWN_SCOPES, STRICT
 from persist.errors import Conflict, InvalidValue
 from persist.events.snapshots import write_snapshot
 from persist.maintenance.checksums import Checksum
@@ -173,7 +173,9 @@ class _Import:
     def _mine(self, table: Table, columns: Columns, rows: list[Row]) -> list[Row]:
         """Return the rows to write, with scope columns as this database stores them."""
         if table is _META:
-            skipped = {FIXED, EVENTS} if self.fresh and self.target.bulk.one_file else {FIXED, EVENTS, *OWN_SCOPES}
+            skipped = {FIXED, EVENTS, STRICT}  # what the file is by its triggers, which no export contains
+            if not (self.fresh and self.target.bulk.one_file):
+                skipped |= {*OWN_SCOPES}
             return [row for row in rows if row[0] not in skipped]
         if place_of(table) is None and not table.info.get("unlogged") and not self.fresh:
             return []  # the event log belongs to the exported database

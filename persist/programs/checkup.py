@@ -12,6 +12,7 @@ _SEVERITY = {
     "attachment_escapes": Severity.ERROR,
     "orphan": Severity.WARNING,
     "circle": Severity.WARNING,
+    "guard_missing": Severity.WARNING,
 }
 """The codes that doctor reports. Others tell what a raw writer did, which may be right."""
 

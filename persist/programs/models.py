@@ -1,7 +1,7 @@
 """The tables of programs with their published names and columns, so that the sqlite3 command line can use the same file.
 
 Columns that the published statements omit have defaults; no table refers to bindings, since INSERT OR REPLACE deletes rows.
-Vocabularies have no CHECK: raw writers add words of their own.
+Vocabularies have no CHECK: raw writers add words of their own. What holds for raw writers, too, are the row guards at the end.
 """
 
 from datetime import datetime
@@ -13,8 +13,10 @@ from sqlalchemy.orm import Mapped, mapped_column
 from persist.db.changes.event_streams import Streams
 from persist.db.schema.base import SCHEMA_TOKEN, Base, table_of
 from persist.db.schema.column_types import EnumText, FreeText, Int64, Json, Label, SqlSeconds
+from persist.db.schema.row_guards import GUARDS, BoundOnce, IsJson, PlainName
 from persist.db.schema.scope_columns import key_per_scope, key_within_scope, numbered, scope_column, this_second
 from persist.db.schema.table_settings import set_for
+from persist.programs.names import ATTACHMENTS
 from persist.programs.schemas import AgentScope, BindingKind, ExecutionStatus, RunStatus
 
 
@@ -140,6 +142,16 @@ FRAME = func.coalesce(bindings.c.execution_id, literal_column("-1"))
 """The frame of a binding, -1 for the root; the unique index and the upsert must spell it alike."""
 
 Index("uq_bindings_frame_name", bindings.c.run_id, bindings.c.name, FRAME, unique=True)
+
+bindings.info[GUARDS] = (
+    BoundOnce("kind", ("const", "input"), ("run_id", "name", "execution_id"), "execution_id", ("value", "attachment_path")),
+    PlainName("attachment_path", ATTACHMENTS),
+)
+executions.info[GUARDS] = (IsJson("metadata"),)
+imports.info[GUARDS] = (IsJson("inputs_schema"), IsJson("outputs_schema"))
+
+STRICT_TABLES = (runs, executions, imports)
+"""What nobody but persist may write in a strict run file: the virtual machine's part of it."""
 
 bindings.info["key"] = ["run_id", "name", "execution_id"]
 set_for(bindings, whole_row_identity=True)  # the unique index cannot be its identity: it has an expression

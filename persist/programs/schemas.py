@@ -175,7 +175,8 @@ class AuditFinding(Value):
     """Something in a run that this library did not write, or that is inconsistent."""
 
     code: str
-    """orphan, circle, unknown_word, status_not_ours, attachment_(missing, escapes, unused), unexpected_table, unreadable."""
+    """orphan, circle, unknown_word, status_not_ours, attachment_(missing, escapes, unused), unexpected_table, unreadable,
+    guard_missing."""
     subject: str
     message: str
 

@@ -13,14 +13,16 @@ from persist.chat.storage.unfolded_probe import ANY_DELTA
 from persist.db.dialects.interface import Dialect
 from persist.db.schema.base import SCHEMA_TOKEN, table_of
 from persist.db.schema.meta_table import Meta
+from persist.db.schema.row_guards import GUARDS
 from persist.db.schema.table_settings import settings_of
 from persist.db.statements.compiled import Kind
-from persist.db.statements.schema_version import DISTRIBUTED, EVENTS, HEAD, UNFINISHED, scopes_at, version_table
+from persist.db.statements.schema_version import DISTRIBUTED, EVENTS, HEAD, STRICT, UNFINISHED, scopes_at, version_table
 from persist.errors import Conflict, CopyUnfinished, PersistError, SchemaOutdated, SchemaTooNew, StoreCorrupt, UnreadableRow
 from persist.lazy_imports import lazy_modules
 from persist.schema.revision import verify
 
 with lazy_modules(globals()):
+    from persist.db.dialects import backends
     from persist.schema import metadata as catalog
     from persist.schema import migrate as migrating
 
@@ -33,6 +35,7 @@ class Found:
 
     scopes     the owners of the file: run_id, instance_id, workspace_id
     log_revision  the revision at which its log of events was switched on; None while it is off
+    strict        whether only persist may write some tables of the file
     has_deltas    whether there are text deltas to fold first; only checked in a writable file
     unfinished    whether a copy into the database has begun and not ended
     distributed   whether tables may be on other nodes of a cluster
@@ -43,6 +46,7 @@ class Found:
     has_deltas: bool = False
     unfinished: bool = False
     distributed: bool = False
+    strict: bool = False
 
 
 def prepare(dialect: Dialect, *, migrate: bool | None, copied_into: bool = False) -> Found:
@@ -122,11 +126,11 @@ def _found(driver: Any, dialect: Dialect, revision: str | None, *, end: Callable
         if noted is None:
             return None
         log_revision, unfinished = noted.pop(EVENTS, None), noted.pop(UNFINISHED, None) is not None
-        distributed = noted.pop(DISTRIBUTED, None) is not None
+        distributed, strict = noted.pop(DISTRIBUTED, None) is not None, noted.pop(STRICT, None) is not None
         has_deltas = (
             dialect.path is not None and not dialect.read_only and dialect.prepared[ANY_DELTA].one(driver, {}) is not None
         )
-        return Found(noted, log_revision, has_deltas, unfinished, distributed)
+        return Found(noted, log_revision, has_deltas, unfinished, distributed, strict)
     except UnreadableRow as error:
         if revision is not None:
             return None  # `verify` examines it next
@@ -221,7 +225,7 @@ def _create(connection: Connection, dialect: Dialect, note: Callable[[Connection
 
 
 def ddl(dialect: Dialect) -> Sequence[str]:
-    """The DDL statements that create every table and index of the models."""
+    """The DDL statements that create every table, index and row guard of the models."""
     return _ddl(dialect.sqlalchemy_dialect, dialect.schema)
 
 
@@ -232,7 +236,7 @@ def _ddl(kind: Kind, schema: str | None) -> Sequence[str]:
 
 
 def table_ddl(dialect: Dialect, table: Table) -> list[str]:
-    """The DDL statements that create one table and its indexes."""
+    """The DDL statements that create one table, its indexes and its row guards, in this order."""
     return _table(dialect.connections.writer.dialect, dialect.schema, table)
 
 
@@ -250,4 +254,5 @@ def _table(dialect: SADialect, schema: str | None, table: Table) -> list[str]:
         str(CreateTable(table).compile(**options)),
         *[str(settings.compile(**options)) for settings in settings_of(table, dialect)],
         *[str(CreateIndex(index).compile(**options)) for index in indexes],
+        *(backends.row_guard_ddl(table, dialect.name, schema) if GUARDS in table.info else ()),
     ]

@@ -15,11 +15,12 @@ from persist.db.files.private_files import make_private, private_opener
 from persist.db.values.clock import Clock, as_utc, system_clock
 from persist.errors import InvalidValue, NotFound
 from persist.programs import names
+from persist.programs.storage.strictness import make_strict
 from persist.quoting import shown
 from persist.settings import Settings
 from persist.single_owner_files.single_owner_files import open_file, open_or_create_file, own
 from persist.store.store import Store
-from persist.store.transaction import Transaction
+from persist.store.transaction import Transaction, work_of
 
 FOLDER = ".prose"
 STATE, PROGRAM, AGENTS = "state.db", "program.prose", "agents.db"
@@ -30,6 +31,7 @@ def create_run_file(
     *,
     program_path: str | None = None,
     program_source: str | None = None,
+    strict: bool = False,
     now: datetime | None = None,
     settings: Settings | None = None,
     clock: Clock | None = None,
@@ -37,7 +39,8 @@ def create_run_file(
     """Create the folder, file and row of a new, running run. `store.path` is its file, `store.run_id` its id.
 
     The source is stored next to it as program.prose; without a source, `program_path` (relative to `root`) is read if it exists.
-    `now` is the instant in the run's id.
+    `strict`: triggers refuse every change of run, execution and imports that is not made by this library, also by a shell. `now`
+    is the instant in the run's id.
     """
     home, source = check_path("root", root), program_source
     try:
@@ -52,6 +55,8 @@ def create_run_file(
 
     def fill(tx: Transaction) -> None:
         tx.programs.runs.create(program_path=program_path, program_source=source, id=run_id)
+        if strict:
+            make_strict(work_of(tx))
 
     with files(home):
         run_id = _new_folder(home, at)

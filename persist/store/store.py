@@ -163,6 +163,7 @@ class Store(Domains):
         store = cls(runtime, timer)
         store._event_log.prepare(distributed=found.distributed)
         runtime.keep_log(found.log_revision is not None)
+        runtime.marks_writes = found.strict
         if found.log_revision not in (None, HEAD) and not dialect.read_only:
             store.switch_events(True)  # tables added by later revisions have no event guard yet
         if found.has_deltas and owns_engine:

@@ -73,6 +73,7 @@ def test_what_a_raw_writer_left_in_a_run(tmp_path: Path, clock: FrozenClock) -> 
             tx.programs.bindings.bind(store.run_id, "goal", "small")
     Place(f"sqlite:///{path}").run(
         f"UPDATE execution SET parent_id = {first.id} WHERE id = {first.id}",
+        "DROP TRIGGER persist_row_guard_bindings_update",
         "UPDATE bindings SET attachment_path = '../../../elsewhere.txt', value = NULL",
         "INSERT INTO bindings (name, execution_id, kind, value) VALUES ('lost', 77, 'let', 'x')",
     )
@@ -81,6 +82,7 @@ def test_what_a_raw_writer_left_in_a_run(tmp_path: Path, clock: FrozenClock) -> 
     assert found == {
         ("program_attachment_escapes", "error"),
         ("program_circle", "warning"),
+        ("program_guard_missing", "warning"),
         ("program_orphan", "warning"),
     }
 

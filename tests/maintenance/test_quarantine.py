@@ -154,6 +154,7 @@ def test_a_file_of_one_run(tmp_path: Path) -> None:
         with store.begin() as tx:
             tx.programs.executions.begin(store.run_id, statement_index=1, statement_text="session: look")
         with closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
+            raw.execute("DROP TRIGGER persist_row_guard_execution_update")
             raw.execute("UPDATE execution SET metadata = 'not json', status = 'thinking'")
         (finding,) = [one for one in doctor(store) if one.severity == "error"]
         assert (finding.subject, finding.message) == ("execution 1", "metadata holds text of 8 characters, which is no JSON.")

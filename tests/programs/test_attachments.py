@@ -11,6 +11,7 @@ from persist import Store
 from persist.errors import Conflict, InvalidValue, NotFound, Unavailable
 from persist.programs import audit, open_run_file
 from persist.programs.schemas import Binding
+from tests.programs.raw_rows import put
 
 
 def bind(store: Store, run: str, name: str, value: str, frame: int | None = None, **options: str) -> Binding:
@@ -120,7 +121,7 @@ def test_a_stored_path_is_not_followed_out_of_the_folder(
     (file.parent.parent / "secret.md").write_text("secret")
     os.symlink(file.parent.parent / "secret.md", file.parent / "link.md")
     os.symlink(file.parent.parent, file.parent / "link")
-    raw.execute("INSERT INTO bindings (name, kind, attachment_path) VALUES ('x', 'let', ?)", (stored,))
+    put(raw, "x", stored)
     with pytest.raises(InvalidValue) as caught:
         resolve(run_file, run, "x")
     assert caught.value.path == "attachment_path"

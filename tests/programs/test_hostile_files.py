@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +171,8 @@ def test_resolving_drops_no_locks(
     (folder / "link").symlink_to(file)
     for name, suffix in (("hard", ""), ("log", "-wal"), ("index", "-shm")):
         os.link(f"{file}{suffix}", folder / name)
-    told = sqlite3_shell.run(file, f"INSERT INTO bindings (name, kind, attachment_path) VALUES ('x', 'let', '{path}')")
-    assert told.returncode == 0, told
+    with closing(sqlite3.connect(file, isolation_level=None)) as raw:
+        put(raw, "x", path)
     log = file.with_name("state.db-wal").stat().st_ino
     with run_file.read():  # a lock that is held
         for _ in range(3):

@@ -53,7 +53,7 @@ def test_a_row_that_names_another_file_costs_nobody_anything(
 
 
 def test_a_path_that_is_no_text_is_said_and_bound_anew(run_file: Store, run: str, raw: sqlite3.Connection) -> None:
-    raw.execute("INSERT INTO bindings (name, kind, attachment_path) VALUES ('x', 'let', x'ff00')")
+    put(raw, "x", b"\xff\x00")
     with pytest.raises(UnreadableRow) as caught:
         resolve(run_file, run, "x")
     assert caught.value.column == "attachment_path"

@@ -1,8 +1,9 @@
 """Runs a revision without a database and says what it does that is not additive, or that would block writers of a large table.
 
 Allowed: create a table, add a column that old code need not know, create an index, replace an index by another one, insert rows,
-and other SQL that takes nothing away; on Postgres also a CHECK or foreign key of columns that the revision adds, which is
-validated later. Everything else would break the previous release, which may still run on the result, or rebuild a table.
+create a trigger that refuses a row or writes into a table of the same revision, and other SQL that takes nothing away; on
+Postgres also a CHECK or foreign key of columns that the revision adds, which is validated later. Everything else would break the previous
+release, which may still run on the result, or rebuild a table.
 An index is made by `op.create_index` alone, which the runner does while others write; SQL that makes one would block them.
 """
 
@@ -45,6 +46,15 @@ _RAW_UPDATE = re.compile(r"\bUPDATE\s+(\w+)", re.IGNORECASE)
 _CALLED = re.compile(r"\w\s*\(")
 _RAW_UNIQUE = re.compile(r"\bCREATE\s+UNIQUE\s+INDEX\s+(?:IF\s+NOT\s+EXISTS\s+)?(\S+)\s+ON\s+(\S+?)\s*\(", re.IGNORECASE)
 _RAW_COLUMN = re.compile(r"\bADD\s+(?:COLUMN\s+)?(.*?NOT\s+NULL.*)", re.IGNORECASE)
+
+_TRIGGER = re.compile(r"\bCREATE\s+TRIGGER\b((?:(?!\bBEGIN\b)[^;])*)\bBEGIN\b(.*?;)\s*END\s*;", re.IGNORECASE | re.DOTALL)
+"""A trigger of SQLite with its body."""
+_FUNCTION = re.compile(r"\bCREATE\s+FUNCTION\b([^$]*)\$\$(.*?)\$\$", re.IGNORECASE | re.DOTALL)
+_TRIGGER_TAKES_AWAY = re.compile(
+    r"\b(?: UPDATE | DELETE | DROP | TRUNCATE | ALTER | RAISE\s*\(\s*IGNORE | RETURN\s+NULL | EXECUTE )\b | \bNEW\.\w+\s*:=",
+    re.IGNORECASE | re.VERBOSE,
+)
+_WRITES = re.compile(r"\bINSERT\s+(OR\s+\w+\s+)?INTO\s+(\S+)", re.IGNORECASE)
 
 
 def offences(upgrade: Callable[[], object]) -> list[str]:
@@ -153,8 +163,13 @@ class _Recorder:
 def _in_sql(text: str, recorder: _Recorder) -> list[str]:
     """What the rendered statements say, those of op.execute() included; words inside of literals do not count."""
     found = []
-    for statement in text.split(";"):
-        bare = _LITERALS.sub("''", statement)
+    text = _LITERALS.sub("''", text)
+    for pattern in (_FUNCTION, _TRIGGER):
+        found += [offence for head, body in pattern.findall(text) for offence in _in_trigger(head, body, recorder)]
+        text = pattern.sub("", text)
+    for bare in text.split(";"):
+        if re.search(r"\bCREATE\s+(?:OR\s+REPLACE\b|.*\bINSTEAD\s+OF\b)", bare, re.IGNORECASE | re.DOTALL):
+            found.append("SQL replaces a function, a trigger or a statement")
         if (hit := _TAKES_AWAY.search(bare)) and not _is_paired(bare, recorder) and not bare.rstrip().endswith("NOT VALID"):
             found.append(f"SQL says {' '.join(hit[0].split())}")
         if (hit := _RAW_UNIQUE.search(bare)) and hit[2].strip('"') not in recorder.created and hit[1] not in recorder.harmless:
@@ -172,3 +187,15 @@ def _is_paired(statement: str, recorder: _Recorder) -> bool:
     """Whether the statement is one that `op.drop_index` rendered, of which `lost_indexes` judges."""
     words = statement.split()
     return words[:2] == ["DROP", "INDEX"] and words[2] in {name for _, name in recorder.dropped}
+
+
+def _in_trigger(head: str, body: str, recorder: _Recorder) -> list[str]:
+    """What a trigger, or the function of one, does besides refusing a row or writing into a table of its revision."""
+    found = []
+    if re.search(r"\bINSTEAD\s+OF\b", head, re.IGNORECASE):
+        found.append("a trigger replaces a statement")
+    if hit := _TRIGGER_TAKES_AWAY.search(body):
+        found.append(f"a trigger says {' '.join(hit[0].split())}")
+    written = {table.strip('"') for _, table in _WRITES.findall(body)}
+    found += [f"a trigger writes into {table}" for table in sorted(written - recorder.created)]
+    return found

@@ -33,7 +33,7 @@ _POSTGRES = {
         SELECT c.relname, pg_get_indexdef(i.indexrelid), i.indisvalid::text
         FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid WHERE c.relnamespace = %(schema)s::regnamespace""",
     "trigger": """
-        SELECT c.relname, pg_get_triggerdef(t.oid)
+        SELECT c.relname, pg_get_triggerdef(t.oid), t.tgenabled::text
         FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
         WHERE c.relnamespace = %(schema)s::regnamespace AND NOT t.tgisinternal""",
     "function": """
@@ -52,9 +52,14 @@ def postgres_catalog(url: str, schema: str = "persist") -> Catalog:
         connection.execute(sql.SQL("SET LOCAL search_path = {}").format(sql.Identifier(schema)))
         for kind, query in _POSTGRES.items():
             for row in connection.execute(query.encode(), {"schema": schema}):
-                # An index's table is qualified whatever the path. Only this place is: a default may name a setting like it.
-                facts.add((kind, *(str(value).replace(f" ON {schema}.", " ON ") for value in row)))
+                # The table of an index and a function are qualified whatever the path. Only these places are: a default may
+                # name a setting like it.
+                facts.add((kind, *(_unqualified(str(value), schema) for value in row)))
     return facts
+
+
+def _unqualified(text: str, schema: str) -> str:
+    return text.replace(f" ON {schema}.", " ON ").replace(f" FUNCTION {schema}.", " FUNCTION ")
 
 
 def sqlite_catalog(path: str) -> Catalog:

@@ -32,6 +32,10 @@ def good() -> None:
     op.create_index("ix_chat_sessions_lane", "chat_sessions", ["lane"])
     op.create_index("ux_chat_sessions_lane", "chat_sessions", ["agent", "lane"], unique=True)
     op.bulk_insert(sa.table("lanes", sa.column("id", sa.Text()), sa.column("word", sa.Text())), [{"id": "1", "word": "drop"}])
+    op.execute("CREATE TRIGGER t BEFORE INSERT ON lanes BEGIN SELECT RAISE(ABORT, 'delete; drop') WHERE NEW.id = ''; END")
+    op.execute("CREATE TRIGGER l AFTER UPDATE OF agent ON chat_sessions BEGIN INSERT INTO lanes (id) VALUES (OLD.id); END")
+    op.execute("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no'; RETURN NEW; END $$")
+    op.execute("CREATE TRIGGER p BEFORE UPDATE OF agent ON chat_sessions FOR EACH ROW EXECUTE FUNCTION f()")
     op.execute("UPDATE _meta SET value = '0002' WHERE key = 'schema_version'")
 
 
@@ -208,6 +212,38 @@ def bound_to_a_schema() -> None:
     op.add_column("chat_sessions", sa.Column("lane", sa.Text()), schema="persist")
 
 
+def deleting_trigger() -> None:
+    op.execute("CREATE TRIGGER t AFTER INSERT ON chat_turns BEGIN DELETE FROM chat_parts; END")
+
+
+def changing_trigger() -> None:
+    op.execute("CREATE TRIGGER t AFTER INSERT ON chat_turns BEGIN SELECT 1; UPDATE chat_parts SET text = ''; END")
+
+
+def ignoring_trigger() -> None:
+    op.execute("CREATE TRIGGER t BEFORE INSERT ON chat_turns BEGIN SELECT RAISE(IGNORE); END")
+
+
+def copying_trigger() -> None:
+    op.execute("CREATE TRIGGER t AFTER INSERT ON chat_turns BEGIN INSERT INTO chat_parts (id) VALUES (NEW.id); END")
+
+
+def replacing_trigger() -> None:
+    op.execute("CREATE TRIGGER t INSTEAD OF INSERT ON chat_turns BEGIN SELECT 1; END")
+
+
+def swallowing_function() -> None:
+    op.execute("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
+
+
+def assigning_function() -> None:
+    op.execute("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.agent \\:= 'x'; RETURN NEW; END $$")
+
+
+def replaced_function() -> None:
+    op.execute("CREATE OR REPLACE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$")
+
+
 PLANTED = [
     raw_index,
     raw_backfill,
@@ -216,6 +252,14 @@ PLANTED = [
     checks_old_rows,
     checks_without_a_name_to_find,
     index_replaced_elsewhere,
+    deleting_trigger,
+    changing_trigger,
+    ignoring_trigger,
+    copying_trigger,
+    replacing_trigger,
+    swallowing_function,
+    assigning_function,
+    replaced_function,
     drop_table,
     drop_column,
     drop_index,

@@ -104,6 +104,12 @@ POSTGRES_CHANGES = {
     ],
     "index gone": ["DROP INDEX persist.ix_chat_parts_session_id"],
     "column gone": ["ALTER TABLE persist.chat_sessions DROP COLUMN workspace_root"],
+    "trigger gone": ["DROP TRIGGER persist_row_guard_bindings_kind_update ON persist.bindings"],
+    "trigger switched off": ["ALTER TABLE persist.bindings DISABLE TRIGGER persist_row_guard_bindings_kind_update"],
+    "function of a trigger changed": [
+        "CREATE OR REPLACE FUNCTION persist.persist_row_guard_bindings() RETURNS trigger LANGUAGE plpgsql"
+        " AS $$ BEGIN RETURN NEW; END $$"
+    ],
     "table added": ["CREATE TABLE persist.stranger (id text)"],
 }
 
@@ -129,6 +135,7 @@ SQLITE_CHANGES = {
     "foreign key changed": ("chat_messages", " ON DELETE CASCADE", ""),
     "rowid table": ("chat_turns", " WITHOUT ROWID", ""),
     "not unique any more": ("ix_chat_parts_message_id_index", "UNIQUE ", ""),
+    "trigger changed": ("persist_row_guard_bindings_insert", "'const', 'input'", "'const'"),
     "index order": ("ix_chat_sessions_updated_at_id", "(updated_at, id)", "(updated_at DESC, id)"),
 }
 

@@ -3,15 +3,17 @@
 import os
 import shutil
 import socket
+import sqlite3
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from persist import Store
+from persist.db.dialects.sqlite.row_guards import lift_row_guards
 from persist.errors import InvalidValue, NotFound
 from persist.programs import audit, create_run_file, instructions_for_subagent, open_run_file
 from persist.programs.subagents.instructions import SUMMARY, bind_sql, command
@@ -55,6 +57,15 @@ class Bench:
         if (done.returncode, done.stderr) != (0, ""):
             self.tally.problems.append(f"{self.path}: a shell was told {done.stderr!r}")
 
+    def raw_before_guards(self, sql: str) -> None:
+        """By a shell that takes the row guards away first, and puts them back."""
+        with closing(sqlite3.connect(self.path, isolation_level=None, timeout=30)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            restore = lift_row_guards(connection)
+            connection.execute(sql)
+            restore()
+            connection.execute("COMMIT")
+
     def told(self, name: str, value: str) -> None:
         """It is acknowledged."""
         self.written[name] = value
@@ -94,7 +105,7 @@ def hostile_rows(ground: Ground, tally: Tally) -> None:
             for round in range(_ROUNDS):
                 name = f"hostile {round % 3}"
                 path = bench.random.choice([*_ESCAPES, *_planted(bench, round)])
-                bench.raw(bind_sql(name, "a summary", attachment_path=path))
+                bench.raw_before_guards(bind_sql(name, "a summary", attachment_path=path))
                 bench.written.pop(name, None)
                 for refused in (name, "exchanged"):
                     with suppress(InvalidValue, NotFound):

@@ -13,8 +13,10 @@ from typing import Any
 import psycopg
 from sqlalchemy import Boolean, Column, Float, Integer, LargeBinary, Table, TypeDecorator
 
+from persist.db.dialects.sqlite.row_guards import lift_row_guards
 from persist.db.schema.column_types import EnumText, Json
 from persist.db.schema.instants import Instant
+from persist.db.schema.row_guards import GUARDS
 from persist.errors import PersistError
 from persist.schema.metadata import domain_of, metadata
 from tests.statemachines.both_databases import Undo
@@ -86,6 +88,7 @@ def spoil(tx: Any, cell: Cell) -> bool:
     if work.runtime.dialect.schema is None:
         driver.execute("PRAGMA ignore_check_constraints=ON")
         driver.execute("PRAGMA defer_foreign_keys=ON")
+        restore = lift_row_guards(driver) if GUARDS in cell.table.info else bool
         try:
             return bool(
                 driver.execute(_statement(cell.table, f'"{cell.table.name}"', cell.column, cell.value, cell.place)).rowcount
@@ -93,6 +96,7 @@ def spoil(tx: Any, cell: Cell) -> bool:
         except sqlite3.Error:
             return False
         finally:
+            restore()
             driver.execute("PRAGMA ignore_check_constraints=OFF")
     try:
         with driver.transaction():
@@ -118,9 +122,11 @@ def spoil_row(path: Path, table: Table) -> None:
     columns = [column for column in table.columns if not column.primary_key and not column.foreign_keys]
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         raw.execute("PRAGMA ignore_check_constraints=ON")
+        restore = lift_row_guards(raw)
         for column in columns:
             with suppress(sqlite3.IntegrityError):
                 raw.execute(_statement(table, f'"{table.name}"', column.name, NOT_UTF8))
+        restore()
 
 
 class Attempt:

@@ -1,10 +1,13 @@
 """Creates the SQLite or Postgres version of each database tool; its module is imported on first use."""
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
 
+from persist.db.changes.batch import Batch, Pending
 from persist.db.dialects.interface import Dialect
+from persist.db.statements.prepared import Row
 from persist.lazy_imports import lazy_modules
 
 if TYPE_CHECKING:
@@ -19,10 +22,12 @@ with lazy_modules(globals()):
     from persist.db.dialects.postgres import event_guards as postgres_event_guards
     from persist.db.dialects.postgres import operations as postgres_operations
     from persist.db.dialects.postgres import raw_rows as postgres_raw_rows
+    from persist.db.dialects.postgres import row_guards as postgres_row_guards
     from persist.db.dialects.sqlite import bulk as sqlite_bulk
     from persist.db.dialects.sqlite import event_guards as sqlite_event_guards
     from persist.db.dialects.sqlite import operations as sqlite_operations
     from persist.db.dialects.sqlite import raw_rows as sqlite_raw_rows
+    from persist.db.dialects.sqlite import row_guards as sqlite_row_guards
     from persist.db.dialects.sqlite import vector_functions as sqlite_vectors
 
 
@@ -50,6 +55,44 @@ def event_guards_of(dialect: Dialect) -> "EventGuards":
     if dialect.schema is None:
         return sqlite_event_guards.SqliteEventGuards()
     return postgres_event_guards.PostgresEventGuards(dialect.schema)
+
+
+def row_guard_ddl(table: Table, name: str, schema: str | None) -> list[str]:
+    """The DDL statements that create the row guards of one table, for the dialect of that name."""
+    if name == "sqlite":
+        return sqlite_row_guards.row_guard_ddl(table)
+    return postgres_row_guards.row_guard_ddl(table, schema)
+
+
+def strict_guard_ddl(tables: Sequence[Table]) -> list[str]:
+    """The DDL statements that let nobody but persist change these tables of a SQLite file."""
+    return sqlite_row_guards.strict_guard_ddl(tables)
+
+
+def ask_row_guards(dialect: Dialect, batch: Batch) -> Pending[list[Row]]:
+    """Look for the row guards of the database with a batch, for `missing_row_guards`."""
+    if dialect.schema is None:
+        return batch.rows(sqlite_row_guards.FOUND)
+    return batch.rows(postgres_row_guards.FOUND, schema=dialect.schema)
+
+
+def missing_row_guards(
+    dialect: Dialect, found: Sequence[Row], tables: Sequence[Table], strict: Sequence[Table] = ()
+) -> list[str]:
+    """The names of the row guards of these tables that were not found, or not as they should be.
+
+    `strict`: tables that only persist may write.
+    """
+    if dialect.schema is None:
+        return sqlite_row_guards.missing_row_guards(found, tables, strict)
+    return postgres_row_guards.missing_row_guards(found, tables)
+
+
+def lift_row_guards(dialect: Dialect, driver: Any) -> Callable[[], None]:
+    """Let the open transaction carry or repair rows that break the rules of row guards, until the returned function is called."""
+    if dialect.schema is None:
+        return sqlite_row_guards.lift_row_guards(driver)
+    return postgres_row_guards.lift_row_guards(driver)
 
 
 def vector_functions_of(dialect: Dialect, connection: Connection) -> "VectorFunctions | None":

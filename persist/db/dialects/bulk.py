@@ -1,7 +1,7 @@
 """Bulk reads and writes of whole tables in one open transaction, in batches, in the published form of values."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,10 @@ _FIRST, _MAX_ROWS = 8, 1024
 _MAX_BYTES = 2**20
 
 
+def _nothing() -> None:
+    pass
+
+
 class Bulk(ABC):
     """Bulk reads and writes of one transaction, on one of persist's own driver connections."""
 
@@ -33,6 +37,7 @@ class Bulk(ABC):
 
     def __init__(self, dialect: "Dialect", driver: Any) -> None:
         self.dialect, self.driver = dialect, driver
+        self.restore_guards: Callable[[], None] = _nothing
 
     # -- reading
 
@@ -69,7 +74,7 @@ class Bulk(ABC):
 
     @abstractmethod
     def begin_loading(self, tables: Iterable[Table]) -> None:
-        """Lock out other writers of the tables until the transaction ends, and defer foreign key checks."""
+        """Lock out other writers of the tables until the transaction ends, defer foreign key checks, and lift row guards."""
 
     @abstractmethod
     def load(self, table: Table, columns: Columns, batches: Iterable[list[Row]], *, raw: bool = False) -> None:
@@ -77,7 +82,7 @@ class Bulk(ABC):
 
     @abstractmethod
     def end_loading(self) -> None:
-        """Raise Conflict if a loaded row refers to a missing row."""
+        """Put the row guards back. Raise Conflict if a loaded row refers to a missing row."""
 
     @abstractmethod
     def leave(self) -> None:

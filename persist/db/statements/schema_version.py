@@ -10,7 +10,7 @@ from persist.db.schema.meta_table import Meta
 from persist.db.statements.distribution import is_distributed
 from persist.db.statements.prepared import Row, Statement
 
-HEAD = "0027"
+HEAD = "0028"
 """The newest revision in alembic/versions."""
 
 REVISIONS = tuple(f"{number:04d}" for number in range(1, int(HEAD) + 1))
@@ -45,6 +45,9 @@ OWN_SCOPES = ("run_id", "instance_id", "workspace_id")
 EVENTS = "events"
 """The key of `_meta` that is there if the event log is on."""
 
+STRICT = "strict"
+"""The key of `_meta` that is there if only persist may write some tables of the file."""
+
 
 UNFINISHED = "unfinished"
 """The key of `_meta` that is there while a copy into the database has begun and has not ended."""
@@ -61,13 +64,13 @@ def _meta_value(key: str) -> ScalarSelect[str]:
 DISTRIBUTED = "distributed"
 """The key among the facts of `scopes_at` that is there if tables may be on other nodes of a cluster."""
 
-_NOTED = (*OWN_SCOPES, EVENTS, UNFINISHED)
+_NOTED = (*OWN_SCOPES, EVENTS, STRICT, UNFINISHED)
 _FACTS = map(_meta_value, _NOTED)
 _CURRENT = Statement(select(version_table.c.version_num, _meta_value("schema_version"), *_FACTS, is_distributed()))
 
 
 def scopes_at(ask: Callable[[Statement], Row | None], revision: str | None) -> dict[str, str] | None:
-    """The keys OWN_SCOPES, EVENTS and UNFINISHED of `_meta` that are set, and DISTRIBUTED, read in one statement, run by `ask`.
+    """The keys OWN_SCOPES, EVENTS, STRICT and UNFINISHED of `_meta` that are set, and DISTRIBUTED; `ask` runs the one statement.
 
     None if the version table is empty, or if it or `_meta.schema_version` differs from `revision` (None: any revision).
     """

@@ -14,6 +14,7 @@ from persist.db.concurrency.fork_count import PROCESS
 from persist.db.connections.host_connections import check_reachable
 from persist.db.transactions.transaction_events import TransactionEvents
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.writer_mark import mark, unmark
 from persist.db.unreadable.cells import Unreadable, error_of
 from persist.errors import Closed, PersistError, ReadOnlyTransaction, StoreForked, TransactionAborted, WrongOwner
 from persist.lazy_imports import lazy_module
@@ -213,6 +214,8 @@ class Verb:
             work.events = TransactionEvents(work.runtime.log)
         work.runtime.transactions.join(connection)
         self._savepoint = connection.begin_nested()
+        if work.runtime.marks_writes:
+            mark(work)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         work = self._work
@@ -252,6 +255,8 @@ class Verb:
         if error is None:
             try:
                 work.store_events()
+                if work.runtime.marks_writes:
+                    unmark(work)
                 savepoint.commit()
             except Exception as failed:
                 error = failed

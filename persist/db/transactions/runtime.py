@@ -79,6 +79,8 @@ class Runtime:
         """Whether there is a single connection, so that a snapshot inside a transaction would wait for its end."""
         self.scopes: dict[str, str] = {}
         """The owners of the file: run_id, instance_id and workspace_id from `_meta`."""
+        self.marks_writes = False
+        """Whether write transactions mark themselves as persist's, without which a strict file refuses to be changed."""
         self.read_only = dialect.read_only
         self.lock = WriterLock()
         self.observers = Observers()

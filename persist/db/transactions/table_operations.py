@@ -1,12 +1,13 @@
 """Operations of a transaction on whole tables, for the event log and for maintenance."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Table
 
 from persist.db.changes.event_streams import LogTables
-from persist.db.dialects.backends import event_guards_of, raw_rows_of
+from persist.db.dialects.backends import event_guards_of, lift_row_guards, raw_rows_of, strict_guard_ddl
 from persist.db.dialects.interface import Dialect
 
 if TYPE_CHECKING:
@@ -73,3 +74,16 @@ class TableOperations:
         """Drop what is left of the event guards, so that no writer is refused any more."""
         self._wrote(True)
         event_guards_of(self._dialect).drop_functions(self._connection)
+
+    def guard_strictly(self, tables: Sequence[Table]) -> None:
+        """Let nobody but persist change these tables of a file."""
+        self._wrote(True)
+        for statement in strict_guard_ddl(tables):
+            self._connection.exec_driver_sql(statement)
+
+    @contextmanager
+    def without_row_guards(self) -> Iterator[None]:
+        """Inside the block the transaction may carry or repair rows that break rules. After an error, roll it back."""
+        restore = lift_row_guards(self._dialect, self._dialect.transactions.driver_of(self._connection))
+        yield
+        restore()

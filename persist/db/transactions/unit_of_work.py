@@ -16,6 +16,7 @@ from persist.db.transactions.database_transaction import DatabaseTransaction, Pr
 from persist.db.transactions.runtime import Runtime
 from persist.db.transactions.table_operations import TableOperations
 from persist.db.transactions.transaction_events import NO_EVENTS, TransactionEvents
+from persist.db.transactions.writer_mark import mark, unmark
 from persist.db.unreadable.cells import OnUnreadable, Unreadable, without_unreadable
 from persist.db.unreadable.rereading import By
 from persist.db.values.arguments import check_body, required_label
@@ -83,6 +84,8 @@ class UnitOfWork:
         log = before or self.runtime.log
         if self.writable and log is not None:
             self.events = TransactionEvents(log)
+        if self.writable and self.runtime.marks_writes:
+            self._or_roll_back(mark)
 
     def commit(self) -> None:
         """Commit. A transaction in which a verb failed is rolled back instead and raises TransactionAborted."""
@@ -94,18 +97,23 @@ class UnitOfWork:
         if self.events.log is not None:
             self.ending = True
             self._store_events()
+        if self.writable and self.runtime.marks_writes:
+            self._or_roll_back(unmark)
         self.transaction.commit()
         self.events.ended()
 
     def _store_events(self) -> None:
         """Store the transaction's events as its last statements; if that fails, roll back."""
+        self._or_roll_back(UnitOfWork.store_events)
+        if self.events.written:
+            self.announce(COMMITTED, self.events.written)
+
+    def _or_roll_back(self, step: Callable[["UnitOfWork"], object]) -> None:
         try:
-            self.store_events()
+            step(self)
         except BaseException as error:
             self.rollback()
             raise self.runtime.translate(error) from error
-        if self.events.written:
-            self.announce(COMMITTED, self.events.written)
 
     def store_events(self, *more: VerbChanges) -> bool:
         """Store events for the changes so far and for `more`. False if the log is off, or if there were changes but no event."""

@@ -8,13 +8,17 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import select
 
 from persist.db.changes.batch import Batch, Pending
+from persist.db.dialects.backends import ask_row_guards, missing_row_guards
+from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.prepared import Row, Statement, param
+from persist.db.statements.schema_version import STRICT
 from persist.db.transactions.own_scope import stored_scope
 from persist.db.transactions.unit_of_work import UnitOfWork
+from persist.db.transactions.writer_mark import is_marked
 from persist.db.unreadable.cells import error_of, is_unreadable
 from persist.errors import InvalidValue, NotFound, PersistError
 from persist.programs import names
-from persist.programs.models import executions, runs, segments
+from persist.programs.models import STRICT_TABLES, bindings, executions, imports, runs, segments
 from persist.programs.schemas import (
     AgentScope,
     AuditFinding,
@@ -27,6 +31,7 @@ from persist.programs.storage import attachments
 from persist.programs.storage.attachments import RunFolder
 from persist.quoting import shown
 
+GUARDED = [table for table in (executions, bindings, imports) if GUARDS in table.info]
 _R, _E, _S = runs.c, executions.c, segments.c
 _RUN = Statement(select(_R.status, _R.written_status).where(_R.id == param("run")))
 _TREE = Statement(select(_E.id, _E.parent_id, _E.status, _E.written_status).where(_E.run_id == param("run")).order_by(_E.id))
@@ -40,6 +45,7 @@ class Audited:
         stored = stored_scope(work, "run_id", run_id)
         self.run: Pending[Row | None] = batch.row(_RUN, run=run_id)
         self.tree: Pending[list[Row]] = batch.rows(_TREE, run=stored)
+        self.guards: Pending[list[Row]] = ask_row_guards(work.runtime.dialect, batch)
         self.segments: Pending[list[Row]] = batch.rows(_SEGMENTS, run=stored)
 
 
@@ -114,6 +120,15 @@ def audit_tables(work: UnitOfWork, run_id: str, ours: set[str]) -> Iterator[Audi
     for name in sorted(work.whole_tables.names() - ours):
         if not name.startswith("x_"):
             yield AuditFinding.of("unexpected_table", f"table {name}", "extensions are named x_…")
+
+
+def audit_guards(work: UnitOfWork, found: Sequence[Row]) -> Iterator[AuditFinding]:
+    """Find row guards that somebody took away, after which a raw writer may have changed a const, or anything else."""
+    strict = STRICT_TABLES if work.runtime.marks_writes else ()
+    if strict and not work.writable and is_marked(work):
+        yield AuditFinding.of("guard_missing", f"_meta {STRICT}", "somebody left persist's mark there: nobody is refused.")
+    for name in missing_row_guards(work.runtime.dialect, found, GUARDED, strict):
+        yield AuditFinding.of("guard_missing", f"trigger {name}", "it is not there as it was made: nothing checked raw writers.")
 
 
 def _status(

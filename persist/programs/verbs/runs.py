@@ -185,8 +185,9 @@ class ProgramRuns(Repository):
         """What a raw writer wrote into the run against the rules, or what is inconsistent; nothing is changed.
 
         Findings: statuses that this library did not write, unknown words, missing parents, frames and agents, circles,
-        attachments that are missing, unused or not allowed to be read, unreadable cells, and in the run's own file foreign
-        tables not named x_…. In the file of a project's or a user's agents the id is "project" or "user". Raises NotFound.
+        attachments that are missing, unused or not allowed to be read, unreadable cells, row guards that were taken away, and in
+        the run's own file foreign tables not named x_…. In the file of a project's or a user's agents the id is "project" or
+        "user". Raises NotFound.
         """
         work = self._work
         stored = stored_scope(work, "run_id", id)
@@ -204,6 +205,7 @@ class ProgramRuns(Repository):
             *audits.audit_executions(audited.tree.result),
             *audits.audit_bindings(work, id, bound, frames, unused=has_folder),
             *audits.audit_agents(audited.segments.result, dict(known)),
+            *audits.audit_guards(work, audited.guards.result),
             *audits.audit_tables(work, id, {VERSION_TABLE, *(table.name for table in work.runtime.tables())}),
         ]
         return [*found, *audits.audit_cells(work)]

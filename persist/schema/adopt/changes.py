@@ -5,12 +5,14 @@ from typing import Any
 
 from sqlalchemy import Table, and_, insert, select, update
 
+from persist.db.dialects.backends import row_guard_ddl
 from persist.db.dialects.interface import Dialect
 from persist.db.dialects.sqlite.foreign_files import ForeignFile, Orphans
 from persist.db.dialects.sqlite.parsed_ddl import Index, catalog_of_statements
 from persist.db.operations.adopting import Takeover
 from persist.db.schema.base import VERSION_TABLE, table_of
 from persist.db.schema.meta_table import Meta
+from persist.db.schema.row_guards import GUARDS
 from persist.db.statements.schema_version import ADOPTED, version_table
 from persist.errors import Conflict, UnmanagedDatabase
 from persist.schema.adopt.plan import checks_on, missing_indexes, plan
@@ -54,6 +56,7 @@ class Changes:
         for rules in ALL.values():
             for step in rules.fill:
                 step(takeover)
+        self._add_row_guards()
         look_through(takeover, self._dialect, [model for model in metadata.sorted_tables if takeover.brought(model)])
         self._check_references(orphans)
         self._stamp()
@@ -94,6 +97,12 @@ class Changes:
                 self._file.add_index(name, model.name, index)
                 if self._takeover.brought(model):
                     yield f"{model.name}.{name}"
+
+    def _add_row_guards(self) -> None:
+        """Create the row guards, after every change of rows: a row that breaks a rule stays as it is."""
+        for model in metadata.sorted_tables:
+            for statement in row_guard_ddl(model, self._dialect.name, self._dialect.schema) if GUARDS in model.info else ():
+                self._file.run(statement)
 
     def _free_name(self, index: Index, taken: Collection[str]) -> str:
         """The index's own name, with a number appended if the file uses that name already."""

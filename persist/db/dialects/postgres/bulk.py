@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Column, Table
 
 from persist.db.dialects.bulk import Bulk, Columns, Row, converted
+from persist.db.dialects.postgres.row_guards import lift_row_guards
 from persist.db.formats.published import Step, form_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class PostgresBulk(Bulk):
     def begin_loading(self, tables: Iterable[Table]) -> None:
         names = ", ".join(self.named(table) for table in tables)
         self.driver.execute(f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE")
+        self.restore_guards = lift_row_guards(self.driver)
 
     def load(self, table: Table, columns: Columns, batches: Iterable[list[Row]], *, raw: bool = False) -> None:
         # foreign keys are checked at the end of the COPY, so rows of one table may come in any order
@@ -46,7 +48,8 @@ class PostgresBulk(Bulk):
         return converted(rows, columns, [None if raw else form_of(column).to_copy for column in columns])
 
     def end_loading(self) -> None:
-        """Do nothing: every COPY checks its foreign keys."""
+        """Put the row guards back; every COPY has checked its foreign keys."""
+        self.restore_guards()
 
     def leave(self) -> None:
         """Do nothing: SET LOCAL ends with the transaction."""

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Column, Table
 
 from persist.db.dialects.bulk import Bulk, Columns, Row, converted
+from persist.db.dialects.sqlite.row_guards import lift_row_guards
 from persist.db.formats.published import Step, form_of
 from persist.errors import Conflict, InvalidValue
 
@@ -25,6 +26,7 @@ class SqliteBulk(Bulk):
 
     def begin_loading(self, tables: Iterable[Table]) -> None:
         self.driver.execute("PRAGMA defer_foreign_keys=ON")  # until the transaction ends
+        self.restore_guards = lift_row_guards(self.driver)
         # with the default cache of 2 MB, each row of a large table would wait for index pages
         (self._cache_before,) = self.driver.execute("PRAGMA cache_size").fetchone()
         self.driver.execute(f"PRAGMA cache_size={-_CACHE_KIB}")
@@ -52,6 +54,7 @@ class SqliteBulk(Bulk):
         return converted(rows, columns, [None if raw else form_of(column).to_file for column in columns])
 
     def end_loading(self) -> None:
+        self.restore_guards()
         for child, rowid, parent, _ in self.driver.execute("PRAGMA foreign_key_check"):
             row = "a row" if rowid is None else f"row {rowid}"
             raise Conflict(f"{child}: {row} refers to a row of {parent} that is not there.", constraint="FOREIGN KEY")

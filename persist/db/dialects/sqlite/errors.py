@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from persist.db.dialects.concealing import public_text
 from persist.db.dialects.event_guards import MESSAGE
 from persist.db.dialects.sqlite.event_guards import FUNCTION
+from persist.db.schema.row_guards import guarded_column
 from persist.errors import (
     Conflict,
     EventLogSwitched,
@@ -62,7 +63,7 @@ def translate_error(error: sqlite3.Error, where: str, waited: float, *, read_onl
     if name == "SQLITE_ERROR" and FUNCTION in text:  # a host's connection without the function: the log was switched on since
         return EventLogSwitched()
     if name.startswith("SQLITE_CONSTRAINT"):
-        constraint = text.partition("failed: ")[2] or name
+        constraint = text.partition("failed: ")[2] or guarded_column(text) or name
         return Conflict(f"The database refuses the write: {text}.", constraint=constraint)
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or text.startswith("Could not decode to UTF-8"):
         return StoreCorrupt(where, text)

@@ -1,0 +1,127 @@
+"""The triggers of row guards on SQLite. They call only SQLite's own functions, so that a shell can run them."""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Table, Text, literal_column, select, text
+
+from persist.db.schema.row_guards import (
+    GUARDS,
+    MARKED,
+    PREFIX,
+    STRICTLY,
+    BoundOnce,
+    Guard,
+    PlainName,
+    guarded_columns,
+    said,
+)
+from persist.db.statements.prepared import Row, Statement
+from persist.db.statements.schema_version import STRICT
+
+FOUND = Statement(
+    select(literal_column("name", Text()), literal_column("sql", Text()))
+    .select_from(text("sqlite_master"))
+    .where(text(f"type = 'trigger' AND substr(name, 1, {len(PREFIX)}) = '{PREFIX}'"))
+)
+"""The triggers of row guards that are there: name and statement."""
+_TRIGGERS = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND substr(name, 1, ?) = ? ORDER BY name"
+
+
+def row_guard_ddl(table: Table, schema: str | None = None) -> list[str]:
+    """The statements that create the triggers of a table: one for inserted rows and one for changed ones."""
+    guards: tuple[Guard, ...] = table.info.get(GUARDS, ())
+    if not guards:
+        return []
+    changed = ", ".join(guarded_columns(guards))
+    return [
+        _trigger(table.name, "insert", "INSERT", [(_inserted(table.name, guard), said(table.name, guard)) for guard in guards]),
+        _trigger(table.name, "update", f"UPDATE OF {changed}", [(_changed(guard), said(table.name, guard)) for guard in guards]),
+    ]
+
+
+def strict_guard_ddl(tables: Sequence[Table]) -> list[str]:
+    """The statements that create the triggers of a strict file: nobody changes these tables without the mark of persist.
+
+    The fact that the file is strict stays, too.
+    """
+    unmarked = f"(SELECT value FROM _meta WHERE key = '{STRICT}') IS NOT '{MARKED}'"
+    found = []
+    for table in tables:
+        refuse = f"BEGIN SELECT RAISE(ABORT, {_text(f'{table.name}: {STRICTLY}')}); END"
+        for event in ("INSERT", "UPDATE", "DELETE"):
+            name = f"{PREFIX}_strict_{table.name}_{event.lower()}"
+            found.append(f"CREATE TRIGGER {name} BEFORE {event} ON {table.name} WHEN {unmarked} {refuse}")
+    stays = f"WHEN OLD.key = '{STRICT}' BEGIN SELECT RAISE(ABORT, {_text(f'_meta: {STRICTLY}')}); END"
+    for name, event in (("update", "UPDATE OF key"), ("delete", "DELETE")):
+        found.append(f"CREATE TRIGGER {PREFIX}_strict_meta_{name} BEFORE {event} ON _meta {stays}")
+    return found
+
+
+def _trigger(table: str, suffix: str, event: str, refused: Sequence[tuple[str, str]]) -> str:
+    cases = " ".join(f"WHEN {condition} THEN RAISE(ABORT, {_text(message)})" for condition, message in refused)
+    return f"CREATE TRIGGER {PREFIX}_{table}_{suffix} BEFORE {event} ON {table} BEGIN SELECT CASE {cases} END; END"
+
+
+def _inserted(table: str, guard: Guard) -> str:
+    if not isinstance(guard, BoundOnce):
+        return _bad(guard)
+    keys = [name for name in guard.key if name != guard.frame]
+    same = [f"bound.{name} = NEW.{name}" for name in keys]
+    same += [f"coalesce(bound.{guard.frame}, -1) = coalesce(NEW.{guard.frame}, -1)", f"bound.{guard.column} IN ({_words(guard)})"]
+    other = " OR ".join(f"bound.{name} IS NOT NEW.{name}" for name in (guard.column, *guard.fixed))
+    return f"EXISTS (SELECT 1 FROM {table} AS bound WHERE {' AND '.join(same)} AND ({other}))"
+
+
+def _changed(guard: Guard) -> str:
+    if not isinstance(guard, BoundOnce):
+        return f"NEW.{guard.column} IS NOT OLD.{guard.column} AND {_bad(guard)}"
+    other = " OR ".join(f"OLD.{name} IS NOT NEW.{name}" for name in (*guard.key, guard.column, *guard.fixed))
+    return f"OLD.{guard.column} IN ({_words(guard)}) AND ({other})"
+
+
+def _bad(guard: Guard) -> str:
+    """The condition that the new value of a column breaks its rule."""
+    assert not isinstance(guard, BoundOnce)
+    new = f"NEW.{guard.column}"
+    if not isinstance(guard, PlainName):
+        return f"{new} IS NOT NULL AND (typeof({new}) <> 'text' OR NOT json_valid({new}))"
+    name = f"substr({new}, {len(guard.folder) + 2})"
+    return (
+        f"{new} IS NOT NULL AND (typeof({new}) <> 'text' OR substr({new}, 1, {len(guard.folder) + 1}) <> '{guard.folder}/'"
+        f" OR instr({name}, '/') > 0 OR instr({new}, char(92)) > 0 OR instr({new}, char(0)) > 0 OR trim({name}, '. ') = '')"
+    )
+
+
+def _words(guard: BoundOnce) -> str:
+    return ", ".join(map(_text, guard.words))
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def missing_row_guards(rows: Iterable[Row], tables: Sequence[Table], strict: Sequence[Table]) -> list[str]:
+    """The names of the triggers of these tables that are not in the rows of FOUND as they should be.
+
+    `strict`: the tables that only persist writes.
+    """
+    found = {row[0]: row[1] for row in rows}
+    expected = [statement for table in tables for statement in row_guard_ddl(table)]
+    expected += strict_guard_ddl(strict) if strict else []
+    return [name for name, statement in ((one.split()[2], one) for one in expected) if found.get(name) != statement]
+
+
+def lift_row_guards(driver: Any) -> Callable[[], None]:
+    """Drop the triggers in the open transaction; the returned function creates them again. A rollback brings them back, too."""
+    assert isinstance(driver, sqlite3.Connection)
+    found = driver.execute(_TRIGGERS, (len(PREFIX), PREFIX)).fetchall()
+    for name, _ in found:
+        driver.execute(f'DROP TRIGGER "{name}"')
+
+    def restore() -> None:
+        for _, statement in found:
+            driver.execute(statement)
+
+    return restore

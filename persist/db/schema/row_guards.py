@@ -1,0 +1,80 @@
+"""Rules for rows that hold for every writer, also for a shell that knows nothing of persist: triggers check what is written.
+
+A model declares the rules of its table: `table.info[GUARDS] = (BoundOnce(…), PlainName(…))`. The triggers look only at what is
+written anew, so that a row that broke a rule before the rule existed stays and can be read.
+"""
+
+import re
+from dataclasses import dataclass
+
+GUARDS = "row_guards"
+"""The key of a table's `info` for its rules."""
+MARKED, UNMARKED = "persist writes", "yes"
+"""The value of `strict` in `_meta` of a strict file: inside of persist's own write transactions, and otherwise."""
+PREFIX = "persist_row_guard"
+"""The prefix of the names of these triggers and their functions."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundOnce:
+    """Rows whose `column` has one of these words never change in their key or in `fixed`."""
+
+    column: str
+    words: tuple[str, ...]
+    key: tuple[str, ...]
+    """The columns of the key; of these `frame` may be NULL, which counts as one value."""
+    frame: str
+    fixed: tuple[str, ...]
+    message: str = "a const or an input is bound once, and this one is bound to something else already: bind another name"
+
+
+@dataclass(frozen=True, slots=True)
+class PlainName:
+    """A column that names a file directly in `folder`: no other folder, no `..`, no absolute path."""
+
+    column: str
+    folder: str
+
+    @property
+    def message(self) -> str:
+        return f"{self.column} names a file directly in {self.folder}: {self.folder}/NAME, and no other folder"
+
+
+@dataclass(frozen=True, slots=True)
+class IsJson:
+    """A column that holds JSON text where the database does not check that by the column's type."""
+
+    column: str
+
+    @property
+    def message(self) -> str:
+        return f"{self.column} is to hold JSON, and this is none"
+
+
+Guard = BoundOnce | PlainName | IsJson
+
+
+def guarded_columns(guards: tuple[Guard, ...]) -> list[str]:
+    """The columns whose change may break a rule, each once."""
+    found: list[str] = []
+    for guard in guards:
+        found += [*guard.key, *guard.fixed, guard.column] if isinstance(guard, BoundOnce) else [guard.column]
+    return list(dict.fromkeys(found))
+
+
+def said(table: str, guard: Guard) -> str:
+    """What the database says when it refuses a row: the column, and the rule."""
+    return f"{table}.{guard.column}: {guard.message}"
+
+
+STRICTLY = "this run is strict, and nobody but persist writes to run, execution and imports"
+"""What the database says of a table that only persist may write."""
+
+
+def guarded_column(text: str) -> str | None:
+    """The `table.column` in what a trigger said; None if it is no row guard's."""
+    found = _SAID.match(text)
+    return found[1] if found else None
+
+
+_SAID = re.compile(r"(\w+\.\w+): ", re.ASCII)

@@ -1,0 +1,161 @@
+"""Strict run files: a shell may write values and memories, and nothing of what is the virtual machine's."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+
+from persist import Store
+from persist.errors import Conflict
+from persist.maintenance import backup, copy, doctor, prune
+from persist.programs import audit, create_run_file, instructions_for_subagent, open_run_file
+from persist.store.transaction import work_of
+from persist.testing import FrozenClock
+from tests.command_line import Sqlite3
+from tests.programs import published
+from tests.programs.test_instructions import commands, filled
+
+REFUSED = "this run is strict, and nobody but persist writes to run, execution and imports"
+VM = [
+    published.STATEMENT,
+    published.PARALLEL,
+    published.BRANCH_DONE.replace("'p1'", "NULL").replace("= NULL", "IS NULL").replace("= 'a'", "IS NULL"),
+    "UPDATE execution SET status = 'completed'",
+    "UPDATE OR IGNORE execution SET parent_id = id",
+    "INSERT OR REPLACE INTO execution (id, statement_text) VALUES (1, 'other')",
+    "DELETE FROM execution",
+    "UPDATE run SET status = 'completed'",
+    "INSERT INTO run (id) VALUES ('another')",
+    "DELETE FROM run",
+    "INSERT OR IGNORE INTO imports (alias) VALUES ('x')",
+    "UPDATE imports SET source_url = 'other'",
+    "DELETE FROM imports",
+    "UPDATE _meta SET key = 'lax' WHERE key = 'strict'",
+    "DELETE FROM _meta",
+]
+
+
+@pytest.fixture
+def strict(tmp_path: Path, clock: FrozenClock) -> Iterator[Store]:
+    with create_run_file(tmp_path, program_source="session 'hi'", strict=True, clock=clock) as store:
+        assert store.run_id is not None
+        with store.begin() as tx:
+            tx.programs.executions.begin(store.run_id, statement_index=1, statement_text="x", metadata={"a": 1})
+            tx.programs.imports.add(store.run_id, "lib", source_url="lib.prose")
+            tx.programs.agents.start(store.run_id, "captain", resume=False)
+        yield store
+
+
+def everything(path: Path | None) -> dict[str, list[tuple[object, ...]]]:
+    assert path is not None
+    with closing(sqlite3.connect(path)) as raw:
+        return {name: raw.execute(f"SELECT * FROM {name}").fetchall() for name in ("run", "execution", "imports", "_meta")}
+
+
+@pytest.mark.parametrize("sql", VM)
+def test_a_shell_does_not_do_the_machines_part(sqlite3_shell: Sqlite3, strict: Store, sql: str) -> None:
+    assert strict.path is not None
+    assert strict.run_id is not None
+    before = everything(strict.path)
+    told = sqlite3_shell.run(strict.path, sql, "-bail")
+    assert told.returncode != 0
+    assert REFUSED in told.stderr
+    assert everything(strict.path) == before
+    assert audit(strict, strict.run_id) == []
+
+
+def test_a_subagents_commands_run_as_ever(sqlite3_shell: Sqlite3, strict: Store) -> None:
+    assert strict.path is not None
+    assert strict.run_id is not None
+    for sql in (published.BIND.format(name="x", frame="1", value="v"), published.LARGE, published.REMEMBER, published.SEGMENT):
+        told = sqlite3_shell.run(strict.path, sql, "-bail")
+        assert (told.returncode, told.stderr) == (0, "")
+    line = filled(commands(instructions_for_subagent(strict, strict.run_id, binding="result"))[0], value="of a shell")
+    assert sqlite3_shell.shell(line).returncode == 0
+    with strict.read() as tx:
+        assert tx.programs.bindings.resolve(strict.run_id, "result").value == "of a shell"
+
+
+def test_the_library_does_everything_in_any_process(strict: Store, clock: FrozenClock) -> None:
+    """The mark is no connection's, and is never left behind."""
+    assert strict.path is not None
+    with open_run_file(strict.path, clock=clock) as other:
+        other.switch_events(True)
+        strict.transact(lambda tx: tx.programs.runs.seen(str(strict.run_id)))
+        for store in (strict, other, strict):
+            assert store.run_id is not None
+            with store.begin() as tx:
+                id = tx.programs.executions.begin(store.run_id, statement_index=2, statement_text="y").id
+            store.programs.executions.complete(store.run_id, id)
+            assert doctor(store, fix=True) == []
+            prune(store, "programs", older_than=timedelta(days=1))
+        with pytest.raises(Conflict), other.begin() as tx:
+            tx.programs.runs.create(id=strict.run_id)
+        other.programs.runs.finish(str(strict.run_id), "interrupted")
+    assert {row[0] for row in everything(strict.path)["_meta"]} == {"schema_version", "run_id", "strict", "events"}
+    assert audit(strict, str(strict.run_id)) == []
+
+
+def test_a_hosts_transaction_is_marked_for_each_verb_only(strict: Store) -> None:
+    assert strict.path is not None
+    engine = create_engine(f"sqlite:///{strict.path.as_posix()}")
+    with engine.begin() as connection:
+        tx = strict.join(connection)
+        id = tx.programs.executions.begin(str(strict.run_id), statement_index=2, statement_text="y").id
+        with pytest.raises(Exception, match=REFUSED):
+            connection.exec_driver_sql("UPDATE execution SET status = 'failed'")
+        tx.programs.executions.complete(str(strict.run_id), id)
+    engine.dispose()
+    assert audit(strict, str(strict.run_id)) == []
+
+
+def test_a_rolled_back_transaction_leaves_no_mark(strict: Store, sqlite3_shell: Sqlite3) -> None:
+    def fails() -> None:
+        with strict.begin() as tx:
+            assert work_of(tx).writable
+            raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        fails()
+    assert strict.path is not None
+    assert sqlite3_shell.run(strict.path, "UPDATE run SET status = 'failed'").returncode != 0
+
+
+def test_copies_and_backups_are_strict_too(strict: Store, tmp_path: Path, sqlite3_shell: Sqlite3) -> None:
+    with Store.open(f"sqlite:///{(tmp_path / 'copy.db').as_posix()}") as target:
+        copy(strict, target)
+        assert target.run_id is not None
+        target.programs.executions.begin(target.run_id, statement_index=3, statement_text="z")
+        assert audit(target, target.run_id) == []
+    backup(strict, tmp_path / "backup.db")
+    for path in (tmp_path / "copy.db", tmp_path / "backup.db"):
+        assert REFUSED in sqlite3_shell.run(path, "DELETE FROM execution").stderr
+        with open_run_file(path) as store:
+            assert store.run_id is not None
+            store.programs.executions.begin(store.run_id, statement_index=3, statement_text="z")
+            assert audit(store, store.run_id) == []
+
+
+def test_an_audit_tells_of_a_mark_that_was_left_and_of_triggers_that_were_taken_away(
+    strict: Store, sqlite3_shell: Sqlite3
+) -> None:
+    assert strict.path is not None
+    assert strict.run_id is not None
+    for sql, subject in (
+        ("UPDATE _meta SET value = 'persist writes' WHERE key = 'strict'", "_meta strict"),
+        ("DROP TRIGGER persist_row_guard_strict_run_update", "trigger persist_row_guard_strict_run_update"),
+    ):
+        assert sqlite3_shell.run(strict.path, sql).returncode == 0
+        assert [(one.code, one.subject) for one in audit(strict, strict.run_id)] == [("guard_missing", subject)]
+        strict.programs.runs.list()
+        with strict.begin():  # which takes the mark back
+            pass
+
+
+def test_other_run_files_are_not_strict(run_file: Store, file: Path, sqlite3_shell: Sqlite3) -> None:
+    assert sqlite3_shell.run(file, published.STATEMENT).returncode == 0
+    assert [row[0] for row in everything(file)["_meta"]] == ["schema_version", "run_id"]
