@@ -2,8 +2,8 @@
 
 Allowed: create a table, add a column that old code need not know, create an index, replace an index by another one, insert rows,
 create a trigger that refuses a row or writes into a table of the same revision, and other SQL that takes nothing away; on
-Postgres also a CHECK or foreign key of columns that the revision adds, which is validated later. Everything else would break the previous
-release, which may still run on the result, or rebuild a table.
+Postgres also a CHECK or foreign key of columns that the revision adds, which is validated later. Everything else would break the
+previous release, which may still run on the result, or rebuild a table.
 An index is made by `op.create_index` alone, which the runner does while others write; SQL that makes one would block them.
 """
 
