@@ -112,10 +112,8 @@ class EffectUnknown(PersistError, RuntimeError):
 
     def __init__(self, run_id: str, key: str, attempts: int) -> None:
         self.run_id, self.key, self.attempts = run_id, key, attempts
-        super().__init__(
-            f"The effect {named(key)} of workflow run {named(run_id)} began before, and nobody knows how it ended: look whether "
-            "it happened, and complete it with its result; or begin it again with retry=True."
-        )
+        began = f"The effect {named(key)} of workflow run {named(run_id)} began before, and nobody knows how it ended"
+        super().__init__(f"{began}: look whether it happened, and complete it with its result; or begin it again with retry=True.")
 
 
 class InvalidValue(PersistError, ValueError):
@@ -295,7 +293,8 @@ class UnmanagedDatabase(SchemaError):
     def __init__(self, tables: Sequence[str], *, reason: str | None = None) -> None:
         self.tables = list(tables)
         shown = ", ".join(self.tables[:5]) + (", …" if len(self.tables) > 5 else "")
-        super().__init__(f"{reason or f'Tables named like ours exist without a schema version ({shown})'}; nothing was changed.")
+        why = reason or f"Tables named like persist's exist without a persist schema version ({shown})"
+        super().__init__(f"{why}; nothing was changed.")
 
 
 class CopyUnfinished(SchemaError):
@@ -313,9 +312,9 @@ class MigrationFailed(SchemaError):
         self, path: str, from_version: str | None, to_version: str, revision: str | None, cause: str, step: str | None = None
     ) -> None:
         self.path, self.from_version, self.to_version, self.revision, self.step = path, from_version, to_version, revision, step
-        at = f" at revision {revision}" if revision else ""
         what = f"and the next upgrade goes on with it ({step})" if step else "nothing was changed"
-        super().__init__(f"{path}: upgrading from {from_version or 'no revision'} to {to_version} failed{at}, {what}: {cause}")
+        failed = f"upgrading from {from_version or 'no revision'} to {to_version} failed{f' at revision {revision}' if revision else ''}"
+        super().__init__(f"{path}: {failed}, {what}: {cause}")
 
 
 class StoreBusy(PersistError, OSError):

@@ -50,7 +50,7 @@ COMMANDS = {
     "export": ("persist.cli.moving", "export", "Write everything, or one session, as JSON Lines."),
     "import": ("persist.cli.moving", "import_", "Write the rows of an export."),
     "adopt": ("persist.cli.adopt", "adopt", "Take over a database file of another program."),
-    "tenants": ("persist.cli.tenants", "tenants", "List, create, drop and copy tenants of a server."),
+    "tenants": ("persist.cli.tenants", "tenants", "List, create, drop and copy tenants."),
     "upgrade": ("persist.cli.schema", "upgrade", "Create the tables, or bring them up to date."),
     "current": ("persist.cli.schema", "current", "Print the revision a database is at."),
     "check": ("persist.cli.schema", "check", "Fail unless a database is up to date."),

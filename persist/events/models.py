@@ -39,7 +39,7 @@ class EventHeadRow(Base):
     seq: Mapped[int] = mapped_column(Int64())
     first_seq: Mapped[int] = mapped_column(Int64(), server_default="1")
     logging: Mapped[bool] = mapped_column(Bool(), server_default=flag_default(True))
-    settled: Mapped[int | None] = mapped_column(Int64())
+    settled: Mapped[int | None] = mapped_column(Int64(), info={"of_this_database": True})
 
     __table_args__ = (ONE_TREE,)
 

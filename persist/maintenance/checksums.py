@@ -18,7 +18,7 @@ _MODULUS = 2 ** (8 * _BYTES)
 
 
 class Checksum:
-    """The sum of the hashes of a table's rows, which does not depend on their order.
+    """The sum of the hashes of a table's rows, which does not depend on their order, or on columns `of_this_database`.
 
     `own`: the scope ids for rows that are stored with an empty scope column, because they belong to the file itself.
     `raw`: the rows have the values stored in a file, which may be unreadable; otherwise rows are in the published form.
@@ -53,6 +53,8 @@ class Checksum:
 
 
 def _step(column: Column[Any], own: Mapping[str, str], raw: bool) -> Step | None:
+    if column.info.get("of_this_database"):
+        return lambda _: None
     form, scope = form_of(column), scope_of(column)
     if scope is not None and scope in own:
         mine = own[scope]
