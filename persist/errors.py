@@ -113,7 +113,7 @@ class EffectUnknown(PersistError, RuntimeError):
     def __init__(self, run_id: str, key: str, attempts: int) -> None:
         self.run_id, self.key, self.attempts = run_id, key, attempts
         began = f"The effect {named(key)} of workflow run {named(run_id)} began before, and nobody knows how it ended"
-        super().__init__(f"{began}: look whether it happened, and complete it with its result; or begin it again with retry=True.")
+        super().__init__(f"{began}: look whether it happened and complete it with its result, or begin it again with retry=True.")
 
 
 class InvalidValue(PersistError, ValueError):
@@ -313,8 +313,8 @@ class MigrationFailed(SchemaError):
     ) -> None:
         self.path, self.from_version, self.to_version, self.revision, self.step = path, from_version, to_version, revision, step
         what = f"and the next upgrade goes on with it ({step})" if step else "nothing was changed"
-        failed = f"upgrading from {from_version or 'no revision'} to {to_version} failed{f' at revision {revision}' if revision else ''}"
-        super().__init__(f"{path}: {failed}, {what}: {cause}")
+        at = f" at revision {revision}" if revision else ""
+        super().__init__(f"{path}: upgrading from {from_version or 'no revision'} to {to_version} failed{at}, {what}: {cause}")
 
 
 class StoreBusy(PersistError, OSError):
